@@ -1,0 +1,140 @@
+package holdfast
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sentinels that callers act on. They are wrapped; compare with errors.Is.
+var (
+	// ErrInvalid marks input that can never be accepted as it is.
+	ErrInvalid = errors.New("invalid")
+	// ErrNotFound marks a task, run or lane that does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict marks a request that does not fit the present state, such as
+	// retrying a task that is running.
+	ErrConflict = errors.New("conflict")
+	// ErrUnavailable marks a server that cannot be reached now; trying later may help.
+	ErrUnavailable = errors.New("unavailable")
+)
+
+// Causes a handler's context is cancelled with; see [context.Cause].
+var (
+	// ErrLeaseLost: this process could not renew its lease, so another one may
+	// already run the task.
+	ErrLeaseLost = errors.New("the worker lost its lease")
+	// ErrDraining: the worker is shutting down and the time to finish is over.
+	ErrDraining = errors.New("the worker is shutting down")
+	// ErrCancelled: an operator cancelled the task.
+	ErrCancelled = errors.New("the task was cancelled")
+	// ErrTimeout: the attempt ran longer than its timeout.
+	ErrTimeout = errors.New("the attempt timed out")
+)
+
+// outcome is the error behind Permanent, RetryAfter, RetryIn and Cancel: a
+// handler's wish, with the reason.
+type outcome struct {
+	event Event
+	after time.Duration
+	cause error
+}
+
+func (o *outcome) Error() string {
+	if o.cause == nil {
+		return string(o.event)
+	}
+	return o.cause.Error()
+}
+
+func (o *outcome) Unwrap() error { return o.cause }
+
+// Permanent makes the task dead at once: trying again cannot help. err may be nil.
+func Permanent(err error) error { return &outcome{EventGiveUp, 0, err} }
+
+// RetryAfter defers the task: it comes back after d (a negative d is zero) and
+// no failure is counted. Policy.MaxDeferrals and Policy.Deadline bound how often.
+func RetryAfter(d time.Duration, err error) error { return &outcome{EventDefer, max(d, 0), err} }
+
+// RetryIn fails the attempt, which is counted, and overrides the policy's delay
+// for this one error with d (a negative d is zero).
+func RetryIn(d time.Duration, err error) error { return &outcome{EventRetry, max(d, 0), err} }
+
+// Cancel ends the task in state Cancelled: its work is no longer wanted. err
+// says why and may be nil.
+func Cancel(err error) error { return &outcome{EventCancel, 0, err} }
+
+// PanicError is a panic of a handler, caught at its boundary.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+
+// Detailed wraps err with facts to keep in the attempt's record, such as an HTTP
+// response. details must marshal to JSON. It returns nil if err is nil.
+func Detailed(err error, class string, details any) error {
+	if err == nil {
+		return nil
+	}
+	encoded, marshalErr := json.Marshal(details)
+	if marshalErr != nil {
+		encoded, _ = json.Marshal(map[string]string{"unreadable": marshalErr.Error()})
+	}
+	return &detailed{err, class, encoded}
+}
+
+type detailed struct {
+	error
+	class   string
+	details json.RawMessage
+}
+
+func (d *detailed) Unwrap() error { return d.error }
+
+// Bounds of what is kept of an error, in bytes.
+const (
+	MaxErrorLength = 8 << 10
+	MaxStackLength = 16 << 10
+)
+
+// Report is what is kept of an error in an attempt's record.
+type Report struct {
+	Class   string
+	Error   string
+	Stack   string
+	Details json.RawMessage
+}
+
+// ReportOf reads what there is to keep of err. Class is the first of: the class
+// given to Detailed, the name of a known cause, "error".
+func ReportOf(err error) Report {
+	if err == nil {
+		return Report{}
+	}
+	report := Report{Class: classOf(err), Error: clip(err.Error(), MaxErrorLength)}
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		report.Stack = clip(p.Stack, MaxStackLength)
+	}
+	if d, ok := errors.AsType[*detailed](err); ok {
+		report.Class, report.Details = d.class, d.details
+	}
+	return report
+}
+
+func classOf(err error) string {
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		return "panic"
+	}
+	for _, known := range []struct {
+		err  error
+		name string
+	}{{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"}, {ErrInvalid, "invalid"}, {errCrashed, "crash"}} {
+		if errors.Is(err, known.err) {
+			return known.name
+		}
+	}
+	return "error"
+}

@@ -1,0 +1,163 @@
+package holdfast
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Strategy says how the delay grows from one failure to the next.
+type Strategy string
+
+// The strategies. n is the number of failures so far, from 1.
+const (
+	Exponential Strategy = "exponential" // Base × Factor^(n-1)
+	Linear      Strategy = "linear"      // Base × n
+	Fixed       Strategy = "fixed"       // Base
+	List        Strategy = "list"        // Delays[n-1], the last one from then on
+)
+
+// Policy says how often and when a failed task is tried again, and when it is
+// given up. Get a complete one from DefaultPolicy and change what differs.
+type Policy struct {
+	Strategy Strategy
+	Base     time.Duration   // > 0, but 0 is allowed with Fixed: try again at once
+	Factor   float64         // ≥ 1, for Exponential
+	Max      time.Duration   // cap of one delay before jitter; 0 means none
+	Jitter   float64         // 0 to 1: the delay varies by up to ± this part of it
+	Delays   []time.Duration // for List: at least one, none negative
+
+	MaxAttempts  int           // failures allowed unless the task names its own number; ≥ 1
+	MaxCrashes   int           // attempts that may end with their worker; ≥ 1
+	MaxDeferrals int           // RetryAfter results; ≥ 0
+	Deadline     time.Duration // since the task was created; 0 means none
+}
+
+// DefaultPolicy tries ten times over roughly four hours.
+func DefaultPolicy() Policy {
+	return Policy{
+		Strategy: Exponential, Base: 10 * time.Second, Factor: 2.5, Max: time.Hour, Jitter: 0.1,
+		MaxAttempts: DefaultMaxAttempts, MaxCrashes: 5, MaxDeferrals: 1000,
+	}
+}
+
+// Validate reports the first value that is out of its range as an [ErrInvalid].
+func (p Policy) Validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: retry policy: "+format, append([]any{ErrInvalid}, args...)...)
+	}
+	switch p.Strategy {
+	case Exponential:
+		if !(p.Factor >= 1) || math.IsInf(p.Factor, 0) {
+			return bad("factor %v must be at least 1", p.Factor)
+		}
+	case List:
+		if len(p.Delays) == 0 {
+			return bad("the strategy %q needs delays", List)
+		}
+	case Linear, Fixed:
+	default:
+		return bad("unknown strategy %q; use %s, %s, %s or %s", p.Strategy, Exponential, Linear, Fixed, List)
+	}
+	for _, d := range p.Delays {
+		if d < 0 {
+			return bad("the delay %s is negative", d)
+		}
+	}
+	switch {
+	case p.Base < 0, p.Base == 0 && (p.Strategy == Exponential || p.Strategy == Linear):
+		return bad("base %s must be more than zero", p.Base)
+	case p.Max < 0:
+		return bad("max %s is negative", p.Max)
+	case !(p.Jitter >= 0 && p.Jitter <= 1):
+		return bad("jitter %v must be between 0 and 1", p.Jitter)
+	case p.MaxAttempts < 1:
+		return bad("max attempts %d must be at least 1", p.MaxAttempts)
+	case p.MaxCrashes < 1:
+		return bad("max crashes %d must be at least 1", p.MaxCrashes)
+	case p.MaxDeferrals < 0:
+		return bad("max deferrals %d is negative", p.MaxDeferrals)
+	case p.Deadline < 0:
+		return bad("deadline %s is negative", p.Deadline)
+	}
+	return nil
+}
+
+// maxDelay keeps every sum of a delay and a moment inside what stores can hold.
+const maxDelay = 100 * 365 * 24 * time.Hour
+
+// Delay returns how long to wait after the given number of failures (from 1)
+// before the next attempt. dice, from 0 up to but not including 1, places the
+// delay inside the jitter. The result is never negative.
+func (p Policy) Delay(failures int, dice float64) time.Duration {
+	n := max(failures, 1)
+	var d float64
+	switch p.Strategy {
+	case Fixed:
+		d = float64(p.Base)
+	case Linear:
+		d = float64(p.Base) * float64(n)
+	case List:
+		d = float64(p.Delays[min(n, len(p.Delays))-1])
+	default:
+		d = float64(p.Base) * math.Pow(p.Factor, float64(n-1))
+	}
+	if p.Max > 0 {
+		d = min(d, float64(p.Max))
+	}
+	d *= 1 + p.Jitter*(2*dice-1)
+	return time.Duration(max(0, min(d, float64(maxDelay))))
+}
+
+// TypeSettings is everything that can be set for the tasks of one type.
+type TypeSettings struct {
+	Policy  Policy
+	Timeout time.Duration // of one attempt; 0 means none
+	Lane    string        // for tasks that name none; empty means DefaultLane
+}
+
+// Settings has two levels: what holds for every type, and complete settings for
+// the types that differ. The zero value means DefaultPolicy and no timeout.
+type Settings struct {
+	Defaults TypeSettings
+	Types    map[string]TypeSettings
+}
+
+// For returns the settings of a type.
+func (s Settings) For(taskType string) TypeSettings {
+	settings, ok := s.Types[taskType]
+	if !ok {
+		settings = s.Defaults
+	}
+	if settings.Policy.Strategy == "" {
+		settings.Policy = DefaultPolicy()
+	}
+	if settings.Lane == "" {
+		settings.Lane = DefaultLane
+	}
+	return settings
+}
+
+// Validate reports the first setting that is out of its range.
+func (s Settings) Validate() error {
+	check := func(name string, t TypeSettings) error {
+		if t.Policy.Strategy != "" {
+			if err := t.Policy.Validate(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if t.Timeout < 0 {
+			return fmt.Errorf("%s: %w: the timeout %s is negative", name, ErrInvalid, t.Timeout)
+		}
+		return nil
+	}
+	if err := check("defaults", s.Defaults); err != nil {
+		return err
+	}
+	for name, t := range s.Types {
+		if err := check("types."+name, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+// Package store is the contract of the SQL store, which is the truth about every
+// task. Adapters live beside it, one folder a database; package storetest is the
+// suite each of them passes.
+//
+// # Rules every adapter keeps
+//
+// All methods are safe for concurrent use by many goroutines and processes. All
+// times are compared with the database's clock only; durations are given, never
+// moments of the caller's clock, except in NewTask.At. A method either does all
+// of what it says and commits, or returns an error and has done nothing, unless
+// its comment says otherwise; after an error that is an [holdfast.ErrUnavailable]
+// the caller cannot know which, and every method may then simply be called
+// again. Errors wrap the sentinels of package holdfast; no driver's error type is
+// part of the contract. Slices of results are in the order of the slices asked
+// about.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// ErrFenced says that a run is no longer live: it was declared dead, or closed.
+// Whoever acts for it must stop.
+var ErrFenced = errors.New("this run was fenced")
+
+// ErrSchema says that the database's schema is not the one this build needs. Its
+// text says whether it is behind or ahead, and what to do.
+var ErrSchema = errors.New("schema mismatch")
+
+// Store is everything, joined once for wiring and for the suite. Services ask
+// for the roles they need.
+type Store interface {
+	Inserter
+	Leases
+	Work
+	Fencing
+	Dispatch
+	Repair
+	Desk
+	Migrations
+
+	// Close frees the connections. It may be called more than once.
+	Close() error
+}
+
+// Tx is a caller's own transaction: *sql.Tx, *sqlx.Tx and *sql.Conn fit.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Inserter accepts tasks.
+type Inserter interface {
+	// Insert stores the tasks with one outbox receipt per lane, in one transaction.
+	// The tasks have been validated, and have a lane and max attempts. Tasks due at once
+	// count as ticketed, covered by their receipt; later ones are left to
+	// DispatchDue and appear in no receipt. Others may publish the receipts once
+	// they are older than grace.
+	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
+	// InsertTx does the same inside the caller's transaction; it neither commits nor
+	// rolls back. After an error the caller must roll back.
+	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
+	// Discharge deletes receipts whose tickets the broker has confirmed. Receipts
+	// that are gone already are no error.
+	Discharge(ctx context.Context, receipts []int64) error
+}
+
+// Inserted is the answer to Insert.
+type Inserted struct {
+	Tasks    []InsertedTask // one per task asked for
+	Receipts []Receipt
+}
+
+// InsertedTask says where a task is.
+type InsertedTask struct {
+	ID holdfast.TaskID
+	// Duplicate means that the unique key was taken: ID is the task that has it and
+	// nothing was stored.
+	Duplicate bool
+}
+
+// Receipt stands for tickets that may still have to be published.
+type Receipt struct {
+	ID      int64
+	Lane    string
+	Tickets []holdfast.Ticket
+}
+
+// Leases keeps the lives of workers.
+type Leases interface {
+	// OpenRun starts a run with a lease of the given length and returns its id,
+	// which is never reused.
+	OpenRun(ctx context.Context, info RunInfo, lease time.Duration) (holdfast.RunID, error)
+	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
+	// the run should know. ErrFenced if the run is not live.
+	Renew(ctx context.Context, r Renewal) (News, error)
+	// CloseRun ends a run cleanly; the caller has handed everything back. Closing
+	// a run that is not live is no error.
+	CloseRun(ctx context.Context, run holdfast.RunID) error
+	// Drain asks a live run to shut down. ErrNotFound, or ErrConflict if it is over.
+	Drain(ctx context.Context, run holdfast.RunID) error
+	// Runs lists the runs, newest first: live ones, and with all also those that
+	// are over.
+	Runs(ctx context.Context, all bool) ([]Run, error)
+}
+
+// RunInfo describes a worker to people.
+type RunInfo struct {
+	Name        string // unique enough to find the process, for example host/pid
+	Host        string
+	PID         int
+	Version     string
+	Concurrency int
+	Lanes       []string // empty means every lane
+}
+
+// RunState is where a run stands.
+type RunState string
+
+// The states of a run. Dead and Stopped are final.
+const (
+	RunLive    RunState = "live"
+	RunDead    RunState = "dead"    // fenced: its lease ran out
+	RunStopped RunState = "stopped" // ended by itself with nothing in hand
+)
+
+// Run is a stored run.
+type Run struct {
+	ID holdfast.RunID
+	RunInfo
+	State      RunState
+	Draining   bool
+	StartedAt  time.Time
+	RenewedAt  time.Time
+	LeaseUntil time.Time
+	EndedAt    time.Time
+	Taken      int64 // pages taken
+	Settled    int64 // every page up to this one is finished
+	Running    int   // tasks it holds now
+}
+
+// Renewal is one sign of life.
+type Renewal struct {
+	Run     holdfast.RunID
+	Lease   time.Duration
+	Taken   int64
+	Settled int64
+	Running int
+}
+
+// News is what a renewal brings back.
+type News struct {
+	// Cancelled are running tasks of this run that were cancelled since the last
+	// renewal that returned.
+	Cancelled []holdfast.Ticket
+	Draining  bool
+	Lanes     []string // every known lane, sorted
+}
+
+// Work is what a consumer does with tickets and results.
+type Work interface {
+	// Claim takes the tasks that the tickets name for run, one verdict per
+	// ticket, in one statement per batch. Only tasks whose type is in types are
+	// taken. ErrFenced if the run is not live; then nothing was taken.
+	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]Claim, error)
+	// Apply makes the moves and reports for each whether it was accepted; one that
+	// was not has changed nothing, because the task no longer stood where the judge
+	// saw it. A move with a report leaves a row among the task's attempts. Cancelling
+	// a running task leaves word for its run.
+	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+	// Park makes ready tasks wait, uncharged and at the same attempt, and stores
+	// why. Tasks that moved on are left alone.
+	Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error
+	// Drained records that a lane's sentinel came out.
+	Drained(ctx context.Context, s holdfast.Sentinel) error
+}
+
+// Verdict is the answer to one ticket.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Stale     Verdict = iota // the task is final, newer, not due yet, or gone from this attempt: drop the ticket
+	Claimed                  // the task is the caller's
+	Contended                // it runs under another run: mirror it under that run, do not run it
+	Ahead                    // the ticket is newer than the row, or there is no row: the database lost commits; to rescue
+	Unhandled                // its type is not among those asked for: park it
+)
+
+// Claim is a verdict with what belongs to it.
+type Claim struct {
+	Verdict Verdict
+	Task    holdfast.Task  // complete if Claimed; only ID, Type, Lane if Unhandled
+	Owner   holdfast.RunID // if Contended
+	Now     time.Time      // the store's clock
+}
+
+// Fencing is how a janitor judges the lives of runs and the tasks of dead ones.
+type Fencing interface {
+	// Fence declares dead every live run whose lease ended more than grace ago and
+	// returns them. It fences nobody while the server itself has been up for less
+	// than settle. The caller has made sure that the store was reachable for long enough.
+	Fence(ctx context.Context, grace, settle time.Duration) ([]holdfast.RunID, error)
+	// RunStates answers for the runs that exist.
+	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
+	// Positions says where the tasks of the tickets stand.
+	Positions(ctx context.Context, tickets []holdfast.Ticket) ([]Position, error)
+	// Abandoned returns tasks, without payload, that are running under runs that
+	// are over: of the given run, or of any if run is 0. At most limit.
+	Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error)
+	// TasksByID returns the tasks without payload, those that exist, in any order.
+	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
+}
+
+// RunStatus is what the patrol needs of a run.
+type RunStatus struct {
+	State   RunState
+	Settled int64
+}
+
+// Position is where a task stands with respect to a ticket.
+type Position struct {
+	Found    bool
+	State    holdfast.State
+	Attempt  int
+	Run      holdfast.RunID
+	RunState RunState // "" if there is no run
+	Ticketed bool     // if ready: a ticket was published, so nothing else will publish one
+}
+
+// Dispatch publishes what is due. Any number of processes may call it at once;
+// they share the work and none waits for another.
+type Dispatch interface {
+	// DispatchDue gives at most limit due and unticketed tasks to publish, and
+	// marks as ticketed those for which publish returned true. Until it returns no
+	// other caller gets them. Next is the wait until the next task is due, capped at
+	// an hour.
+	DispatchDue(ctx context.Context, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
+	// DispatchReceipts gives receipts older than their grace to publish and deletes those
+	// for which it returned true.
+	DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []Receipt) []bool) (int, error)
+}
+
+// Due is a task that needs a ticket.
+type Due struct {
+	holdfast.Ticket
+	Lane string
+	Late time.Duration // since it became due
+}
+
+// Dispatched is the answer to DispatchDue.
+type Dispatched struct {
+	Given  int // tasks handed to publish
+	Marked int // of them, published and marked
+	Next   time.Duration
+}
+
+// Repair restores tickets that are gone and removes rows that are old.
+type Repair interface {
+	// Unticket makes ready tasks due again at once, so that they get a new ticket:
+	// those of the tickets, if they stand at that attempt. Tasks that wait for a later time and
+	// have no ticket are left alone. It returns how many it changed.
+	Unticket(ctx context.Context, tickets []holdfast.Ticket) (int, error)
+	// UnticketLane does so for every ticketed ready task of a lane.
+	UnticketLane(ctx context.Context, lane string) (int, error)
+	// UnticketLost does so for tasks ticketed more than slack before the moment that
+	// the lane's sentinel has proved drained.
+	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
+	// SentinelsDue picks the lanes that need a sentinel now, at most one every
+	// interval and none while an earlier one is still on its way for less than
+	// lost, and marks them as sent.
+	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
+	// Prune deletes, in small steps up to limit rows, what is older than the given
+	// ages; an age of 0 keeps that kind for ever.
+	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
+}
+
+// PruneAges says how long what is over is kept.
+type PruneAges struct {
+	Done, Cancelled, Archived, Runs time.Duration
+}
+
+// Desk is what people ask.
+type Desk interface {
+	// Task returns a task with its payload; ErrNotFound.
+	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
+	// List returns tasks without payload, newest id first.
+	List(ctx context.Context, f Filter) ([]holdfast.Task, error)
+	// Count counts tasks by state; states with none are present with 0.
+	Count(ctx context.Context, f Filter) (map[holdfast.State]int64, error)
+	// Attempts returns the kept attempts of a task, oldest first; ErrNotFound if
+	// there is no such task.
+	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
+	// Lanes describes every known lane, sorted by name.
+	Lanes(ctx context.Context) ([]Lane, error)
+}
+
+// Filter chooses tasks. The zero value chooses all.
+type Filter struct {
+	States []holdfast.State
+	Type   string
+	Lane   string
+	Error  string          // text that the last error contains, ignoring case
+	Before holdfast.TaskID // only smaller ids: the last id of the page before
+	Limit  int             // at most this many; 0 means 50; List only
+}
+
+// Lane describes one lane.
+type Lane struct {
+	Name      string
+	Ready     int64 // waiting, whenever they are due
+	Due       int64 // of them, those that could run now
+	Running   int64
+	OldestDue time.Duration // age of the one that has been due for longest
+	DrainedAt time.Time     // up to when its sentinel has proved it drained
+}
+
+// Migrations manages the schema.
+type Migrations interface {
+	// CheckSchema returns an ErrSchema if the schema is behind or ahead, nil if it is right.
+	CheckSchema(ctx context.Context) error
+	// MigrateUp applies what is missing and returns the versions it applied.
+	MigrateUp(ctx context.Context) ([]Migration, error)
+	// MigrateDown takes the newest applied version back; ErrNotFound if none is.
+	MigrateDown(ctx context.Context) (Migration, error)
+	// MigrationStatus lists every known version in order.
+	MigrationStatus(ctx context.Context) ([]Migration, error)
+	// Incarnation is an id made at the first migration. It names the broker marker that
+	// tells a wiped broker from a full one.
+	Incarnation(ctx context.Context) (string, error)
+}
+
+// Migration is one version of the schema.
+type Migration struct {
+	Version   int64
+	Name      string
+	Applied   bool
+	AppliedAt time.Time
+}

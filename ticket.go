@@ -1,0 +1,128 @@
+package holdfast
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Ticket says that a task may be run at an attempt. It is a hint: the store
+// decides. A ticket for an older attempt than the row's is stale.
+type Ticket struct {
+	Task    TaskID
+	Attempt int
+}
+
+// MaxTickets is how many tickets one message may carry.
+const MaxTickets = 1000
+
+// Message is what travels through the broker: exactly one of the three is set.
+type Message struct {
+	Tickets  []Ticket  // tasks to run
+	Manifest *Manifest // tasks that were taken, in a holding queue
+	Sentinel *Sentinel // a marker in a lane
+}
+
+// Manifest lists the tickets a run took together. It stands in a holding queue
+// for as long as one of them is open.
+type Manifest struct {
+	Run RunID
+	// Page numbers the pages of the run, from 1. It is 0 when another process than
+	// the run wrote the manifest; then the run's cursors say nothing about it.
+	Page    int64
+	Tickets []Ticket
+}
+
+// Sentinel is a marker a janitor sends down a lane. Queues being first in first
+// out, every ticket published before At had been delivered when it arrives.
+type Sentinel struct {
+	Lane string
+	At   time.Time // by the store's clock, read before the sentinel was published
+}
+
+// wire is the JSON form: short keys, tickets as pairs, and a version that a
+// reader checks first. Ids are numbers here: no person reads it.
+type wire struct {
+	Version  int        `json:"v"`
+	Tickets  [][2]int64 `json:"t,omitempty"`
+	Run      int64      `json:"run,omitempty"`
+	Page     int64      `json:"page,omitempty"`
+	Lane     string     `json:"lane,omitempty"`
+	Sentinel *time.Time `json:"sentinel,omitempty"`
+}
+
+const wireVersion = 1
+
+// Encode returns the message's bytes.
+func (m Message) Encode() []byte {
+	w := wire{Version: wireVersion}
+	tickets := m.Tickets
+	switch {
+	case m.Manifest != nil:
+		w.Run, w.Page, tickets = int64(m.Manifest.Run), m.Manifest.Page, m.Manifest.Tickets
+	case m.Sentinel != nil:
+		w.Lane, w.Sentinel = m.Sentinel.Lane, &m.Sentinel.At
+	}
+	w.Tickets = make([][2]int64, len(tickets))
+	for i, t := range tickets {
+		w.Tickets[i] = [2]int64{int64(t.Task), int64(t.Attempt)}
+	}
+	body, err := json.Marshal(w)
+	if err != nil { // numbers and one time: the only failure is a year beyond 9999
+		panic(fmt.Sprintf("holdfast: encode message: %v", err))
+	}
+	return body
+}
+
+// DecodeMessage reads what Encode wrote. Every error means the message is
+// malformed and belongs into the quarantine, and its text says why.
+func DecodeMessage(body []byte) (Message, error) {
+	var w wire
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&w); err != nil {
+		return Message{}, fmt.Errorf("not a holdfast message: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Message{}, errors.New("not a holdfast message: more than one JSON value")
+	}
+	if w.Version != wireVersion {
+		return Message{}, fmt.Errorf("message version %d is not %d, the one this build reads", w.Version, wireVersion)
+	}
+	if w.Sentinel != nil {
+		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 {
+			return Message{}, errors.New("a sentinel carries a lane and a time only")
+		}
+		return Message{Sentinel: &Sentinel{w.Lane, w.Sentinel.UTC()}}, nil
+	}
+	tickets, err := decodeTickets(w.Tickets)
+	if err != nil {
+		return Message{}, err
+	}
+	switch {
+	case w.Lane != "":
+		return Message{}, errors.New("only a sentinel names a lane")
+	case w.Run < 0 || w.Page < 0 || w.Run == 0 && w.Page != 0:
+		return Message{}, fmt.Errorf("run %d, page %d is not a manifest", w.Run, w.Page)
+	case w.Run > 0:
+		return Message{Manifest: &Manifest{RunID(w.Run), w.Page, tickets}}, nil
+	}
+	return Message{Tickets: tickets}, nil
+}
+
+func decodeTickets(pairs [][2]int64) ([]Ticket, error) {
+	if len(pairs) == 0 || len(pairs) > MaxTickets {
+		return nil, fmt.Errorf("a message carries 1 to %d tickets, not %d", MaxTickets, len(pairs))
+	}
+	tickets := make([]Ticket, len(pairs))
+	for i, pair := range pairs {
+		if pair[0] <= 0 || pair[1] <= 0 || pair[1] > 1<<31-1 {
+			return nil, fmt.Errorf("ticket %d of task %d, attempt %d is out of range", i+1, pair[0], pair[1])
+		}
+		tickets[i] = Ticket{TaskID(pair[0]), int(pair[1])}
+	}
+	return tickets, nil
+}
