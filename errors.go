@@ -65,6 +65,13 @@ func RetryIn(d time.Duration, err error) error { return &outcome{EventRetry, max
 // says why and may be nil.
 func Cancel(err error) error { return &outcome{EventCancel, 0, err} }
 
+// HasOutcome reports whether err says by itself what shall become of the task:
+// whether it was made with Permanent, RetryAfter, RetryIn or Cancel.
+func HasOutcome(err error) bool {
+	_, ok := errors.AsType[*outcome](err)
+	return ok
+}
+
 // PanicError is a panic of a handler, caught at its boundary.
 type PanicError struct {
 	Value any

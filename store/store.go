@@ -166,7 +166,10 @@ type News struct {
 type Work interface {
 	// Claim takes the tasks that the tickets name for run, one verdict per
 	// ticket, in one statement per batch. Only tasks whose type is in types are
-	// taken. ErrFenced if the run is not live; then nothing was taken.
+	// taken. It is idempotent: a task that run holds already, at the ticket's attempt, is
+	// Claimed again, because the answer to an earlier call may have been lost; the caller
+	// knows which it has in hand. The second of two equal tickets in one call is Stale.
+	// ErrFenced if the run is not live; then nothing was taken.
 	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]Claim, error)
 	// Apply makes the moves and reports for each whether it was accepted; one that
 	// was not has changed nothing, because the task no longer stood where the judge
@@ -244,6 +247,8 @@ type Dispatch interface {
 	// DispatchReceipts gives receipts older than their grace to publish and deletes those
 	// for which it returned true.
 	DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []Receipt) []bool) (int, error)
+	// LaneNames returns every known lane, sorted, without counting anything.
+	LaneNames(ctx context.Context) ([]string, error)
 }
 
 // Due is a task that needs a ticket.

@@ -1,0 +1,205 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// job is one claimed task in this process, from its claim until its result is committed.
+type job struct {
+	task    holdfast.Task
+	page    int64
+	now     time.Time // the store's clock at the claim
+	claimed time.Time // this process's clock at the claim
+	started time.Time
+
+	// Guarded by jobs.mu.
+	phase     phase
+	cancel    context.CancelCauseFunc // of the running handler
+	cancelled bool
+}
+
+type phase uint8
+
+const (
+	waiting  phase = iota // for a free executor
+	running               // its handler was called
+	finished              // judged; its result waits to be committed
+)
+
+func (j *job) ticket() holdfast.Ticket {
+	return holdfast.Ticket{Task: j.task.ID, Attempt: j.task.Attempt}
+}
+
+// storeTime is the store's clock now, as well as this process can know it.
+func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
+
+// jobs are the tasks in hand. At most limit of them run at once, the others wait.
+type jobs struct {
+	limit int
+	start func(*job) // calls the handler and returns when it has returned
+
+	mu      sync.Mutex
+	held    map[holdfast.Ticket]*job // nil value: being claimed
+	queue   []*job
+	active  int
+	stopped bool
+	quiet   chan struct{} // closed when stopped and nothing runs
+}
+
+func newJobs(limit int, start func(*job)) *jobs {
+	return &jobs{limit: limit, start: start, held: make(map[holdfast.Ticket]*job), quiet: make(chan struct{})}
+}
+
+// reserve marks tickets as being claimed, except those that are in hand already. It
+// keeps two copies of one ticket from being claimed, and so run, twice.
+func (js *jobs) reserve(tickets []holdfast.Ticket) (fresh, inHand []holdfast.Ticket) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, t := range tickets {
+		if _, held := js.held[t]; held {
+			inHand = append(inHand, t)
+			continue
+		}
+		js.held[t] = nil
+		fresh = append(fresh, t)
+	}
+	return fresh, inHand
+}
+
+// forget lets go of tickets that were not claimed or whose results are committed.
+func (js *jobs) forget(tickets ...holdfast.Ticket) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, t := range tickets {
+		delete(js.held, t)
+	}
+}
+
+// add takes a claimed job in hand. It returns false once jobs are stopped; then the
+// job has not begun and is the caller's to hand back.
+func (js *jobs) add(j *job) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	js.held[j.ticket()] = j
+	if js.stopped {
+		j.phase = finished
+		return false
+	}
+	js.queue = append(js.queue, j)
+	js.fill()
+	return true
+}
+
+// fill starts waiting jobs while there are free executors. js.mu is held.
+func (js *jobs) fill() {
+	for js.active < js.limit && len(js.queue) > 0 {
+		j := js.queue[0]
+		js.queue = js.queue[1:]
+		js.active++
+		j.phase, j.started = running, time.Now()
+		go js.start(j) // waited for through quiet
+	}
+	if js.stopped && js.active == 0 {
+		select {
+		case <-js.quiet:
+		default:
+			close(js.quiet)
+		}
+	}
+}
+
+// bind gives a running job the means to be cancelled; false if it was cancelled already.
+func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	j.cancel = cancel
+	return !j.cancelled
+}
+
+// cancel cancels the handler of a job, or keeps it from being called.
+func (js *jobs) cancel(t holdfast.Ticket) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	j := js.held[t]
+	if j == nil {
+		return
+	}
+	j.cancelled = true
+	if j.cancel != nil {
+		j.cancel(holdfast.ErrCancelled)
+	}
+}
+
+// end marks a job as judged; false if somebody has judged it before.
+func (js *jobs) end(j *job) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if j.phase == finished {
+		return false
+	}
+	j.phase = finished
+	return true
+}
+
+// returned notes that an executor is free again.
+func (js *jobs) returned() {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	js.active--
+	js.fill()
+}
+
+// takeWaiting removes and ends the jobs that have waited for an executor since before
+// the given moment.
+func (js *jobs) takeWaiting(since time.Time) []*job {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	n := 0
+	for n < len(js.queue) && js.queue[n].claimed.Before(since) {
+		js.queue[n].phase = finished
+		n++
+	}
+	taken := js.queue[:n:n]
+	js.queue = js.queue[n:]
+	return taken
+}
+
+// stop keeps further jobs from starting and returns those that wait, ended.
+func (js *jobs) stop() []*job {
+	js.mu.Lock()
+	js.stopped = true
+	js.mu.Unlock()
+	taken := js.takeWaiting(time.Now().Add(time.Hour))
+	js.mu.Lock()
+	js.fill()
+	js.mu.Unlock()
+	return taken
+}
+
+// takeRunning ends and returns the jobs whose handlers have not returned.
+func (js *jobs) takeRunning() []*job {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	var taken []*job
+	for _, j := range js.held {
+		if j != nil && j.phase == running {
+			j.phase = finished
+			taken = append(taken, j)
+		}
+	}
+	return taken
+}
+
+// idle is closed when, after stop, no handler runs any more.
+func (js *jobs) idle() <-chan struct{} { return js.quiet }
+
+// count is the number of handlers that run and jobs that wait for one.
+func (js *jobs) count() int {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return js.active + len(js.queue)
+}

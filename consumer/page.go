@@ -1,0 +1,242 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// page is what one lane's intake took together.
+type page struct {
+	s         *session
+	tags      []uint64 // of its messages
+	tickets   []holdfast.Ticket
+	sentinels []holdfast.Sentinel
+	letters   []broker.Message // to publish before the messages may be acked
+	malformed int
+	number    int64
+}
+
+func (s *session) newPage() *page { return &page{s: s} }
+
+// read adds one delivery to the page.
+func (p *page) read(d broker.Delivery) {
+	p.tags = append(p.tags, d.Tag)
+	message, err := holdfast.DecodeMessage(d.Body)
+	switch {
+	case err != nil:
+		p.quarantine(d.Body, err.Error())
+	case message.Manifest != nil:
+		p.quarantine(d.Body, "a manifest has no place in a lane")
+	case message.Sentinel != nil:
+		p.sentinels = append(p.sentinels, *message.Sentinel)
+	default:
+		p.tickets = append(p.tickets, message.Tickets...)
+	}
+}
+
+// quarantine puts a malformed message aside for a person.
+func (p *page) quarantine(body []byte, reason string) {
+	p.malformed++
+	p.letters = append(p.letters, broker.Message{
+		Queue: p.s.o.Topology.Quarantine(), Body: body,
+		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": p.s.o.Name},
+	})
+}
+
+// process claims the page, starts what is ours, mirrors it, and acks its messages.
+// Whatever makes it give up leaves the messages unacked: they are delivered again, and the
+// claim is idempotent.
+func (p *page) process(ctx context.Context, acks *acks) {
+	s := p.s
+	if len(p.tickets) > 0 {
+		fresh, inHand := s.jobs.reserve(p.tickets)
+		s.room.add(-len(inHand))
+		p.tickets = fresh
+		if len(inHand) > 0 {
+			// Perhaps these messages are those of the page that has them in hand, delivered again
+			// over a new subscription, and its own manifest is not confirmed.
+			p.manifest(s.run, 0, inHand)
+		}
+	}
+	p.number = s.pages.begin(len(p.tickets) + 1) // the one more is this function's
+	defer s.pages.finish(p.number, 1)
+
+	claims, err := p.claim(ctx)
+	if err != nil {
+		s.room.add(-len(p.tickets))
+		s.jobs.forget(p.tickets...)
+		s.pages.finish(p.number, len(p.tickets))
+		s.log.WithError(err).Debug("a page was not claimed; its messages are left to be delivered again")
+		return
+	}
+	p.sort(ctx, claims)
+	if err := p.mirror(ctx); err != nil {
+		s.log.WithError(err).Debug("a page was not mirrored; its messages are left to be delivered again")
+		return
+	}
+	for _, sentinel := range p.sentinels {
+		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // the next sentinel will say it again
+			s.log.WithError(err).Warn("a sentinel's arrival could not be noted")
+		}
+	}
+	if err := acks.finish(p.tags); err != nil && !errors.Is(err, broker.ErrOver) {
+		s.log.WithError(err).Warn("ack")
+	}
+}
+
+const claimTimeout = 5 * time.Second
+
+// claim asks until the store answers. It must not give up on an unavailable store while the
+// run lives: the claim may have been committed, and only this run can take up
+// such tasks. When the run ends, they are found running under a run that is over.
+func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
+	if len(p.tickets) == 0 {
+		return nil, nil
+	}
+	for pause := newPause(); ; {
+		if !p.s.lease.valid() {
+			return nil, holdfast.ErrLeaseLost
+		}
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+		claims, err := p.s.o.Store.Claim(attempt, p.s.run, p.s.types, p.tickets)
+		cancel()
+		if err == nil || errors.Is(err, store.ErrFenced) {
+			return claims, err
+		}
+		p.s.log.WithError(err).Warn("a page could not be claimed, trying again")
+		if errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {
+			return nil, holdfast.ErrLeaseLost
+		}
+		if waitErr := pause.wait(context.WithoutCancel(ctx)); waitErr != nil {
+			return nil, waitErr
+		}
+	}
+}
+
+// sort acts on the verdicts: it starts what is ours and collects what must be published.
+func (p *page) sort(ctx context.Context, claims []store.Claim) {
+	s := p.s
+	var own, unhandled, ahead, dropped []holdfast.Ticket
+	foreign := make(map[holdfast.RunID][]holdfast.Ticket)
+	now := time.Now()
+	for i, claim := range claims {
+		ticket := p.tickets[i]
+		if claim.Verdict == store.Claimed {
+			own = append(own, ticket)
+			s.seeClaim(claim)
+			j := &job{task: claim.Task, page: p.number, now: claim.Now, claimed: now}
+			if !s.jobs.add(j) {
+				s.handBack([]*job{j})
+			}
+			continue
+		}
+		dropped = append(dropped, ticket)
+		switch claim.Verdict {
+		case store.Contended:
+			foreign[claim.Owner] = append(foreign[claim.Owner], ticket)
+		case store.Ahead:
+			ahead = append(ahead, ticket)
+		case store.Unhandled:
+			unhandled = append(unhandled, ticket)
+		}
+	}
+	s.jobs.forget(dropped...)
+	s.room.add(-len(dropped))
+	s.pages.finish(p.number, len(dropped))
+	s.see(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(ahead)-count(foreign))
+	s.see(holdfast.ObservedContended, count(foreign))
+
+	if len(own) > 0 {
+		p.manifest(s.run, p.number, own)
+	}
+	for run, tickets := range foreign {
+		p.manifest(run, 0, tickets)
+	}
+	if len(ahead) > 0 {
+		p.letters = append(p.letters, broker.Message{Queue: s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: ahead}.Encode()})
+	}
+	p.park(ctx, claims, unhandled)
+}
+
+// manifest adds a manifest to the letters.
+func (p *page) manifest(run holdfast.RunID, page int64, tickets []holdfast.Ticket) {
+	m := holdfast.Manifest{Run: run, Page: page, Tickets: tickets}
+	p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: holdfast.Message{Manifest: &m}.Encode()})
+}
+
+// park lets tasks of unknown types wait in the store, where people see them and
+// another worker is offered them later. If the store does not take that, they go
+// to the rescue queue: their tickets are about to be acked.
+func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfast.Ticket) {
+	if len(tickets) == 0 {
+		return
+	}
+	kind := ""
+	for _, claim := range claims {
+		if claim.Verdict == store.Unhandled {
+			kind = claim.Task.Type
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	why := fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name)
+	if err := p.s.o.Store.Park(ctx, tickets, p.s.o.ParkFor, why); err != nil {
+		p.s.log.WithError(err).Warn("tasks of unknown types could not be parked; to rescue")
+		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: tickets}.Encode()})
+		return
+	}
+	p.s.see(holdfast.ObservedParked, len(tickets))
+	p.s.log.WithField("type", kind).WithField("tasks", len(tickets)).Warn("no handler for this type here; its tasks wait")
+}
+
+// mirror publishes the letters until the broker has confirmed all of them. A manifest of
+// ours is not needed any more once the page's results are committed.
+func (p *page) mirror(ctx context.Context) error {
+	letters := p.letters
+	for pause := newPause(); len(letters) > 0; {
+		// A drain lets the letters on their way arrive; the broker has its own limit.
+		outcomes, err := p.s.o.Broker.Publish(context.WithoutCancel(ctx), letters)
+		var left []broker.Message
+		for i, outcome := range outcomes {
+			if outcome != broker.Stored {
+				left = append(left, letters[i])
+			}
+		}
+		if letters = left; len(letters) == 0 {
+			break
+		}
+		p.s.log.WithError(err).Info("a page's manifest is not confirmed, publishing it again")
+		if err := pause.wait(ctx); err != nil {
+			return err
+		}
+	}
+	p.s.see(holdfast.ObservedQuarantined, p.malformed)
+	return nil
+}
+
+func (s *session) see(kind holdfast.ObservationKind, n int) {
+	if n > 0 {
+		s.o.Observer.Observe(holdfast.Observation{Kind: kind, Count: n})
+	}
+}
+
+func (s *session) seeClaim(c store.Claim) {
+	s.o.Observer.Observe(holdfast.Observation{
+		Kind: holdfast.ObservedClaimed, Lane: c.Task.Lane, Type: c.Task.Type, Count: 1, Late: c.Now.Sub(c.Task.NextRunAt),
+	})
+}
+
+func count(m map[holdfast.RunID][]holdfast.Ticket) int {
+	n := 0
+	for _, tickets := range m {
+		n += len(tickets)
+	}
+	return n
+}

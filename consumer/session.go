@@ -1,0 +1,225 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// errDrainAsked ends the intake when an operator asked this worker to drain.
+var errDrainAsked = errors.New("an operator asked this worker to drain")
+
+// errStopped is what handlers see at the very end; none should be left by then.
+var errStopped = errors.New("the run is over")
+
+// session is one run: from its first lease to its end.
+type session struct {
+	o     Options
+	log   logrus.FieldLogger
+	run   holdfast.RunID
+	abort <-chan struct{}
+
+	lease    *lease
+	room     *room
+	pages    *pages
+	jobs     *jobs
+	results  *results
+	policies map[string]holdfast.TypeSettings // of the handled types, looked up once
+	types    []string
+
+	cancelHandling context.CancelCauseFunc // of every handler
+
+	mu      sync.Mutex
+	intakes map[string]string // lane → why it is not consuming; "" if it is
+	takers  sync.WaitGroup    // intakes and the pages they started
+}
+
+func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, began time.Time) *session {
+	// Handlers outlive the end of ctx: a drain lets them finish.
+	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
+	s := &session{
+		o: o, run: run, abort: abort,
+		log:      o.Log.WithField("run", run),
+		lease:    newLease(o.Lease, began),
+		room:     newRoom(o.Concurrency),
+		pages:    newPages(),
+		results:  newResults(),
+		policies: make(map[string]holdfast.TypeSettings),
+		types:    o.Handlers.Types(),
+		intakes:  make(map[string]string),
+
+		cancelHandling: cancelHandling,
+	}
+	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) })
+	for _, t := range s.types {
+		s.policies[t] = o.Settings.For(t)
+	}
+	return s
+}
+
+// work lives the run and returns when everything it started has ended: nil after
+// a drain, ErrLeaseLost if the run must be replaced by a new one.
+func (s *session) work(ctx context.Context) error {
+	intake, stopIntake := context.WithCancelCause(ctx)
+	defer stopIntake(nil)
+	var background sync.WaitGroup
+	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
+
+	background.Go(func() { s.settleResults(settling) })
+	background.Go(func() { s.handBackWaiters(settling) })
+	lost := make(chan struct{})
+	background.Go(func() {
+		defer close(lost)
+		err := s.keepLease(settling, func(news store.News) { s.act(intake, stopIntake, news) })
+		if err != nil && settling.Err() == nil {
+			s.log.WithError(err).Warn("the lease is lost")
+			s.cancelHandling(holdfast.ErrLeaseLost)
+			stopIntake(holdfast.ErrLeaseLost)
+		}
+	})
+
+	s.log.WithField("types", s.types).Info("run started")
+	<-intake.Done()
+	s.mu.Lock()   // follow, which holds it, sees from now on that the intake is over
+	s.mu.Unlock() //nolint:staticcheck // an empty section is the point
+	s.takers.Wait()
+	why := s.drain(ctx, lost)
+
+	// What is still in hand now belongs to handlers that ignore their context.
+	for _, j := range s.jobs.takeRunning() {
+		s.judge(j, holdfast.Interrupted(why))
+	}
+	s.cancelHandling(errStopped)
+	err := s.flush(ctx)
+	stopSettling()
+	background.Wait()
+	if err != nil {
+		return err
+	}
+	s.close(ctx)
+	if ctx.Err() == nil && errors.Is(context.Cause(intake), holdfast.ErrLeaseLost) {
+		return holdfast.ErrLeaseLost
+	}
+	return nil
+}
+
+const (
+	// handBackGrace is what cancelled handlers get to return before their tasks are
+	// handed back without them.
+	handBackGrace = time.Second
+	// flushGrace is how long a stopping worker waits for a store that is away. What
+	// it cannot write then, the janitor finds when the lease has run out.
+	flushGrace   = 10 * time.Second
+	closeTimeout = 2 * time.Second
+)
+
+// drain waits for the jobs in hand: until they are done, or the drain is over or
+// aborted, or the lease is lost; then it cancels the rest and says why.
+func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
+	s.handBack(s.jobs.stop())
+	timer := time.NewTimer(s.o.Drain)
+	defer timer.Stop()
+	if ctx.Err() != nil {
+		s.log.WithField("running", s.jobs.count()).Info("draining")
+	}
+	idle := s.jobs.idle()
+	select {
+	case <-idle:
+		return nil
+	case <-timer.C:
+		why = holdfast.ErrDraining
+	case <-s.abort:
+		why = holdfast.ErrDraining
+	case <-lost:
+		why = holdfast.ErrLeaseLost
+	}
+	s.cancelHandling(why)
+	timer.Reset(handBackGrace)
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+	return why
+}
+
+// flush waits until every result is written. A run that lost its lease waits as long as it
+// takes, for it has nothing better to do; a stopping one does not.
+func (s *session) flush(ctx context.Context) error {
+	var limit <-chan time.Time
+	done := ctx.Done()
+	for {
+		select {
+		case <-s.results.empty():
+			return nil
+		case <-done:
+			timer := time.NewTimer(flushGrace)
+			defer timer.Stop()
+			limit, done = timer.C, nil
+		case <-limit:
+			return fmt.Errorf("%d results could not be written before the stop; their tasks run again when the lease of run %s is over: %w",
+				s.results.count(), s.run, holdfast.ErrUnavailable)
+		}
+	}
+}
+
+func (s *session) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := s.o.Store.CloseRun(ctx, s.run); err != nil {
+		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")
+		return
+	}
+	s.log.Info("run ended")
+}
+
+// follow makes sure that every lane to consume has its intake.
+func (s *session) follow(ctx context.Context, known []string) {
+	lanes := s.o.Lanes
+	if len(lanes) == 0 {
+		lanes = known
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lane := range lanes {
+		if _, followed := s.intakes[lane]; followed || ctx.Err() != nil {
+			continue
+		}
+		s.intakes[lane] = "starting"
+		s.takers.Go(func() { s.consume(ctx, lane) })
+	}
+}
+
+func (s *session) setIntake(lane, waiting string) {
+	s.mu.Lock()
+	s.intakes[lane] = waiting
+	s.mu.Unlock()
+}
+
+func (s *session) status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := Status{Run: s.run, Running: s.jobs.count(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed()}
+	for _, lane := range slices.Sorted(maps.Keys(s.intakes)) {
+		if why := s.intakes[lane]; why != "" {
+			status.Waiting[lane] = why
+		} else {
+			status.Consuming = append(status.Consuming, lane)
+		}
+	}
+	return status
+}
+
+// renewal is what the run tells the store with every sign of life.
+func (s *session) renewal() store.Renewal {
+	taken, settled := s.pages.cursors()
+	return store.Renewal{Run: s.run, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.count()}
+}

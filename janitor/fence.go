@@ -1,0 +1,151 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+const (
+	fenceEvery = 200 * time.Millisecond
+	// A claim that was on its way when its run was fenced may be committed after
+	// the first sweep; these later ones find it.
+	sweepAgain = 3 * time.Second
+	sweepEvery = time.Minute
+	sweepBatch = 500
+)
+
+// guard says whether this janitor may fence: after an outage of the store every
+// lease looks expired, so nobody may be fenced before every live worker has had
+// the time to renew. It is the store's reachability that counts, as this process saw it.
+type guard struct {
+	need  time.Duration
+	since time.Time // of the first answer in an unbroken row; zero if there is none
+	last  time.Time
+}
+
+// maxGap is the longest time between two answers that counts as unbroken.
+const maxGap = 5 * fenceEvery
+
+// answered notes an answer of the store and returns whether the row is long enough.
+func (g *guard) answered(now time.Time) bool {
+	if g.since.IsZero() || now.Sub(g.last) > maxGap {
+		g.since = now
+	}
+	g.last = now
+	return now.Sub(g.since) >= g.need
+}
+
+func (g *guard) failed() { g.since = time.Time{} }
+
+// fenceLoop fences runs whose lease is over and takes their tasks back.
+func (j *Janitor) fenceLoop(ctx context.Context) {
+	g := &guard{need: j.o.Lease + j.o.FenceGrace}
+	again := make(map[holdfast.RunID]time.Time)
+	tick := time.NewTicker(fenceEvery)
+	defer tick.Stop()
+	for {
+		if err := j.fence(ctx, g, again); err != nil && ctx.Err() == nil {
+			g.failed()
+			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// fence does one look. again holds the runs to sweep once more, and when.
+func (j *Janitor) fence(ctx context.Context, g *guard, again map[holdfast.RunID]time.Time) error {
+	limited, cancel := context.WithTimeout(ctx, maxGap)
+	defer cancel()
+	if _, err := j.o.Store.LaneNames(limited); err != nil { // the cheapest question there is
+		return err
+	}
+	if !g.answered(time.Now()) {
+		return nil
+	}
+	fenced, err := j.o.Store.Fence(limited, j.o.FenceGrace, g.need)
+	if err != nil {
+		return err
+	}
+	for _, run := range fenced {
+		j.see(holdfast.ObservedFenced, 1)
+		j.o.Log.WithField("run", run).Warn("a run's lease is over: it is fenced, its tasks go back")
+		again[run] = time.Now() // at once
+	}
+	for run, at := range again {
+		if time.Now().Before(at) {
+			continue
+		}
+		if err := j.sweep(ctx, run); err != nil {
+			return fmt.Errorf("sweep run %s: %w", run, err)
+		}
+		if time.Since(at) < sweepAgain && slices.Contains(fenced, run) {
+			again[run] = time.Now().Add(sweepAgain)
+		} else {
+			delete(again, run)
+		}
+	}
+	return nil
+}
+
+// sweepAll finds tasks that are still running under any run that is over.
+func (j *Janitor) sweepAll(ctx context.Context) error { return j.sweep(ctx, 0) }
+
+// sweep returns the tasks of a run that is over, or of all such runs if run is 0.
+func (j *Janitor) sweep(ctx context.Context, run holdfast.RunID) error {
+	for {
+		tasks, err := j.o.Store.Abandoned(ctx, run, sweepBatch)
+		if err != nil {
+			return err
+		}
+		if err := j.takeBack(ctx, tasks); err != nil {
+			return err
+		}
+		if len(tasks) < sweepBatch {
+			return nil
+		}
+	}
+}
+
+// takeBack judges tasks whose runs are over and writes the verdicts.
+func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	moves := make([]holdfast.Transition, 0, len(tasks))
+	for _, task := range tasks {
+		policy := j.o.Settings.For(task.Type).Policy
+		move, err := holdfast.Settle(task, holdfast.Crashed(task.Run), time.Now(), policy)
+		if err != nil {
+			if !errors.Is(err, holdfast.ErrConflict) {
+				return err
+			}
+			continue // it is not running any more
+		}
+		moves = append(moves, move)
+	}
+	accepted, err := j.o.Store.Apply(ctx, moves)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, ok := range accepted {
+		if ok {
+			n++
+		}
+	}
+	j.see(holdfast.ObservedRecovered, n)
+	if n > 0 {
+		j.o.Log.WithField("tasks", n).Info("tasks of a gone worker were taken back")
+		j.Nudge(0)
+	}
+	return nil
+}

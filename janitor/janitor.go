@@ -1,0 +1,206 @@
+// Package janitor heals what crashes leave behind. Each duty is a file, named
+// for what it does:
+//
+//	fence.go     declares runs dead whose lease is over, and takes their tasks back
+//	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
+//	schedule.go  publishes tickets of tasks that have become due
+//	outbox.go    publishes what producers stored and could not publish
+//	rescue.go    explains messages the broker would have dropped
+//	sentinel.go  proves tickets lost that vanished without a fault anybody saw
+//	rebuild.go   declares missing queues, and refills a wiped broker from the store
+//	prune.go     deletes old rows
+//
+// Any number of janitors may work at once, without a leader: every step is
+// either exclusive in the store or harmless to do twice. No step acks a
+// message before a confirmed step has made the next token of its tasks, or the store has
+// proved it needless.
+//
+// The package never runs a task and never judges one: holdfast.Settle does.
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Store is what a janitor needs of the store.
+type Store interface {
+	store.Fencing
+	store.Dispatch
+	store.Repair
+	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+}
+
+// Options configures a Janitor. Store, Broker and Topology are required.
+type Options struct {
+	Store    Store
+	Broker   broker.Broker
+	Topology broker.Topology
+	Settings holdfast.Settings
+
+	// Lease is the length of the workers' leases; 0 means 5 s. Nobody is fenced until this janitor
+	// has reached the store without a gap for Lease + FenceGrace.
+	Lease      time.Duration
+	FenceGrace time.Duration // past the end of a lease; 0 means 250 ms
+	// PatrolAfter is the age at which the store is asked about an open manifest; 0 means 10 s. It must
+	// stay far below the broker's consumer timeout.
+	PatrolAfter      time.Duration
+	SentinelInterval time.Duration // 0 means 10 s
+	// SentinelSlack is how much older than a proof a ticket must be to count as lost; 0 means 30 s.
+	SentinelSlack time.Duration
+	RebuildEvery  time.Duration   // how often the topology is checked; 0 means 2 s
+	Keep          store.PruneAges // zero keeps everything for ever
+
+	Name     string             // for people
+	Log      logrus.FieldLogger // nil discards
+	Observer holdfast.Observer  // nil discards
+}
+
+func (o *Options) complete() error {
+	if o.Store == nil || o.Broker == nil || o.Topology.Prefix == "" || o.Topology.Incarnation == "" {
+		return fmt.Errorf("%w: a janitor needs a store, a broker and a topology with its incarnation", holdfast.ErrInvalid)
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.Lease, 5 * time.Second}, {&o.FenceGrace, 250 * time.Millisecond}, {&o.PatrolAfter, 10 * time.Second},
+		{&o.SentinelInterval, 10 * time.Second}, {&o.SentinelSlack, 30 * time.Second}, {&o.RebuildEvery, 2 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < 0 {
+			return fmt.Errorf("%w: a janitor's durations cannot be negative", holdfast.ErrInvalid)
+		}
+	}
+	if o.Observer == nil {
+		o.Observer = holdfast.Discard
+	}
+	if o.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		o.Log = silent
+	}
+	return nil
+}
+
+// Janitor does all the duties. Make one with New, run it once.
+type Janitor struct {
+	o     Options
+	nudge chan time.Duration
+}
+
+// New checks the options. It starts nothing.
+func New(o Options) (*Janitor, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("janitor: %w", err)
+	}
+	return &Janitor{o: o, nudge: make(chan time.Duration, 1)}, nil
+}
+
+// Run does the duties until ctx is done and returns nil when everything it
+// started has ended. Servers that are away are waited for. It may be called once.
+func (j *Janitor) Run(ctx context.Context) error {
+	var duties sync.WaitGroup
+	duties.Go(func() { j.repeat(ctx, "rebuild", j.o.RebuildEvery, j.rebuild) })
+	duties.Go(func() { j.schedule(ctx) })
+	duties.Go(func() { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
+	duties.Go(func() { j.fenceLoop(ctx) })
+	for _, queue := range j.o.Topology.Holds() {
+		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
+	}
+	duties.Go(func() { j.receive(ctx, j.o.Topology.Rescue(), rescuePrefetch, j.rescue) })
+	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })
+	duties.Go(func() { j.repeat(ctx, "lost tickets", 3*j.o.SentinelInterval, j.lostTickets) })
+	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
+	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
+	duties.Wait()
+	return nil
+}
+
+// Nudge tells the scheduler that a task will be due in wait, sooner perhaps than it
+// knows. It never blocks and may be called at any time.
+func (j *Janitor) Nudge(wait time.Duration) {
+	if wait > scheduleCap {
+		return // it looks by itself before that
+	}
+	select {
+	case j.nudge <- wait:
+	default: // a look is due anyway
+	}
+}
+
+// repeat does a duty at once and then every interval, until ctx is done. After a
+// failure it tries again sooner at first, then ever more rarely.
+func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
+	pause := newBackoff()
+	for {
+		wait := interval
+		if err := duty(ctx); err == nil {
+			pause.Reset()
+		} else if ctx.Err() == nil {
+			j.o.Log.WithError(err).WithField("duty", name).Warn("a duty failed, trying again")
+			wait = pause.NextBackOff()
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// receive hands one subscription after another to work, until ctx is done.
+func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work func(context.Context, broker.Subscription) error) {
+	log := j.o.Log.WithField("queue", queue)
+	pause := newBackoff()
+	for ctx.Err() == nil {
+		sub, err := j.o.Broker.Subscribe(ctx, queue, prefetch)
+		if err == nil {
+			pause.Reset()
+			err = work(ctx, sub)
+			if closeErr := sub.Close(); closeErr != nil {
+				log.WithError(closeErr).Debug("close subscription")
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.WithError(err).Debug("the subscription is over, subscribing again")
+		sleep(ctx, pause.NextBackOff())
+	}
+}
+
+func newBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 100*time.Millisecond, 2*time.Second
+	b.Reset()
+	return b
+}
+
+// sleep returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (j *Janitor) see(kind holdfast.ObservationKind, n int) {
+	if n > 0 {
+		j.o.Observer.Observe(holdfast.Observation{Kind: kind, Count: n})
+	}
+}

@@ -1,0 +1,163 @@
+package janitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// handSize is how many manifests one patrol holds. Those of finished pages leave with the
+	// run's next renewal, so it is reached only by very many long pages.
+	handSize    = 5000
+	patrolEvery = 200 * time.Millisecond
+	patrolBatch = 200 // manifests that are asked about at once
+)
+
+// inHand is a manifest that this patrol has received and not settled.
+type inHand struct {
+	tag      uint64
+	manifest holdfast.Manifest
+	since    time.Time
+}
+
+// patrol reads manifests as they arrive and keeps them in hand until their page is
+// finished, their run is over, or they are so old that they are written anew.
+func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
+	var hand []inHand
+	tick := time.NewTicker(patrolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case delivery, open := <-sub.Deliveries():
+			if !open {
+				return broker.ErrOver
+			}
+			message, err := holdfast.DecodeMessage(delivery.Body)
+			if err == nil && message.Manifest != nil {
+				hand = append(hand, inHand{delivery.Tag, *message.Manifest, time.Now()})
+				continue
+			}
+			if err := j.quarantine(ctx, delivery.Body, whyNotManifest(err)); err != nil {
+				return err
+			}
+			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
+				return err
+			}
+		case <-tick.C:
+			var err error
+			if hand, err = j.walk(ctx, sub, hand); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func whyNotManifest(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "only manifests have a place in a holding queue"
+}
+
+// walk looks at everything in hand once and returns what stays there.
+func (j *Janitor) walk(ctx context.Context, sub broker.Subscription, hand []inHand) ([]inHand, error) {
+	if len(hand) == 0 {
+		return hand, nil
+	}
+	runs, err := j.runStates(ctx, hand)
+	if err != nil {
+		return hand, err
+	}
+	stay, ask := hand[:0:0], []inHand(nil)
+	for _, h := range hand {
+		run, known := runs[h.manifest.Run]
+		switch {
+		case h.manifest.Page > 0 && h.manifest.Page <= run.Settled:
+			// Every result of the page is committed: nothing to ask.
+			if err := sub.Ack(h.tag, broker.One); err != nil {
+				return nil, err
+			}
+		case !known, run.State != store.RunLive, time.Since(h.since) >= j.o.PatrolAfter:
+			ask = append(ask, h)
+		default:
+			stay = append(stay, h)
+		}
+	}
+	for len(ask) > 0 {
+		n := min(patrolBatch, len(ask))
+		if err := j.settleManifests(ctx, sub, ask[:n]); err != nil {
+			return nil, err
+		}
+		ask = ask[n:]
+	}
+	return stay, nil
+}
+
+func (j *Janitor) runStates(ctx context.Context, hand []inHand) (map[holdfast.RunID]store.RunStatus, error) {
+	seen := make(map[holdfast.RunID]bool)
+	var ids []holdfast.RunID
+	for _, h := range hand {
+		if !seen[h.manifest.Run] {
+			seen[h.manifest.Run] = true
+			ids = append(ids, h.manifest.Run)
+		}
+	}
+	return j.o.Store.RunStates(ctx, ids)
+}
+
+// settleManifests asks the store about every ticket, returns the work of gone runs,
+// writes anew what is still open, and acks the old manifests.
+func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, manifests []inHand) error {
+	var tickets []holdfast.Ticket
+	for _, h := range manifests {
+		tickets = append(tickets, h.manifest.Tickets...)
+	}
+	open, err := j.explain(ctx, tickets)
+	if err != nil {
+		return err
+	}
+	var letters []broker.Message
+	for _, h := range manifests {
+		letters = append(letters, j.rearm(h.manifest, open)...)
+	}
+	if err := j.publishAll(ctx, letters); err != nil {
+		return err
+	}
+	j.see(holdfast.ObservedRearmed, len(letters))
+	for _, h := range manifests {
+		if err := sub.Ack(h.tag, broker.One); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rearm writes a manifest anew with its open tickets only: none if none is. A
+// page keeps its number, so that its run's cursor can still settle it.
+func (j *Janitor) rearm(m holdfast.Manifest, open map[holdfast.TaskID]holder) []broker.Message {
+	byRun := make(map[holdfast.RunID][]holdfast.Ticket)
+	for _, ticket := range m.Tickets {
+		if held, isOpen := open[ticket.Task]; isOpen {
+			byRun[held.run] = append(byRun[held.run], holdfast.Ticket{Task: ticket.Task, Attempt: held.attempt})
+		}
+	}
+	var letters []broker.Message
+	for run, tickets := range byRun {
+		page := int64(0)
+		if run == m.Run {
+			page = m.Page
+		}
+		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets}))
+	}
+	return letters
+}
+
+func (j *Janitor) manifestLetter(m holdfast.Manifest) broker.Message {
+	return broker.Message{Queue: j.o.Topology.Hold(m.Run), Body: holdfast.Message{Manifest: &m}.Encode()}
+}

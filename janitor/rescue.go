@@ -1,0 +1,169 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const rescuePrefetch = 100
+
+// rescue reads what the broker would have dropped, and tickets that consumers could not
+// explain, and makes the store's truth of them.
+func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case delivery, open := <-sub.Deliveries():
+			if !open {
+				return broker.ErrOver
+			}
+			if err := j.rescueOne(ctx, delivery.Body); err != nil {
+				return fmt.Errorf("rescue a message: %w", err)
+			}
+			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (j *Janitor) rescueOne(ctx context.Context, body []byte) error {
+	message, err := holdfast.DecodeMessage(body)
+	if err != nil {
+		return j.quarantine(ctx, body, err.Error())
+	}
+	if message.Sentinel != nil {
+		return nil // the next one will do
+	}
+	tickets := message.Tickets
+	if message.Manifest != nil {
+		tickets = message.Manifest.Tickets
+	}
+	open, err := j.explain(ctx, tickets)
+	if err != nil {
+		return err
+	}
+	byRun := make(map[holdfast.RunID][]holdfast.Ticket)
+	for task, held := range open {
+		byRun[held.run] = append(byRun[held.run], holdfast.Ticket{Task: task, Attempt: held.attempt})
+	}
+	var letters []broker.Message
+	for run, tickets := range byRun {
+		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Tickets: tickets}))
+	}
+	return j.publishAll(ctx, letters)
+}
+
+// holder is who runs a task, at which attempt.
+type holder struct {
+	run     holdfast.RunID
+	attempt int
+}
+
+// explain asks the store where the tickets' tasks stand and gives every task that is not
+// final a token again, except those it returns: they run under a live run, and the
+// caller must keep them in a manifest.
+//
+// A ticket of an older attempt, or of a final task, needs nothing. A ticket newer
+// than its row says that the database lost commits: then the row, not the ticket, is
+// the truth. A ticket without a row is put into the quarantine.
+func (j *Janitor) explain(ctx context.Context, tickets []holdfast.Ticket) (map[holdfast.TaskID]holder, error) {
+	positions, err := j.o.Store.Positions(ctx, tickets)
+	if err != nil {
+		return nil, err
+	}
+	open := make(map[holdfast.TaskID]holder)
+	var again, missing []holdfast.Ticket
+	var gone []holdfast.TaskID
+	for i, p := range positions {
+		ticket := tickets[i]
+		switch {
+		case !p.Found:
+			missing = append(missing, ticket)
+		case p.State.Final(), p.Attempt > ticket.Attempt:
+		case p.State == holdfast.Ready:
+			if p.Ticketed {
+				again = append(again, holdfast.Ticket{Task: ticket.Task, Attempt: p.Attempt})
+			}
+		case p.RunState == store.RunLive:
+			open[ticket.Task] = holder{p.Run, p.Attempt}
+		default:
+			gone = append(gone, ticket.Task)
+		}
+	}
+	if len(again) > 0 {
+		n, err := j.o.Store.Unticket(ctx, again)
+		if err != nil {
+			return nil, err
+		}
+		j.see(holdfast.ObservedRepaired, n)
+		j.Nudge(0)
+	}
+	if err := j.returnGone(ctx, gone); err != nil {
+		return nil, err
+	}
+	for _, ticket := range missing {
+		body := holdfast.Message{Tickets: []holdfast.Ticket{ticket}}.Encode()
+		if err := j.quarantine(ctx, body, fmt.Sprintf("the store has no task %s", ticket.Task)); err != nil {
+			return nil, err
+		}
+	}
+	return open, nil
+}
+
+// returnGone takes back tasks that run under a run that is over.
+func (j *Janitor) returnGone(ctx context.Context, ids []holdfast.TaskID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, err := j.o.Store.TasksByID(ctx, ids)
+	if err != nil {
+		return err
+	}
+	runs := make(map[holdfast.RunID]bool)
+	var owners []holdfast.RunID
+	for _, t := range tasks {
+		if t.Run != 0 && !runs[t.Run] {
+			runs[t.Run] = true
+			owners = append(owners, t.Run)
+		}
+	}
+	states, err := j.o.Store.RunStates(ctx, owners)
+	if err != nil {
+		return err
+	}
+	gone := tasks[:0]
+	for _, t := range tasks { // a live run may have claimed one meanwhile
+		if t.State == holdfast.Running && states[t.Run].State != store.RunLive {
+			gone = append(gone, t)
+		}
+	}
+	return j.takeBack(ctx, gone)
+}
+
+// quarantine puts a message aside for a person and returns when it is confirmed.
+func (j *Janitor) quarantine(ctx context.Context, body []byte, reason string) error {
+	j.o.Log.WithField("reason", reason).Warn("a message goes to the quarantine")
+	err := j.publishAll(ctx, []broker.Message{{
+		Queue: j.o.Topology.Quarantine(), Body: body,
+		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": j.o.Name},
+	}})
+	if err == nil {
+		j.see(holdfast.ObservedQuarantined, 1)
+	}
+	return err
+}
+
+// publishAll returns nil only if every message is confirmed.
+func (j *Janitor) publishAll(ctx context.Context, letters []broker.Message) error {
+	if len(letters) == 0 {
+		return nil
+	}
+	_, err := j.o.Broker.Publish(ctx, letters)
+	return err
+}

@@ -1,0 +1,112 @@
+package janitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// scheduleCap is how long the scheduler sleeps at most: a task that another process
+	// makes due sooner is seen this late.
+	scheduleCap = 200 * time.Millisecond
+	// scheduleStep keeps a steady stream of due tasks in batches.
+	scheduleStep  = 5 * time.Millisecond
+	scheduleBatch = 1000
+	// Many tasks due at once share messages; few do not, so that no worker holds what
+	// another could run.
+	shareFrom         = 256
+	ticketsPerMessage = 8
+)
+
+// schedule publishes tickets for tasks that have become due. It sleeps until the
+// next one is, or somebody nudges it.
+func (j *Janitor) schedule(ctx context.Context) {
+	pause := newBackoff()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	next := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case wait := <-j.nudge:
+			if at := time.Now().Add(wait); at.Before(next) {
+				next = at
+				timer.Reset(wait)
+			}
+			continue
+		case <-timer.C:
+		}
+		wait, err := j.dispatchDue(ctx)
+		if err == nil {
+			pause.Reset()
+		} else if ctx.Err() == nil {
+			j.o.Log.WithError(err).WithField("duty", "schedule").Warn("a duty failed, trying again")
+			wait = pause.NextBackOff()
+		}
+		next = time.Now().Add(wait)
+		timer.Reset(wait)
+	}
+}
+
+// dispatchDue publishes one batch and returns how long to sleep.
+func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
+	var publishErr error
+	began := time.Now()
+	dispatched, err := j.o.Store.DispatchDue(ctx, scheduleBatch, func(ctx context.Context, due []store.Due) []bool {
+		tickets := make(map[string][]holdfast.Ticket)
+		for _, d := range due {
+			tickets[d.Lane] = append(tickets[d.Lane], d.Ticket)
+		}
+		var published map[holdfast.Ticket]bool
+		published, publishErr = j.publishTickets(ctx, tickets)
+		stored := make([]bool, len(due))
+		for i, d := range due {
+			stored[i] = published[d.Ticket]
+		}
+		return stored
+	})
+	if err != nil {
+		return 0, err
+	}
+	if dispatched.Marked > 0 {
+		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})
+	}
+	if publishErr != nil {
+		return 0, publishErr
+	}
+	return min(max(dispatched.Next, scheduleStep), scheduleCap), nil
+}
+
+// publishTickets publishes tickets by lane and returns which are confirmed. The
+// error is the broker's, if not all are.
+func (j *Janitor) publishTickets(ctx context.Context, byLane map[string][]holdfast.Ticket) (map[holdfast.Ticket]bool, error) {
+	var messages []broker.Message
+	var contents [][]holdfast.Ticket
+	for lane, tickets := range byLane {
+		share := 1
+		if len(tickets) >= shareFrom {
+			share = ticketsPerMessage
+		}
+		for len(tickets) > 0 {
+			n := min(share, len(tickets))
+			messages = append(messages, broker.Message{Queue: j.o.Topology.Main(lane), Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
+			contents = append(contents, tickets[:n])
+			tickets = tickets[n:]
+		}
+	}
+	outcomes, err := j.o.Broker.Publish(ctx, messages)
+	confirmed := make(map[holdfast.Ticket]bool)
+	for i, outcome := range outcomes {
+		if outcome == broker.Stored {
+			for _, ticket := range contents[i] {
+				confirmed[ticket] = true
+			}
+		}
+	}
+	return confirmed, err
+}

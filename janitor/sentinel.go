@@ -1,0 +1,46 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// sentinelLost is how many intervals a sentinel may be on its way before it counts
+// as lost itself. Behind a long backlog it may well take longer; then there are a few in the
+// lane at once, which does no harm.
+const sentinelLost = 60
+
+// sentinels sends a marker down each lane now and then. A lane being first in first out,
+// its arrival proves that every ticket published before it has been delivered.
+func (j *Janitor) sentinels(ctx context.Context) error {
+	due, err := j.o.Store.SentinelsDue(ctx, j.o.SentinelInterval, sentinelLost*j.o.SentinelInterval)
+	if err != nil {
+		return err
+	}
+	letters := make([]broker.Message, len(due))
+	for i := range due {
+		letters[i] = broker.Message{Queue: j.o.Topology.Main(due[i].Lane), Body: holdfast.Message{Sentinel: &due[i]}.Encode()}
+	}
+	if err := j.publishAll(ctx, letters); err != nil && !errors.Is(err, broker.ErrNoQueue) {
+		return err
+	}
+	return nil // a lane without a queue gets one from the rebuild duty
+}
+
+// lostTickets publishes tickets anew that a sentinel has proved lost. This tells a
+// lost ticket from one in a long backlog, which no age could.
+func (j *Janitor) lostTickets(ctx context.Context) error {
+	n, err := j.o.Store.UnticketLost(ctx, j.o.SentinelSlack)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		j.o.Log.WithField("tasks", n).Warn("tickets were lost without a fault anybody saw; the tasks get new ones")
+		j.see(holdfast.ObservedRepaired, n)
+		j.Nudge(0)
+	}
+	return nil
+}

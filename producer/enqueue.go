@@ -1,0 +1,126 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// call is one Enqueue that waits for its batch.
+type call struct {
+	task   holdfast.NewTask
+	done   chan struct{} // closed when result and err are set
+	result Result
+	err    error
+}
+
+// Enqueue stores one task and tries to have its ticket confirmed. Calls that come
+// together share one transaction and one publish window.
+//
+// If ctx ends while the task's batch is on its way, the task may be stored or not; a
+// Unique key makes it safe to call again.
+func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, error) {
+	task, err := p.complete(task)
+	if err != nil {
+		return Result{}, err
+	}
+	c := &call{task: task, done: make(chan struct{})}
+	if err := p.join(ctx, c); err != nil {
+		return Result{}, err
+	}
+	select {
+	case <-c.done:
+		return c.result, c.err
+	case <-ctx.Done():
+	}
+	if p.leave(c) {
+		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", context.Cause(ctx))
+	}
+	return Result{}, fmt.Errorf("enqueue: %w; the task may have been stored", context.Cause(ctx))
+}
+
+// join puts the call among those that wait, and starts a flight if there is room for one.
+func (p *Producer) join(ctx context.Context, c *call) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	p.waiting = append(p.waiting, c)
+	if p.flying < inFlight {
+		p.flying++
+		// The flight also carries others' tasks: this caller's end must not stop it.
+		ctx = context.WithoutCancel(ctx)
+		p.flights.Go(func() { p.fly(ctx) })
+	}
+	return nil
+}
+
+// leave takes the call back if it has not started.
+func (p *Producer) leave(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.waiting, c)
+	if i < 0 {
+		return false
+	}
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	return true
+}
+
+// fly takes batches until nobody waits. While it is away, later calls gather, so
+// batches grow with the load and a lone call waits for nobody.
+func (p *Producer) fly(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		batch := slices.Clone(p.waiting[:min(batchSize, len(p.waiting))])
+		p.waiting = slices.Delete(p.waiting, 0, len(batch))
+		if len(batch) == 0 {
+			p.flying--
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		p.send(ctx, batch)
+	}
+}
+
+// send stores one batch, publishes its tickets and answers its calls.
+func (p *Producer) send(ctx context.Context, batch []*call) {
+	tasks := make([]holdfast.NewTask, len(batch))
+	for i, c := range batch {
+		tasks[i] = c.task
+	}
+	inserted, err := p.insert(ctx, tasks)
+	if err != nil {
+		if errors.Is(err, holdfast.ErrInvalid) && len(batch) > 1 {
+			// One task that the store cannot hold must not refuse its neighbours.
+			for _, c := range batch {
+				p.send(ctx, []*call{c})
+			}
+			return
+		}
+		for _, c := range batch {
+			c.err = fmt.Errorf("enqueue: %w", err)
+			close(c.done)
+		}
+		return
+	}
+	results := p.account(inserted)
+	confirmed := p.publish(ctx, inserted.Receipts, 1)
+	for i, c := range batch {
+		c.result = results[i]
+		close(c.done)
+	}
+	p.discharge(ctx, confirmed) // nobody needs to wait for this
+}
+
+func (p *Producer) insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+	defer cancel()
+	return p.o.Store.Insert(ctx, tasks, p.o.OutboxGrace)
+}

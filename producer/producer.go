@@ -1,0 +1,272 @@
+// Package producer accepts tasks: it stores them, publishes their tickets and
+// waits for the broker's confirms.
+//
+// When a call returns without error, its tasks are committed and will reach a
+// final state whatever happens next. Publishing is an attempt only: each insert
+// leaves a receipt in the store's outbox, which is deleted after the confirm
+// and otherwise published by any janitor. So a broker that is down makes
+// nothing slower than its tasks.
+//
+// Concurrent Enqueue calls share one insert and one publish window. The package
+// never runs a task, and never reads one.
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Options configures a Producer. Store, Broker and Topology are required.
+type Options struct {
+	Store    store.Inserter
+	Broker   broker.Publisher
+	Topology broker.Topology
+
+	// Settings give a task its lane and max attempts where it names none.
+	Settings holdfast.Settings
+	// MaxPayload is the limit of one payload in bytes; 0 means holdfast.DefaultMaxPayload.
+	MaxPayload int
+	// ConfirmTimeout is how long a call waits for the broker after its commit; 0 means 5 s.
+	ConfirmTimeout time.Duration
+	// OutboxGrace is how long janitors leave a receipt to this producer; 0 means 2 s.
+	OutboxGrace time.Duration
+	Log         logrus.FieldLogger // nil discards
+	Observer    holdfast.Observer  // nil discards
+}
+
+const (
+	batchSize = 1000 // tasks of one transaction
+	inFlight  = 2    // batches of Enqueue calls on their way at once: one inserts while one publishes
+	// Tasks of one large call share messages, which the broker carries much more cheaply; a
+	// few per message, so that workers still share them fairly. Small calls do not.
+	ticketsPerMessage = 8
+	shareFrom         = 256
+	insertTimeout     = 30 * time.Second
+)
+
+// Producer accepts tasks. It is safe for concurrent use.
+type Producer struct {
+	o Options
+
+	mu      sync.Mutex
+	waiting []*call
+	flying  int
+	closed  bool
+	flights sync.WaitGroup
+}
+
+// New returns a Producer. It starts nothing; goroutines live only while calls do, and Close
+// waits for them.
+func New(o Options) *Producer {
+	if o.MaxPayload == 0 {
+		o.MaxPayload = holdfast.DefaultMaxPayload
+	}
+	if o.ConfirmTimeout == 0 {
+		o.ConfirmTimeout = 5 * time.Second
+	}
+	if o.OutboxGrace == 0 {
+		o.OutboxGrace = 2 * time.Second
+	}
+	if o.Observer == nil {
+		o.Observer = holdfast.Discard
+	}
+	if o.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		o.Log = silent
+	}
+	return &Producer{o: o}
+}
+
+// ErrClosed is returned by calls that come after Close.
+var ErrClosed = errors.New("the producer is closed")
+
+// Result says where a task is.
+type Result struct {
+	ID holdfast.TaskID `json:"id"`
+	// Duplicate means that another task holds the unique key: ID is that one's, and
+	// nothing was stored. It is no error.
+	Duplicate bool `json:"duplicate,omitempty"`
+}
+
+// TaskError says which task of a call is wrong.
+type TaskError struct {
+	Index int // in the call's tasks, from 0
+	Err   error
+}
+
+func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1, e.Err) }
+
+func (e *TaskError) Unwrap() error { return e.Err }
+
+// EnqueueMany stores the tasks, a thousand in a transaction, and publishes each
+// part while the next is stored. The error is a *TaskError wrapping
+// holdfast.ErrInvalid if a task is wrong; then nothing was stored. After
+// any other error the results are those of the leading tasks that are stored for certain.
+func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
+	complete := make([]holdfast.NewTask, len(tasks))
+	for i, task := range tasks {
+		var err error
+		if complete[i], err = p.complete(task); err != nil {
+			return nil, &TaskError{i, err}
+		}
+	}
+	results := make([]Result, 0, len(tasks))
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	turns := make(chan struct{}, inFlight)
+	for len(complete) > 0 {
+		batch := complete[:min(batchSize, len(complete))]
+		complete = complete[len(batch):]
+		inserted, err := p.o.Store.Insert(ctx, batch, p.o.OutboxGrace)
+		if err != nil {
+			return results, fmt.Errorf("store tasks: %w", err)
+		}
+		results = append(results, p.account(inserted)...)
+		turns <- struct{}{}
+		publishing.Go(func() {
+			p.discharge(ctx, p.publish(ctx, inserted.Receipts, len(tasks)))
+			<-turns
+		})
+	}
+	return results, nil
+}
+
+// EnqueueTx stores the tasks inside the caller's transaction. They exist exactly
+// if it commits; a janitor publishes their tickets as soon as it has. tx is a *sql.Tx, *sqlx.Tx
+// or anything with their two methods, on the database of the producer's store.
+// After an error the caller must roll back.
+func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast.NewTask) ([]Result, error) {
+	complete := make([]holdfast.NewTask, len(tasks))
+	for i, task := range tasks {
+		var err error
+		if complete[i], err = p.complete(task); err != nil {
+			return nil, &TaskError{i, err}
+		}
+	}
+	inserted, err := p.o.Store.InsertTx(ctx, tx, complete, 0)
+	if err != nil {
+		return nil, fmt.Errorf("store tasks: %w", err)
+	}
+	return p.account(inserted), nil
+}
+
+// Close makes later calls fail and returns when those under way have ended.
+func (p *Producer) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.flights.Wait()
+	return nil
+}
+
+// complete validates a task and fills in what its type's settings say.
+func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
+	if err := task.Validate(p.o.MaxPayload); err != nil {
+		return task, err
+	}
+	settings := p.o.Settings.For(task.Type)
+	if task.Lane == "" {
+		task.Lane = settings.Lane
+	}
+	if task.MaxAttempts == 0 {
+		task.MaxAttempts = settings.Policy.MaxAttempts
+	}
+	if len(task.Payload) == 0 {
+		task.Payload = []byte("null")
+	}
+	return task, nil
+}
+
+func (p *Producer) account(inserted store.Inserted) []Result {
+	results := make([]Result, len(inserted.Tasks))
+	duplicates := 0
+	for i, task := range inserted.Tasks {
+		results[i] = Result(task)
+		if task.Duplicate {
+			duplicates++
+		}
+	}
+	if fresh := len(results) - duplicates; fresh > 0 {
+		p.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedEnqueued, Count: fresh})
+	}
+	if duplicates > 0 {
+		p.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedDuplicate, Count: duplicates})
+	}
+	return results
+}
+
+// publish tries to get the receipts' tickets confirmed and returns the receipts that were.
+// What it leaves is the outbox's, so its failures are told but not returned.
+func (p *Producer) publish(ctx context.Context, receipts []store.Receipt, callSize int) (confirmed []int64) {
+	if len(receipts) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.ConfirmTimeout)
+	defer cancel()
+	share := 1
+	if callSize >= shareFrom {
+		share = ticketsPerMessage
+	}
+	messages, counts := p.messages(receipts, share)
+	began := time.Now()
+	outcomes, err := p.o.Broker.Publish(ctx, messages)
+	if err != nil {
+		p.o.Log.WithError(err).Debug("tickets left to the outbox")
+	}
+	tickets := 0
+	for i, receipt := range receipts {
+		stored := 0
+		for _, outcome := range outcomes[:counts[i]] {
+			if outcome == broker.Stored {
+				stored++
+			}
+		}
+		outcomes = outcomes[counts[i]:]
+		if stored == counts[i] {
+			confirmed = append(confirmed, receipt.ID)
+			tickets += len(receipt.Tickets)
+		}
+	}
+	if tickets > 0 {
+		p.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: tickets, Took: time.Since(began)})
+	}
+	return confirmed
+}
+
+// discharge deletes confirmed receipts. Those it cannot delete are published once more by
+// the outbox, and the duplicates dropped at the claim.
+func (p *Producer) discharge(ctx context.Context, confirmed []int64) {
+	if len(confirmed) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.ConfirmTimeout)
+	defer cancel()
+	if err := p.o.Store.Discharge(ctx, confirmed); err != nil {
+		p.o.Log.WithError(err).Debug("confirmed receipts left to the outbox")
+	}
+}
+
+// messages cuts the receipts into messages and counts how many each receipt has.
+func (p *Producer) messages(receipts []store.Receipt, share int) (messages []broker.Message, counts []int) {
+	for _, receipt := range receipts {
+		queue, before := p.o.Topology.Main(receipt.Lane), len(messages)
+		for tickets := receipt.Tickets; len(tickets) > 0; {
+			n := min(share, len(tickets))
+			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
+			tickets = tickets[n:]
+		}
+		counts = append(counts, len(messages)-before)
+	}
+	return messages, counts
+}
