@@ -1,0 +1,50 @@
+# Targets with a "##" comment are listed by `make help`.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The race detector needs a C compiler; without one the tests run without it.
+RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && echo -race)
+TESTFLAGS ?=
+BENCHFLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-short demo bench lint servers-up servers-down servers-env clean go
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+build: go ## build bin/holdfast
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
+
+test: build ## all tests; starts PostgreSQL and RabbitMQ if need be (TESTFLAGS="-run Name")
+	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
+	scripts/servers run go test $(RACE) -count=1 -timeout 15m $(TESTFLAGS) ./...
+
+test-short: go ## only the tests that need no servers
+	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
+
+demo: build ## see it work: holdfast demo, with servers
+	scripts/servers run bin/holdfast demo
+
+bench: go ## the benchmarks, with servers
+	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
+
+lint: go ## go vet, gofmt, staticcheck
+	go vet ./...
+	@files=$$(gofmt -l $$(find . -name .servers -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
+	go run $(STATICCHECK) ./...
+
+servers-up: ## start PostgreSQL and RabbitMQ and leave them running
+	scripts/servers up
+
+servers-down: ## stop them, keep their data
+	scripts/servers down
+
+servers-env: ## DATABASE_URL and AMQP_URL: eval "$(make -s servers-env)"
+	@scripts/servers env
+
+clean: ## stop the servers, delete their data and all build output
+	scripts/servers clean
+	rm -rf bin coverage.*
+
+go:
+	@command -v go >/dev/null || { echo "Go is not installed or not in PATH: https://go.dev/doc/install" >&2; exit 1; }
