@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,16 +82,23 @@ type PanicError struct {
 func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
 // Detailed wraps err with facts to keep in the attempt's record, such as an HTTP
-// response. details must marshal to JSON. It returns nil if err is nil.
+// response. class says in a word what kind of error it is, at most MaxNameLength bytes.
+// details must marshal to JSON of at most MaxDetailsLength bytes; of others only the reason
+// why not is kept. It returns nil if err is nil.
 func Detailed(err error, class string, details any) error {
 	if err == nil {
 		return nil
 	}
 	encoded, marshalErr := json.Marshal(details)
+	if marshalErr == nil && len(encoded) > MaxDetailsLength {
+		marshalErr = fmt.Errorf("%d bytes are more than the limit of %d", len(encoded), MaxDetailsLength)
+	}
 	if marshalErr != nil {
 		encoded, _ = json.Marshal(map[string]string{"unreadable": marshalErr.Error()})
 	}
-	return &detailed{err, class, encoded}
+	// A json.RawMessage may hold what is no UTF-8, which SQL stores refuse.
+	encoded = bytes.ToValidUTF8(encoded, []byte("\uFFFD"))
+	return &detailed{err, clip(class, MaxNameLength), encoded}
 }
 
 type detailed struct {
@@ -103,8 +111,9 @@ func (d *detailed) Unwrap() error { return d.error }
 
 // Bounds of what is kept of an error, in bytes.
 const (
-	MaxErrorLength = 8 << 10
-	MaxStackLength = 16 << 10
+	MaxErrorLength   = 8 << 10
+	MaxStackLength   = 16 << 10
+	MaxDetailsLength = 512 << 10
 )
 
 // Report is what is kept of an error in an attempt's record.

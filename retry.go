@@ -105,6 +105,7 @@ func (p Policy) Delay(failures int, dice float64) time.Duration {
 	if p.Max > 0 {
 		d = min(d, float64(p.Max))
 	}
+	d = min(d, float64(maxDelay)) // before the jitter: infinity times zero is no number
 	d *= 1 + p.Jitter*(2*dice-1)
 	return time.Duration(max(0, min(d, float64(maxDelay))))
 }

@@ -30,8 +30,15 @@ func Crashed(run RunID) Cause {
 func Interrupted(why error) Cause { return Cause{EventInterrupt, why} }
 
 // Asked is the cause "an operator asked for event": EventRequeue, EventCancel,
-// EventArchive or EventRestore.
-func Asked(event Event) Cause { return Cause{event: event} }
+// EventArchive or EventRestore. Nobody can ask for another one: Settle answers those
+// with an ErrConflict.
+func Asked(event Event) Cause {
+	switch event {
+	case EventRequeue, EventCancel, EventArchive, EventRestore:
+		return Cause{event: event}
+	}
+	return Cause{event: Event(fmt.Sprintf("be asked to %.100q", event))}
+}
 
 // Transition is one judged move of one task. The store applies it only while the
 // task still is in one of the states From, at attempt Attempt and owned by Run;

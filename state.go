@@ -39,7 +39,7 @@ const (
 	EventInterrupt Event = "interrupt" // handed back by a draining worker; nothing counted
 	EventCrash     Event = "crash"     // its worker is gone; the crash is counted
 	EventGiveUp    Event = "give_up"   // a limit was reached or the error is permanent
-	EventRequeue   Event = "requeue"   // an operator sends a dead task again
+	EventRequeue   Event = "requeue"   // an operator sends a dead or cancelled task again
 	EventCancel    Event = "cancel"    // an operator or the handler stops it
 	EventArchive   Event = "archive"   // an operator puts a dead task away
 	EventRestore   Event = "restore"   // an operator takes it back out

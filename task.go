@@ -3,6 +3,7 @@ package holdfast
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -120,8 +121,10 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the delay %s is negative", ErrInvalid, n.Delay)
 	case n.Delay > 0 && !n.At.IsZero():
 		return fmt.Errorf("%w: give a delay or a time, not both", ErrInvalid)
-	case n.MaxAttempts < 0:
-		return fmt.Errorf("%w: max attempts %d is negative", ErrInvalid, n.MaxAttempts)
+	case n.At.UTC().Year() > 9999: // which RFC 3339 cannot write
+		return fmt.Errorf("%w: the time is after the year 9999", ErrInvalid)
+	case n.MaxAttempts < 0 || n.MaxAttempts > math.MaxInt32:
+		return fmt.Errorf("%w: max attempts %d must be between 0 and %d", ErrInvalid, n.MaxAttempts, math.MaxInt32)
 	case len(n.Unique) > MaxUniqueLength:
 		return fmt.Errorf("%w: the unique key has %d bytes, the limit is %d", ErrInvalid, len(n.Unique), MaxUniqueLength)
 	}

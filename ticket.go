@@ -93,10 +93,11 @@ func DecodeMessage(body []byte) (Message, error) {
 		return Message{}, fmt.Errorf("message version %d is not %d, the one this build reads", w.Version, wireVersion)
 	}
 	if w.Sentinel != nil {
-		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 {
+		at := w.Sentinel.UTC() // whose year may be another one, and one that Encode cannot write
+		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 || w.Page != 0 || at.Year() < 1 || at.Year() > 9999 {
 			return Message{}, errors.New("a sentinel carries a lane and a time only")
 		}
-		return Message{Sentinel: &Sentinel{w.Lane, w.Sentinel.UTC()}}, nil
+		return Message{Sentinel: &Sentinel{w.Lane, at}}, nil
 	}
 	tickets, err := decodeTickets(w.Tickets)
 	if err != nil {

@@ -76,10 +76,12 @@ func (s *session) judge(j *job, cause holdfast.Cause) {
 		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), s.policies[j.task.Type].Policy)
 	}
 	took := time.Duration(0)
-	if !j.started.IsZero() {
+	if j.started.IsZero() {
+		s.room.add(-1) // handed back: this says nothing about the pace
+	} else {
 		took = time.Since(j.started)
+		s.room.done()
 	}
-	s.room.add(-1)
 	s.results.add(result{job: j, move: move, took: took})
 }
 

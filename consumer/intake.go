@@ -91,54 +91,51 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription) error {
 	}
 }
 
-// take finds room for a delivery, gathers others that are there already, and
-// starts their page.
+// take finds room for a delivery and a turn for its page, gathers what else there is, and
+// starts the page. Waiting for the turn first lets pages grow with the load.
 func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	in.acks.received(first.Tag)
-	granted := in.s.room.take(maxPage)
-	if granted == 0 {
-		if !in.s.room.wait(ctx, patience) {
-			return in.rest(ctx, first)
-		}
-		if granted = in.s.room.take(maxPage); granted == 0 { // another lane was quicker
-			granted = 1
-			in.s.room.add(1)
-		}
-	}
-	p := in.s.newPage()
-	p.read(first)
-	for len(p.tickets) < granted {
-		delivery, more := in.next()
-		if !more {
-			break
-		}
-		in.acks.received(delivery.Tag)
-		p.read(delivery)
-	}
-	in.s.room.add(len(p.tickets) - granted)
-	if err := in.widen(); err != nil {
-		return err
+	if !in.s.room.wait(ctx, patience) {
+		return in.rest(ctx, first)
 	}
 	select {
 	case in.turns <- struct{}{}:
 	case <-ctx.Done():
-		in.s.room.add(-len(p.tickets))
 		return context.Cause(ctx)
 	}
+	reserved := in.s.room.take(maxPage) // 0 if another lane was quicker
+	p := in.s.newPage()
+	p.read(first)
+	in.gather(p, reserved)
+	in.s.room.add(len(p.tickets) - reserved)
+	err := in.widen()
 	in.s.takers.Go(func() {
 		defer func() { <-in.turns }()
 		p.process(ctx, in.acks)
 	})
-	return nil
+	return err
 }
 
-// next returns a delivery that is there already.
-func (in *intake) next() (broker.Delivery, bool) {
-	select {
-	case delivery, open := <-in.sub.Deliveries():
-		return delivery, open
-	default:
-		return broker.Delivery{}, false
+// gatherGap ends a page when no further delivery comes for this long: they come
+// in bursts, with microseconds in between.
+const gatherGap = 300 * time.Microsecond
+
+// gather reads further deliveries into the page until it is full or none comes.
+func (in *intake) gather(p *page, granted int) {
+	timer := time.NewTimer(gatherGap)
+	defer timer.Stop()
+	for len(p.tickets) < granted {
+		select {
+		case delivery, open := <-in.sub.Deliveries():
+			if !open {
+				return // receive sees it too
+			}
+			in.acks.received(delivery.Tag)
+			p.read(delivery)
+			timer.Reset(gatherGap)
+		case <-timer.C:
+			return
+		}
 	}
 }
 

@@ -6,23 +6,55 @@ import (
 	"time"
 )
 
-// room counts the tasks in hand against the executors, over all lanes.
+// room counts the tasks in hand over all lanes. There is room for as many as
+// there are executors, and for those that will be finished within a moment at the present pace:
+// so short tasks are claimed while others run, and long tasks never wait behind each other.
 type room struct {
 	mu     sync.Mutex
-	limit  int
+	limit  int // executors
+	ahead  int // further tasks that there is room for
 	held   int
-	change chan struct{} // closed and renewed when held shrinks
+	change chan struct{} // closed and renewed when there may be more room
+
+	window   time.Time // begin of the present measurement
+	finished int       // tasks in it
 }
 
-func newRoom(limit int) *room { return &room{limit: limit, change: make(chan struct{})} }
+const (
+	// lookAhead is how long a task may wait for an executor at the measured pace.
+	lookAhead = 50 * time.Millisecond
+	// maxAhead bounds it as a multiple of the executors.
+	maxAhead = 4
+)
+
+func newRoom(limit int) *room {
+	return &room{limit: limit, change: make(chan struct{}), window: time.Now()}
+}
 
 // take reserves up to most free places and returns how many: 0 if there are none.
 func (r *room) take(most int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := max(0, min(most, r.limit-r.held))
+	n := max(0, min(most, r.size()-r.held))
 	r.held += n
 	return n
+}
+
+// size is how many tasks may be in hand now. r.mu is held.
+func (r *room) size() int {
+	if passed := time.Since(r.window); passed >= lookAhead {
+		r.ahead = min(maxAhead*r.limit, int(float64(r.finished)*float64(lookAhead)/float64(passed)))
+		r.window, r.finished = time.Now(), 0
+	}
+	return r.limit + r.ahead
+}
+
+// done gives the place of a finished task free.
+func (r *room) done() {
+	r.mu.Lock()
+	r.finished++
+	r.mu.Unlock()
+	r.add(-1)
 }
 
 // add reserves n places more even beyond the limit, for a message that carries more
@@ -42,7 +74,7 @@ func (r *room) add(n int) {
 func (r *room) free() (int, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, r.limit-r.held), r.change
+	return max(0, r.size()-r.held), r.change
 }
 
 // wait returns true when there is a free place, false when patience is over (0

@@ -1,0 +1,89 @@
+package configs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRedactURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"postgres://u:hunter2@h:5432/d?sslmode=disable": "postgres://u:********@h:5432/d?sslmode=disable",
+		"postgres://u@h/d":                               "postgres://u@h/d",
+		"postgres://:hunter2@h/d":                        "postgres://:********@h/d",
+		"postgres://h/d?password=hunter2&sslkey=hunter2": "postgres://h/d?password=********&sslkey=********",
+		"postgres://u:hunter2@/d?host=/run":              "postgres://u:********@/d?host=%2Frun",
+		"amqp://guest:hun%2Fter2@h/%2Fv":                 "amqp://guest:********@h/%2Fv",
+		"host=h password=hunter2":                        Redacted,
+		"postgres:hunter2":                               Redacted,
+		"postgres://u:hunter2@h:port/d":                  Redacted,
+		"\x7f":                                           Redacted,
+	} {
+		if got := RedactURL(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestEntriesHoldNoPassword(t *testing.T) {
+	t.Parallel()
+	c := mustLoad(t, "", "DATABASE_URL=postgres://u:hunter2@h/d", "AMQP_URL=amqp://u:hunter2@a,amqps://u:hunter2@b")
+	for _, e := range c.Entries() {
+		if strings.Contains(e.Value, "hunter2") {
+			t.Errorf("%s shows %s", e.Key, e.Value)
+		}
+		if e.Key == "amqp.urls" && e.Value != "amqp://u:********@a,amqps://u:********@b" {
+			t.Errorf("got %s", e.Value)
+		}
+	}
+}
+
+func TestVariablesAreUnique(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, v := range Variables() {
+		if seen[v.Name] || seen[v.Key] {
+			t.Errorf("%s or %s is there twice", v.Name, v.Key)
+		}
+		seen[v.Name], seen[v.Key] = true, true
+	}
+	keys := []string{"types.<name>.retry.base", "webhook.secrets.<name>"}
+	for _, e := range Default().Entries() {
+		keys = append(keys, e.Key)
+	}
+	for _, key := range keys {
+		if !seen[key] {
+			t.Errorf("%s has no variable", key)
+		}
+	}
+	i := slices.IndexFunc(Variables(), func(v Variable) bool { return v.Key == "database.url" })
+	if v := Variables()[i]; v.Name != "HOLDFAST_DATABASE_URL" || v.Also != "DATABASE_URL" || v.File != "HOLDFAST_DATABASE_URL_FILE" {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestTypeKeysMatchInUpperCase(t *testing.T) {
+	t.Parallel()
+	// No suffix of a type's key may end like another, or a variable could be read in two ways.
+	suffixes := taskSuffixes()
+	for _, a := range suffixes {
+		for _, b := range suffixes {
+			if a != b && strings.HasSuffix("_"+variable(a), "_"+variable(b)) {
+				t.Errorf("%s ends in %s", a, b)
+			}
+		}
+	}
+}
+
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"kitten", "sitting", 3}, {"lease", "leaes", 2}} {
+		if got := edits(test.a, test.b); got != test.want {
+			t.Errorf("%q to %q: got %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package configs
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// aliases are the well-known variables that are read if the key's own is not set.
+var aliases = map[string]string{
+	"DATABASE_URL": "database.url",
+	"AMQP_URL":     "amqp.urls",
+}
+
+// foreign matches HOLDFAST_ variables that are not configuration: those container
+// platforms add for a service of that name (HOLDFAST_PORT_8480_TCP), and those of the
+// project's own scripts and tests.
+var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
+
+func (l *loader) readEnv() {
+	secret := make(map[string]bool)
+	c := Default()
+	for _, s := range c.settings() {
+		secret[s.key] = s.secret
+	}
+	layer := make(map[string]given)
+	for _, name := range slices.Sorted(maps.Keys(l.env)) {
+		rest, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || l.env[name] == "" {
+			continue
+		}
+		text := l.env[name]
+		found := l.names.resolve(rest)
+		if base, isFile := strings.CutSuffix(rest, fileSuffix); isFile {
+			keys := l.names.resolve(base)
+			if len(keys) == 1 && (secret[keys[0]] || strings.HasPrefix(keys[0], secretsPrefix)) {
+				var ok bool
+				if text, ok = l.secretFile(keys[0], name); !ok {
+					continue
+				}
+				found = keys
+			}
+		}
+		switch {
+		case len(found) == 1:
+			if earlier, twice := layer[found[0]]; twice {
+				l.problem(found[0], "env "+name, "is also set by %s; unset one of them", earlier.origin)
+				continue
+			}
+			layer[found[0]] = given{text, "env " + name}
+		case len(found) > 1:
+			l.problem(name, "environment", "may mean %s; set them in the file", strings.Join(found, " or "))
+		case !foreign.MatchString(name):
+			l.unknown(name, "environment", "variable", func() string { return l.names.closestVariable(rest) })
+		}
+	}
+	for name, key := range aliases {
+		if _, set := layer[key]; !set && l.env[name] != "" {
+			layer[key] = given{l.env[name], "env " + name}
+		}
+	}
+	l.add(layer)
+}
+
+// secretFile reads the file that a NAME_FILE variable names.
+func (l *loader) secretFile(key, name string) (string, bool) {
+	data, err := readBounded(l.env[name])
+	if err != nil {
+		l.problem(key, "env "+name, "%s", err)
+		return "", false
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "" {
+		l.problem(key, "env "+name, "the file %s is empty", l.env[name])
+		return "", false
+	}
+	return text, true
+}

@@ -1,0 +1,282 @@
+package configs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+	yamlv3 "go.yaml.in/yaml/v3"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// FileVariable names the configuration file if Options.File does not.
+const FileVariable = "HOLDFAST_CONFIG"
+
+// MaxFile is the largest configuration or secret file that is read, in bytes.
+const MaxFile = 1 << 20
+
+// Options says where Load looks. The zero value means defaults only.
+type Options struct {
+	// File is the path of a YAML file. Empty means the one FileVariable names, or none.
+	File string
+	// Env is the environment as os.Environ returns it.
+	Env []string
+	// Flags are the flags that were given, by key (worker.lease) or by the same
+	// with dashes (worker-lease), without the leading dashes.
+	Flags map[string]string
+}
+
+// Error is one problem with one key. It wraps holdfast.ErrInvalid.
+type Error struct {
+	Key     string // as it was written
+	Origin  string // as in Config.Origin
+	Problem string // with the value, unless that is a secret
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Key, e.Origin, e.Problem) }
+
+// Unwrap returns holdfast.ErrInvalid.
+func (e *Error) Unwrap() error { return holdfast.ErrInvalid }
+
+// Load merges defaults, file, environment and flags and validates the result. The
+// error joins every problem, each an *Error that wraps holdfast.ErrInvalid, except
+// that a file which cannot be read is reported alone. The Config holds what could be
+// read even then, for display only.
+func Load(options Options) (Config, error) {
+	l := &loader{
+		merged:  koanf.New("."),
+		origins: make(map[string]string),
+		names:   newNames(),
+		env:     make(map[string]string),
+	}
+	for _, pair := range options.Env {
+		name, text, _ := strings.Cut(pair, "=")
+		l.env[name] = text
+	}
+	if options.File == "" {
+		options.File = l.env[FileVariable]
+	}
+	if options.File != "" {
+		if err := l.readFile(options.File); err != nil {
+			return Default(), err
+		}
+	}
+	flags := l.readFlags(options.Flags) // first, for the names in them
+	l.readEnv()
+	l.add(flags)
+	c := l.config()
+	if err := c.Validate(); err != nil {
+		l.problems = append(l.problems, err)
+	}
+	return c, errors.Join(l.problems...)
+}
+
+// loader collects the layers.
+type loader struct {
+	merged   *koanf.Koanf      // flat: the keys hold the dots
+	origins  map[string]string // by key
+	names    *names
+	env      map[string]string
+	problems []error
+}
+
+// maxProblems is how many problems are looked into: a file that has nothing to do with
+// holdfast has no end of them.
+const maxProblems = 50
+
+func (l *loader) problem(key, origin, format string, args ...any) {
+	if len(l.problems) < maxProblems {
+		l.problems = append(l.problems, &Error{key, origin, fmt.Sprintf(format, args...)})
+	}
+}
+
+// given is one value of one layer.
+type given struct {
+	value  any
+	origin string
+}
+
+// add puts a layer over the earlier ones.
+func (l *loader) add(layer map[string]given) {
+	flat := make(map[string]any, len(layer))
+	for key, g := range layer {
+		flat[key] = g.value
+		l.origins[key] = g.origin
+	}
+	if err := l.merged.Load(confmap.Provider(flat, ""), nil); err != nil {
+		l.problem("configuration", "all layers", "%s", err)
+	}
+}
+
+func (l *loader) readFile(path string) error {
+	data, err := readBounded(path)
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	origin := "file " + path
+	file := koanf.New(".")
+	if err := file.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
+		return fmt.Errorf("%w: read configuration %s: %w", holdfast.ErrInvalid, path, err)
+	}
+	if moreDocuments(data) {
+		return fmt.Errorf("%w: read configuration %s: it holds more than one YAML document", holdfast.ErrInvalid, path)
+	}
+	layer := make(map[string]given)
+	l.flatten("", file.Raw(), origin, layer)
+	for key := range layer {
+		l.names.learn(key)
+	}
+	l.add(layer)
+	return nil
+}
+
+// moreDocuments reports whether something follows the first YAML document; the
+// parser would not look at it.
+func moreDocuments(data []byte) bool {
+	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
+	var node yamlv3.Node
+	if decoder.Decode(&node) != nil {
+		return false
+	}
+	return !errors.Is(decoder.Decode(&node), io.EOF)
+}
+
+// flatten turns nested maps into dotted keys and reports the unknown ones.
+func (l *loader) flatten(before string, nested map[string]any, origin string, layer map[string]given) {
+	for _, name := range slices.Sorted(maps.Keys(nested)) {
+		key, value := before+name, nested[name]
+		inner, isMap := value.(map[string]any)
+		switch {
+		case isMap && len(inner) > 0 && !l.names.known(key):
+			l.flatten(key+".", inner, origin, layer)
+		case value == nil && l.names.known(key):
+		case (isMap || value == nil) && l.names.section(key):
+			if rest, ok := strings.CutPrefix(key, typesPrefix); ok && !slices.Contains(l.names.types, rest) {
+				l.names.types = append(l.names.types, rest)
+			}
+		case !l.names.known(key):
+			l.unknown(key, origin, "key", func() string { return closest(key, l.names.near(key)) })
+		default:
+			if _, twice := layer[key]; twice {
+				l.problem(key, origin, "is set twice")
+			}
+			layer[key] = given{value, origin}
+		}
+	}
+}
+
+// unknown reports a key nobody knows. suggest finds the one that was meant, if any.
+func (l *loader) unknown(key, origin, kind string, suggest func() string) {
+	if len(l.problems) >= maxProblems {
+		return
+	}
+	const longest = 200 // nobody mistypes more than that, and comparing is quadratic
+	hint := ""
+	if len(key) > longest {
+		key = key[:longest] + "…"
+	} else if best := suggest(); best != "" {
+		hint = "; did you mean " + best + "?"
+	}
+	l.problem(key, origin, "unknown %s%s", kind, hint)
+}
+
+func (l *loader) readFlags(flags map[string]string) map[string]given {
+	layer := make(map[string]given)
+	for _, flag := range slices.Sorted(maps.Keys(flags)) {
+		key, origin := flag, "flag --"+flag
+		if !l.names.known(flag) {
+			found := l.names.resolve(variable(flag))
+			if len(found) != 1 {
+				l.unknown("--"+flag, "flags", "flag", func() string { return l.names.closestFlag(flag) })
+				continue
+			}
+			key = found[0]
+		}
+		l.names.learn(key)
+		layer[key] = given{flags[flag], origin}
+	}
+	return layer
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxFile {
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes", holdfast.ErrInvalid, path, MaxFile)
+	}
+	return data, nil
+}
+
+// config builds the configuration from the merged layers.
+func (l *loader) config() Config {
+	c := Default()
+	c.origins = make(map[string]string)
+	l.apply(&c, c.settings())
+	for _, key := range l.merged.Keys() {
+		l.names.learn(key)
+	}
+	slices.Sort(l.names.types)
+	for _, name := range l.names.types {
+		if err := taskType(name); err != nil {
+			l.problem(typesPrefix+name, l.originUnder(typesPrefix+name+"."), "%q %s", name, err)
+			continue
+		}
+		t := c.Defaults
+		t.Policy.Delays = slices.Clone(t.Policy.Delays)
+		l.apply(&c, taskSettings(typesPrefix+name+".", &t))
+		if c.Types == nil {
+			c.Types = make(map[string]holdfast.TypeSettings)
+		}
+		c.Types[name] = t
+	}
+	slices.Sort(l.names.secrets)
+	for _, name := range l.names.secrets {
+		if c.Webhook.Secrets == nil {
+			c.Webhook.Secrets = make(map[string][]string)
+		}
+		l.apply(&c, []setting{secretSetting(name, &secretKeys{c.Webhook.Secrets, name})})
+	}
+	return c
+}
+
+// originUnder is where any key that begins with prefix came from.
+func (l *loader) originUnder(prefix string) string {
+	for _, key := range slices.Sorted(maps.Keys(l.origins)) {
+		if strings.HasPrefix(key, prefix) {
+			return l.origins[key]
+		}
+	}
+	return "file"
+}
+
+// apply sets the fields that some layer gave a value.
+func (l *loader) apply(c *Config, settings []setting) {
+	for _, s := range settings {
+		origin, ok := l.origins[s.key]
+		if !ok {
+			continue
+		}
+		if err := s.value.set(l.merged.Get(s.key)); err != nil {
+			l.problem(s.key, origin, "%s", s.describe(err))
+			continue
+		}
+		c.origins[s.key] = origin
+	}
+}

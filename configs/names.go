@@ -1,0 +1,220 @@
+package configs
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfastq/holdfast"
+)
+
+const (
+	envPrefix  = "HOLDFAST_"
+	fileSuffix = "_FILE" // NAME_FILE names a file that holds the secret for NAME
+)
+
+// variable is a key's or name's form inside an environment variable: upper case,
+// with _ for everything that is neither letter nor digit.
+func variable(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+// names knows which keys exist. types and secrets are the names that occur in the
+// file or in flags; a variable that matches none of them makes a new, lower-case one.
+type names struct {
+	fixed   map[string]string // by variable, without the prefix
+	task    []string          // what stands behind "types.<name>."
+	types   []string
+	secrets []string
+}
+
+func newNames() *names {
+	n := &names{fixed: make(map[string]string), task: taskSuffixes()}
+	c := Default()
+	for _, s := range c.settings() {
+		n.fixed[variable(s.key)] = s.key
+	}
+	return n
+}
+
+func taskSuffixes() []string {
+	var suffixes []string
+	for _, s := range taskSettings("", new(holdfast.TypeSettings)) {
+		suffixes = append(suffixes, s.key)
+	}
+	return suffixes
+}
+
+// splitTypeKey takes types.<name>.<suffix> apart. A type's name may contain dots.
+func splitTypeKey(key string) (name, suffix string, ok bool) {
+	rest, ok := strings.CutPrefix(key, typesPrefix)
+	if !ok {
+		return "", "", false
+	}
+	for _, suffix := range taskSuffixes() {
+		if name, ok := strings.CutSuffix(rest, "."+suffix); ok {
+			return name, suffix, true
+		}
+	}
+	return "", "", false
+}
+
+// known reports whether the key exists. The name inside it may still be invalid.
+func (n *names) known(key string) bool {
+	if n.fixed[variable(key)] == key {
+		return true
+	}
+	if _, _, ok := splitTypeKey(key); ok {
+		return true
+	}
+	name, ok := strings.CutPrefix(key, secretsPrefix)
+	return ok && !strings.Contains(name, ".")
+}
+
+// section reports whether the key only groups others.
+func (n *names) section(key string) bool {
+	if key+"." == typesPrefix || key+"." == secretsPrefix {
+		return true
+	}
+	for _, known := range n.fixed {
+		if strings.HasPrefix(known, key+".") {
+			return true
+		}
+	}
+	if rest, ok := strings.CutPrefix(key, typesPrefix); ok {
+		return taskType(rest) == nil && !n.known(key)
+	}
+	return false
+}
+
+// learn remembers the type or secret a key names.
+func (n *names) learn(key string) {
+	if name, _, ok := splitTypeKey(key); ok && !slices.Contains(n.types, name) {
+		n.types = append(n.types, name)
+	}
+	if name, ok := strings.CutPrefix(key, secretsPrefix); ok && !slices.Contains(n.secrets, name) {
+		n.secrets = append(n.secrets, name)
+	}
+}
+
+// resolve finds the keys a variable, without its prefix, may mean: none if it is
+// unknown, more than one if two types or secrets look the same in upper case.
+func (n *names) resolve(env string) []string {
+	if key, ok := n.fixed[env]; ok {
+		return []string{key}
+	}
+	if rest, ok := strings.CutPrefix(env, variable(typesPrefix)); ok {
+		for _, suffix := range n.task {
+			if name, ok := strings.CutSuffix(rest, "_"+variable(suffix)); ok && name != "" {
+				return matches(n.types, name, typesPrefix, "."+suffix)
+			}
+		}
+	}
+	if name, ok := strings.CutPrefix(env, variable(secretsPrefix)); ok && name != "" {
+		return matches(n.secrets, name, secretsPrefix, "")
+	}
+	return nil
+}
+
+func matches(candidates []string, name, before, after string) []string {
+	var keys []string
+	for _, candidate := range candidates {
+		if variable(candidate) == name {
+			keys = append(keys, before+candidate+after)
+		}
+	}
+	slices.Sort(keys) // for the message about two
+	if keys == nil {
+		keys = []string{before + strings.ToLower(name) + after}
+	}
+	return keys
+}
+
+// closest returns the candidate that is the fewest edits away from name, or "" if
+// none is near.
+func closest(name string, candidates []string) string {
+	best, limit := "", max(3, len(name)/2)+1
+	for _, candidate := range candidates {
+		if d := edits(name, candidate); d < limit {
+			best, limit = candidate, d
+		}
+	}
+	return best
+}
+
+// near lists the keys a misspelt one is compared with.
+func (n *names) near(key string) []string {
+	var keys []string
+	for _, known := range n.fixed {
+		keys = append(keys, known)
+	}
+	if rest, ok := strings.CutPrefix(key, typesPrefix); ok {
+		for i, r := range rest {
+			if r == '.' {
+				for _, suffix := range n.task {
+					keys = append(keys, typesPrefix+rest[:i]+"."+suffix)
+				}
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// closestVariable suggests a variable for a misspelt one without its prefix.
+func (n *names) closestVariable(rest string) string {
+	candidates := slices.Sorted(maps.Keys(n.fixed))
+	for i, r := range rest {
+		if r == '_' && strings.HasPrefix(rest, variable(typesPrefix)) && i > len(typesPrefix) {
+			for _, suffix := range n.task {
+				candidates = append(candidates, rest[:i+1]+variable(suffix))
+			}
+		}
+	}
+	if found := closest(rest, candidates); found != "" {
+		return envPrefix + found
+	}
+	return ""
+}
+
+// closestFlag suggests a flag, with its dashes, for a misspelt one without them.
+func (n *names) closestFlag(flag string) string {
+	dashes := strings.NewReplacer(".", "-", "_", "-")
+	var flags []string
+	for _, key := range n.near("") {
+		flags = append(flags, dashes.Replace(key))
+	}
+	if found := closest(dashes.Replace(flag), flags); found != "" {
+		return "--" + found
+	}
+	return ""
+}
+
+// edits is the Levenshtein distance, in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

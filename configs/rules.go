@@ -1,0 +1,187 @@
+package configs
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// The rules below judge one value each. They return the text of the problem,
+// without the value, which may be a secret.
+
+func databaseURL(text string) error {
+	return urlWith(text, "postgres://user:password@host:5432/name", "postgres", "postgresql")
+}
+
+func amqpURL(text string) error {
+	return urlWith(text, "amqp://user:password@host:5672/vhost", "amqp", "amqps")
+}
+
+func urlWith(text, like string, schemes ...string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		return fmt.Errorf("is not a URL like %s", like) // err would repeat the password
+	}
+	return nil
+}
+
+var (
+	identifierForm = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+	prefixForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`)
+	secretForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+	statusForm     = regexp.MustCompile(`^[1-5](xx|[0-9][0-9])$`)
+)
+
+func identifier(text string) error {
+	if !identifierForm.MatchString(text) || strings.HasPrefix(text, "pg_") {
+		return errors.New("is not at most 63 lower-case letters, digits and _, or it begins with a digit or pg_")
+	}
+	return nil
+}
+
+func queuePrefix(text string) error {
+	if !prefixForm.MatchString(text) || strings.HasPrefix(text, "amq.") {
+		return errors.New("is not at most 80 letters, digits and . _ -, or it begins with amq.")
+	}
+	return nil
+}
+
+func oneOf(allowed ...string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(allowed, text) {
+			last := len(allowed) - 1
+			return fmt.Errorf("must be %s or %s", strings.Join(allowed[:last], ", "), allowed[last])
+		}
+		return nil
+	}
+}
+
+func listenAddress(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return errors.New("is not an address like 127.0.0.1:8480 or :8480")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return errors.New("must end in a port from 0 to 65535")
+	}
+	return nil
+}
+
+func lane(text string) error {
+	if text == "" || (holdfast.NewTask{Type: "any", Lane: text}).Validate(0) != nil {
+		return fmt.Errorf("must be 1 to %d lower-case letters, digits, _ or -", holdfast.MaxNameLength)
+	}
+	return nil
+}
+
+func taskType(text string) error {
+	if (holdfast.NewTask{Type: text}).Validate(0) != nil {
+		return fmt.Errorf("must be 1 to %d letters, digits or . _ : / -", holdfast.MaxNameLength)
+	}
+	return nil
+}
+
+func workerName(text string) error {
+	if len(text) > 200 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '\ufffd' }) {
+		return errors.New("must be at most 200 bytes of printable text")
+	}
+	return nil
+}
+
+func status(text string) error {
+	if !statusForm.MatchString(text) {
+		return errors.New("is not an HTTP status like 429 or a class like 5xx")
+	}
+	return nil
+}
+
+func strategy() codec[holdfast.Strategy] {
+	allowed := oneOf(string(holdfast.Exponential), string(holdfast.Linear), string(holdfast.Fixed), string(holdfast.List))
+	return codec[holdfast.Strategy]{
+		read:  func(s string) (holdfast.Strategy, error) { return holdfast.Strategy(s), nil },
+		write: func(s holdfast.Strategy) string { return string(s) },
+		judge: func(s holdfast.Strategy) error { return allowed(string(s)) },
+	}
+}
+
+type prefix = netip.Prefix
+
+// network is a CIDR block; a single address means itself.
+func network() codec[prefix] {
+	return codec[prefix]{
+		read: func(s string) (prefix, error) {
+			if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+				return netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			block, err := netip.ParsePrefix(s)
+			if err != nil {
+				return prefix{}, errors.New("is not a network like 10.1.0.0/16 or fd00::/8")
+			}
+			return block.Masked(), nil
+		},
+		write: prefix.String,
+	}
+}
+
+// Bounds of a signing key's length in bytes, from the Standard Webhooks
+// specification.
+const (
+	minSecret = 24
+	maxSecret = 64
+)
+
+// secretKeys is the value of one named secret: keys separated by spaces, commas or
+// as a list.
+type secretKeys struct {
+	in   map[string][]string
+	name string
+}
+
+func (s *secretKeys) set(raw any) error {
+	items, err := list(raw)
+	if err != nil {
+		return err
+	}
+	s.in[s.name] = strings.Fields(strings.Join(items, " "))
+	return nil
+}
+
+func (s *secretKeys) text() string { return strings.Join(s.in[s.name], " ") }
+
+func (s *secretKeys) check() error {
+	if err := secretName(s.name); err != nil {
+		return wrong("", "%s", err)
+	}
+	if len(s.in[s.name]) == 0 {
+		return wrong("", "is empty")
+	}
+	for _, key := range s.in[s.name] {
+		decoded, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key, "whsec_"))
+		if err != nil || len(decoded) < minSecret || len(decoded) > maxSecret {
+			return wrong("", "is not whsec_ and the base64 of %d to %d bytes", minSecret, maxSecret)
+		}
+	}
+	return nil
+}
+
+func secretName(name string) error {
+	if !secretForm.MatchString(name) || strings.HasSuffix(variable(name), fileSuffix) {
+		return errors.New("has a name that is not at most 100 letters, digits, _ and -, or that ends in _file")
+	}
+	return nil
+}

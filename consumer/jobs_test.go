@@ -1,0 +1,180 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+)
+
+func ticket(n int) holdfast.Ticket { return holdfast.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
+
+func jobFor(n int) *job {
+	return &job{task: holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, claimed: time.Now()}
+}
+
+func testSession(t *testing.T, o Options, began time.Time) *session {
+	t.Helper()
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	o.Log, o.Observer = silent, holdfast.Discard
+	return newSession(t.Context(), o, nil, 1, began)
+}
+
+func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
+	t.Parallel()
+	js := newJobs(1, func(*job) {})
+	fresh, inHand := js.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(1)})
+	if len(fresh) != 2 || len(inHand) != 1 {
+		t.Fatalf("fresh %v, in hand %v", fresh, inHand)
+	}
+	js.forget(ticket(2))
+	if fresh, _ = js.reserve([]holdfast.Ticket{ticket(1), ticket(2)}); len(fresh) != 1 || fresh[0] != ticket(2) {
+		t.Fatalf("after forgetting task 2: fresh %v", fresh)
+	}
+}
+
+func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
+	t.Parallel()
+	var active, most, ran atomic.Int32
+	release := make(chan struct{})
+	var js *jobs
+	js = newJobs(3, func(j *job) {
+		now := active.Add(1)
+		for {
+			seen := most.Load()
+			if now <= seen || most.CompareAndSwap(seen, now) {
+				break
+			}
+		}
+		<-release
+		ran.Add(1)
+		active.Add(-1)
+		js.end(j)
+		js.returned()
+	})
+	for n := range 10 {
+		if !js.add(jobFor(n + 1)) {
+			t.Fatal("a job was refused before the stop")
+		}
+	}
+	waiting := js.stop()
+	if len(waiting) != 7 {
+		t.Fatalf("%d jobs had not begun, want 7", len(waiting))
+	}
+	if js.add(jobFor(99)) {
+		t.Fatal("a job was accepted after the stop")
+	}
+	select {
+	case <-js.idle():
+		t.Fatal("idle while handlers run")
+	default:
+	}
+	close(release)
+	<-js.idle()
+	if ran.Load() != 3 || most.Load() > 3 {
+		t.Fatalf("%d ran, %d at once; want 3 and at most 3", ran.Load(), most.Load())
+	}
+}
+
+func TestCauseOf(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	policy := holdfast.DefaultPolicy()
+	for _, test := range []struct {
+		name  string
+		ended error
+		err   error
+		want  holdfast.Event
+	}{
+		{"success", nil, nil, holdfast.EventComplete},
+		{"failure", nil, boom, holdfast.EventRetry},
+		{"late success counts", holdfast.ErrDraining, nil, holdfast.EventComplete},
+		{"drain", holdfast.ErrDraining, context.Canceled, holdfast.EventInterrupt},
+		{"drain, error hidden in text", holdfast.ErrDraining, fmt.Errorf("call: %v", context.Canceled), holdfast.EventInterrupt},
+		{"drain, but permanent", holdfast.ErrDraining, holdfast.Permanent(boom), holdfast.EventGiveUp},
+		{"lease lost", holdfast.ErrLeaseLost, io.EOF, holdfast.EventInterrupt},
+		{"cancelled", holdfast.ErrCancelled, context.Canceled, holdfast.EventCancel},
+		{"timeout", fmt.Errorf("%w: 1s", holdfast.ErrTimeout), context.DeadlineExceeded, holdfast.EventRetry},
+		{"timeout, but deferred", fmt.Errorf("%w: 1s", holdfast.ErrTimeout), holdfast.RetryAfter(time.Second, boom), holdfast.EventDefer},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if test.ended != nil {
+			cancel(test.ended)
+		}
+		task := holdfast.Task{ID: 1, Attempt: 1, MaxAttempts: 9, State: holdfast.Running}
+		move, err := holdfast.Settle(task, causeOf(ctx, test.err), time.Now(), policy)
+		if err != nil || move.Event != test.want {
+			t.Errorf("%s: event %s, error %v; want %s", test.name, move.Event, err, test.want)
+		}
+		cancel(nil)
+	}
+}
+
+// A handler may return, fail, panic or end its goroutine: each is judged once and frees
+// its executor.
+func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
+	t.Parallel()
+	var registry Registry
+	registry.Add("ok", HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
+	registry.Add("fail", HandlerFunc(func(context.Context, holdfast.Task) error { return io.EOF }))
+	registry.Add("panic", HandlerFunc(func(context.Context, holdfast.Task) error { panic("ouch") }))
+	registry.Add("goexit", HandlerFunc(func(context.Context, holdfast.Task) error { runtime.Goexit(); return nil }))
+	registry.Add("slow", HandlerFunc(func(ctx context.Context, _ holdfast.Task) error { <-ctx.Done(); return ctx.Err() }))
+	settings := holdfast.Settings{Types: map[string]holdfast.TypeSettings{"slow": {Timeout: 10 * time.Millisecond}}}
+	s := testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 5, Lease: time.Minute}, time.Now())
+	types := registry.Types()
+	s.room.take(len(types))
+	for i, kind := range types {
+		j := jobFor(i + 1)
+		j.task.Type, j.task.MaxAttempts, j.now = kind, 3, time.Now()
+		s.jobs.add(j)
+	}
+	s.jobs.stop()
+	<-s.jobs.idle()
+	got := map[string]holdfast.Transition{}
+	for _, r := range s.results.take(99) {
+		got[r.job.task.Type] = r.move
+	}
+	for kind, want := range map[string]struct{ event, class string }{
+		"ok": {"complete", ""}, "fail": {"retry", "error"}, "panic": {"retry", "panic"}, "goexit": {"retry", "error"}, "slow": {"retry", "timeout"},
+	} {
+		if move := got[kind]; string(move.Event) != want.event || move.Report.Class != want.class {
+			t.Errorf("%s: event %q, class %q; want %q, %q", kind, move.Event, move.Report.Class, want.event, want.class)
+		}
+	}
+	if got["panic"].Report.Stack == "" {
+		t.Error("a panic keeps no stack")
+	}
+	if free, _ := s.room.free(); free != 5 {
+		t.Errorf("%d of 5 places are free", free)
+	}
+}
+
+func TestAnExpiredLeaseStartsNoHandler(t *testing.T) {
+	t.Parallel()
+	called := false
+	var registry Registry
+	registry.Add("x", HandlerFunc(func(context.Context, holdfast.Task) error { called = true; return nil }))
+	s := testSession(t, Options{Handlers: &registry, Concurrency: 1, Lease: time.Second}, time.Now().Add(-time.Second))
+	j := jobFor(1)
+	j.task.Type, j.now = "x", time.Now()
+	s.room.take(1)
+	s.jobs.add(j)
+	s.jobs.stop()
+	<-s.jobs.idle()
+	if called {
+		t.Fatal("the handler was called after the lease")
+	}
+	if r := s.results.take(1); len(r) != 1 || r[0].move.Event != holdfast.EventInterrupt {
+		t.Fatalf("results %+v, want one interrupt", r)
+	}
+}

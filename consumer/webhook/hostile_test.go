@@ -1,0 +1,296 @@
+package webhook
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// raw starts a server that hands its connections, in order, to handle after reading a
+// request's head from them. Connections are closed when handle returns; ctx ends with
+// the test.
+func raw(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				if readHead(in) == nil {
+					handle(ctx, conn.(*net.TCPConn), in)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		listener.Close()
+		all.Wait()
+	})
+	return "http://" + listener.Addr().String()
+}
+
+func readHead(in *bufio.Reader) error {
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil || strings.TrimSpace(line) == "" {
+			return err
+		}
+	}
+}
+
+// drip writes text byte by byte until the other side is gone.
+func drip(ctx context.Context, conn net.Conn, text string, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		if _, err := conn.Write([]byte{text[i%len(text)]}); err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func check(t *testing.T, err error, event holdfast.Event, class string) Details {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("success, want %s", class)
+	}
+	report, d := details(t, err)
+	if got, _ := verdict(t, err); got != event || report.Class != class {
+		t.Errorf("got %s, %s: %v; want %s, %s", got, report.Class, err, event, class)
+	}
+	return d
+}
+
+func TestATargetThatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 50 * time.Millisecond})
+	err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
+	check(t, err, holdfast.EventRetry, "timeout")
+	if want := "no answer within 50ms"; !strings.Contains(err.Error(), want) || errors.Is(err, holdfast.ErrTimeout) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	patient := testHandler(t, Options{AllowCIDRs: loopback})
+	check(t, patient.Handle(t.Context(), task(`{"url":"`+url+`","timeout":"40ms"}`)), holdfast.EventRetry, "timeout")
+}
+
+func TestATargetThatAnswersByteByByte(t *testing.T) {
+	t.Parallel()
+	head := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		drip(ctx, conn, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 10_000), 10*time.Millisecond)
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 200 * time.Millisecond})
+	check(t, h.Handle(t.Context(), task(`{"url":"`+head+`"}`)), holdfast.EventRetry, "timeout")
+}
+
+func TestABodyThatComesByteByByte(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for _, status := range []int{200, 500} {
+		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+			fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: 1000000\r\n\r\n", status)
+			drip(ctx, conn, "x", 50*time.Millisecond)
+		})
+		began := time.Now()
+		err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
+		if took := time.Since(began); took > h.timeout/3 {
+			t.Errorf("%d took %s", status, took)
+		}
+		if status == 200 {
+			if err != nil { // it has said yes
+				t.Error(err)
+			}
+			continue
+		}
+		if d := check(t, err, holdfast.EventRetry, "http_500"); !strings.HasPrefix(d.Body, "x") || !d.Truncated {
+			t.Errorf("got %+v", d)
+		}
+	}
+}
+
+func TestABodyWithoutEnd(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 500} {
+		var sent atomic.Int64
+		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+			_ = conn.SetWriteBuffer(64 << 10)
+			fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n", status, 1<<30)
+			chunk := make([]byte, 32<<10)
+			for ctx.Err() == nil {
+				n, err := conn.Write(chunk)
+				if sent.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		})
+		h := testHandler(t, Options{AllowCIDRs: loopback, MaxResponse: 100})
+		err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
+		if status == 200 && err != nil {
+			t.Error(err)
+		}
+		if status == 500 {
+			if d := check(t, err, holdfast.EventRetry, "http_500"); len(d.Body) != 100*len("\uFFFD") || !d.Truncated {
+				t.Errorf("%d bytes are kept", len(d.Body))
+			}
+		}
+		if n := sent.Load(); n > 32<<20 { // what fits into the buffers between, and no more
+			t.Errorf("%d bytes were taken", n)
+		}
+	}
+}
+
+func TestHeadersWithoutEnd(t *testing.T) {
+	t.Parallel()
+	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
+		for i := 0; err == nil && ctx.Err() == nil; i++ {
+			_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", i, strings.Repeat("x", 1000))
+		}
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	check(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, "transport")
+}
+
+func TestTargetsThatBreakOff(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for _, test := range []struct {
+		class, say string
+		reset      bool
+	}{
+		{"closed", "", false},
+		{"closed", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", false},
+		{"reset", "", true},
+		{"transport", "SSH-2.0-OpenSSH_9.6\r\n\r\n", false},
+		{"transport", "HTTP/1.1 abc OK\r\n\r\n", false},
+		{"transport", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", false},
+		{"http_502", "HTTP/1.1 502 X\r\nContent-Length: 100\r\n\r\ncut", false},
+		{"http_101", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", false},
+		{"http_999", "HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n", false},
+	} {
+		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+			_, _ = io.WriteString(conn, test.say)
+			if test.reset {
+				_ = conn.SetLinger(0)
+			}
+		})
+		d := check(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, test.class)
+		if test.class == "http_502" && (d.Body != "cut" || !d.Truncated) {
+			t.Errorf("got %+v", d)
+		}
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	check(t, h.Handle(t.Context(), task(`{"url":"http://`+listener.Addr().String()+`"}`)), holdfast.EventRetry, "refused")
+}
+
+func TestTLSFailuresAreRetried(t *testing.T) {
+	t.Parallel()
+	unknown := httptest.NewUnstartedServer(http.NotFoundHandler())
+	unknown.Config.ErrorLog = log.New(io.Discard, "", 0) // which would complain about this client
+	unknown.StartTLS()
+	defer unknown.Close()
+	plain := serve(t, func(http.ResponseWriter, *http.Request) {})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	check(t, h.Handle(t.Context(), task(`{"url":"`+unknown.URL+`"}`)), holdfast.EventRetry, "tls")
+	check(t, h.Handle(t.Context(), task(`{"url":"`+strings.Replace(plain.URL, "http", "https", 1)+`"}`)), holdfast.EventRetry, "tls")
+}
+
+// TestAKeptConnectionMayBeClosedByTheTarget sees the target close a connection just
+// when it is used again, which is no failure of the task.
+func TestAKeptConnectionMayBeClosedByTheTarget(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int32
+	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		connections.Add(1)
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		_ = readHead(in) // the next request, which gets no answer
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for range 3 {
+		if err := h.Handle(t.Context(), task(`{"url":"`+url+`","body_base64":""}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := connections.Load(); n != 3 {
+		t.Errorf("%d connections; were none used again?", n)
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("a body that nobody wants"))
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for range 5 {
+		if err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`","body":{"a":1}}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for 5 requests", n)
+	}
+	h.Close()
+}
+
+func TestACompressedAnswerIsNotInflated(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("asks for %s", r.Header.Get("Accept-Encoding"))
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(500)
+		_, _ = w.Write([]byte("not gzip at all"))
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	if d := check(t, h.Handle(t.Context(), task(`{"url":"`+server.URL+`"}`)), holdfast.EventRetry, "http_500"); d.Body != "not gzip at all" {
+		t.Errorf("got %+v", d)
+	}
+}

@@ -1,0 +1,194 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+const (
+	keyA = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
+	keyB = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+)
+
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ payload, body, content string }{
+		{`{"url":"http://a"}`, "", ""},
+		{`{"url":"http://a","body":null}`, "", ""},
+		{`{"url":"http://a","body":{ "b" : 1.50, "a": "\u00e9<" }}`, `{"b":1.50,"a":"\u00e9<"}`, "application/json"},
+		{`{"url":"http://a","body":12345678901234567890123}`, "12345678901234567890123", "application/json"},
+		{`{"url":"http://a","body":[]}`, "[]", "application/json"},
+		{`{"url":"http://a","body":false}`, "false", "application/json"},
+		{`{"url":"http://a","body":"a\nb \u00e9"}`, "a\nb é", "text/plain; charset=utf-8"},
+		{`{"url":"http://a","body":""}`, "", "text/plain; charset=utf-8"},
+		{`{"url":"http://a","body_base64":"AP8="}`, "\x00\xff", "application/octet-stream"},
+	} {
+		p, err := parse([]byte(test.payload))
+		if err != nil {
+			t.Errorf("%s: %v", test.payload, err)
+			continue
+		}
+		if string(p.body) != test.body || p.content != test.content {
+			t.Errorf("%s: got %q, %s", test.payload, p.body, p.content)
+		}
+		req, err := p.build(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if req.Method != "POST" || req.ContentLength != int64(len(test.body)) || req.Header.Get("Content-Type") != test.content {
+			t.Errorf("%s: got %+v", test.payload, req)
+		}
+	}
+}
+
+func TestAPayloadMayChooseItsContentType(t *testing.T) {
+	t.Parallel()
+	p, err := parse([]byte(`{"url":"https://a/b?c=d#e","method":"put","headers":{"content-type":"text/csv","X-A":"1"},"body":"x","timeout":"5s"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := p.build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.Header.Get("Content-Type") != "text/csv" || req.Header.Get("X-A") != "1" || req.Method != "PUT" || p.timeout != 5*time.Second {
+		t.Errorf("got %+v", req)
+	}
+	if req.URL.RequestURI() != "/b?c=d" {
+		t.Errorf("asks for %s", req.URL.RequestURI())
+	}
+}
+
+func testHandler(t testing.TB, o Options) *Handler {
+	t.Helper()
+	h, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{Secrets: map[string][]string{"billing": {keyA}}})
+	long := strings.Repeat("x", 9000)
+	for payload, want := range map[string]string{
+		``:                                      "the payload is no http request: EOF",
+		`null`:                                  `the payload needs a "url"`,
+		`[]`:                                    "the payload is no http request: cannot unmarshal array",
+		`{"url":"http://a"} {}`:                 "the payload is more than one JSON value",
+		`{"url":1}`:                             "the payload is no http request: cannot unmarshal number",
+		`{"url":"http://a","x":1}`:              `the payload is no http request: unknown field "x"`,
+		`{}`:                                    `the payload needs a "url"`,
+		`{"url":"ftp://a"}`:                     `the url must begin with http:// or https://, not "ftp"`,
+		`{"url":"//a"}`:                         `the url must begin with http:// or https://, not ""`,
+		`{"url":"file:///etc"}`:                 `not "file"`,
+		`{"url":"http:///x"}`:                   "the url names no host",
+		`{"url":"http:a"}`:                      "the url names no host",
+		`{"url":"http://:80"}`:                  "the url names no host",
+		`{"url":"http://u:p@a"}`:                "the url holds a user or password; use the header Authorization",
+		`{"url":"http://a:b"}`:                  "the url cannot be read: invalid port",
+		`{"url":"http://a:0"}`:                  `the url's port "0" is not between 1 and 65535`,
+		`{"url":"http://a:65536"}`:              `the url's port "65536" is not between`,
+		`{"url":"http://[::1"}`:                 "the url cannot be read: missing ']'",
+		`{"url":"http://a/\u0000"}`:             "the url cannot be read",
+		`{"url":"http://` + long + `"}`:         "the url has 9007 bytes, the limit is 8192",
+		`{"url":"http://a","method":"BREW"}`:    `the method "BREW" is not GET`,
+		`{"url":"http://a","method":"CONNECT"}`: `the method "CONNECT" is not GET`,
+		`{"url":"http://a","headers":{"a b":"x"}}`:                               `"a b" is not the name of a header`,
+		`{"url":"http://a","headers":{"":"x"}}`:                                  `"" is not the name of a header`,
+		`{"url":"http://a","headers":{"A":"x\r\nB: y"}}`:                         "the value of the header A holds a control character",
+		`{"url":"http://a","headers":{"a":"1","A":"2"}}`:                         "the header A is set twice",
+		`{"url":"http://a","headers":{"host":"b"}}`:                              "the header Host cannot be set",
+		`{"url":"http://a","headers":{"webhook-id":"b"}}`:                        "the header Webhook-Id cannot be set",
+		`{"url":"http://a","headers":{"A":["x"]}}`:                               "the payload is no http request",
+		`{"url":"http://a","headers":{"A":"` + long + long + long + long + `"}}`: "the headers have 36001 bytes, the limit is 32768",
+		`{"url":"http://a","body":1,"body_base64":"AA=="}`:                       "give body or body_base64, not both",
+		`{"url":"http://a","body_base64":"?"}`:                                   "body_base64 cannot be read",
+		`{"url":"http://a","timeout":"-1s"}`:                                     `the timeout "-1s" is not a duration like 10s, more than zero`,
+		`{"url":"http://a","timeout":"0s"}`:                                      `the timeout "0s" is not`,
+		`{"url":"http://a","timeout":"soon"}`:                                    `the timeout "soon" is not`,
+		`{"url":"http://a","timeout":5}`:                                         "the payload is no http request",
+		`{"url":"http://a","timeout":"1h"}`:                                      "the timeout 1h0m0s is more than the limit of 30s",
+		`{"url":"http://a","secret_ref":"other"}`:                                `there is no webhook secret named "other"`,
+		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet; webhook.allow_cidrs can permit it",
+		`{"url":"http://[fe80::1%25eth0]/"}`:                                     "the url's host holds a zone or an escape",
+		`{"url":"http://2130706433/"}`:                                           `the host "2130706433" is neither a name nor an address in the usual form`,
+	} {
+		err := h.Validate([]byte(payload))
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.100s\n got %v\nwant %s", payload, err, want)
+		}
+	}
+	for _, payload := range []string{
+		`{"url":"https://example.com/x?token=1","secret_ref":"billing","timeout":"30s"}`,
+		`{"url":"http://1.1.1.1.example.com:8080/"}`, `{"url":"http://93.184.215.14"}`, `{"url":"http://[2606:4700::1111]:443/"}`,
+		`{"url":"http://bücher.example/"}`, `{"url":"http://localhost/"}`,
+	} {
+		if err := h.Validate([]byte(payload)); err != nil {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+	if err := testHandler(t, Options{}).Validate([]byte(`{"url":"http://a","secret_ref":"other"}`)); err != nil {
+		t.Errorf("without any keys here: %v", err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{
+		"the timeout -1s":                  {Timeout: -time.Second},
+		"the longest Retry-After -1s":      {MaxRetryAfter: -time.Second},
+		"65537 bytes of a response":        {MaxResponse: 65537},
+		`"6xx" is not a status`:            {RetryStatuses: []string{"6xx"}},
+		`"abc" is not a status`:            {RetryStatuses: []string{"abc"}},
+		`"-99" is not a status`:            {RetryStatuses: []string{"-99"}},
+		`"5000" is not a status`:           {RetryStatuses: []string{"5000"}},
+		`a key of the secret "a" is not`:   {Secrets: map[string][]string{"a": {"whsec_AAAA"}}},
+		`the secret "b" has no name or no`: {Secrets: map[string][]string{"b": {}}},
+		"invalid Prefix is not a network":  {AllowCIDRs: []netip.Prefix{{}}},
+	} {
+		_, err := New(o)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want %s", err, name)
+		}
+	}
+}
+
+// FuzzPayload checks that whatever parses can be sent, and that its errors are readable.
+func FuzzPayload(f *testing.F) {
+	f.Add([]byte(`{"url":"http://a/b?c=d","method":"put","headers":{"A":"b"},"body":{"x":[1,2]},"timeout":"5s"}`))
+	f.Add([]byte(`{"url":"http://0x7f.1/","body_base64":"AA=="}`))
+	f.Add([]byte(`{"url":"http://[::ffff:127.0.0.1]:1/","body":"\ud800"}`))
+	h := testHandler(f, Options{})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		err := h.Validate(payload)
+		if err != nil {
+			if !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 20<<10 {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		p, err := parse(payload)
+		if err != nil {
+			t.Fatalf("valid once: %v", err)
+		}
+		req, err := p.build(t.Context())
+		if err != nil {
+			t.Fatalf("valid but cannot be sent: %v", err)
+		}
+		if req.URL.User != nil || req.URL.Host == "" {
+			t.Fatalf("asks for %s", req.URL)
+		}
+		if p.content == "application/json" && !json.Valid(p.body) {
+			t.Fatalf("the body %q is not JSON", p.body)
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"go.uber.org/goleak"
+
+	"github.com/holdfastq/holdfast"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// serve starts a target on this machine.
+func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// details are what is kept of a failure.
+func details(t *testing.T, err error) (holdfast.Report, Details) {
+	t.Helper()
+	report := holdfast.ReportOf(err)
+	var d Details
+	if err := json.Unmarshal(report.Details, &d); err != nil {
+		t.Fatalf("the details %s of %+v: %v", report.Details, report, err)
+	}
+	return report, d
+}
+
+func TestADeliveryIsSigned(t *testing.T) {
+	t.Parallel()
+	type seen struct {
+		header http.Header
+		body   []byte
+		method string
+		uri    string
+	}
+	got := make(chan seen, 1)
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- seen{r.Header, body, r.Method, r.RequestURI}
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Secrets: map[string][]string{"billing": {keyA, keyB}}, Version: "1.2"})
+	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`/in?a=b","headers":{"X-Own":"1"},"body":{"n": 1},"secret_ref":"billing"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-got
+	if r.method != "POST" || r.uri != "/in?a=b" || string(r.body) != `{"n":1}` {
+		t.Errorf("got %s %s %s", r.method, r.uri, r.body)
+	}
+	for name, want := range map[string]string{
+		"Webhook-Id": "task_42", "Holdfast-Attempt": "3", "User-Agent": "holdfast/1.2", "Content-Type": "application/json", "X-Own": "1",
+		"Accept-Encoding": "", "Cookie": "", "X-Idempotency-Key": "",
+	} {
+		if got := r.header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	for _, key := range []string{keyA, keyB} {
+		receiver, err := standardwebhooks.NewWebhook(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := receiver.Verify(r.body, r.header); err != nil {
+			t.Errorf("a receiver with one of the keys: %v", err)
+		}
+	}
+}
+
+func TestADeliveryWithoutSecretIsNotSigned(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r.Header })
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	if err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`","method":"GET"}`)); err != nil {
+		t.Fatal(err)
+	}
+	header := <-got
+	if header.Get("Webhook-Id") == "" || header.Get("Webhook-Timestamp") == "" || header.Values("Webhook-Signature") != nil ||
+		header.Get("User-Agent") != "holdfast/dev" {
+		t.Errorf("got %v", header)
+	}
+}
+
+func TestWhatIsKeptOfAFailure(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "90")
+		w.Header().Set("Set-Cookie", "session=hunter2")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte("down\x00\xff" + strings.Repeat("é", 100)))
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback, MaxResponse: 11})
+	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`/in?token=hunter2","headers":{"Authorization":"hunter2"}}`))
+	report, d := details(t, err)
+	if report.Class != "http_503" || report.Error != "POST "+server.URL+"/in: 503 Service Unavailable" {
+		t.Errorf("got %+v", report)
+	}
+	if d.URL != server.URL+"/in" || d.Status != 503 || d.Body != "down\uFFFD\uFFFDéé\uFFFD" || !d.Truncated || d.Headers["Retry-After"] != "90" {
+		t.Errorf("got %+v", d)
+	}
+	if strings.Contains(string(report.Details)+report.Error, "hunter2") {
+		t.Errorf("a secret is kept: %s", report.Details)
+	}
+	if event, wait := verdict(t, err); event != holdfast.EventRetry || wait != 90*time.Second {
+		t.Errorf("got %s after %s", event, wait)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		http.Redirect(w, r, "http://u:hunter2@169.254.169.254/latest?token=hunter2", http.StatusTemporaryRedirect)
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`"}`))
+	report, d := details(t, err)
+	if event, _ := verdict(t, err); event != holdfast.EventGiveUp || report.Class != "redirect" || calls.Load() != 1 {
+		t.Errorf("got %s, %+v after %d calls", event, report, calls.Load())
+	}
+	if d.Headers["Location"] != "http://169.254.169.254/latest" {
+		t.Errorf("got %v", d.Headers)
+	}
+}
+
+func TestNoCookieAndNoProxy(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	t.Setenv("http_proxy", "http://127.0.0.1:1")
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Cookies()) > 0 {
+			t.Errorf("a cookie came back: %v", r.Cookies())
+		}
+		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for range 2 {
+		if err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.transport.Proxy != nil {
+		t.Error("there is a proxy")
+	}
+}
+
+func TestTheEndOfTheContextIsNoFailureOfTheTarget(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{})
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	for _, cause := range []error{holdfast.ErrDraining, holdfast.ErrLeaseLost, holdfast.ErrCancelled, holdfast.ErrTimeout} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Handle(ctx, task(`{"url":"`+server.URL+`"}`)) }()
+		<-arrived
+		cancel(fmt.Errorf("soon: %w", cause))
+		err := <-ended
+		if !errors.Is(err, cause) {
+			t.Errorf("got %v, want %v", err, cause)
+		}
+		report := holdfast.ReportOf(err)
+		if want := holdfast.ReportOf(cause).Class; report.Class != want {
+			t.Errorf("%v has the class %s, want %s", err, report.Class, want)
+		}
+		if cause == holdfast.ErrTimeout && report.Details == nil {
+			t.Error("nothing is kept of a timeout")
+		}
+	}
+}
+
+func TestADeliveredTaskStaysDelivered(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		_, _ = w.Write([]byte("thanks"))
+	})
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	err := h.Handle(ctx, task(`{"url":"`+server.URL+`"}`))
+	cancel(holdfast.ErrDraining)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnUnknownSecretIsRetried(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{Secrets: map[string][]string{"a": {keyA}}})
+	err := h.Handle(t.Context(), task(`{"url":"http://example.com","secret_ref":"b"}`))
+	report, _ := details(t, err)
+	if event, _ := verdict(t, err); event != holdfast.EventRetry || report.Class != "unknown_secret" {
+		t.Errorf("got %s, %+v", event, report)
+	}
+}
+
+func TestABadPayloadIsDeadAtOnce(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{})
+	for _, payload := range []string{`{"url":"http://example.com","what":1}`, `null`, `{`} {
+		err := h.Handle(t.Context(), task(payload))
+		if event, _ := verdict(t, err); event != holdfast.EventGiveUp || holdfast.ReportOf(err).Class != "invalid" {
+			t.Errorf("%s: got %s: %v", payload, event, err)
+		}
+	}
+}
+
+// The consumer's interface, which the package does not import.
+var _ interface {
+	Handle(ctx context.Context, task holdfast.Task) error
+} = (*Handler)(nil)

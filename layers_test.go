@@ -1,0 +1,191 @@
+package holdfast_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfastq/holdfast"
+
+// imports are what the packages of the module import, by folder; "." is the root.
+type imports struct{ code, tests map[string][]string }
+
+// readImports parses every file's imports. Besides being quick, it makes the files part of
+// what the test's cached result depends on, which running a command would not.
+func readImports(t *testing.T) imports {
+	t.Helper()
+	found := imports{make(map[string][]string), make(map[string][]string)}
+	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		name := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && file != "." && (strings.HasPrefix(name, ".") || name == "testdata" || nested(file)):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		into := found.code
+		if strings.HasSuffix(name, "_test.go") {
+			into = found.tests
+		}
+		folder := filepath.ToSlash(filepath.Dir(file))
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(into[folder], imported) {
+				into[folder] = append(into[folder], imported)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// nested reports whether the folder is a module of its own.
+func nested(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return err == nil
+}
+
+// inside reports whether a folder is one of the others or below it.
+func inside(folder string, others ...string) bool {
+	return slices.ContainsFunc(others, func(other string) bool {
+		return folder == other || strings.HasPrefix(folder, other+"/")
+	})
+}
+
+// own returns the folder of an imported package of this module.
+func own(imported string) (folder string, ok bool) {
+	if imported == module {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, module+"/")
+}
+
+// TestLayers says who may know whom: the domain knows nobody, contracts know the domain,
+// services and adapters know contracts but not each other, and app joins them.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	found := readImports(t)
+	allowed := map[string][]string{ // packages of the module, by folder
+		".":                 {},
+		"schema":            {},
+		"store":             {"."},
+		"broker":            {"."},
+		"configs":           {"."},
+		"producer":          {".", "store", "broker", "configs"},
+		"consumer":          {".", "store", "broker", "configs"},
+		"janitor":           {".", "store", "broker", "configs"},
+		"console":           {".", "store", "broker", "configs"},
+		"consumer/webhook":  {"."},
+		"store/postgres":    {".", "store", "schema"},
+		"store/sqlite":      {".", "store", "schema"},
+		"broker/rabbitmq":   {".", "broker"},
+		"broker/inproc":     {".", "broker"},
+		"store/storetest":   {".", "store"},
+		"broker/brokertest": {".", "broker"},
+	}
+	for folder, may := range allowed {
+		for _, imported := range found.code[folder] {
+			if to, ok := own(imported); ok && !slices.Contains(may, to) {
+				t.Errorf("%s imports %s", folder, to)
+			}
+		}
+	}
+	for folder, list := range found.code {
+		for _, imported := range list {
+			to, ok := own(imported)
+			switch {
+			case !ok:
+			case inside(to, "cmd"):
+				t.Errorf("%s imports %s", folder, to)
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "app"):
+				t.Errorf("%s imports %s", folder, to)
+			case strings.HasSuffix(path.Base(to), "test") && !strings.HasSuffix(path.Base(folder), "test") && !inside(folder, "internal"):
+				t.Errorf("%s imports %s, which is for tests", folder, to)
+			}
+		}
+	}
+}
+
+func TestTheDomainImportsTheStandardLibraryOnly(t *testing.T) {
+	t.Parallel()
+	for _, imported := range readImports(t).code["."] {
+		if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") {
+			t.Errorf("the root package imports %s", imported)
+		}
+	}
+}
+
+// TestLibrariesStayWhereTheyBelong keeps each driver behind the package that wraps it.
+// Tests below internal, which look at real servers, may use drivers too.
+func TestLibrariesStayWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	found := readImports(t)
+	for library, folder := range map[string]string{
+		"github.com/rabbitmq/amqp091-go":                 "broker/rabbitmq",
+		"github.com/jmoiron/sqlx":                        "store/postgres",
+		"github.com/lib/pq":                              "store/postgres",
+		"github.com/pressly/goose":                       "store/postgres",
+		"github.com/urfave/cli":                          "cmd",
+		"github.com/prometheus":                          "app",
+		"github.com/knadh/koanf":                         "configs",
+		"code.dny.dev/ssrf":                              "consumer/webhook",
+		"github.com/standard-webhooks/standard-webhooks": "consumer/webhook",
+	} {
+		for user, list := range found.code {
+			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, folder) {
+				t.Errorf("%s imports %s, which belongs to %s", user, list[i], folder)
+			}
+		}
+		for user, list := range found.tests {
+			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, folder, "internal") {
+				t.Errorf("the tests of %s import %s, which belongs to %s", user, list[i], folder)
+			}
+		}
+	}
+}
+
+// TestNoTestCodeInTheBinary looks at everything that is linked into the commands.
+func TestNoTestCodeInTheBinary(t *testing.T) {
+	t.Parallel()
+	found := readImports(t)
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(found.code)), func(folder string) bool { return inside(folder, "cmd") }) {
+		t.Skip("there is no command yet")
+	}
+	if _, err := os.ReadFile("go.mod"); err != nil { // the result depends on it, too
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "./cmd/...")
+	command.Stderr = os.Stderr
+	listed, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dependency := range strings.FieldsSeq(string(listed)) {
+		if inside(dependency, "testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal") ||
+			inside(dependency, module) && strings.HasSuffix(dependency, "test") {
+			t.Errorf("%s is linked into the binary", dependency)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package holdfast_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+var (
+	now     = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	errBoom = errors.New("boom")
+)
+
+// exact is a policy without chance: 10 s, 20 s, 40 s, up to a minute.
+func exact() holdfast.Policy {
+	return holdfast.Policy{
+		Strategy: holdfast.Exponential, Base: 10 * time.Second, Factor: 2, Max: time.Minute,
+		MaxAttempts: 3, MaxCrashes: 2, MaxDeferrals: 2,
+	}
+}
+
+func running() holdfast.Task {
+	return holdfast.Task{ID: 7, State: holdfast.Running, Attempt: 4, Run: 9, CreatedAt: now.Add(-time.Minute)}
+}
+
+// TestEveryCauseInEveryState is the whole table: what can be judged where, and the event.
+func TestEveryCauseInEveryState(t *testing.T) {
+	t.Parallel()
+	const no = ""
+	order := holdfast.States() // ready running done dead cancelled archived
+	for _, test := range []struct {
+		name  string
+		cause holdfast.Cause
+		want  [6]holdfast.Event
+	}{
+		{"success", holdfast.Returned(nil), [6]holdfast.Event{no, "complete", no, no, no, no}},
+		{"error", holdfast.Returned(errBoom), [6]holdfast.Event{no, "retry", no, no, no, no}},
+		{"panic", holdfast.Returned(&holdfast.PanicError{Value: 1}), [6]holdfast.Event{no, "retry", no, no, no, no}},
+		{"timeout", holdfast.Returned(holdfast.ErrTimeout), [6]holdfast.Event{no, "retry", no, no, no, no}},
+		{"RetryIn", holdfast.Returned(holdfast.RetryIn(1, errBoom)), [6]holdfast.Event{no, "retry", no, no, no, no}},
+		{"RetryAfter", holdfast.Returned(holdfast.RetryAfter(1, errBoom)), [6]holdfast.Event{no, "defer", no, no, no, no}},
+		{"Permanent", holdfast.Returned(holdfast.Permanent(errBoom)), [6]holdfast.Event{no, "give_up", no, no, no, no}},
+		{"Cancel", holdfast.Returned(holdfast.Cancel(errBoom)), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
+		{"crash", holdfast.Crashed(9), [6]holdfast.Event{no, "crash", no, no, no, no}},
+		{"interrupt", holdfast.Interrupted(holdfast.ErrDraining), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
+		{"interrupt for no reason", holdfast.Interrupted(nil), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
+		{"ask requeue", holdfast.Asked(holdfast.EventRequeue), [6]holdfast.Event{no, no, no, "requeue", "requeue", no}},
+		{"ask cancel", holdfast.Asked(holdfast.EventCancel), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
+		{"ask archive", holdfast.Asked(holdfast.EventArchive), [6]holdfast.Event{no, no, no, "archive", no, no}},
+		{"ask restore", holdfast.Asked(holdfast.EventRestore), [6]holdfast.Event{no, no, no, no, no, "restore"}},
+		{"ask complete", holdfast.Asked(holdfast.EventComplete), [6]holdfast.Event{}},
+		{"ask defer", holdfast.Asked(holdfast.EventDefer), [6]holdfast.Event{}},
+		{"ask claim", holdfast.Asked(holdfast.EventClaim), [6]holdfast.Event{}},
+		{"ask nothing", holdfast.Asked(""), [6]holdfast.Event{}},
+	} {
+		for i, state := range order {
+			task := running()
+			task.State = state
+			move, err := holdfast.Settle(task, test.cause, now, exact())
+			if test.want[i] == no {
+				if !errors.Is(err, holdfast.ErrConflict) || !reflect.DeepEqual(move, holdfast.Transition{}) {
+					t.Errorf("%s while %s: got %+v, %v", test.name, state, move, err)
+				}
+				continue
+			}
+			row := holdfast.Moves()[test.want[i]]
+			if err != nil || move.Event != test.want[i] || move.To != row.To || !reflect.DeepEqual(move.From, row.From) {
+				t.Errorf("%s while %s: got %+v, %v; want %s", test.name, state, move, err, test.want[i])
+			}
+			if move.Task != task.ID || move.Attempt != task.Attempt || move.Run != task.Run {
+				t.Errorf("%s while %s: judged %+v", test.name, state, move)
+			}
+		}
+	}
+}
+
+func TestWhatAnAttemptCosts(t *testing.T) {
+	t.Parallel()
+	type counters struct{ failures, crashes, deferrals int }
+	for _, test := range []struct {
+		name          string
+		before, after counters
+		limit         int
+		cause         holdfast.Cause
+		event         holdfast.Event
+		wait          time.Duration
+	}{
+		{name: "success", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Returned(nil), event: "complete"},
+		{name: "first failure", after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
+		{name: "second failure", before: counters{1, 1, 1}, after: counters{2, 1, 1}, cause: holdfast.Returned(errBoom), event: "retry", wait: 20 * time.Second},
+		{name: "last failure", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
+		{name: "the task's own limit", before: counters{2, 0, 0}, after: counters{3, 0, 0}, limit: 5, cause: holdfast.Returned(errBoom), event: "retry", wait: 40 * time.Second},
+		{name: "the delay's cap", before: counters{3, 0, 0}, after: counters{4, 0, 0}, limit: 9, cause: holdfast.Returned(errBoom), event: "retry", wait: time.Minute},
+		{name: "only one attempt", limit: 1, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
+		{name: "a limit lowered meanwhile", before: counters{7, 0, 0}, limit: 2, after: counters{8, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
+		{name: "RetryIn", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(time.Hour, errBoom)), event: "retry", wait: time.Hour},
+		{name: "RetryIn at once", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(-1, errBoom)), event: "retry"},
+		{name: "the last RetryIn", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(time.Hour, errBoom)), event: "give_up"},
+		{name: "RetryAfter", before: counters{2, 1, 0}, after: counters{2, 1, 1}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "defer", wait: time.Hour},
+		{name: "one RetryAfter too many", before: counters{0, 0, 2}, after: counters{0, 0, 3}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)), event: "give_up"},
+		{name: "Permanent", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.Permanent(errBoom)), event: "give_up"},
+		{name: "Cancel", before: counters{1, 1, 1}, after: counters{1, 1, 1}, cause: holdfast.Returned(holdfast.Cancel(nil)), event: "cancel"},
+		{name: "crash", before: counters{2, 0, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "crash"},
+		{name: "last crash", before: counters{0, 1, 0}, after: counters{0, 2, 0}, cause: holdfast.Crashed(9), event: "give_up"},
+		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
+		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
+	} {
+		task := running()
+		task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = test.before.failures, test.before.crashes, test.before.deferrals, test.limit
+		move, err := holdfast.Settle(task, test.cause, now, exact())
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if got := (counters{move.Failures, move.Crashes, move.Deferrals}); got != test.after || move.Event != test.event || move.Wait != test.wait {
+			t.Errorf("%s: got %s after %s, %+v; want %s after %s, %+v", test.name, move.Event, move.Wait, got, test.event, test.wait, test.after)
+		}
+		if want := task.Attempt + map[bool]int{true: 1}[move.To == holdfast.Ready]; move.NextAttempt != want || move.MaxAttempts != test.limit {
+			t.Errorf("%s: the next attempt is %d, want %d", test.name, move.NextAttempt, want)
+		}
+	}
+}
+
+func TestRequeueGivesAFreshBudget(t *testing.T) {
+	t.Parallel()
+	for _, state := range []holdfast.State{holdfast.Dead, holdfast.Cancelled} {
+		task := running()
+		task.State, task.Run, task.Failures, task.Crashes, task.Deferrals = state, 0, 3, 2, 1
+		move, err := holdfast.Settle(task, holdfast.Asked(holdfast.EventRequeue), now, exact())
+		if err != nil || move.Failures+move.Crashes+move.Deferrals != 0 || move.Wait != 0 || move.NextAttempt != 5 {
+			t.Errorf("%s: got %+v, %v", state, move, err)
+		}
+	}
+}
+
+func TestTheDeadline(t *testing.T) {
+	t.Parallel()
+	policy := exact()
+	policy.Deadline = 70 * time.Second // the task is a minute old
+	for name, test := range map[string]struct {
+		cause holdfast.Cause
+		event holdfast.Event
+	}{
+		"a retry just in time":    {holdfast.Returned(errBoom), "retry"},
+		"a retry too late":        {holdfast.Returned(holdfast.RetryIn(11*time.Second, errBoom)), "give_up"},
+		"a deferral too late":     {holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), "give_up"},
+		"a crash in time":         {holdfast.Crashed(9), "crash"},
+		"a hand-back is no retry": {holdfast.Interrupted(nil), "interrupt"},
+		"success":                 {holdfast.Returned(nil), "complete"},
+	} {
+		move, err := holdfast.Settle(running(), test.cause, now, policy)
+		if err != nil || move.Event != test.event {
+			t.Errorf("%s: got %s, %v", name, move.Event, err)
+		}
+		if move.Event == "give_up" && (!strings.HasPrefix(move.Report.Error, "the deadline of 1m10s is over; last error: boom") || move.Wait != 0) {
+			t.Errorf("%s: got %+v", name, move)
+		}
+	}
+	move, err := holdfast.Settle(running(), holdfast.Crashed(9), now.Add(time.Hour), policy)
+	if err != nil || move.Event != "give_up" || move.Crashes != 1 {
+		t.Errorf("a crash after the deadline: got %+v, %v", move, err)
+	}
+	move, err = holdfast.Settle(running(), holdfast.Interrupted(nil), now.Add(time.Hour), policy)
+	if err != nil || move.Event != "interrupt" {
+		t.Errorf("a hand-back after the deadline: got %+v, %v", move, err)
+	}
+}
+
+// TestWishesInsideOtherErrors wraps a wish and details in every order.
+func TestWishesInsideOtherErrors(t *testing.T) {
+	t.Parallel()
+	facts := map[string]int{"status": 429}
+	for name, err := range map[string]error{
+		"details outside":       holdfast.Detailed(holdfast.RetryAfter(time.Hour, errBoom), "http_429", facts),
+		"details inside":        holdfast.RetryAfter(time.Hour, holdfast.Detailed(errBoom, "http_429", facts)),
+		"with text around":      fmt.Errorf("call: %w", holdfast.Detailed(fmt.Errorf("x: %w", holdfast.RetryAfter(time.Hour, errBoom)), "http_429", facts)),
+		"with text between":     holdfast.RetryAfter(time.Hour, fmt.Errorf("x: %w", holdfast.Detailed(errBoom, "http_429", facts))),
+		"joined":                errors.Join(holdfast.Detailed(errBoom, "http_429", facts), holdfast.RetryAfter(time.Hour, nil)),
+		"the outer wish counts": holdfast.RetryAfter(time.Hour, holdfast.Permanent(holdfast.Detailed(errBoom, "http_429", facts))),
+	} {
+		move, settleErr := holdfast.Settle(running(), holdfast.Returned(err), now, exact())
+		if settleErr != nil || move.Event != "defer" || move.Wait != time.Hour {
+			t.Errorf("%s: got %+v, %v", name, move, settleErr)
+		}
+		if move.Report.Class != "http_429" || string(move.Report.Details) != `{"status":429}` || !strings.Contains(move.Report.Error, "boom") {
+			t.Errorf("%s: got %+v", name, move.Report)
+		}
+	}
+	for name, err := range map[string]error{
+		"details outside": holdfast.Detailed(holdfast.Permanent(errBoom), "http_410", nil),
+		"details inside":  holdfast.Permanent(holdfast.Detailed(errBoom, "http_410", nil)),
+	} {
+		move, settleErr := holdfast.Settle(running(), holdfast.Returned(err), now, exact())
+		if settleErr != nil || move.Event != "give_up" || move.Report.Class != "http_410" || string(move.Report.Details) != "null" {
+			t.Errorf("permanent, %s: got %+v, %v", name, move, settleErr)
+		}
+	}
+}
+
+func TestOnlyFailedAttemptsAreReported(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []holdfast.Cause{holdfast.Returned(nil), holdfast.Interrupted(nil), holdfast.Asked(holdfast.EventCancel)} {
+		move, err := holdfast.Settle(running(), cause, now, exact())
+		if err != nil || !reflect.DeepEqual(move.Report, holdfast.Report{}) {
+			t.Errorf("got %+v, %v", move.Report, err)
+		}
+	}
+	move, err := holdfast.Settle(running(), holdfast.Crashed(9), now, exact())
+	if err != nil || move.Report.Class != "crash" || move.Report.Error != "the worker that ran the task is gone (run 9)" {
+		t.Errorf("got %+v, %v", move.Report, err)
+	}
+}

@@ -1,0 +1,116 @@
+package holdfast_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+func TestTasksInJSON(t *testing.T) {
+	t.Parallel()
+	full := holdfast.Task{
+		ID: math.MaxInt64, Type: "http", Lane: "default", State: holdfast.Running, Payload: json.RawMessage(`{"a":1}`), Unique: "u",
+		Attempt: 2, MaxAttempts: 10, Failures: 1, Crashes: 3, Deferrals: 4, Run: math.MaxInt64, NextRunAt: now, CreatedAt: now,
+		StartedAt: now, FinishedAt: now, LastError: "e", Parked: "p",
+	}
+	for want, task := range map[string]holdfast.Task{
+		`{"id":"9223372036854775807","type":"http","lane":"default","state":"running","payload":{"a":1},"unique":"u","attempt":2,"max_attempts":10,` +
+			`"failures":1,"crashes":3,"deferrals":4,"run":"9223372036854775807","next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z",` +
+			`"started_at":"2026-07-01T12:00:00Z","finished_at":"2026-07-01T12:00:00Z","last_error":"e","parked":"p"}`: full,
+		`{"id":"1","type":"a","lane":"b","state":"ready","attempt":1,"max_attempts":0,"failures":0,"crashes":0,"deferrals":0,` +
+			`"next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z"}`: {ID: 1, Type: "a", Lane: "b", State: holdfast.Ready, Attempt: 1, NextRunAt: now, CreatedAt: now},
+	} {
+		got, err := json.Marshal(task)
+		if err != nil || string(got) != want {
+			t.Errorf("got  %s, %v\nwant %s", got, err, want)
+		}
+		var back holdfast.Task
+		if err := json.Unmarshal(got, &back); err != nil || !reflect.DeepEqual(back, task) {
+			t.Errorf("got %+v, %v\nwant %+v", back, err, task)
+		}
+	}
+}
+
+func TestAttemptsInJSON(t *testing.T) {
+	t.Parallel()
+	a := holdfast.Attempt{Task: 1, Attempt: 2, Event: holdfast.EventCrash, Run: 3, Worker: "w", FinishedAt: now, Class: "crash", Error: "gone"}
+	const want = `{"task":"1","attempt":2,"event":"crash","run":"3","worker":"w","finished_at":"2026-07-01T12:00:00Z","class":"crash","error":"gone"}`
+	if got, err := json.Marshal(a); err != nil || string(got) != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]holdfast.TaskID{
+		"1": 1, "0042": 42, "9223372036854775807": math.MaxInt64,
+		"": 0, "0": 0, "-1": 0, "9223372036854775808": 0, "1.0": 0, " 1": 0, "1e3": 0, "0x1": 0, "one": 0,
+	} {
+		got, err := holdfast.ParseTaskID(text)
+		if got != want || (want == 0) != errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+		var id holdfast.TaskID
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &id); (err != nil) != (want == 0) || id != want {
+			t.Errorf("%q in JSON: got %d, %v", text, id, err)
+		}
+	}
+	for text, want := range map[string]holdfast.RunID{"0": 0, "7": 7, "-1": -1, "x": -1} {
+		var id holdfast.RunID
+		err := id.UnmarshalText([]byte(text))
+		if (want < 0) != errors.Is(err, holdfast.ErrInvalid) || want >= 0 && id != want {
+			t.Errorf("run %q: got %d, %v", text, id, err)
+		}
+	}
+	var id holdfast.TaskID
+	if err := json.Unmarshal([]byte("5"), &id); err == nil {
+		t.Error("a JSON number is taken for an id")
+	}
+}
+
+func TestNewTasksOutOfRange(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", holdfast.MaxNameLength+1)
+	for want, task := range map[string]holdfast.NewTask{
+		"a task needs a type":                      {},
+		`task type "a b" must be`:                  {Type: "a b"},
+		`task type "-a" must be`:                   {Type: "-a"},
+		`task type "a\n" must be`:                  {Type: "a\n"},
+		`task type "é" must be`:                    {Type: "é"},
+		`task type "xxx`:                           {Type: long},
+		`lane "A" must be`:                         {Type: "a", Lane: "A"},
+		`lane "a.b" must be`:                       {Type: "a", Lane: "a.b"},
+		`lane "xxx`:                                {Type: "a", Lane: long},
+		"the payload has 21 bytes":                 {Type: "a", Payload: json.RawMessage(`"` + strings.Repeat("x", 19) + `"`)},
+		"the payload is not valid JSON":            {Type: "a", Payload: json.RawMessage("{")},
+		"the payload is not valid UTF-8":           {Type: "a", Payload: json.RawMessage("\"\xff\"")},
+		`the unique key "a\x00" is not plain`:      {Type: "a", Unique: "a\x00"},
+		`the unique key "\xff" is not plain`:       {Type: "a", Unique: "\xff"},
+		"the unique key has 256 bytes":             {Type: "a", Unique: strings.Repeat("x", 256)},
+		"the delay -1s is negative":                {Type: "a", Delay: -time.Second},
+		"give a delay or a time, not both":         {Type: "a", Delay: 1, At: now},
+		"the time is after the year 9999":          {Type: "a", At: time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -7200))},
+		"max attempts -1 must be between 0 and":    {Type: "a", MaxAttempts: -1},
+		"max attempts 2147483648 must be between ": {Type: "a", MaxAttempts: math.MaxInt32 + 1},
+	} {
+		err := task.Validate(20)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) || len(err.Error()) > 400 {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	for _, task := range []holdfast.NewTask{
+		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Lane: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1"},
+		{Type: long[1:], Lane: long[1:], Unique: strings.Repeat("x", 255), At: time.Unix(0, 0), MaxAttempts: math.MaxInt32},
+		{Type: "0", Payload: json.RawMessage(`"` + strings.Repeat("x", 18) + `"`)},
+	} {
+		if err := task.Validate(20); err != nil {
+			t.Errorf("%+v: %v", task, err)
+		}
+	}
+}
