@@ -59,8 +59,9 @@ const (
 type Publisher interface {
 	// Publish sends the messages as persistent and mandatory, waits for what becomes
 	// of each and returns one outcome per message. It waits until ctx is done or an
-	// own limit of a few seconds is over, whichever is first; while there is no
-	// connection it returns Unknown at once. The error is nil exactly if every
+	// own limit of a few seconds (for every few hundred messages) is over, whichever is
+	// first; while there is no connection, once the very first attempt to connect
+	// has ended, it returns Unknown at once. The error is nil exactly if every
 	// outcome is Stored; otherwise it says what is wrong: ErrNoQueue if all the others
 	// are Returned, else it wraps holdfast.ErrUnavailable.
 	//
@@ -69,7 +70,7 @@ type Publisher interface {
 	Publish(ctx context.Context, messages []Message) ([]Outcome, error)
 }
 
-// Delivery is one received message. Tags grow by one within a subscription.
+// Delivery is one received message. The tags of a subscription are 1, 2, 3 and so on.
 type Delivery struct {
 	Tag         uint64
 	Body        []byte
@@ -92,14 +93,20 @@ type Subscription interface {
 	// or connection ends, or when the broker cancels the consumer. Unsettled
 	// messages then come again, to whoever subscribes.
 	Deliveries() <-chan Delivery
-	// Ack settles the delivery, and with upTo every earlier one.
-	// ErrOver once the subscription is over.
+	// Ack settles the delivery, with UpTo also every earlier one. ErrOver once the
+	// subscription is over. It does nothing for what has been settled before; a tag
+	// that was never received is a holdfast.ErrInvalid. Nil does not prove that the
+	// broker heard of it: if the subscription ends soon after, even by Close, the
+	// message may come again.
 	Ack(tag uint64, mode AckMode) error
-	// Requeue gives deliveries back to the front of the queue.
+	// Requeue settles deliveries by giving them back to the front of the queue: before what
+	// was never delivered, after what was given back earlier, and among each other in
+	// the order of their tags. Errors are those of Ack.
 	Requeue(tags ...uint64) error
 	// Pause stops further deliveries and gives back those that nobody has received
 	// from Deliveries yet; received ones can still be settled. Resume starts again
-	// with a new prefetch. Both do nothing if there is nothing to do.
+	// with a new prefetch, for which deliveries received before do not count. Both do
+	// nothing if there is nothing to do. Any error ends the subscription.
 	Pause() error
 	Resume(prefetch int) error
 	// Close ends the subscription; unsettled messages go back to the queue. It may
@@ -116,7 +123,8 @@ const (
 	UpTo                // this delivery and all earlier ones of the subscription
 )
 
-// Admin is for whoever looks after the topology.
+// Admin is for whoever looks after the topology. Without a connection its methods
+// wait a few seconds for one and then return a holdfast.ErrUnavailable.
 type Admin interface {
 	// Declare makes sure that everything exists, and returns the names that did not
 	// exist before. Existing objects are not changed; one with other arguments is

@@ -1,0 +1,174 @@
+package brokertest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// model compares a queue with a simple idea of it, through random sequences of operations.
+var model = []test{
+	{"model/one consumer", func(s *suite) {
+		rapid.Check(s.T, func(t *rapid.T) {
+			o := object()
+			m := &oneConsumer{T: t, suite: s, queue: o.Name, live: map[string]bool{}}
+			_, err := s.Declare(s.ctx(), []broker.Object{o})
+			m.check(err)
+			defer func() { // also when rapid gives up a sequence half-way
+				if m.sub != nil {
+					m.check(m.sub.Close())
+				}
+				m.check(s.Delete(s.ctx(), []broker.Object{o}))
+			}()
+			m.open()
+			t.Repeat(map[string]func(*rapid.T){
+				"publish": m.publish, "receive": m.receiveOne, "receive more": m.receiveOne, "ack one": m.ackOne,
+				"ack up to": m.ackUpTo, "requeue": m.requeue, "pause": m.pauseIt, "resume": m.resume, "reopen": m.reopen,
+			})
+			m.finish()
+		})
+	}},
+}
+
+type oneConsumer struct {
+	*rapid.T
+	suite  *suite
+	queue  string
+	serial int
+
+	live   map[string]bool   // stored, not acknowledged
+	held   []broker.Delivery // received, not settled
+	sub    broker.Subscription
+	last   uint64
+	paused bool
+}
+
+const (
+	// maxHeld is lower than every prefetch, so that a receive never has to wait for an Ack.
+	maxHeld = 20
+	// maxLive is small because RabbitMQ keeps settlements back once 32 of them are under
+	// way to a quorum queue, and forgets those when the channel is closed. That is
+	// allowed, as with a lost connection, but it would blind the model.
+	maxLive = 12
+)
+
+func (m *oneConsumer) check(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *oneConsumer) open() {
+	sub, err := m.suite.Subscribe(m.suite.ctx(), m.queue, rapid.IntRange(maxHeld, 100).Draw(m.T, "prefetch"))
+	m.check(err)
+	m.sub, m.held, m.last, m.paused = sub, nil, 0, false
+}
+
+func (m *oneConsumer) publish(t *rapid.T) {
+	bodies := make([]string, rapid.IntRange(1, 5).Draw(t, "n"))
+	if len(m.live)+len(bodies) > maxLive {
+		t.Skip("enough")
+	}
+	for i := range bodies {
+		m.serial++
+		bodies[i] = fmt.Sprint(m.serial)
+		m.live[bodies[i]] = true
+	}
+	_, err := m.suite.Publish(m.suite.ctx(), messages(m.queue, bodies...))
+	m.check(err)
+}
+
+func (m *oneConsumer) receiveOne(t *rapid.T) {
+	if m.paused || len(m.held) >= min(maxHeld, len(m.live)) {
+		t.Skip("nothing to receive")
+	}
+	m.take()
+}
+
+func (m *oneConsumer) take() {
+	select {
+	case d, ok := <-m.sub.Deliveries():
+		body := string(d.Body)
+		switch {
+		case !ok:
+			m.Fatal("the subscription is over")
+		case !m.live[body]:
+			m.Fatalf("received %q, which was acknowledged or never sent", body)
+		case slices.ContainsFunc(m.held, func(h broker.Delivery) bool { return string(h.Body) == body }):
+			m.Fatalf("received %q, which is still held", body)
+		case d.Tag != m.last+1:
+			m.Fatalf("tag %d follows tag %d", d.Tag, m.last)
+		}
+		m.last = d.Tag
+		m.held = append(m.held, d)
+	case <-time.After(patience):
+		m.Fatalf("nothing received; %d stored, %d held", len(m.live), len(m.held))
+	}
+}
+
+// choose draws one held delivery.
+func (m *oneConsumer) choose(t *rapid.T) broker.Delivery {
+	if len(m.held) == 0 {
+		t.Skip("nothing held")
+	}
+	return rapid.SampledFrom(m.held).Draw(t, "delivery")
+}
+
+func (m *oneConsumer) settled(which func(broker.Delivery) bool, acknowledged bool) {
+	m.held = slices.DeleteFunc(m.held, func(h broker.Delivery) bool {
+		if which(h) && acknowledged {
+			delete(m.live, string(h.Body))
+		}
+		return which(h)
+	})
+}
+
+func (m *oneConsumer) ackOne(t *rapid.T) {
+	d := m.choose(t)
+	m.check(m.sub.Ack(d.Tag, broker.One))
+	m.settled(func(h broker.Delivery) bool { return h.Tag == d.Tag }, true)
+}
+
+func (m *oneConsumer) ackUpTo(t *rapid.T) {
+	d := m.choose(t)
+	m.check(m.sub.Ack(d.Tag, broker.UpTo))
+	m.settled(func(h broker.Delivery) bool { return h.Tag <= d.Tag }, true)
+}
+
+func (m *oneConsumer) requeue(t *rapid.T) {
+	d, e := m.choose(t), m.choose(t)
+	m.check(m.sub.Requeue(d.Tag, e.Tag))
+	m.settled(func(h broker.Delivery) bool { return h.Tag == d.Tag || h.Tag == e.Tag }, false)
+}
+
+func (m *oneConsumer) pauseIt(*rapid.T) {
+	m.check(m.sub.Pause())
+	m.paused = true
+}
+
+func (m *oneConsumer) resume(t *rapid.T) {
+	m.check(m.sub.Resume(rapid.IntRange(2*maxHeld, 100).Draw(t, "prefetch")))
+	m.paused = false
+}
+
+func (m *oneConsumer) reopen(*rapid.T) {
+	m.check(m.sub.Close())
+	m.open()
+}
+
+// finish receives and acknowledges what must be left.
+func (m *oneConsumer) finish() {
+	m.check(m.sub.Close())
+	m.open()
+	for len(m.live) > 0 {
+		m.take()
+		m.check(m.sub.Ack(m.last, broker.UpTo))
+		m.settled(func(broker.Delivery) bool { return true }, true)
+	}
+	m.check(m.sub.Close())
+}

@@ -1,0 +1,198 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// The flags of everything that is declared or deleted.
+const (
+	durable       = true
+	notAutoDelete = false
+	notInternal   = false
+	evenIfUsed    = false // if-unused and if-empty close the whole connection on quorum queues
+	evenIfFull    = false
+)
+
+// admin is one errand on the connection for them. A refusal costs its channel.
+type admin struct {
+	session *session
+	channel *channel // nil if the next request needs a new one
+}
+
+func (b *Broker) administer(ctx context.Context, errand func(*admin) error) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	waiting, cancel := context.WithTimeout(ctx, b.options.DialTimeout)
+	defer cancel()
+	s, err := b.admin.wait(waiting)
+	if err != nil {
+		return err
+	}
+	a := &admin{session: s}
+	defer func() {
+		if a.channel != nil {
+			a.channel.close()
+		}
+	}()
+	return errand(a)
+}
+
+func (a *admin) ask(ctx context.Context, question func(*amqp.Channel) error) (err error) {
+	if a.channel == nil {
+		if a.channel, err = a.session.open(ctx); err != nil {
+			return err
+		}
+	}
+	if err = a.channel.request(ctx, question); err != nil {
+		a.channel.close()
+		a.channel = nil
+	}
+	return err
+}
+
+// Declare implements [broker.Admin].
+func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
+	err = b.administer(ctx, func(a *admin) error {
+		for _, o := range objects {
+			exists, _, err := a.inspect(ctx, o)
+			if err == nil {
+				err = a.declare(ctx, o)
+			}
+			if err != nil {
+				return err
+			}
+			if !exists {
+				created = append(created, o.Name)
+				if b.options.Declared != nil {
+					b.options.Declared(o)
+				}
+			}
+		}
+		return nil
+	})
+	return created, err
+}
+
+// Missing implements [broker.Admin].
+func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
+	err = b.administer(ctx, func(a *admin) error {
+		for _, o := range objects {
+			exists, _, err := a.inspect(ctx, o)
+			if err != nil {
+				return err
+			}
+			if !exists {
+				missing = append(missing, o.Name)
+			}
+		}
+		return nil
+	})
+	return missing, err
+}
+
+// Delete implements [broker.Admin].
+func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
+	return b.administer(ctx, func(a *admin) error {
+		for _, o := range objects {
+			err := a.ask(ctx, func(ch *amqp.Channel) error {
+				if o.Kind == broker.Exchange {
+					return ch.ExchangeDelete(o.Name, evenIfUsed, waitForAnswer)
+				}
+				_, err := ch.QueueDelete(o.Name, evenIfUsed, evenIfFull, waitForAnswer)
+				return err
+			})
+			if err != nil && !replied(err, amqp.NotFound) {
+				return fmt.Errorf("delete %s: %w", describe(o), unavailable(err))
+			}
+		}
+		return nil
+	})
+}
+
+// Depths implements [broker.Admin].
+func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
+	depths := make(map[string]broker.Depth, len(queues))
+	err := b.administer(ctx, func(a *admin) error {
+		for _, name := range queues {
+			exists, depth, err := a.inspect(ctx, broker.Object{Kind: broker.Queue, Name: name})
+			if err != nil {
+				return err
+			}
+			if exists {
+				depths[name] = depth
+			}
+		}
+		return nil
+	})
+	return depths, err
+}
+
+// inspect asks whether the object exists, whatever its arguments are.
+func (a *admin) inspect(ctx context.Context, o broker.Object) (exists bool, depth broker.Depth, err error) {
+	var queue amqp.Queue
+	err = a.ask(ctx, func(ch *amqp.Channel) (err error) {
+		if o.Kind == broker.Exchange {
+			return ch.ExchangeDeclarePassive(o.Name, amqp.ExchangeDirect, durable, notAutoDelete, notInternal, waitForAnswer, nil)
+		}
+		queue, err = ch.QueueDeclarePassive(o.Name, durable, notAutoDelete, notExclusive, waitForAnswer, nil)
+		return err
+	})
+	switch {
+	case replied(err, amqp.NotFound):
+		return false, depth, nil
+	case err != nil:
+		return false, depth, fmt.Errorf("look for %s: %w", describe(o), unavailable(err))
+	}
+	return true, broker.Depth{Ready: queue.Messages, Consumers: queue.Consumers}, nil
+}
+
+// declare creates the object, or has RabbitMQ compare it with the existing one.
+func (a *admin) declare(ctx context.Context, o broker.Object) error {
+	args, err := table(o)
+	if err != nil {
+		return err
+	}
+	err = a.ask(ctx, func(ch *amqp.Channel) error {
+		if o.Kind == broker.Exchange {
+			return ch.ExchangeDeclare(o.Name, amqp.ExchangeDirect, durable, notAutoDelete, notInternal, waitForAnswer, args)
+		}
+		_, err := ch.QueueDeclare(o.Name, durable, notAutoDelete, notExclusive, waitForAnswer, args)
+		return err
+	})
+	switch {
+	case replied(err, amqp.PreconditionFailed):
+		return fmt.Errorf("%w: %s exists in another form or cannot be made: %w", holdfast.ErrConflict, describe(o), plain(err))
+	case err != nil:
+		return fmt.Errorf("declare %s: %w", describe(o), unavailable(err))
+	}
+	return nil
+}
+
+func table(o broker.Object) (amqp.Table, error) {
+	args := make(amqp.Table, len(o.Args))
+	for key, value := range o.Args {
+		switch value.(type) {
+		case string, int64:
+			args[key] = value
+		default:
+			return nil, fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+		}
+	}
+	return args, nil
+}
+
+func describe(o broker.Object) string {
+	if o.Kind == broker.Exchange {
+		return fmt.Sprintf("exchange %q", o.Name)
+	}
+	return fmt.Sprintf("queue %q", o.Name)
+}

@@ -1,0 +1,328 @@
+package rabbitmq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+)
+
+const patience = 30 * time.Second
+
+func ctx(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func declare(t testing.TB, b broker.Broker) (queue string) {
+	t.Helper()
+	queue = rabbittest.Prefix()
+	_, err := b.Declare(ctx(t), []broker.Object{{Kind: broker.Queue, Name: queue,
+		Args: map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(broker.DeliveryLimit)}}})
+	must(t, err)
+	return queue
+}
+
+func one(queue, body string) []broker.Message {
+	return []broker.Message{{Queue: queue, Body: []byte(body)}}
+}
+
+func publish(t testing.TB, b broker.Broker, queue, body string) {
+	t.Helper()
+	_, err := b.Publish(ctx(t), one(queue, body))
+	must(t, err)
+}
+
+// insist publishes until it works.
+func insist(t testing.TB, b broker.Broker, queue, body string) {
+	t.Helper()
+	within(t, "a publish that works", func() bool {
+		_, err := b.Publish(ctx(t), one(queue, body))
+		return err == nil
+	})
+}
+
+// within asks often, until the answer is yes.
+func within(t testing.TB, what string, yes func() bool) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func subscribe(t testing.TB, b broker.Broker, queue string, prefetch int) broker.Subscription {
+	t.Helper()
+	sub, err := b.Subscribe(ctx(t), queue, prefetch)
+	must(t, err)
+	return sub
+}
+
+func receive(t testing.TB, sub broker.Subscription) broker.Delivery {
+	t.Helper()
+	select {
+	case d, ok := <-sub.Deliveries():
+		if !ok {
+			t.Fatal("the subscription is over")
+		}
+		return d
+	case <-time.After(patience):
+		t.Fatal("no delivery")
+	}
+	panic("not reached")
+}
+
+func ended(t testing.TB, sub broker.Subscription) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case _, ok := <-sub.Deliveries():
+			if !ok {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the subscription did not end")
+		}
+	}
+}
+
+// took runs f and insists on how long that takes.
+func took(t testing.TB, least, most time.Duration, f func()) {
+	t.Helper()
+	began := time.Now()
+	f()
+	if d := time.Since(began); d < least || d > most {
+		t.Errorf("took %s, want %s to %s", d, least, most)
+	}
+}
+
+func unknown(t testing.TB, outcomes []broker.Outcome, err error) {
+	t.Helper()
+	if !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("got error %v, want ErrUnavailable", err)
+	}
+	for i, outcome := range outcomes {
+		if outcome != broker.Unknown {
+			t.Errorf("outcome %d is %d, want Unknown", i, outcome)
+			return
+		}
+	}
+}
+
+func TestPublishReturnsFromABlackHole(t *testing.T) {
+	t.Parallel()
+	const limit, slack = 500 * time.Millisecond, 2 * time.Second
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
+	queue := declare(t, b)
+	publish(t, b, queue, "before")
+	proxy.Cut()
+	took(t, limit, limit+slack, func() {
+		outcomes, err := b.Publish(ctx(t), one(queue, "a"))
+		unknown(t, outcomes, err)
+	})
+	took(t, 0, slack, func() {
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		outcomes, err := b.Publish(short, one(queue, "b"))
+		unknown(t, outcomes, err)
+	})
+	proxy.Heal()
+	insist(t, b, queue, "after")
+}
+
+func TestPublishReturnsFromAHangingWrite(t *testing.T) {
+	t.Parallel()
+	const limit, slack = 500 * time.Millisecond, 3 * time.Second
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
+	queue := declare(t, b)
+	publish(t, b, queue, "before")
+	proxy.Cut()
+	large := make([]broker.Message, 500) // more than all socket buffers on the way
+	for i := range large {
+		large[i] = broker.Message{Queue: queue, Body: bytes.Repeat([]byte("x"), 128<<10)}
+	}
+	took(t, limit, limit+slack, func() {
+		outcomes, err := b.Publish(ctx(t), large)
+		unknown(t, outcomes, err)
+	})
+	proxy.Heal()
+	insist(t, b, queue, "after")
+}
+
+func TestSubscriptionEndsInABlackHole(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, rabbitmq.Options{Heartbeat: time.Second, DialTimeout: time.Second})
+	queue := declare(t, b)
+	publish(t, b, queue, "a")
+	sub := subscribe(t, b, queue, 1)
+	tag := receive(t, sub).Tag
+	proxy.Cut()
+	ended(t, sub) // while the hole is still there
+	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrOver) {
+		t.Errorf("Ack after the end: %v", err)
+	}
+	proxy.Heal()
+	if d := receive(t, subscribe(t, b, queue, 1)); string(d.Body) != "a" || !d.Redelivered {
+		t.Errorf("got %q, redelivered: %t", d.Body, d.Redelivered)
+	}
+}
+
+func TestSubscribeWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, rabbitmq.Options{})
+	queue := declare(t, b)
+	publish(t, b, queue, "a")
+	ended := subscribe(t, b, queue, 1)
+	proxy.Refuse()
+	for range ended.Deliveries() {
+	}
+	within(t, "Health to notice", func() bool { return !b.Health().Connected })
+	if err := b.Health().Err; err == nil || !strings.Contains(err.Error(), proxy.Addr()) {
+		t.Errorf("Health().Err does not name the address: %v", err)
+	}
+	took(t, 0, time.Second, func() {
+		outcomes, err := b.Publish(ctx(t), one(queue, "b"))
+		unknown(t, outcomes, err)
+	})
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.Subscribe(short, queue, 1); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("Subscribe without a connection: %v", err)
+	}
+
+	result := make(chan broker.Subscription)
+	go func() {
+		sub, err := b.Subscribe(ctx(t), queue, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- sub
+	}()
+	proxy.Heal()
+	if sub := <-result; sub != nil {
+		receive(t, sub)
+	}
+	within(t, "Health to recover", func() bool { return b.Health().Connected })
+}
+
+func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: 300 * time.Millisecond, PublishChannels: 1})
+	queue := declare(t, b)
+	publish(t, b, queue, "before")
+	proxy.CutReplies()
+	outcomes, err := b.Publish(ctx(t), one(queue, "a"))
+	unknown(t, outcomes, err)
+	if err == nil || !strings.Contains(err.Error(), "did not confirm within 300ms") {
+		t.Errorf("got %v", err)
+	}
+	proxy.Heal()
+	publish(t, b, queue, "b") // on the same connection, and its confirm is not taken from a's
+
+	proxy.CutReplies()
+	within(t, "the connection to be given up", func() bool {
+		outcomes, err := b.Publish(ctx(t), one(queue, "c"))
+		unknown(t, outcomes, err)
+		err = b.Health().Err
+		return err != nil && strings.Contains(err.Error(), "confirms nothing any more")
+	})
+	proxy.Heal()
+	insist(t, b, queue, "d")
+
+	seen := map[string]int{}
+	sub := subscribe(t, b, queue, 100)
+	for seen["d"] == 0 {
+		seen[string(receive(t, sub).Body)]++
+	}
+	if seen["a"] != 1 || seen["b"] != 1 || seen["c"] == 0 {
+		t.Errorf("the server got %v", seen)
+	}
+}
+
+func TestCloseReturnsFromABlackHole(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, rabbitmq.Options{})
+	queue := declare(t, b)
+	publish(t, b, queue, "a")
+	sub := subscribe(t, b, queue, 1)
+	receive(t, sub)
+	proxy.Cut()
+	var work sync.WaitGroup
+	for range 10 {
+		work.Go(func() { _, _ = b.Publish(ctx(t), one(queue, "b")) })
+		work.Go(func() { _ = sub.Pause() })
+		work.Go(func() { _, _ = b.Missing(ctx(t), []broker.Object{{Name: queue}}) })
+	}
+	took(t, 0, 6*time.Second, func() { must(t, b.Close()) })
+	work.Wait()
+	proxy.Heal() // for the cleanup
+}
+
+func TestCloseOfASubscriptionInABlackHole(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, rabbitmq.Options{})
+	sub := subscribe(t, b, declare(t, b), 1)
+	proxy.Cut()
+	took(t, 0, 5*time.Second, func() { must(t, sub.Close()) })
+	proxy.Heal()
+}
+
+// RabbitMQ closes the whole connection when an Ack arrives on a channel that is closed.
+func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
+	t.Parallel()
+	b, prefix := rabbittest.Open(t)
+	_ = prefix
+	queue, quiet := declare(t, b), declare(t, b)
+	witness := subscribe(t, b, quiet, 1)
+	messages := make([]broker.Message, 200)
+	for i := range messages {
+		messages[i] = broker.Message{Queue: queue, Body: fmt.Append(nil, i)}
+	}
+	_, err := b.Publish(ctx(t), messages)
+	must(t, err)
+	for range 30 {
+		sub := subscribe(t, b, queue, 50)
+		tags := make(chan uint64, 50)
+		for range 50 {
+			tags <- receive(t, sub).Tag
+		}
+		close(tags)
+		var work sync.WaitGroup
+		for range 4 {
+			work.Go(func() {
+				for tag := range tags {
+					if err := sub.Requeue(tag); err != nil && !errors.Is(err, broker.ErrOver) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		must(t, sub.Close())
+		work.Wait()
+	}
+	publish(t, b, quiet, "a")
+	must(t, witness.Ack(receive(t, witness).Tag, broker.One))
+}

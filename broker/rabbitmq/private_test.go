@@ -1,0 +1,126 @@
+package rabbitmq_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+)
+
+// TestPrivateServer does to a server what nobody may do to one that others use.
+func TestPrivateServer(t *testing.T) {
+	t.Parallel()
+	server := rabbittest.Private(t, "RB_CHANNEL_TICK=200")
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *rabbittest.Server)
+	}{
+		{"alarm", testAlarm},
+		{"consumer timeout", testConsumerTimeout},
+		{"connections closed by the server", testCloseConnections},
+		{"kill -9", testKill},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, server) })
+	}
+}
+
+func testAlarm(t *testing.T, server *rabbittest.Server) {
+	const limit = 500 * time.Millisecond
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{ConfirmTimeout: limit})
+	queue := declare(t, b)
+	publish(t, b, queue, "a") // RabbitMQ blocks connections that publish
+	sub := subscribe(t, b, queue, 1)
+	first := receive(t, sub)
+	publish(t, b, queue, "b")
+
+	calm := func() { server.Ctl("set_vm_memory_high_watermark", "absolute", "1GB") }
+	defer calm()
+	server.Ctl("set_vm_memory_high_watermark", "0.0000001")
+	for _, body := range []string{"written", "held back"} { // RabbitMQ tells of the alarm when it sees the first
+		took(t, limit, limit+2*time.Second, func() {
+			outcomes, err := b.Publish(ctx(t), one(queue, body))
+			unknown(t, outcomes, err)
+		})
+		if health := b.Health(); !health.Connected || health.Blocked == "" {
+			t.Errorf("after %q: %+v", body, health)
+		}
+	}
+	// Whoever receives is not held up.
+	must(t, sub.Ack(first.Tag, broker.One))
+	must(t, sub.Ack(receive(t, sub).Tag, broker.One))
+	declare(t, b)
+
+	calm()
+	insist(t, b, queue, "last")
+	if blocked := b.Health().Blocked; blocked != "" {
+		t.Errorf("still blocked: %s", blocked)
+	}
+	for body := ""; body != "last"; {
+		d := receive(t, sub)
+		if body = string(d.Body); body == "held back" {
+			t.Error("a message was written to a blocked connection")
+		}
+		must(t, sub.Ack(d.Tag, broker.One))
+	}
+}
+
+func testConsumerTimeout(t *testing.T, server *rabbittest.Server) {
+	server.Ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000).")
+	defer server.Ctl("eval", "application:set_env(rabbit, consumer_timeout, 1800000).")
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
+	queue := declare(t, b)
+	publish(t, b, queue, "a")
+	witness := subscribe(t, b, declare(t, b), 1)
+	sub := subscribe(t, b, queue, 1)
+	tag := receive(t, sub).Tag
+	ended(t, sub)
+	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrOver) {
+		t.Errorf("got %v", err)
+	}
+	again := subscribe(t, b, queue, 1)
+	must(t, again.Ack(receive(t, again).Tag, broker.One))
+	must(t, witness.Pause()) // alive: only one channel was lost
+}
+
+func testCloseConnections(t *testing.T, server *rabbittest.Server) {
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
+	queue := declare(t, b)
+	publish(t, b, queue, "a")
+	sub := subscribe(t, b, queue, 1)
+	receive(t, sub)
+	server.CloseConnections()
+	ended(t, sub)
+	insist(t, b, queue, "b")
+	if d := receive(t, subscribe(t, b, queue, 2)); string(d.Body) != "a" {
+		t.Errorf("received %q", d.Body)
+	}
+}
+
+func testKill(t *testing.T, server *rabbittest.Server) {
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
+	queue := declare(t, b)
+	const n = 300
+	for i := range n {
+		publish(t, b, queue, fmt.Sprint(i))
+	}
+	sub := subscribe(t, b, queue, 10)
+	for range 10 {
+		receive(t, sub)
+	}
+	server.Kill()
+	ended(t, sub)
+	within(t, "Health to notice", func() bool { return !b.Health().Connected })
+	server.Up()
+	seen := map[string]bool{}
+	sub = subscribe(t, b, queue, n)
+	for len(seen) < n {
+		d := receive(t, sub)
+		seen[string(d.Body)] = true
+	}
+	must(t, sub.Ack(n, broker.UpTo))
+	insist(t, b, queue, "after")
+}

@@ -1,0 +1,42 @@
+package rabbitmq_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/brokertest"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/internal/netfault"
+)
+
+// proxied opens a broker behind a proxy. Queues are deleted past the proxy.
+func proxied(t *testing.T, options rabbitmq.Options) (*rabbitmq.Broker, *netfault.Proxy) {
+	t.Helper()
+	address := rabbittest.URL(t)
+	proxy, err := netfault.New(rabbittest.HostPort(t, address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	options.URLs = []string{rabbittest.At(t, address, proxy.Addr())}
+	return rabbittest.OpenWith(t, address, options), proxy
+}
+
+func TestConformance(t *testing.T) {
+	rabbittest.URL(t)
+	var proxies sync.Map // by broker
+	features := brokertest.Features{
+		Conflicts: true,
+		Disconnect: func(b broker.Broker) {
+			proxy, _ := proxies.Load(b)
+			proxy.(*netfault.Proxy).CutAbrupt()
+		},
+	}
+	brokertest.Run(t, features, func(t *testing.T) broker.Broker {
+		b, proxy := proxied(t, rabbitmq.Options{})
+		proxies.Store(broker.Broker(b), proxy)
+		return b
+	})
+}
