@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Apply implements store.Work. Successes go a short way, everything else a general
+// one; a call that has both is a transaction. Moves of the same task are applied one after another.
+func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	rounds := roundsOf(moves)
+	accepted := make([]bool, len(moves))
+	err := s.do(ctx, "apply results", func() error {
+		clear(accepted)
+		if len(rounds) == 1 {
+			return s.applyRound(ctx, s.db, moves, rounds[0], accepted)
+		}
+		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			for _, round := range rounds {
+				if err := s.applyRound(ctx, tx, moves, round, accepted); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return accepted, nil
+}
+
+// round is one statement: the indexes of moves of different tasks that go the same way.
+type round struct {
+	short   bool
+	indexes []int
+}
+
+func roundsOf(moves []holdfast.Transition) []round {
+	var rounds []round
+	times := make(map[holdfast.TaskID]int, len(moves)) // in how many rounds the task is
+	for i, move := range moves {
+		short := isPlainSuccess(move)
+		at := times[move.Task]
+		for at < len(rounds) && rounds[at].short != short {
+			at++
+		}
+		if at == len(rounds) {
+			rounds = append(rounds, round{short: short})
+		}
+		rounds[at].indexes = append(rounds[at].indexes, i)
+		times[move.Task] = at + 1
+	}
+	return rounds
+}
+
+// isPlainSuccess reports whether sql/complete.sql says all there is to say.
+func isPlainSuccess(move holdfast.Transition) bool {
+	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Run != 0 && !reported(move.Report) &&
+		len(move.From) == 1 && move.From[0] == holdfast.Running
+}
+
+type acceptedRow struct{ N int }
+
+func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
+	var rows []acceptedRow
+	var err error
+	if r.short {
+		err = s.complete(ctx, q, &rows, moves, r.indexes)
+	} else {
+		columns := columnsOf(moves, r.indexes)
+		err = s.all(ctx, q, &rows, "apply", columns.args()...)
+	}
+	for _, row := range rows {
+		accepted[r.indexes[row.N-1]] = true
+	}
+	return err
+}
+
+func (s *Store) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, moves []holdfast.Transition, indexes []int) error {
+	n := len(indexes)
+	tasks, attempts, runs := make(pq.Int64Array, n), make(pq.Int64Array, n), make(pq.Int64Array, n)
+	for i, index := range indexes {
+		m := &moves[index]
+		tasks[i], attempts[i], runs[i] = int64(m.Task), int64(m.Attempt), int64(m.Run)
+	}
+	return s.all(ctx, q, rows, "complete", tasks, attempts, runs)
+}
+
+// moveColumns are moves as sql/apply.sql takes them.
+type moveColumns struct {
+	tasks, attempts, runs                                   pq.Int64Array
+	events, origins, goals                                  pq.StringArray
+	nextAttempts, failures, crashes, deferrals, maxAttempts pq.Int64Array
+	waits                                                   pq.Int64Array
+	reported                                                pq.BoolArray
+	classes, errors, stacks, details                        pq.StringArray
+}
+
+func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
+	c := &moveColumns{}
+	for _, index := range indexes {
+		m := &moves[index]
+		origins := make([]string, len(m.From))
+		for i, state := range m.From {
+			origins[i] = string(state)
+		}
+		c.tasks, c.attempts, c.runs = append(c.tasks, int64(m.Task)), append(c.attempts, int64(m.Attempt)), append(c.runs, int64(m.Run))
+		c.events, c.origins, c.goals = append(c.events, string(m.Event)), append(c.origins, strings.Join(origins, ",")), append(c.goals, string(m.To))
+		c.nextAttempts, c.maxAttempts = append(c.nextAttempts, int64(m.NextAttempt)), append(c.maxAttempts, int64(m.MaxAttempts))
+		c.failures, c.crashes, c.deferrals = append(c.failures, int64(m.Failures)), append(c.crashes, int64(m.Crashes)), append(c.deferrals, int64(m.Deferrals))
+		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, reported(m.Report))
+		c.classes, c.errors = append(c.classes, clean(m.Report.Class)), append(c.errors, clean(m.Report.Error))
+		c.stacks, c.details = append(c.stacks, clean(m.Report.Stack)), append(c.details, detailsOf(m.Report))
+	}
+	return c
+}
+
+func (c *moveColumns) args() []any {
+	return []any{
+		c.tasks, c.attempts, c.runs, c.events, c.origins, c.goals, c.nextAttempts,
+		c.failures, c.crashes, c.deferrals, c.maxAttempts, c.waits,
+		c.reported, c.classes, c.errors, c.stacks, c.details,
+	}
+}
+
+func reported(r holdfast.Report) bool {
+	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
+}
+
+// detailsOf returns JSON that the column can hold: one bad report must not hold up a whole batch of results.
+func detailsOf(r holdfast.Report) string {
+	details := clean(string(r.Details))
+	if details == "" || json.Valid([]byte(details)) {
+		return details
+	}
+	quoted, _ := json.Marshal(details) // of a string, which cannot fail
+	return string(quoted)
+}
+
+// clean makes text fit for a column, which holds no NUL and only valid UTF-8.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

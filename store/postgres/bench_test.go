@@ -1,0 +1,104 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// Each iteration is one batch on one connection; the figure to look at is tasks/s.
+
+func BenchmarkInsert(b *testing.B) {
+	for _, size := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			s := pgtest.Open(b)
+			tasks := make([]holdfast.NewTask, size)
+			for i := range tasks {
+				tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+			}
+			for b.Loop() {
+				insertAll(b, s, tasks)
+			}
+			perSecond(b, size)
+		})
+	}
+}
+
+func BenchmarkInsertUnique(b *testing.B) {
+	const size = 1000
+	s := pgtest.Open(b)
+	tasks := make([]holdfast.NewTask, size)
+	for n := 0; b.Loop(); n++ {
+		for i := range tasks {
+			tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Unique: fmt.Sprintf("key-%d-%d", n, i)}
+		}
+		insertAll(b, s, tasks)
+	}
+	perSecond(b, size)
+}
+
+// BenchmarkClaimApply is the store's part of a task's life between its ticket and its success.
+func BenchmarkClaimApply(b *testing.B) {
+	for _, size := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			s := pgtest.Open(b)
+			run, err := s.OpenRun(b.Context(), store.RunInfo{Name: "bench"}, time.Hour)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tasks := make([]holdfast.NewTask, max(size, 1000))
+			for i := range tasks {
+				tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+			}
+			var tickets []holdfast.Ticket
+			for b.Loop() {
+				if len(tickets) == 0 {
+					b.StopTimer()
+					tickets = insertAll(b, s, tasks)
+					b.StartTimer()
+				}
+				claimApply(b, s, run, tickets[:size])
+				tickets = tickets[size:]
+			}
+			perSecond(b, size)
+		})
+	}
+}
+
+func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []holdfast.Ticket {
+	inserted, err := s.Insert(context.Background(), tasks, time.Second)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(inserted.Receipts) != 1 {
+		b.Fatalf("%d receipts", len(inserted.Receipts))
+	}
+	return inserted.Receipts[0].Tickets
+}
+
+func claimApply(b *testing.B, s *postgres.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
+	claims, err := s.Claim(context.Background(), run, []string{"bench"}, tickets)
+	if err != nil {
+		b.Fatal(err)
+	}
+	moves := make([]holdfast.Transition, len(claims))
+	for i, claim := range claims {
+		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := s.Apply(context.Background(), moves); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func perSecond(b *testing.B, size int) {
+	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}

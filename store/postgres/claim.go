@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Claim implements store.Work. It is one statement if every ticket is good; one more looks
+// where the other tasks stand.
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]store.Claim, error) {
+	if len(tickets) == 0 {
+		return nil, nil
+	}
+	var c *claiming
+	err := s.do(ctx, "claim tasks", func() error {
+		c = &claiming{run: run, types: append(pq.StringArray{}, types...), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+		return s.claim(ctx, c, tickets)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.inOrder(tickets), nil
+}
+
+// claiming is one call of Claim.
+type claiming struct {
+	run     holdfast.RunID
+	types   pq.StringArray
+	answers map[holdfast.Ticket]store.Claim
+	taken   int
+	now     time.Time
+}
+
+// inOrder gives every ticket its answer; of two that are the same the second one is Stale.
+func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
+	claims := make([]store.Claim, len(tickets))
+	for i, ticket := range tickets {
+		answer, first := c.answers[ticket]
+		if !first {
+			answer = store.Claim{Verdict: store.Stale, Now: c.now}
+		}
+		claims[i] = answer
+		delete(c.answers, ticket)
+	}
+	return claims
+}
+
+type claimedRow struct {
+	fullRow
+	Now time.Time
+}
+
+func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+	open := distinct(tickets)
+	for attempt := 0; len(open) > 0; attempt++ {
+		if attempt == tries {
+			return fmt.Errorf("%w: task %s changes too often to be claimed", holdfast.ErrUnavailable, open[0].Task)
+		}
+		err := s.take(ctx, c, open)
+		if err == nil {
+			open = c.unanswered(open)
+			open, err = s.judge(ctx, c, open)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
+	seen := make(map[holdfast.Ticket]bool, len(tickets))
+	list := make([]holdfast.Ticket, 0, len(tickets))
+	for _, ticket := range tickets {
+		if !seen[ticket] {
+			seen[ticket] = true
+			list = append(list, ticket)
+		}
+	}
+	return list
+}
+
+func (c *claiming) unanswered(tickets []holdfast.Ticket) []holdfast.Ticket {
+	return slices.DeleteFunc(tickets, func(ticket holdfast.Ticket) bool {
+		_, answered := c.answers[ticket]
+		return answered
+	})
+}
+
+// take claims what can be claimed.
+func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+	tasks, attempts := pairs(tickets)
+	rows := make([]claimedRow, 0, len(tickets))
+	if err := s.all(ctx, s.db, &rows, "claim", int64(c.run), tasks, attempts, c.types); err != nil {
+		return err
+	}
+	c.accept(rows)
+	return nil
+}
+
+func (c *claiming) accept(rows []claimedRow) {
+	for _, row := range rows {
+		c.answers[holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}] = store.Claim{Verdict: store.Claimed, Task: row.task(), Now: row.Now.UTC()}
+		c.now = row.Now.UTC()
+	}
+	c.taken += len(rows)
+}
+
+// refusedRow says where a task stands that was not claimed.
+type refusedRow struct {
+	ID      holdfast.TaskID
+	Type    string
+	Lane    string
+	State   holdfast.State
+	Attempt int
+	RunID   holdfast.RunID `db:"run_id"`
+	Waits   bool           // it is due later
+	Wanted  bool           // its type was asked for
+	Live    bool           // the claiming run is
+	Now     time.Time
+}
+
+// judge answers the tickets that were not claimed and returns those that should have been: their
+// tasks became ready between the two statements.
+func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticket) (again []holdfast.Ticket, err error) {
+	if len(tickets) == 0 {
+		return nil, nil
+	}
+	tasks, attempts := pairs(tickets)
+	rows := make([]refusedRow, 0, len(tickets))
+	if err := s.all(ctx, s.db, &rows, "claim_refused", int64(c.run), tasks, attempts, c.types); err != nil {
+		return nil, err
+	}
+	if len(rows) != len(tickets) {
+		return nil, fmt.Errorf("the database answered for %d of %d tickets", len(rows), len(tickets))
+	}
+	if !rows[0].Live && c.taken == 0 {
+		return nil, fmt.Errorf("run %s: %w", c.run, store.ErrFenced)
+	}
+	var held []holdfast.Ticket
+	for i, row := range rows {
+		switch answer, certain := row.verdict(tickets[i], c.run); {
+		case row.heldBy(c.run, tickets[i]):
+			held = append(held, tickets[i])
+		case certain || !row.Live:
+			c.answers[tickets[i]], c.now = answer, answer.Now
+		default:
+			again = append(again, tickets[i])
+		}
+	}
+	return again, s.takeHeld(ctx, c, held)
+}
+
+// heldBy reports whether the task is the run's own already.
+func (r refusedRow) heldBy(run holdfast.RunID, ticket holdfast.Ticket) bool {
+	return r.State == holdfast.Running && r.RunID == run && r.Attempt == ticket.Attempt
+}
+
+// verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
+func (r refusedRow) verdict(ticket holdfast.Ticket, run holdfast.RunID) (answer store.Claim, certain bool) {
+	answer = store.Claim{Verdict: store.Stale, Now: r.Now.UTC()}
+	switch {
+	case r.ID == 0 || r.Attempt < ticket.Attempt:
+		answer.Verdict = store.Ahead
+	case r.Attempt > ticket.Attempt:
+	case r.State == holdfast.Running && r.RunID != run:
+		answer.Verdict, answer.Owner = store.Contended, r.RunID
+	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
+	case r.State == holdfast.Ready && !r.Wanted:
+		answer.Verdict = store.Unhandled
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
+	case r.State == holdfast.Ready:
+		return answer, false
+	}
+	return answer, true
+}
+
+// takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A
+// task that is settled meanwhile stays without an answer here and is Stale in the end.
+func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	tasks, attempts := pairs(tickets)
+	var rows []claimedRow
+	if err := s.all(ctx, s.db, &rows, "claim_held", int64(c.run), tasks, attempts); err != nil {
+		return err
+	}
+	c.accept(rows)
+	return nil
+}

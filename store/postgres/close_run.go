@@ -1,0 +1,19 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// CloseRun implements store.Leases.
+func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID) error {
+	err := s.do(ctx, "close run", func() error {
+		_, err := s.exec(ctx, s.leases, "close_run", int64(run))
+		return err
+	})
+	if err == nil {
+		s.heard.set(run, nil)
+	}
+	return err
+}

@@ -1,0 +1,285 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lib/pq"
+)
+
+// lib/pq waits for the server's answer whatever happens to the context, and
+// database/sql repeats a statement whenever a connection breaks, also when the
+// server may have committed it. The types of this file stand between the two and
+// mend both: the end of a context ends the network connection, and a broken connection is
+// reported as errLost unless nothing was sent.
+
+const (
+	// cancelGrace is what a server has to answer the polite request to cancel, which lib/pq sends over
+	// a second connection when a context ends. After it the connection is cut.
+	cancelGrace = 50 * time.Millisecond
+	// readTimeout is the longest silence in an answer: more than statementTimeout,
+	// so that a server that lives answers first.
+	readTimeout = statementTimeout + 5*time.Second
+)
+
+// errLost says that a connection broke after a statement was sent: it may have
+// been carried out or not.
+var errLost = errors.New("the connection to PostgreSQL was lost")
+
+// connector makes connections with limits.
+type connector struct {
+	config      pq.Config
+	readTimeout time.Duration // 0 means none
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	inner, err := pq.NewConnectorConfig(c.config.Clone())
+	if err != nil {
+		return nil, err
+	}
+	dialer := &dialer{}
+	inner.Dialer(dialer)
+	stop := context.AfterFunc(ctx, dialer.cut)
+	opened, err := inner.Connect(ctx)
+	if !stop() || ctx.Err() != nil {
+		if err == nil {
+			_ = opened.Close()
+		}
+		return nil, fmt.Errorf("connect: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	wire := dialer.last()
+	wire.silence.Store(int64(c.readTimeout))
+	return &conn{pqConn: opened.(pqConn), wire: wire}, nil
+}
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver { return &pq.Driver{} }
+
+// dialer opens the network connections of one database connection: its own, and those over which
+// lib/pq asks to cancel.
+type dialer struct {
+	mu     sync.Mutex
+	newest *wire
+}
+
+func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{Conn: raw}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.newest = w
+	return w, nil
+}
+
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return d.DialContext(ctx, network, address)
+}
+
+func (d *dialer) last() *wire {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.newest
+}
+
+func (d *dialer) cut() {
+	if w := d.last(); w != nil {
+		w.cut(0)
+	}
+}
+
+// wire is a network connection that can be cut from another goroutine for good, and does not wait
+// for an answer for ever.
+type wire struct {
+	net.Conn
+	silence atomic.Int64 // longest wait of one Read; 0 means no limit of its own
+	written atomic.Int64 // bytes
+
+	mu     sync.Mutex
+	isOver bool
+}
+
+// cut makes all reads and writes fail from grace on.
+func (w *wire) cut(grace time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isOver = true
+	_ = w.Conn.SetDeadline(time.Now().Add(grace))
+}
+
+func (w *wire) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.isOver
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	if silence := w.silence.Load(); silence > 0 {
+		_ = w.SetReadDeadline(time.Now().Add(time.Duration(silence)))
+	}
+	return w.Conn.Read(b)
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if silence := w.silence.Load(); silence > 0 {
+		_ = w.SetWriteDeadline(time.Now().Add(time.Duration(silence)))
+	}
+	n, err := w.Conn.Write(b)
+	w.written.Add(int64(n))
+	return n, err
+}
+
+func (w *wire) SetDeadline(t time.Time) error      { return w.limit(w.Conn.SetDeadline, t) }
+func (w *wire) SetReadDeadline(t time.Time) error  { return w.limit(w.Conn.SetReadDeadline, t) }
+func (w *wire) SetWriteDeadline(t time.Time) error { return w.limit(w.Conn.SetWriteDeadline, t) }
+
+// limit sets a deadline, except after a cut, whose deadline is the last.
+func (w *wire) limit(set func(time.Time) error, t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isOver {
+		return nil
+	}
+	return set(t)
+}
+
+// pqConn is what lib/pq's connection can do.
+type pqConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+	driver.NamedValueChecker
+}
+
+// conn is one database connection.
+type conn struct {
+	pqConn
+	wire *wire
+}
+
+// guard cuts the connection when ctx ends before the returned function is called.
+func (c *conn) guard(ctx context.Context) (release func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	stop := context.AfterFunc(ctx, func() { c.wire.cut(cancelGrace) })
+	return func() {
+		if !stop() {
+			c.wire.cut(0) // the function is on its way, and must not hit whoever has the connection next
+		}
+	}
+}
+
+// lost translates the error that makes database/sql repeat a statement, if something
+// was sent since the mark.
+func (c *conn) lost(err error, mark int64) error {
+	if errors.Is(err, driver.ErrBadConn) && c.wire.written.Load() != mark {
+		return errLost
+	}
+	return err
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	mark, release := c.wire.written.Load(), c.guard(ctx)
+	inner, err := c.pqConn.QueryContext(ctx, query, args)
+	if err != nil {
+		release()
+		return nil, c.lost(err, mark)
+	}
+	return &rows{Rows: inner, conn: c, mark: mark, release: release}, nil
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	mark, release := c.wire.written.Load(), c.guard(ctx)
+	defer release()
+	result, err := c.pqConn.ExecContext(ctx, query, args)
+	return result, c.lost(err, mark)
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	release := c.guard(ctx)
+	inner, err := c.pqConn.BeginTx(ctx, options)
+	if err != nil {
+		release()
+		return nil, err // repeating a BEGIN is harmless
+	}
+	return &tx{Tx: inner, conn: c, release: release}, nil
+}
+
+// Ping implements driver.Pinger.
+func (c *conn) Ping(ctx context.Context) error {
+	defer c.guard(ctx)()
+	return c.pqConn.Ping(ctx)
+}
+
+// IsValid implements driver.Validator.
+func (c *conn) IsValid() bool { return !c.wire.over() && c.pqConn.IsValid() }
+
+// ResetSession implements driver.SessionResetter. It notices that the server ended the connection
+// while it was idle, so that a restart of the server costs nobody an error.
+func (c *conn) ResetSession(ctx context.Context) error {
+	if c.wire.over() || hungUp(c.wire.Conn) {
+		return driver.ErrBadConn
+	}
+	return c.pqConn.ResetSession(ctx)
+}
+
+// rows keeps the guard until the last row was read.
+type rows struct {
+	driver.Rows
+	conn    *conn
+	mark    int64
+	release func()
+}
+
+func (r *rows) Next(into []driver.Value) error { return r.conn.lost(r.Rows.Next(into), r.mark) }
+
+func (r *rows) Close() error {
+	defer r.release()
+	return r.conn.lost(r.Rows.Close(), r.mark)
+}
+
+// tx keeps the guard until the end of the transaction.
+type tx struct {
+	driver.Tx
+	conn    *conn
+	release func()
+}
+
+func (t *tx) Commit() error {
+	defer t.release()
+	return t.conn.lost(t.Tx.Commit(), -1)
+}
+
+func (t *tx) Rollback() error {
+	defer t.release()
+	return t.Tx.Rollback()
+}

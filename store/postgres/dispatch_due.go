@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	longestWait = time.Hour
+	// shortWait is for tasks that are due and in somebody's hands: ours, and not published, or
+	// another caller's who may still fail.
+	shortWait = time.Second
+)
+
+// DispatchDue implements store.Dispatch. The rows stay locked while publish runs.
+func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+	var result store.Dispatched
+	err := s.do(ctx, "dispatch due tasks", func() error {
+		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			result = store.Dispatched{}
+			var rows []dueRow
+			if err := s.all(ctx, tx, &rows, "dispatch_due", limit); err != nil {
+				return err
+			}
+			marked, err := s.publishDue(ctx, tx, rows, publish)
+			if err != nil {
+				return err
+			}
+			result.Given, result.Marked = len(rows), marked
+			result.Next, err = s.nextDue(ctx, tx, rows, marked, limit)
+			return err
+		})
+	})
+	if err != nil {
+		return store.Dispatched{}, err
+	}
+	return result, nil
+}
+
+type dueRow struct {
+	ID      holdfast.TaskID
+	Attempt int
+	Lane    string
+	Late    int64
+}
+
+// publishDue publishes the rows and marks those that were.
+func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	due := make([]store.Due, len(rows))
+	for i, row := range rows {
+		due[i] = store.Due{Ticket: holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Late: time.Duration(row.Late) * time.Microsecond}
+	}
+	outcomes := publish(ctx, due)
+	if len(outcomes) != len(due) {
+		return 0, fmt.Errorf("publish answered for %d of %d tasks", len(outcomes), len(due))
+	}
+	published := make([]holdfast.TaskID, 0, len(rows))
+	for i, ok := range outcomes {
+		if ok {
+			published = append(published, rows[i].ID)
+		}
+	}
+	if len(published) == 0 {
+		return 0, nil
+	}
+	return s.exec(ctx, tx, "dispatch_due_mark", numbers(published))
+}
+
+// nextDue says when to come again.
+func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, given []dueRow, marked, limit int) (time.Duration, error) {
+	if marked < len(given) {
+		return shortWait, nil
+	}
+	if len(given) == limit {
+		return 0, nil
+	}
+	ids := make([]holdfast.TaskID, len(given))
+	for i, row := range given {
+		ids[i] = row.ID
+	}
+	row, err := one[struct {
+		Held bool
+		Wait int64
+	}](ctx, s, tx, "dispatch_due_next", numbers(ids))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return longestWait, nil
+	case err != nil:
+		return 0, err
+	case row.Held:
+		return shortWait, nil
+	}
+	wait := min(row.Wait, longestWait.Microseconds())
+	return max(0, time.Duration(wait)*time.Microsecond), nil
+}

@@ -1,0 +1,278 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Insert implements store.Inserter. Tasks without unique keys take one statement and one
+// round trip.
+func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	batch, err := batchOf(tasks, grace)
+	if err != nil || len(tasks) == 0 {
+		return store.Inserted{}, err
+	}
+	var inserted store.Inserted
+	err = s.do(ctx, "insert tasks", func() error {
+		if err := s.storeLanes(ctx, batch.lanes); err != nil {
+			return err
+		}
+		if !batch.unique {
+			inserted, err = s.insert(ctx, s.db, batch)
+			return err
+		}
+		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			inserted, err = s.insertUnique(ctx, tx, batch)
+			return err
+		})
+	})
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	return inserted, nil
+}
+
+// InsertTx implements store.Inserter.
+func (s *Store) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	batch, err := batchOf(tasks, grace)
+	if err != nil || len(tasks) == 0 {
+		return store.Inserted{}, err
+	}
+	const operation = "insert tasks into a transaction"
+	// On a connection of its own: until the caller commits, a new lane inside its transaction would
+	// hold up everybody else who stores the first task of that lane.
+	if err := s.do(ctx, operation, func() error { return s.storeLanes(ctx, batch.lanes) }); err != nil {
+		return store.Inserted{}, err
+	}
+	insert := s.insert
+	if batch.unique {
+		insert = s.insertUnique
+	}
+	inserted, err := insert(ctx, tx, batch)
+	if err != nil {
+		return store.Inserted{}, translate(ctx, operation, err)
+	}
+	return inserted, nil
+}
+
+// batch is a list of tasks as columns. Columns that no task uses stay empty: the
+// statement reads what is missing as null.
+type batch struct {
+	size                         int
+	types, lanes, payloads, keys pq.StringArray
+	maxAttempts, delays, moments pq.Int64Array
+	grace                        int64
+	unique                       bool
+}
+
+func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
+	n := len(tasks)
+	b := batch{
+		size: n, types: make(pq.StringArray, n), lanes: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
+		maxAttempts: make(pq.Int64Array, n), grace: micros(grace),
+		delays: pq.Int64Array{}, moments: pq.Int64Array{}, keys: pq.StringArray{},
+	}
+	for i, task := range tasks {
+		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(task.Payload), int64(task.MaxAttempts)
+		if len(task.Payload) == 0 {
+			b.payloads[i] = "null"
+		}
+		if task.Delay > 0 {
+			b.delays = sized(b.delays, n)
+			b.delays[i] = micros(task.Delay)
+		}
+		if !task.At.IsZero() {
+			if task.At.UTC().Year() > 9999 {
+				return batch{}, fmt.Errorf("insert tasks: %w: the year of %s is beyond 9999", holdfast.ErrInvalid, task.At)
+			}
+			b.moments = sized(b.moments, n)
+			b.moments[i] = task.At.UnixMicro()
+		}
+		if task.Unique != "" {
+			b.unique = true
+			b.keys = sized(b.keys, n)
+			b.keys[i] = task.Unique
+		}
+	}
+	return b, nil
+}
+
+// sized makes room for n values where there is none yet.
+func sized[T any, L ~[]T](list L, n int) L {
+	if len(list) == 0 {
+		return make(L, n)
+	}
+	return list
+}
+
+// insertedRow is a receipt, or with id 0 the list of all tasks.
+type insertedRow struct {
+	ID    int64
+	Lane  string
+	Tasks pq.Int64Array
+}
+
+func (s *Store) insert(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+	var rows []insertedRow
+	err := s.all(ctx, q, &rows, "insert", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	return insertedOf(rows, b.size)
+}
+
+// insertUnique also finds the tasks that hold the keys which were taken.
+func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+	var rows []insertedRow
+	err := s.all(ctx, q, &rows, "insert_unique", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace, b.keys)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	inserted, err := insertedOf(rows, b.size)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	for attempt := 0; ; attempt++ {
+		open, err := s.findHolders(ctx, q, b, &inserted)
+		if err != nil || len(open) == 0 {
+			return inserted, err
+		}
+		if attempt == tries {
+			return store.Inserted{}, fmt.Errorf("%w: the task with the unique key %q comes and goes", holdfast.ErrUnavailable, b.keys[open[0]])
+		}
+		if err := s.insertAgain(ctx, q, b, open, &inserted); err != nil {
+			return store.Inserted{}, err
+		}
+	}
+}
+
+// findHolders fills in the duplicates and returns those whose key is free again.
+func (s *Store) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (open []int, err error) {
+	var keys pq.StringArray
+	for i, task := range inserted.Tasks {
+		if task.ID == 0 {
+			keys = append(keys, b.keys[i])
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var holders []struct {
+		ID  holdfast.TaskID
+		Key string
+	}
+	if err := s.all(ctx, q, &holders, "insert_holders", keys); err != nil {
+		return nil, err
+	}
+	byKey := make(map[string]holdfast.TaskID, len(holders))
+	for _, holder := range holders {
+		byKey[holder.Key] = holder.ID
+	}
+	for i, task := range inserted.Tasks {
+		if task.ID != 0 {
+			continue
+		}
+		if holder, ok := byKey[b.keys[i]]; ok {
+			inserted.Tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
+		} else {
+			open = append(open, i)
+		}
+	}
+	return open, nil
+}
+
+// insertAgain inserts the tasks at the indexes, whose keys were taken and now are not.
+func (s *Store) insertAgain(ctx context.Context, q store.Tx, b batch, open []int, into *store.Inserted) error {
+	part := batch{
+		size: len(open), grace: b.grace, types: pick(b.types, open), lanes: pick(b.lanes, open), payloads: pick(b.payloads, open),
+		keys: pick(b.keys, open), maxAttempts: pick(b.maxAttempts, open), delays: pick(b.delays, open), moments: pick(b.moments, open),
+	}
+	var rows []insertedRow
+	err := s.all(ctx, q, &rows, "insert_unique", part.types, part.lanes, part.payloads, part.maxAttempts, part.delays, part.moments, part.grace, part.keys)
+	if err != nil {
+		return err
+	}
+	inserted, err := insertedOf(rows, part.size)
+	if err != nil {
+		return err
+	}
+	for i, index := range open {
+		into.Tasks[index] = inserted.Tasks[i]
+	}
+	into.Receipts = append(into.Receipts, inserted.Receipts...)
+	return nil
+}
+
+// pick returns the values at the indexes.
+func pick[T any, L ~[]T](list L, indexes []int) L {
+	if len(list) == 0 {
+		return list
+	}
+	picked := make(L, len(indexes))
+	for i, index := range indexes {
+		picked[i] = list[index]
+	}
+	return picked
+}
+
+var errNoTasks = errors.New("the database returned no list of tasks")
+
+func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
+	if len(rows) == 0 || rows[0].ID != 0 || len(rows[0].Tasks) != size {
+		return store.Inserted{}, errNoTasks
+	}
+	inserted := store.Inserted{Tasks: make([]store.InsertedTask, size)}
+	for i, id := range rows[0].Tasks {
+		inserted.Tasks[i].ID = holdfast.TaskID(id)
+	}
+	for _, row := range rows[1:] {
+		inserted.Receipts = append(inserted.Receipts, row.receipt())
+	}
+	return inserted, nil
+}
+
+// receipt returns the tickets that a stored receipt stands for: always those of first attempts.
+func (r insertedRow) receipt() store.Receipt {
+	receipt := store.Receipt{ID: r.ID, Lane: r.Lane, Tickets: make([]holdfast.Ticket, len(r.Tasks))}
+	for i, id := range r.Tasks {
+		receipt.Tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
+	}
+	return receipt
+}
+
+// storeLanes stores the lanes this process has not seen before.
+func (s *Store) storeLanes(ctx context.Context, lanes []string) error {
+	var unseen pq.StringArray
+	last := ""
+	for _, lane := range lanes {
+		if lane == last {
+			continue
+		}
+		if last = lane; !s.knowsLane(lane) {
+			unseen = append(unseen, lane)
+		}
+	}
+	if len(unseen) == 0 {
+		return nil
+	}
+	if _, err := s.exec(ctx, s.db, "insert_lanes", unseen); err != nil {
+		return err
+	}
+	for _, lane := range unseen {
+		s.lanes.Store(lane, true)
+	}
+	return nil
+}
+
+func (s *Store) knowsLane(lane string) bool {
+	_, known := s.lanes.Load(lane)
+	return known
+}

@@ -1,0 +1,98 @@
+// Package pgtest gives tests a schema of their own on the PostgreSQL server that
+// DATABASE_URL names. It is for tests only.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast/store/postgres"
+)
+
+// URL returns DATABASE_URL, or skips the test.
+func URL(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv("DATABASE_URL")
+	if address == "" {
+		t.Skip("DATABASE_URL is not set; run: make test")
+	}
+	return address
+}
+
+// Name returns the name of a schema that does not exist. What the test makes under it is dropped
+// when it ends.
+func Name(t testing.TB) string {
+	t.Helper()
+	address := URL(t)
+	name := "test_" + strings.ToLower(rand.Text()[:16])
+	t.Cleanup(func() {
+		if _, err := admin(t, address).Exec("drop schema if exists " + pq.QuoteIdentifier(name) + " cascade"); err != nil {
+			t.Errorf("drop schema %s: %v", name, err)
+		}
+	})
+	return name
+}
+
+// Schema returns the server's URL and the name of a new, migrated schema.
+func Schema(t testing.TB) (address, name string) {
+	t.Helper()
+	address, name = URL(t), Name(t)
+	store := Connect(t, postgres.Options{URL: address, Schema: name})
+	if _, err := store.MigrateUp(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return address, name
+}
+
+// Open returns a store on a new, migrated schema.
+func Open(t testing.TB) *postgres.Store {
+	t.Helper()
+	store := Connect(t, postgres.Options{URL: URL(t), Schema: Name(t)})
+	if _, err := store.MigrateUp(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// Connect opens a store that is closed when the test ends.
+func Connect(t testing.TB, o postgres.Options) *postgres.Store {
+	t.Helper()
+	store, err := postgres.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+var (
+	adminOnce sync.Once
+	adminDB   *sql.DB
+)
+
+// admin is one small pool for the whole test binary.
+func admin(t testing.TB, address string) *sql.DB {
+	t.Helper()
+	adminOnce.Do(func() {
+		db, err := sql.Open("postgres", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(2)
+		adminDB = db
+	})
+	return adminDB
+}
+
+// Admin is a connection pool for looking at what a store has written, with no limits and no search_path.
+func Admin(t testing.TB) *sql.DB {
+	t.Helper()
+	return admin(t, URL(t))
+}

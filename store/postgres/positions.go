@@ -1,0 +1,38 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+type positionRow struct {
+	Found    bool
+	State    holdfast.State
+	Attempt  int
+	Run      holdfast.RunID
+	RunState store.RunState `db:"run_state"`
+	Ticketed bool
+}
+
+// Positions implements store.Fencing.
+func (s *Store) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+	if len(tickets) == 0 {
+		return nil, nil
+	}
+	tasks, _ := pairs(tickets)
+	var rows []positionRow
+	err := s.do(ctx, "read positions", func() error {
+		rows = make([]positionRow, 0, len(tickets))
+		return s.all(ctx, s.db, &rows, "positions", tasks)
+	})
+	if err != nil {
+		return nil, err
+	}
+	positions := make([]store.Position, len(rows))
+	for i, row := range rows {
+		positions[i] = store.Position(row)
+	}
+	return positions, nil
+}

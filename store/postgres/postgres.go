@@ -1,0 +1,192 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Defaults of Options.
+const (
+	DefaultSchema   = "holdfast"
+	DefaultMaxConns = 20
+)
+
+const (
+	statementTimeout = 30 * time.Second
+	connectTimeout   = 5 * time.Second
+	// idleInTransaction ends the transaction of a process that was frozen while it published, so that
+	// the tasks it has locked are free again.
+	idleInTransaction = 30 * time.Second
+)
+
+// Options configures a Store. URL is required.
+type Options struct {
+	// URL says where the server is, as postgres://user:password@host:port/database
+	// or in the form key=value.
+	URL string
+	// Schema is where the tables are: a lower-case identifier. Empty means DefaultSchema.
+	Schema string
+	// MaxConns bounds the connections; 0 means DefaultMaxConns. Two more are kept for
+	// renewals of leases.
+	MaxConns int
+	Log      logrus.FieldLogger // nil discards
+}
+
+// Store is a store.Store on one schema of one PostgreSQL database. It is safe for
+// concurrent use.
+type Store struct {
+	db *sqlx.DB
+	// leases is a pool of its own: a lease must not run out because the other
+	// connections are all busy.
+	leases *sqlx.DB
+	// migrations has no time limits.
+	migrations *sqlx.DB
+	schema     string
+	statements map[string]string
+	log        logrus.FieldLogger
+
+	lanes     sync.Map // names of lanes that are stored for certain
+	heard     heard
+	swept     atomic.Int64 // when Abandoned last looked at all tasks, in Unix nanoseconds
+	lostAgain atomic.Int64 // before that moment, UnticketLost does not look again
+}
+
+var _ store.Store = (*Store)(nil)
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// Open connects to the server. It neither makes nor checks the schema: see
+// MigrateUp and CheckSchema. The error wraps holdfast.ErrUnavailable if the server cannot be
+// reached and holdfast.ErrInvalid if an option is wrong; it never shows the password.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Schema == "" {
+		o.Schema = DefaultSchema
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = DefaultMaxConns
+	}
+	if o.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		o.Log = silent
+	}
+	if !schemaName.MatchString(o.Schema) || strings.HasPrefix(o.Schema, "pg_") {
+		return nil, fmt.Errorf("%w: the schema name %.70q must be lower-case letters, digits and _, and not begin with pg_", holdfast.ErrInvalid, o.Schema)
+	}
+	if o.MaxConns < 1 {
+		return nil, fmt.Errorf("%w: max conns %d must be at least 1", holdfast.ErrInvalid, o.MaxConns)
+	}
+	config, err := configure(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		db:         open(&connector{config, readTimeout}, o.MaxConns),
+		leases:     open(&connector{config, readTimeout}, 2),
+		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
+		schema:     o.Schema,
+		statements: statements(o.Schema),
+		log:        o.Log,
+	}
+	if err := s.db.PingContext(ctx); err != nil {
+		_ = s.Close()
+		return nil, unreachable(ctx, config, err)
+	}
+	return s, nil
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close())
+}
+
+func open(c *connector, conns int) *sqlx.DB {
+	db := sqlx.NewDb(sql.OpenDB(c), "postgres")
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db
+}
+
+// configure reads a URL and adds what every connection needs, unless the URL says otherwise.
+func configure(address string) (pq.Config, error) {
+	if address == "" {
+		return pq.Config{}, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
+	}
+	config, err := pq.NewConfig(address)
+	if err != nil {
+		if wrong, ok := errors.AsType[*url.Error](err); ok {
+			err = wrong.Err // the rest of its text is the URL, with the password
+		}
+		return pq.Config{}, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
+	}
+	config.BinaryParameters = true // one round trip for a statement with parameters
+	if config.ConnectTimeout <= 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	if config.ApplicationName == "" {
+		config.ApplicationName = "holdfast"
+	}
+	runtime := map[string]string{
+		"statement_timeout":                   milliseconds(statementTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(idleInTransaction),
+		// A server that sends to a process that is gone or frozen would keep the locks of the
+		// statement for a quarter of an hour.
+		"tcp_user_timeout":              milliseconds(15 * time.Second),
+		"tcp_keepalives_idle":           "10",
+		"tcp_keepalives_interval":       "5",
+		"tcp_keepalives_count":          "3",
+		"default_transaction_isolation": "read committed",
+		"timezone":                      "UTC",
+		// The statements are short look-ups by id, in tables whose statistics are always out of date.
+		// What the planner would win with other plans on a good day it loses many times over on a bad one.
+		"jit":              "off",
+		"enable_hashjoin":  "off",
+		"enable_mergejoin": "off",
+		"random_page_cost": "1.1",
+	}
+	maps.Copy(runtime, config.Runtime)
+	config.Runtime = runtime
+	return config, nil
+}
+
+// unlimited is the configuration for migrations, which may take long.
+func unlimited(config pq.Config, schema string) pq.Config {
+	config = config.Clone()
+	config.Runtime["statement_timeout"] = "0"
+	config.Runtime["idle_in_transaction_session_timeout"] = "0"
+	config.Runtime["search_path"] = pq.QuoteIdentifier(schema)
+	return config
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// unreachable says why the first connection failed, and what to do.
+func unreachable(ctx context.Context, config pq.Config, err error) error {
+	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	operation := fmt.Sprintf("connect to PostgreSQL at %s, database %q", address, config.Database)
+	err = translate(ctx, operation, err)
+	if errors.Is(err, holdfast.ErrUnavailable) {
+		return fmt.Errorf("%w; is the server running, and are host and port right? They come from DATABASE_URL or the configuration", err)
+	}
+	return fmt.Errorf("%w; check user, password, database and sslmode in DATABASE_URL or the configuration", err)
+}

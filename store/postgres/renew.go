@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Renew implements store.Leases. It has connections of its own and never queues behind other calls.
+func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
+	var news store.News
+	err := s.do(ctx, "renew lease", func() error {
+		row, err := one[struct {
+			Draining              bool
+			Lanes                 pq.StringArray
+			News, Tasks, Attempts pq.Int64Array
+		}](ctx, s, s.leases, "renew", int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run))
+		if errors.Is(err, sql.ErrNoRows) {
+			s.heard.set(r.Run, nil)
+			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
+		}
+		if err != nil {
+			return err
+		}
+		s.heard.set(r.Run, row.News)
+		news = store.News{Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]holdfast.Ticket, len(row.Tasks))}
+		for i := range row.Tasks {
+			news.Cancelled[i] = holdfast.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
+		}
+		return nil
+	})
+	return news, err
+}
+
+// heard remembers, for each run of this process, the news that the last renewal brought.
+// The next one deletes them: deleted any earlier, they would be lost with an answer that is lost.
+type heard struct {
+	mu   sync.Mutex
+	runs map[holdfast.RunID]pq.Int64Array
+}
+
+func (h *heard) of(run holdfast.RunID) pq.Int64Array {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append(pq.Int64Array{}, h.runs[run]...)
+}
+
+func (h *heard) set(run holdfast.RunID, news pq.Int64Array) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(news) == 0 {
+		delete(h.runs, run)
+		return
+	}
+	if h.runs == nil {
+		h.runs = make(map[holdfast.RunID]pq.Int64Array)
+	}
+	h.runs[run] = news
+}

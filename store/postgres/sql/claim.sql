@@ -1,0 +1,22 @@
+-- The run's row is locked against fencing, but not against its own renewals. So a run that was
+-- fenced has no task that it took later.
+with live as materialized (
+  select id from holdfast.runs where id = $1 and state = 'live' for key share
+), picked as materialized (
+  select t.id
+  from (select * from unnest($2::bigint[], $3::int[]) as a (task, attempt) order by task) asked,
+  -- One look-up by id per ticket, in their order. A join here would be planned by statistics,
+  -- which in a queue are always out of date, and end in reading the whole table.
+  lateral (
+    select id from holdfast.tasks
+    where id = asked.task and attempt = asked.attempt and state = 'ready' and type = any($4::text[])
+      and (due_at is null or due_at <= now())
+    for update
+  ) t
+  where exists (select from live)
+)
+update holdfast.tasks t
+set state = 'running', run_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null
+from picked
+where t.id = picked.id
+returning {{columns}}, t.payload, now() as now

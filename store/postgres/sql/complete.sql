@@ -1,0 +1,16 @@
+-- The short way for success, which is nearly all results.
+with locked as materialized (
+  select t.id, m.n
+  from (
+    select * from unnest($1::bigint[], $2::int[], $3::bigint[]) with ordinality as a (task, attempt, run, n) order by task
+  ) m, lateral ( -- see claim.sql
+    select id from holdfast.tasks
+    where id = m.task and attempt = m.attempt and run_id = m.run and state = 'running'
+    for update
+  ) t
+)
+update holdfast.tasks t
+set state = 'done', run_id = null, finished_at = now()
+from locked
+where t.id = locked.id
+returning locked.n

@@ -1,0 +1,6 @@
+select id, lane, task_ids as tasks, created_at < now() - interval '10 seconds' as late
+from holdfast.outbox
+where publish_after <= now()
+order by id
+limit $1
+for update skip locked

@@ -1,0 +1,12 @@
+-- A run that is renewing or claiming at this moment is skipped; it is looked at again next time.
+with over as (
+  select id from holdfast.runs
+  where state = 'live' and lease_until < now() - $1 * interval '1 microsecond'
+    and now() - pg_postmaster_start_time() >= $2 * interval '1 microsecond'
+  order by id
+  for update skip locked
+)
+update holdfast.runs r set state = 'dead', ended_at = now()
+from over
+where r.id = over.id
+returning r.id

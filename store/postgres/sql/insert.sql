@@ -1,0 +1,25 @@
+-- Tasks without unique keys, with their receipts, in one statement. Delays and moments (after 1970) are in
+-- microseconds; 0 or a list that is too short means none.
+with input as (
+  select nextval('holdfast.tasks_id_seq') as id, type, lane, payload, max_attempts,
+    case
+      when at > 0 and 'epoch'::timestamptz + at * interval '1 microsecond' > now() then 'epoch'::timestamptz + at * interval '1 microsecond'
+      when delay > 0 then now() + delay * interval '1 microsecond'
+    end as later
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[])
+    as a (type, lane, payload, max_attempts, delay, at)
+), stored as (
+  insert into holdfast.tasks (id, type, lane, payload, max_attempts, next_run_at, due_at, ticketed_at)
+  select id, type, lane, payload::json, max_attempts, coalesce(later, now()), later, case when later is null then now() end
+  from input
+), receipts as (
+  insert into holdfast.outbox (lane, task_ids, publish_after)
+  select lane, array_agg(id order by id), now() + $7 * interval '1 microsecond'
+  from input where later is null group by lane order by lane
+  returning id, lane, task_ids
+)
+-- The first row lists all tasks: ids grow in the order of the input.
+select 0::bigint as id, '' as lane, array_agg(id order by id) as tasks from input
+union all
+select id, lane, task_ids from receipts
+order by id

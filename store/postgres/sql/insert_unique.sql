@@ -1,0 +1,29 @@
+-- The same as insert.sql for tasks of which some have a unique key. Where it is taken, also by an
+-- earlier task of the same call, nothing is stored and the task is listed as 0.
+with input as (
+  select nextval('holdfast.tasks_id_seq') as id, type, lane, payload, max_attempts, nullif(unique_key, '') as unique_key,
+    case
+      when at > 0 and 'epoch'::timestamptz + at * interval '1 microsecond' > now() then 'epoch'::timestamptz + at * interval '1 microsecond'
+      when delay > 0 then now() + delay * interval '1 microsecond'
+    end as later
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[])
+    as a (type, lane, payload, max_attempts, delay, at, unique_key)
+), stored as (
+  insert into holdfast.tasks (id, type, lane, payload, max_attempts, unique_key, next_run_at, due_at, ticketed_at)
+  select id, type, lane, payload::json, max_attempts, unique_key, coalesce(later, now()), later, case when later is null then now() end
+  from input
+  -- Callers that wait for each other's keys do so in one order.
+  order by unique_key collate "C" nulls first, id
+  on conflict (unique_key) where unique_key is not null do nothing
+  returning id
+), receipts as (
+  insert into holdfast.outbox (lane, task_ids, publish_after)
+  select lane, array_agg(id order by id), now() + $7 * interval '1 microsecond'
+  from input join stored using (id) where later is null group by lane order by lane
+  returning id, lane, task_ids
+)
+select 0::bigint as id, '' as lane, array_agg(coalesce(stored.id, 0) order by input.id) as tasks
+from input left join stored using (id)
+union all
+select id, lane, task_ids from receipts
+order by id

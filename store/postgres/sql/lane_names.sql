@@ -1,0 +1,1 @@
+select name from holdfast.lanes order by name collate "C"

@@ -1,0 +1,15 @@
+-- Ids grow with time, so a search by halves finds the first task that is younger than $1, and a task
+-- that is younger cannot have been over for longer. Without it every call would read the whole table.
+with recursive halves as (
+  select (select min(id) from holdfast.tasks) as low, (select max(id) from holdfast.tasks) as high
+  union all
+  select case when old then middle + 1 else low end, case when old then high else middle - 1 end
+  from (
+    select low, high, low + (high - low) / 2 as middle, (
+      select created_at < now() - $1 * interval '1 microsecond'
+      from holdfast.tasks where id >= low + (high - low) / 2 order by id limit 1
+    ) as old
+    from halves where low <= high
+  ) step
+)
+select coalesce(max(low), 0) as bound from halves

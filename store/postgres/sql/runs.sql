@@ -1,0 +1,5 @@
+select id, name, host, pid, version, concurrency, lanes, state, draining,
+  started_at, renewed_at, lease_until, ended_at, taken, settled, running
+from holdfast.runs
+where $1 or state = 'live'
+order by id desc

@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// columns is the name of the file that lists a task's columns; {{columns}} in other files stands for it.
+const columns = "columns"
+
+// statements reads the embedded files for one schema. A file that cannot be used
+// is a mistake of the build.
+func statements(schema string) map[string]string {
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		panic(err)
+	}
+	texts := make(map[string]string, len(entries))
+	for _, entry := range entries {
+		text, err := files.ReadFile(path.Join("sql", entry.Name()))
+		if err != nil {
+			panic(err)
+		}
+		texts[strings.TrimSuffix(entry.Name(), ".sql")] = compact(string(text))
+	}
+	names := strings.NewReplacer("{{columns}}", texts[columns], "holdfast.", pq.QuoteIdentifier(schema)+".")
+	for name, text := range texts {
+		texts[name] = names.Replace(text)
+	}
+	return texts
+}
+
+// compact drops comments and indentation: the text travels with every call.
+func compact(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "--")
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// text returns the statement of sql/<name>.sql.
+func (s *Store) text(name string) string {
+	text, ok := s.statements[name]
+	if !ok {
+		panic(fmt.Sprintf("postgres: there is no sql/%s.sql", name))
+	}
+	return text
+}
+
+// all reads every row of a statement into dest, a pointer to a slice of structs. q is a pool or
+// a transaction.
+func (s *Store) all(ctx context.Context, q store.Tx, dest any, name string, args ...any) error {
+	rows, err := q.QueryContext(ctx, s.text(name), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return sqlx.StructScan(rows, dest)
+}
+
+// one reads the first row of a statement; sql.ErrNoRows if there is none.
+func one[Row any](ctx context.Context, s *Store, q store.Tx, name string, args ...any) (Row, error) {
+	var rows []Row
+	err := s.all(ctx, q, &rows, name, args...)
+	if err == nil && len(rows) == 0 {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		var none Row
+		return none, err
+	}
+	return rows[0], nil
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, q store.Tx, name string, args ...any) (int, error) {
+	result, err := q.ExecContext(ctx, s.text(name), args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
+}
+
+// tx runs f in a transaction, which is rolled back if f returns an error or panics.
+func (s *Store) tx(ctx context.Context, f func(*sqlx.Tx) error) error {
+	tx, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if err := f(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// tries is how often an operation runs that loses to another one each time.
+const tries = 6
+
+// do runs an operation, again if it lost a deadlock or a serialization conflict, and
+// translates its error. f must be complete: nothing of a failed run may remain in what
+// it writes to.
+func (s *Store) do(ctx context.Context, operation string, f func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil || attempt == tries || !passing(err) || !pause(ctx, attempt) {
+			return translate(ctx, operation, err)
+		}
+		s.log.WithError(err).WithField("operation", operation).Debug("lost against another transaction, trying again")
+	}
+}
+
+// pause waits a moment that differs between those who collided. It reports whether ctx goes on.
+func pause(ctx context.Context, attempt int) bool {
+	timer := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(20*time.Millisecond))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// micros is how durations travel: as whole microseconds, rounded up so that a positive one stays so.
+func micros(d time.Duration) int64 {
+	whole := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		whole++
+	}
+	return whole
+}

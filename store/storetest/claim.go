@@ -1,0 +1,258 @@
+package storetest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var claimTests = []test{
+	{"gives every ticket its verdict", testClaimVerdicts},
+	{"returns the complete task", testClaimTask},
+	{"claims again what the run holds", testClaimAgain},
+	{"answers each of equal tickets", testClaimEqualTickets},
+	{"takes nothing for a run that is over", testClaimFenced},
+	{"gives each task to one of many", testClaimConcurrently},
+	{"never drops a task that is just coming back", testClaimComingBack},
+	{"parks what has no handler", testPark},
+}
+
+func testClaimVerdicts(s *suite) {
+	mine, theirs := s.openRun(), s.openRun()
+	later, foreign := newTask(), newTask()
+	later.Delay, foreign.Type, foreign.Lane = time.Hour, other, "foreign"
+	tickets := s.insert(newTask(), later, foreign, newTask(), newTask(), newTask(), newTask(), newTask())
+	contended := s.claimed(theirs, tickets[3])[0]
+	retried := s.move(s.claimed(mine, tickets[4])[0], holdfast.Returned(errors.New("again")))
+	s.move(s.claimed(mine, tickets[5])[0], holdfast.Returned(nil))
+	s.move(s.claimed(mine, tickets[6])[0], holdfast.Returned(holdfast.Permanent(nil)))
+	s.move(s.task(tickets[7].Task), holdfast.Asked(holdfast.EventCancel))
+	parked := s.insert(foreign)[0]
+	s.must(s.Park(s.ctx, []holdfast.Ticket{parked}, time.Hour, "no handler"))
+
+	for _, c := range []struct {
+		name   string
+		ticket holdfast.Ticket
+		want   store.Verdict
+	}{
+		{"a ready task", tickets[0], store.Claimed},
+		{"not due yet", tickets[1], store.Stale},
+		{"a type nobody asked for", tickets[2], store.Unhandled},
+		{"running elsewhere", tickets[3], store.Contended},
+		{"running elsewhere, a newer ticket", holdfast.Ticket{Task: contended.ID, Attempt: 2}, store.Ahead},
+		{"an older attempt", tickets[4], store.Stale},
+		{"the new attempt", holdfast.Ticket{Task: retried.ID, Attempt: 2}, store.Claimed},
+		{"an attempt to come", holdfast.Ticket{Task: tickets[0].Task, Attempt: 3}, store.Ahead},
+		{"done", tickets[5], store.Stale},
+		{"dead", tickets[6], store.Stale},
+		{"cancelled", tickets[7], store.Stale},
+		{"no such task", holdfast.Ticket{Task: 1 << 60, Attempt: 1}, store.Ahead},
+		{"parked", parked, store.Stale},
+	} {
+		claim := s.claim(mine, c.ticket)[0]
+		if claim.Verdict != c.want {
+			s.Errorf("%s: %s, want %s", c.name, verdictName(claim.Verdict), verdictName(c.want))
+		}
+		if claim.Now.IsZero() {
+			s.Errorf("%s: the store's clock is missing", c.name)
+		}
+		switch {
+		case c.want == store.Contended && claim.Owner != theirs:
+			s.Errorf("%s: the owner is %s, want %s", c.name, claim.Owner, theirs)
+		case c.want == store.Unhandled && (claim.Task.ID != c.ticket.Task || claim.Task.Type != other || claim.Task.Lane != "foreign"):
+			s.Errorf("%s: %+v", c.name, claim.Task)
+		}
+	}
+}
+
+func testClaimTask(s *suite) {
+	task := newTask()
+	task.Payload, task.Unique = []byte(`{"n": 1}`), "key"
+	ticket := s.insert(task)[0]
+	run := s.openRun()
+	claim := s.claim(run, ticket)[0]
+	got := claim.Task
+	if got.State != holdfast.Running || got.Run != run || got.Attempt != 1 || string(got.Payload) != `{"n": 1}` || got.Unique != "key" ||
+		got.Type != kind || got.Lane != defaultLane || got.MaxAttempts != 3 || got.StartedAt.IsZero() || got.StartedAt.Before(got.CreatedAt) {
+		s.Errorf("claimed %+v", got)
+	}
+	if stored := s.task(ticket.Task); !equalTasks(stored, got) {
+		s.Errorf("claimed %+v, stored is %+v", got, stored)
+	}
+	if claim.Now.Before(got.StartedAt) {
+		s.Errorf("now is %s, before the start at %s", claim.Now, got.StartedAt)
+	}
+}
+
+func equalTasks(a, b holdfast.Task) bool {
+	same := string(a.Payload) == string(b.Payload)
+	a.Payload, b.Payload = nil, nil
+	for _, t := range []*holdfast.Task{&a, &b} {
+		for _, at := range []*time.Time{&t.CreatedAt, &t.NextRunAt, &t.StartedAt, &t.FinishedAt} {
+			*at = at.Round(0).UTC()
+		}
+	}
+	type comparable struct {
+		id                                                 holdfast.TaskID
+		kind, lane, unique, err, parked                    string
+		state                                              holdfast.State
+		attempt, maxAttempts, failures, crashes, deferrals int
+		run                                                holdfast.RunID
+		nextRunAt, createdAt, startedAt, finishedAt        time.Time
+	}
+	key := func(t holdfast.Task) comparable {
+		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+			t.Run, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
+	}
+	return same && key(a) == key(b)
+}
+
+// The answer to a claim can be lost with the connection. Then the run owns tasks that
+// nobody else will ever run while it lives.
+func testClaimAgain(s *suite) {
+	run := s.openRun()
+	tickets := s.inserts(3)
+	first := s.claimed(run, tickets[:2]...)
+	again := s.claimed(run, tickets...)
+	for i := range first {
+		if !equalTasks(first[i], again[i]) {
+			s.Errorf("the second claim says %+v, the first %+v", again[i], first[i])
+		}
+	}
+	s.move(first[0], holdfast.Returned(nil))
+	if claim := s.claim(run, tickets[0])[0]; claim.Verdict != store.Stale {
+		s.Errorf("a finished task is %s", verdictName(claim.Verdict))
+	}
+}
+
+func testClaimEqualTickets(s *suite) {
+	ticket := s.inserts(1)[0]
+	claims := s.claim(s.openRun(), ticket, ticket, holdfast.Ticket{Task: ticket.Task, Attempt: 2})
+	for i, want := range []store.Verdict{store.Claimed, store.Stale, store.Ahead} {
+		if claims[i].Verdict != want {
+			s.Errorf("ticket %d is %s, want %s", i, verdictName(claims[i].Verdict), verdictName(want))
+		}
+	}
+}
+
+func testClaimFenced(s *suite) {
+	tickets := s.inserts(2)
+	closed := s.openRun()
+	s.must(s.CloseRun(s.ctx, closed))
+	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets[0]) })
+	for name, run := range map[string]holdfast.RunID{"closed": closed, "dead": dead, "unknown": 1 << 60} {
+		if _, err := s.Claim(s.ctx, run, kinds, tickets); !errors.Is(err, store.ErrFenced) {
+			s.Errorf("a claim for a run that is %s: %v, want ErrFenced", name, err)
+		}
+	}
+	if got := s.task(tickets[1].Task); got.State != holdfast.Ready {
+		s.Errorf("a run that is over took %+v", got)
+	}
+}
+
+func testClaimConcurrently(s *suite) {
+	const workers, size = 8, 200
+	tickets := s.inserts(size)
+	var mu sync.Mutex
+	owners := map[holdfast.TaskID][]holdfast.RunID{}
+	var group sync.WaitGroup
+	for range workers {
+		run := s.openRun()
+		group.Go(func() {
+			mixed := make([]holdfast.Ticket, size)
+			for i, j := range rand.Perm(size) {
+				mixed[i] = tickets[j]
+			}
+			for len(mixed) > 0 {
+				page := mixed[:min(37, len(mixed))]
+				mixed = mixed[len(page):]
+				claims, err := s.Claim(s.ctx, run, kinds, page)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				for i, claim := range claims {
+					switch claim.Verdict {
+					case store.Claimed:
+						mu.Lock()
+						owners[page[i].Task] = append(owners[page[i].Task], run)
+						mu.Unlock()
+					case store.Contended:
+					default:
+						s.Errorf("task %s is %s", page[i].Task, verdictName(claim.Verdict))
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, ticket := range tickets {
+		if len(owners[ticket.Task]) != 1 {
+			s.Errorf("task %s was claimed by %v", ticket.Task, owners[ticket.Task])
+		}
+	}
+}
+
+// A ticket may arrive at the very moment its task becomes ready. Calling it stale then would
+// drop the only hint there is.
+func testClaimComingBack(s *suite) {
+	here, there := s.openRun(), s.openRun()
+	for range 40 {
+		task := s.claimed(here, s.inserts(1)...)[0]
+		back := s.settle(task, holdfast.Interrupted(nil))
+		next := holdfast.Ticket{Task: task.ID, Attempt: back.NextAttempt}
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := s.Apply(s.ctx, []holdfast.Transition{back}); err != nil {
+				s.Error(err)
+			}
+		})
+		claims, err := s.Claim(s.ctx, there, kinds, []holdfast.Ticket{next})
+		group.Wait()
+		s.must(err)
+		if v := claims[0].Verdict; v != store.Ahead && v != store.Claimed {
+			s.Fatalf("the ticket is %s", verdictName(v))
+		}
+	}
+}
+
+func testPark(s *suite) {
+	foreign := newTask()
+	foreign.Type = other
+	tickets := s.insert(foreign, newTask(), foreign)
+	run := s.openRun()
+	held := s.claimed(run, tickets[1])[0]
+	older := holdfast.Ticket{Task: tickets[2].Task, Attempt: 7}
+	s.must(s.Park(s.ctx, []holdfast.Ticket{tickets[0], tickets[1], older}, time.Hour, "nobody handles suite.other"))
+	got := s.task(tickets[0].Task)
+	if got.State != holdfast.Ready || got.Attempt != 1 || got.Parked != "nobody handles suite.other" || got.NextRunAt.Sub(got.CreatedAt) < time.Hour || s.position(tickets[0]).Ticketed {
+		s.Errorf("parked %+v", got)
+	}
+	if !equalTasks(s.task(held.ID), held) {
+		s.Errorf("parking changed a running task: %+v", s.task(held.ID))
+	}
+	if got := s.task(tickets[2].Task); got.Parked != "" {
+		s.Errorf("parking changed a task at another attempt: %+v", got)
+	}
+
+	// Parked once more it stays as it is, for its time to come is its token.
+	s.must(s.Park(s.ctx, tickets[:1], time.Microsecond, "later"))
+	if again := s.task(tickets[0].Task); !equalTasks(again, got) {
+		s.Errorf("parking a task that waits changed %+v to %+v", got, again)
+	}
+
+	s.must(s.Park(s.ctx, tickets[2:], time.Microsecond, "for a moment"))
+	s.eventually("due again", func() bool {
+		due, _ := s.dispatch(10)
+		return len(due) == 1 && due[0].Ticket == tickets[2]
+	})
+	claims, err := s.Claim(s.ctx, run, []string{other}, tickets[2:])
+	s.must(err)
+	if claims[0].Verdict != store.Claimed || claims[0].Task.Parked != "" {
+		s.Errorf("claimed %+v", claims[0])
+	}
+}

@@ -1,0 +1,175 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var dispatchTests = []test{
+	{"gives what is due, oldest first", testDispatchOrder},
+	{"says how long until the next", testDispatchNext},
+	{"gives a task again until it was published", testDispatchUnpublished},
+	{"shares the work among callers", testDispatchExclusive},
+	{"changes nothing if publish fails", testDispatchFailure},
+}
+
+// due makes tasks due one after the other and returns their tickets.
+func (s *suite) due(n int) []holdfast.Ticket {
+	s.Helper()
+	tickets := s.inserts(n)
+	for _, ticket := range tickets {
+		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, 0, "due"))
+	}
+	return tickets
+}
+
+func testDispatchOrder(s *suite) {
+	s.inserts(2) // have their tickets
+	later := newTask()
+	later.Delay = time.Hour
+	s.insert(later)
+	tickets := s.due(5)
+	first, result := s.dispatch(3)
+	if result.Given != 3 || result.Marked != 3 || result.Next != 0 {
+		s.Errorf("the first call says %+v", result)
+	}
+	second, result := s.dispatch(3)
+	if result.Given != 2 || result.Marked != 2 {
+		s.Errorf("the second call says %+v", result)
+	}
+	var got []holdfast.Ticket
+	for _, due := range append(first, second...) {
+		got = append(got, due.Ticket)
+		if due.Lane != defaultLane || due.Late < 0 {
+			s.Errorf("given %+v", due)
+		}
+		if !s.position(due.Ticket).Ticketed {
+			s.Errorf("task %s is not marked", due.Task)
+		}
+	}
+	if !slices.Equal(got, tickets) {
+		s.Errorf("given %v, want %v", got, tickets)
+	}
+	if due, _ := s.dispatch(3); len(due) > 0 {
+		s.Errorf("given again: %v", due)
+	}
+	s.claimed(s.openRun(), tickets...)
+}
+
+func testDispatchNext(s *suite) {
+	if _, result := s.dispatch(10); result != (store.Dispatched{Next: time.Hour}) {
+		s.Errorf("with nothing to do: %+v", result)
+	}
+	far, near := newTask(), newTask()
+	far.Delay, near.Delay = 10*time.Hour, time.Minute
+	s.insert(far)
+	if _, result := s.dispatch(10); result.Next != time.Hour {
+		s.Errorf("in ten hours: %+v", result)
+	}
+	s.insert(near)
+	if _, result := s.dispatch(10); result.Next > time.Minute || result.Next < 30*time.Second {
+		s.Errorf("in a minute: %+v", result)
+	}
+}
+
+func testDispatchUnpublished(s *suite) {
+	tickets := s.due(3)
+	result, err := s.DispatchDue(s.ctx, 10, func(_ context.Context, due []store.Due) []bool {
+		return []bool{true, false, true}
+	})
+	s.must(err)
+	if result.Given != 3 || result.Marked != 2 || result.Next > time.Second {
+		s.Errorf("got %+v", result)
+	}
+	if s.position(tickets[1]).Ticketed {
+		s.Error("a task that was not published counts as ticketed")
+	}
+	if due, _ := s.dispatch(10); len(due) != 1 || due[0].Ticket != tickets[1] {
+		s.Errorf("given %v", due)
+	}
+}
+
+func testDispatchExclusive(s *suite) {
+	tickets := s.due(4)
+	_, err := s.DispatchDue(s.ctx, 2, func(_ context.Context, mine []store.Due) []bool {
+		theirs, result := s.dispatch(10) // does not wait
+		if len(mine) != 2 || len(theirs) != 2 || mine[0].Ticket == theirs[0].Ticket {
+			s.Errorf("one has %v, the other %v", mine, theirs)
+		}
+		if result.Next > time.Second {
+			s.Errorf("tasks in somebody's hands are due, but the other is to come in %s", result.Next)
+		}
+		return all(true, len(mine))
+	})
+	s.must(err)
+	for _, ticket := range tickets {
+		if !s.position(ticket).Ticketed {
+			s.Errorf("task %s was given to nobody", ticket.Task)
+		}
+	}
+
+	s.due(100)
+	var mu sync.Mutex
+	times := map[holdfast.TaskID]int{}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for given := 1; given > 0; {
+				result, err := s.DispatchDue(s.ctx, 7, func(_ context.Context, due []store.Due) []bool {
+					mu.Lock()
+					defer mu.Unlock()
+					for _, d := range due {
+						times[d.Task]++
+					}
+					return all(true, len(due))
+				})
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				given = result.Given
+			}
+		})
+	}
+	group.Wait()
+	if len(times) != 100 {
+		s.Errorf("%d of 100 tasks were given", len(times))
+	}
+	for id, n := range times {
+		if n != 1 {
+			s.Errorf("task %s was given %d times", id, n)
+		}
+	}
+}
+
+func testDispatchFailure(s *suite) {
+	tickets := s.due(2)
+	for name, publish := range map[string]func(context.Context, []store.Due) []bool{
+		"panics":              func(context.Context, []store.Due) []bool { panic("publish") },
+		"answers for too few": func(context.Context, []store.Due) []bool { return []bool{true} },
+	} {
+		func() {
+			defer func() { _ = recover() }()
+			if _, err := s.DispatchDue(s.ctx, 10, publish); err == nil {
+				s.Errorf("publish %s, and there is no error", name)
+			}
+		}()
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	_, err := s.DispatchDue(ctx, 10, func(_ context.Context, due []store.Due) []bool {
+		cancel()
+		return all(true, len(due))
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("cancelled meanwhile: %v", err)
+	}
+	if due, _ := s.dispatch(10); len(due) != len(tickets) {
+		s.Errorf("%d tasks are due, want %d", len(due), len(tickets))
+	}
+}

@@ -1,0 +1,102 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var receiptTests = []test{
+	{"are given after their grace", testReceiptsGrace},
+	{"are gone once discharged", testDischarge},
+	{"are given again until they were published", testReceiptsUnpublished},
+	{"go to one caller at a time", testReceiptsExclusive},
+	{"stay if publish panics", testReceiptsPanic},
+}
+
+// receipts publishes all receipts, with success or without.
+func (s *suite) receipts(published bool) (given []store.Receipt, deleted int) {
+	s.Helper()
+	deleted, err := s.DispatchReceipts(s.ctx, 100, func(_ context.Context, receipts []store.Receipt) []bool {
+		given = receipts
+		return all(published, len(receipts))
+	})
+	s.must(err)
+	return given, deleted
+}
+
+func (s *suite) insertReceipt(grace time.Duration) store.Receipt {
+	s.Helper()
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{newTask(), newTask()}, grace)
+	s.must(err)
+	return inserted.Receipts[0]
+}
+
+func testReceiptsGrace(s *suite) {
+	s.insertReceipt(time.Hour)
+	ripe := s.insertReceipt(0)
+	given, deleted := s.receipts(true)
+	if len(given) != 1 || deleted != 1 || given[0].ID != ripe.ID || given[0].Lane != ripe.Lane || !slices.Equal(given[0].Tickets, ripe.Tickets) {
+		s.Errorf("given %+v, want %+v", given, ripe)
+	}
+	if given, deleted := s.receipts(true); len(given) > 0 || deleted > 0 {
+		s.Errorf("given again: %v", given)
+	}
+	soon := s.insertReceipt(time.Millisecond)
+	s.eventually("its grace is over", func() bool {
+		given, _ := s.receipts(true)
+		return len(given) == 1 && given[0].ID == soon.ID
+	})
+}
+
+func testDischarge(s *suite) {
+	receipt, kept := s.insertReceipt(0), s.insertReceipt(0)
+	s.must(s.Discharge(s.ctx, []int64{receipt.ID, 1 << 60}))
+	s.must(s.Discharge(s.ctx, []int64{receipt.ID}))
+	s.must(s.Discharge(s.ctx, nil))
+	if given, _ := s.receipts(true); len(given) != 1 || given[0].ID != kept.ID {
+		s.Errorf("given %v", given)
+	}
+}
+
+func testReceiptsUnpublished(s *suite) {
+	s.insertReceipt(0)
+	if given, deleted := s.receipts(false); len(given) != 1 || deleted != 0 {
+		s.Errorf("given %v, deleted %d", given, deleted)
+	}
+	if given, deleted := s.receipts(true); len(given) != 1 || deleted != 1 {
+		s.Errorf("given %v, deleted %d", given, deleted)
+	}
+}
+
+func testReceiptsExclusive(s *suite) {
+	mine := s.insertReceipt(0)
+	_, err := s.DispatchReceipts(s.ctx, 1, func(_ context.Context, receipts []store.Receipt) []bool {
+		theirs := s.insertReceipt(0)
+		given, _ := s.receipts(true)
+		if len(given) != 1 || given[0].ID != theirs.ID {
+			s.Errorf("the other caller got %v", given)
+		}
+		s.must(s.Discharge(s.ctx, []int64{mine.ID})) // does not wait
+		return all(true, len(receipts))
+	})
+	s.must(err)
+	if given, _ := s.receipts(true); len(given) > 0 {
+		s.Errorf("left are %v", given)
+	}
+}
+
+func testReceiptsPanic(s *suite) {
+	s.insertReceipt(0)
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = s.DispatchReceipts(s.ctx, 1, func(context.Context, []store.Receipt) []bool { panic("publish") })
+		s.Error("the panic was swallowed")
+	}()
+	if given, _ := s.receipts(true); len(given) != 1 {
+		s.Errorf("given %v", given)
+	}
+}

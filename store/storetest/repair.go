@@ -1,0 +1,213 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var repairTests = []test{
+	{"untickets tasks at their attempt", testUnticket},
+	{"untickets a lane", testUnticketLane},
+	{"untickets what a sentinel proves lost", testUnticketLost},
+	{"spares what a receipt covers", testUnticketLostReceipt},
+	{"sends one sentinel at a time", testSentinels},
+	{"sends a sentinel once among many janitors", testSentinelsConcurrently},
+	{"does not deadlock", testUnticketConcurrently},
+}
+
+func testUnticket(s *suite) {
+	later := newTask()
+	later.Delay = time.Hour
+	tickets := s.insert(newTask(), later, newTask(), newTask())
+	s.claimed(s.openRun(), tickets[2])
+	tickets[3].Attempt = 2
+	n, err := s.Unticket(s.ctx, append(tickets, holdfast.Ticket{Task: 1 << 60, Attempt: 1}))
+	if err != nil || n != 1 {
+		s.Errorf("unticketed %d, %v", n, err)
+	}
+	due, _ := s.dispatch(10)
+	if len(due) != 1 || due[0].Ticket != tickets[0] {
+		s.Errorf("due are %v", due)
+	}
+	if n, err := s.Unticket(s.ctx, nil); n != 0 || err != nil {
+		s.Errorf("no tickets: %d, %v", n, err)
+	}
+}
+
+func testUnticketLane(s *suite) {
+	elsewhere, later := newTask(), newTask()
+	elsewhere.Lane, later.Delay = "elsewhere", time.Hour
+	tickets := s.insert(newTask(), elsewhere, later, newTask(), newTask())
+	s.claimed(s.openRun(), tickets[3])
+	if n, err := s.UnticketLane(s.ctx, defaultLane); n != 2 || err != nil {
+		s.Errorf("unticketed %d, %v", n, err)
+	}
+	if n, err := s.UnticketLane(s.ctx, defaultLane); n != 0 || err != nil {
+		s.Errorf("unticketed once more %d, %v", n, err)
+	}
+	due, _ := s.dispatch(10)
+	if len(due) != 2 || due[0].Ticket != tickets[0] && due[1].Ticket != tickets[0] {
+		s.Errorf("due are %v", due)
+	}
+}
+
+// drain sends a sentinel down the default lane and records that it came out.
+func (s *suite) drainLane() {
+	s.Helper()
+	sentinels, err := s.SentinelsDue(s.ctx, 0, 0)
+	s.must(err)
+	for _, sentinel := range sentinels {
+		s.must(s.Drained(s.ctx, sentinel))
+	}
+}
+
+func testUnticketLost(s *suite) {
+	lost := s.insertDischarged()
+	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
+		s.Errorf("without a sentinel: %d, %v", n, err)
+	}
+	s.drainLane()
+	young := s.insertDischarged()
+	if n, err := s.UnticketLost(s.ctx, time.Hour); n != 0 || err != nil {
+		s.Errorf("within the slack: %d, %v", n, err)
+	}
+	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil {
+		s.Errorf("lost are %d, %v", n, err)
+	}
+	if s.position(lost).Ticketed || !s.position(young).Ticketed {
+		s.Error("the wrong task is unticketed")
+	}
+
+	// A later ticket than the sentinel says nothing.
+	s.dispatch(10)
+	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
+		s.Errorf("ticketed again just now: %d, %v", n, err)
+	}
+	s.drainLane()
+	if n, err := s.UnticketLost(s.ctx, 0); n != 2 || err != nil {
+		s.Errorf("a second sentinel proves %d, %v", n, err)
+	}
+}
+
+// insertDischarged stores a task whose ticket was confirmed.
+func (s *suite) insertDischarged() holdfast.Ticket {
+	s.Helper()
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{newTask()}, 0)
+	s.must(err)
+	s.must(s.Discharge(s.ctx, []int64{inserted.Receipts[0].ID}))
+	return inserted.Receipts[0].Tickets[0]
+}
+
+func testUnticketLostReceipt(s *suite) {
+	covered := s.inserts(1)[0]
+	s.drainLane()
+	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || !s.position(covered).Ticketed {
+		s.Errorf("unticketed %d although its receipt stands, %v", n, err)
+	}
+}
+
+func testSentinels(s *suite) {
+	elsewhere := newTask()
+	elsewhere.Lane = "elsewhere"
+	s.insert(elsewhere)
+	pick := func(interval, lost time.Duration) []holdfast.Sentinel {
+		sentinels, err := s.SentinelsDue(s.ctx, interval, lost)
+		s.must(err)
+		slices.SortFunc(sentinels, func(a, b holdfast.Sentinel) int { return len(a.Lane) - len(b.Lane) })
+		return sentinels
+	}
+	first := pick(0, time.Hour)
+	if len(first) != 2 || first[0].Lane != defaultLane || first[1].Lane != "elsewhere" || first[0].At.IsZero() {
+		s.Fatalf("the first sentinels are %v", first)
+	}
+	if again := pick(0, time.Hour); len(again) > 0 {
+		s.Errorf("they are on their way, but %v", again)
+	}
+	if again := pick(0, 0); len(again) != 2 {
+		s.Errorf("they count as lost, but only %v", again)
+	}
+	s.must(s.Drained(s.ctx, first[0])) // an older one than the newest
+	if again := pick(0, time.Hour); len(again) > 0 {
+		s.Errorf("the newest are still on their way, but %v", again)
+	}
+	newest := pick(0, 0)
+	s.must(s.Drained(s.ctx, newest[0]))
+	if again := pick(time.Hour, time.Hour); len(again) > 0 {
+		s.Errorf("the interval is not over, but %v", again)
+	}
+	if again := pick(0, time.Hour); len(again) != 1 || again[0].Lane != defaultLane {
+		s.Errorf("the one that came out allows the next, but %v", again)
+	}
+
+	// What is known to be drained stays so, whatever comes out later.
+	s.must(s.Drained(s.ctx, first[0]))
+	s.must(s.Drained(s.ctx, holdfast.Sentinel{Lane: "unknown", At: first[0].At}))
+	lanes, err := s.Lanes(s.ctx)
+	s.must(err)
+	if len(lanes) != 2 || !lanes[0].DrainedAt.Equal(newest[0].At) {
+		s.Errorf("the lanes are %+v, drained at %s", lanes, newest[0].At)
+	}
+}
+
+func testSentinelsConcurrently(s *suite) {
+	var mu sync.Mutex
+	n := 0
+	var group sync.WaitGroup
+	for range 6 {
+		group.Go(func() {
+			sentinels, err := s.SentinelsDue(s.ctx, time.Hour, time.Hour)
+			if err != nil {
+				s.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			n += len(sentinels)
+		})
+	}
+	group.Wait()
+	if n != 1 {
+		s.Errorf("%d sentinels for one lane", n)
+	}
+}
+
+// Repairs, claims, results and the scheduler meet on the same rows.
+func testUnticketConcurrently(s *suite) {
+	tickets := s.inserts(150)
+	run := s.openRun()
+	var group sync.WaitGroup
+	hammer := func(f func() error) {
+		group.Go(func() {
+			for range 12 {
+				if err := f(); err != nil {
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	hammer(func() error { _, err := s.UnticketLane(s.ctx, defaultLane); return err })
+	hammer(func() error { _, err := s.Unticket(s.ctx, tickets); return err })
+	hammer(func() error { _, err := s.UnticketLost(s.ctx, 0); return err })
+	hammer(func() error { return s.Park(s.ctx, tickets, 0, "parked") })
+	hammer(func() error { s.dispatch(40); return nil })
+	hammer(func() error {
+		claims, err := s.Claim(s.ctx, run, kinds, tickets[:100])
+		var moves []holdfast.Transition
+		for _, claim := range claims {
+			if claim.Verdict == store.Claimed {
+				move := s.settle(claim.Task, holdfast.Interrupted(nil))
+				move.NextAttempt = claim.Task.Attempt // to meet the same tickets again
+				moves = append(moves, move)
+			}
+		}
+		if err == nil {
+			_, err = s.Apply(s.ctx, moves)
+		}
+		return err
+	})
+	group.Wait()
+}
