@@ -1,0 +1,67 @@
+package app
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/holdfastq/holdfast/consumer"
+)
+
+// endpoints serves health and metrics. worker is nil without that role.
+func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, nil)
+	})
+	mux.HandleFunc("GET /healthz/ready", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, unready(b, worker))
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// unready says why this process does not do its work now; nothing if it does. A
+// worker is ready only while it holds a lease that is fresh and every lane it should
+// consume is subscribed: a process that runs and takes nothing is not healthy.
+func unready(b *Backend, worker *consumer.Consumer) []string {
+	var why []string
+	if health := b.Broker.Health(); !health.Connected {
+		reason := "the broker is not connected"
+		if health.Err != nil {
+			reason += ": " + health.Err.Error()
+		}
+		why = append(why, reason)
+	} else if health.Blocked != "" {
+		why = append(why, "the broker takes no messages now: "+health.Blocked)
+	}
+	if worker == nil {
+		return why
+	}
+	status := worker.Status()
+	switch {
+	case status.Run == 0:
+		why = append(why, "there is no run: the database cannot be reached, or the worker is starting or stopping")
+	case time.Since(status.RenewedAt) > b.Config.Worker.Lease:
+		why = append(why, "the lease is not renewed: the database cannot be reached")
+	case len(status.Consuming) == 0 && len(status.Waiting) == 0:
+		why = append(why, "no lane is known yet")
+	}
+	for lane, reason := range status.Waiting {
+		why = append(why, "lane "+lane+" is not consumed: "+reason)
+	}
+	return why
+}
+
+func answer(w http.ResponseWriter, why []string) {
+	w.Header().Set("Content-Type", "application/json")
+	body := map[string]any{"status": "ok"}
+	if len(why) > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		body = map[string]any{"status": "not ready", "reasons": why}
+	}
+	_ = json.NewEncoder(w).Encode(body) // the client is gone: nobody is left to tell
+}

@@ -1,0 +1,162 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// ServeOptions says what a daemon runs. Backend is required.
+type ServeOptions struct {
+	Backend *Backend
+	Version string
+	// Handlers adds task types to the built-in type http; nil adds none.
+	Handlers func(*consumer.Registry)
+	// Registerer takes the metrics; nil means a registry of the daemon's own.
+	Registerer *prometheus.Registry
+	// Abort, when closed, ends a drain at once: handlers are cancelled, their tasks handed back.
+	Abort <-chan struct{}
+	// Listening, if set, is told the address of the endpoints once they are served.
+	Listening func(net.Addr)
+}
+
+// Serve runs the roles of the backend's configuration until ctx is done or an operator drains the
+// worker, and returns when all of it has ended, in this order: the worker drains, the janitor
+// stops, the endpoints close. The backend is the caller's to close. The error is the first that
+// kept a part from starting, or the worker's, if results could not be written.
+func Serve(ctx context.Context, o ServeOptions) (err error) {
+	cfg, log := o.Backend.Config, o.Backend.Log
+	registry := o.Registerer
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	metrics := newMetrics(registry)
+	var stack teardown
+	defer func() { err = errors.Join(err, stack.run(log)) }()
+
+	var jan *janitor.Janitor
+	if cfg.HasRole(configs.RoleJanitor) {
+		if jan, err = newJanitor(o, metrics); err != nil {
+			return err
+		}
+	}
+	var worker *consumer.Consumer
+	if cfg.HasRole(configs.RoleWorker) {
+		if worker, err = newWorker(o, metrics, jan); err != nil {
+			return err
+		}
+	}
+	if cfg.Listen != "" {
+		stop, err := serveEndpoints(o, endpoints(o.Backend, worker, registry))
+		if err != nil {
+			return err
+		}
+		stack.push("endpoints", 5*time.Second, stop)
+	}
+	if jan != nil {
+		stack.push("janitor", 30*time.Second, background(ctx, jan.Run))
+	}
+	if worker == nil {
+		<-ctx.Done()
+		return nil
+	}
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-o.Abort:
+			worker.Abort()
+		case <-ended:
+		}
+	})
+	err = worker.Run(ctx)
+	close(ended)
+	watch.Wait()
+	return err
+}
+
+func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
+	b, c := o.Backend, o.Backend.Config
+	return janitor.New(janitor.Options{
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
+		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
+		SentinelInterval: c.Janitor.SentinelInterval,
+		Keep: store.PruneAges{
+			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
+			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
+		},
+		Name: c.Worker.Name, Log: b.Log, Observer: metrics,
+	})
+}
+
+func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consumer.Consumer, error) {
+	b, c := o.Backend, o.Backend.Config
+	deliver, err := NewWebhook(c, o.Version)
+	if err != nil {
+		return nil, err
+	}
+	var handlers consumer.Registry
+	handlers.Add(webhook.Type, deliver)
+	if o.Handlers != nil {
+		o.Handlers(&handlers)
+	}
+	onReady := func(time.Duration) {}
+	if jan != nil {
+		onReady = jan.Nudge
+	}
+	return consumer.New(consumer.Options{
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
+		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout,
+		Name: c.Worker.Name, Version: o.Version, OnReady: onReady, Log: b.Log, Observer: metrics,
+	})
+}
+
+// background runs a service beside the caller and returns what stops it and waits for it.
+func background(ctx context.Context, run func(context.Context) error) func(context.Context) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	return func(limit context.Context) error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-limit.Done():
+			return limit.Err()
+		}
+	}
+}
+
+// serveEndpoints listens before it returns, so that a taken port is an error at the start.
+func serveEndpoints(o ServeOptions, handler http.Handler) (stop func(context.Context) error, err error) {
+	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Backend.Config.Listen, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	o.Backend.Log.WithField("address", listener.Addr().String()).Info("serving health and metrics")
+	if o.Listening != nil {
+		o.Listening(listener.Addr())
+	}
+	return func(ctx context.Context) error {
+		err := server.Shutdown(ctx)
+		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	}, nil
+}

@@ -1,0 +1,252 @@
+// Package benchmarks measures throughput and memory on real servers. Each role runs as a
+// process of its own, this test binary started again, so that its memory is its own.
+//
+//	make bench
+package benchmarks
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // to drop schemas
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/janitor"
+)
+
+const (
+	roleVariable  = "BENCH_ROLE"
+	tasksVariable = "BENCH_TASKS"
+	chunk         = 10_000
+	payloadSize   = 200
+)
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	n, err := strconv.Atoi(os.Getenv(tasksVariable))
+	if err == nil {
+		err = map[string]func(int) error{"producer": produce, "worker": work}[role](n)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, role+":", err)
+		os.Exit(1)
+	}
+	fmt.Printf("peak_mib %d\n", peakMiB())
+}
+
+// BenchmarkBulk sends 100,000 tasks through EnqueueMany and a handler that does nothing.
+func BenchmarkBulk(b *testing.B) { bench(b, 100_000) }
+
+// BenchmarkBacklog shows that memory does not follow the length of the backlog.
+func BenchmarkBacklog(b *testing.B) {
+	for _, n := range []int{10_000, 1_000_000} {
+		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) { bench(b, n) })
+	}
+}
+
+func bench(b *testing.B, tasks int) {
+	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
+		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make bench")
+	}
+	var enqueued, drained, producerMiB, workerMiB float64
+	rounds := 0.0
+	for b.Loop() {
+		env := corner(b, tasks)
+		p := role(b, env, "producer")
+		w := role(b, env, "worker")
+		rounds++
+		enqueued += float64(tasks) / p["seconds"]
+		drained += float64(tasks) / w["seconds"]
+		producerMiB, workerMiB = max(producerMiB, p["peak_mib"]), max(workerMiB, w["peak_mib"])
+	}
+	b.ReportMetric(enqueued/rounds, "enqueued/s")
+	b.ReportMetric(drained/rounds, "drained/s")
+	b.ReportMetric(producerMiB, "producer-MiB")
+	b.ReportMetric(workerMiB, "worker-MiB")
+	b.ReportMetric(0, "ns/op") // says nothing here
+}
+
+// corner makes a schema and a queue prefix of the round's own.
+func corner(b *testing.B, tasks int) []string {
+	name := make([]byte, 5)
+	_, _ = rand.Read(name)
+	id := "bench_" + hex.EncodeToString(name)
+	env := append(os.Environ(), "HOLDFAST_DATABASE_SCHEMA="+id, "HOLDFAST_AMQP_PREFIX=test."+id, tasksVariable+"="+strconv.Itoa(tasks))
+	backend, err := open(env)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = backend.Topology.Delete(context.Background(), backend.Broker, []string{"default"})
+		_ = backend.Close()
+		db, err := sql.Open("postgres", os.Getenv("DATABASE_URL"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.Exec("drop schema if exists " + id + " cascade"); err != nil {
+			b.Error(err)
+		}
+	})
+	jan, err := newJanitor(backend)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- jan.Run(ctx) }()
+	for { // until the janitor has declared the queues
+		missing, err := backend.Topology.Verify(ctx, backend.Broker, []string{"default"})
+		if err == nil && len(missing) == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	stop()
+	<-ended
+	return env
+}
+
+// role runs this binary in a role and returns the figures it printed.
+func role(b *testing.B, env []string, name string) map[string]float64 {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(env, roleVariable+"="+name)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		b.Fatalf("%s: %v", name, err)
+	}
+	figures := make(map[string]float64)
+	for line := range strings.Lines(string(out)) {
+		var key string
+		var value float64
+		if _, err := fmt.Sscan(line, &key, &value); err == nil {
+			figures[key] = value
+		}
+	}
+	return figures
+}
+
+func open(env []string) (*app.Backend, error) {
+	cfg, err := configs.Load(configs.Options{Env: env})
+	if err != nil {
+		return nil, err
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	ctx := context.Background()
+	only, err := app.OpenStore(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := only.Store.MigrateUp(ctx); err != nil {
+		return nil, err
+	}
+	_ = only.Close()
+	return app.Open(ctx, cfg, log)
+}
+
+func newJanitor(b *app.Backend) (*janitor.Janitor, error) {
+	return janitor.New(janitor.Options{Store: b.Store, Broker: b.Broker, Topology: b.Topology, Name: "bench", Log: b.Log})
+}
+
+// produce stores the tasks in chunks, so that the caller's own slice stays small too.
+func produce(tasks int) error {
+	backend, err := open(os.Environ())
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	p := backend.Producer(nil)
+	defer p.Close()
+	payload := []byte(`"` + strings.Repeat("x", payloadSize-2) + `"`)
+	batch := make([]holdfast.NewTask, chunk)
+	for i := range batch {
+		batch[i] = holdfast.NewTask{Type: "noop", Payload: payload}
+	}
+	began := time.Now()
+	for left := tasks; left > 0; left -= chunk {
+		if _, err := p.EnqueueMany(context.Background(), batch[:min(chunk, left)]); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	return nil
+}
+
+// work drains the backlog with a worker and a janitor in one process.
+func work(tasks int) error {
+	backend, err := open(os.Environ())
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var done atomic.Int64
+	seen := observer(func(o holdfast.Observation) {
+		if o.Kind == holdfast.ObservedSettled && done.Add(int64(o.Count)) == int64(tasks) {
+			stop()
+		}
+	})
+	var handlers consumer.Registry
+	handlers.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
+	c, err := consumer.New(consumer.Options{
+		Store: backend.Store, Broker: backend.Broker, Topology: backend.Topology, Handlers: &handlers,
+		Concurrency: 100, Observer: seen, Log: backend.Log,
+	})
+	if err != nil {
+		return err
+	}
+	jan, err := newJanitor(backend)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- jan.Run(ctx) }()
+	began := time.Now()
+	err = c.Run(ctx)
+	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	<-ended
+	return err
+}
+
+type observer func(holdfast.Observation)
+
+func (f observer) Observe(o holdfast.Observation) { f(o) }
+
+// peakMiB is the largest resident size this process ever had.
+func peakMiB() int {
+	status, err := os.Open("/proc/self/status")
+	if err != nil {
+		return -1
+	}
+	defer status.Close()
+	for lines := bufio.NewScanner(status); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, _ := strconv.Atoi(fields[1])
+			return kib / 1024
+		}
+	}
+	return -1
+}

@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// The main job: messages reach a flaky target; what keeps failing is dead, is found, is
+// understood, is sent again.
+func TestMessagesReachAFlakyTarget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mended atomic.Bool
+	failing := map[holdfast.TaskID]bool{}
+	var mu sync.Mutex
+	tg := newTarget(t, func(c call) int {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case failing[c.task] && !mended.Load():
+			return 500
+		case c.task%3 == 0 && c.attempt == 1:
+			return 503
+		}
+		return 204
+	})
+	mu.Lock()
+	task := deliver(tg)
+	task.MaxAttempts = 3
+	ids := w.enqueue(t, 300, task)
+	for _, id := range ids[:10] {
+		failing[id] = true
+	}
+	mu.Unlock()
+	w.serve(t, nil)
+	w.awaitCount(t, 60*time.Second, holdfast.Dead, 10)
+	w.awaitCount(t, 60*time.Second, holdfast.Done, 290)
+
+	calls, _ := tg.snapshot()
+	for id, cs := range byTask(calls) {
+		want := 1
+		switch {
+		case failing[id]:
+			want = 3
+		case id%3 == 0:
+			want = 2
+		}
+		if len(cs) != want {
+			t.Errorf("task %s was delivered %d times, want %d", id, len(cs), want)
+		}
+	}
+	attempts, err := w.Store.Attempts(t.Context(), ids[0])
+	if err != nil || len(attempts) != 3 || attempts[2].Event != holdfast.EventGiveUp || attempts[0].Class != "http_500" {
+		t.Errorf("the attempts of a dead task: %+v, %v", attempts, err)
+	}
+
+	mended.Store(true)
+	done, err := w.MoveAll(t.Context(), store.Filter{States: []holdfast.State{holdfast.Dead}}, holdfast.EventRequeue, func(int) {})
+	if err != nil || done != 10 {
+		t.Fatalf("requeued %d: %v", done, err)
+	}
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 300)
+}
+
+func TestOutcomesOfAHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runJanitor(t, w.Backend, nil)
+	boom := errors.New("boom")
+	results := map[string]error{
+		"ok": nil, "permanent": holdfast.Permanent(boom), "cancel": holdfast.Cancel(boom), "fails": boom,
+	}
+	handlers := map[string]consumer.Handler{
+		"panics": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { panic("ouch") }),
+		"deferred": consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
+			if task.Deferrals < 5 {
+				return holdfast.RetryAfter(50*time.Millisecond, boom)
+			}
+			return nil
+		}),
+	}
+	for kind, result := range results {
+		handlers[kind] = consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return result })
+	}
+	w.runWorker(t, w.Backend, nil, handlers)
+	for kind, want := range map[string]struct {
+		state    holdfast.State
+		failures int
+	}{
+		"ok": {holdfast.Done, 0}, "permanent": {holdfast.Dead, 1}, "cancel": {holdfast.Cancelled, 0},
+		"fails": {holdfast.Dead, 2}, "panics": {holdfast.Dead, 2}, "deferred": {holdfast.Done, 0},
+	} {
+		id := w.enqueue(t, 1, holdfast.NewTask{Type: kind, MaxAttempts: 2})[0]
+		task := w.awaitTask(t, 30*time.Second, id, string(want.state), in(want.state))
+		if task.Failures != want.failures {
+			t.Errorf("%s: %d failures, want %d", kind, task.Failures, want.failures)
+		}
+	}
+}
+
+func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
+	w.serve(t, nil)
+	id := w.enqueue(t, 1, deliver(tg))[0]
+	tg.await(t, 30*time.Second, "in flight", func(c []call) bool { return len(open(c)) == 1 })
+	if _, err := w.Move(t.Context(), id, holdfast.EventCancel); err != nil {
+		t.Fatal(err)
+	}
+	tg.await(t, 10*time.Second, "the handler's request was cancelled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })
+	if task := w.task(t, id); task.State != holdfast.Cancelled || task.Attempt != 1 {
+		t.Errorf("the task is %s at attempt %d", task.State, task.Attempt)
+	}
+}
+
+func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runJanitor(t, w.Backend, nil)
+	short := func(o *consumer.Options) { o.ParkFor = 300 * time.Millisecond }
+	w.runWorker(t, w.Backend, short, map[string]consumer.Handler{"other": consumer.HandlerFunc(nothing)})
+	id := w.enqueue(t, 1, holdfast.NewTask{Type: "mystery"})[0]
+	parked := w.awaitTask(t, 30*time.Second, id, "parked", func(task holdfast.Task) bool { return task.Parked != "" })
+	if parked.State != holdfast.Ready || parked.Failures != 0 || parked.Attempt != 1 {
+		t.Errorf("a parked task is %s at attempt %d with %d failures", parked.State, parked.Attempt, parked.Failures)
+	}
+	w.runWorker(t, w.Backend, short, map[string]consumer.Handler{"mystery": consumer.HandlerFunc(nothing)})
+	w.awaitTask(t, 30*time.Second, id, "done", in(holdfast.Done))
+}
+
+func nothing(context.Context, holdfast.Task) error { return nil }
+
+func TestMalformedMessagesAreQuarantined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.serve(t, nil)
+	bad := []string{"", "hello", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"run":1,"page":1,"t":[[1,1]]}`}
+	queues := append(w.Topology.Holds(), w.Topology.Main("default"), w.Topology.Rescue())
+	var messages []broker.Message
+	want := 0
+	for _, queue := range queues {
+		for _, body := range bad {
+			isManifest := body == bad[len(bad)-1]
+			if isManifest && queue != w.Topology.Main("default") {
+				continue // well-formed there
+			}
+			messages = append(messages, broker.Message{Queue: queue, Body: []byte(body)})
+			want++
+		}
+	}
+	if _, err := w.Broker.Publish(t.Context(), messages); err != nil {
+		t.Fatal(err)
+	}
+	tg := newTarget(t, func(call) int { return 200 })
+	w.enqueue(t, 20, deliver(tg))
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
+	sub, err := w.Broker.Subscribe(t.Context(), w.Topology.Quarantine(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for n := range want {
+		select {
+		case <-sub.Deliveries():
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of %d malformed messages are in the quarantine", n, want)
+		}
+	}
+}
+
+func TestUniqueKeysAreReportedWithTheExistingTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.Producer(nil)
+	defer p.Close()
+	var wg sync.WaitGroup
+	ids := make([]holdfast.TaskID, 50)
+	fresh := atomic.Int32{}
+	for i := range ids {
+		wg.Go(func() {
+			r, err := p.Enqueue(t.Context(), holdfast.NewTask{Type: "x", Unique: fmt.Sprintf("key-%d", i%5)})
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = r.ID
+			if !r.Duplicate {
+				fresh.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range ids {
+		if ids[i] != ids[i%5] || ids[i] == 0 {
+			t.Errorf("key-%d has the tasks %s and %s", i%5, ids[i], ids[i%5])
+		}
+	}
+	if fresh.Load() != 5 {
+		t.Errorf("%d tasks were stored for 5 keys", fresh.Load())
+	}
+}
+
+// A task that kills its worker every time is dead after its crash limit.
+func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=2"}
+	w.serve(t, settings, "--roles", "janitor")
+	victims := make(chan *process, 1)
+	tg := newTarget(t, func(c call) int {
+		(<-victims).signal(syscall.SIGKILL)
+		<-c.ctx.Done()
+		return 200
+	})
+	id := w.enqueue(t, 1, deliver(tg))[0]
+	for range 2 {
+		victim := w.spawn(t, settings, "--roles", "worker")
+		victims <- victim
+		victim.exit(60 * time.Second)
+	}
+	task := w.awaitTask(t, 30*time.Second, id, "dead", in(holdfast.Dead))
+	if task.Crashes != 2 || task.Failures != 0 {
+		t.Errorf("the poison task has %d crashes and %d failures, want 2 and 0", task.Crashes, task.Failures)
+	}
+}

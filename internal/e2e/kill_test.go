@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Fifty tasks in flight on a worker that is killed with kill -9 start again on another
+// within six seconds, at default settings; nothing else runs twice.
+func TestKilledWorkersTasksStartAgainWithinSeconds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	block := make(chan struct{})
+	tg := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			select {
+			case <-block:
+			case <-c.ctx.Done():
+			}
+		}
+		return 200
+	})
+	doomed := w.serve(t, nil, "--roles", "worker,janitor", "--name", "doomed")
+	finished := newTarget(t, func(call) int { return 200 })
+	w.enqueue(t, 100, deliver(finished))
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 100)
+
+	w.enqueue(t, 50, deliver(tg))
+	tg.await(t, 30*time.Second, "50 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 50 })
+	heir := w.serve(t, nil, "--roles", "worker,janitor", "--name", "heir")
+	waiting := w.enqueue(t, 30, deliver(finished)) // the heir takes these, the doomed one is full
+	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(100+len(waiting)))
+	warm(t, w)
+
+	killed := time.Now()
+	doomed.signal(syscall.SIGKILL)
+	calls := tg.await(t, 15*time.Second, "all 50 have started again", func(calls []call) bool { return len(calls) == 100 })
+	slowest := time.Duration(0)
+	for id, cs := range byTask(calls) {
+		if len(cs) != 2 || cs[0].attempt == cs[1].attempt {
+			t.Errorf("task %s ran %d times, attempts %d and %d", id, len(cs), cs[0].attempt, cs[1].attempt)
+		}
+		slowest = max(slowest, cs[1].begin.Sub(killed))
+	}
+	t.Logf("all 50 tasks started again %s after the kill", slowest.Round(time.Millisecond))
+	if slowest > 6*time.Second {
+		t.Errorf("the last task started again after %s, want at most 6 s", slowest)
+	}
+	w.awaitCount(t, 15*time.Second, holdfast.Done, int64(150+len(waiting)))
+	done, _ := finished.snapshot()
+	for id, cs := range byTask(done) {
+		if len(cs) != 1 {
+			t.Errorf("task %s was not running at the kill, but ran %d times", id, len(cs))
+		}
+	}
+	for id := range byTask(calls) {
+		if task := w.task(t, id); task.Failures != 0 || task.Crashes != 1 {
+			t.Errorf("task %s has %d failures and %d crashes, want 0 and 1", id, task.Failures, task.Crashes)
+		}
+	}
+	heir.signal(syscall.SIGTERM)
+	if code := heir.exit(40 * time.Second); code != 0 {
+		t.Errorf("a drained worker exits with %d", code)
+	}
+}
+
+// warm waits until a janitor that has just started would fence: it must have seen the
+// store for a lease and a bit.
+func warm(t *testing.T, w *world) {
+	t.Helper()
+	bystander := w.spawn(t, nil, "--roles", "worker", "--lanes", "bystander")
+	poll(t, 20*time.Second, func() string { return "no run to fence" }, func(ctx context.Context) bool {
+		runs, err := w.Store.Runs(ctx, false)
+		return err == nil && len(runs) >= 3
+	})
+	bystander.signal(syscall.SIGKILL)
+	poll(t, 30*time.Second, func() string { return "no janitor fenced the dead bystander" }, func(ctx context.Context) bool {
+		runs, err := w.Store.Runs(ctx, false)
+		return err == nil && len(runs) == 2
+	})
+}
+
+// A worker that is stopped for twice its lease and goes on finds its results refused:
+// one result per attempt.
+func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	tg := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			<-release // also when the sender is gone: it may only be asleep
+		}
+		return 200
+	})
+	sleeper := w.serve(t, nil, "--roles", "worker,janitor", "--name", "sleeper", "--concurrency", "10")
+	ids := w.enqueue(t, 10, deliver(tg))
+	tg.await(t, 30*time.Second, "10 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 10 })
+	w.serve(t, nil, "--roles", "worker,janitor", "--name", "heir")
+
+	sleeper.freeze()
+	close(release) // the answers wait in the sleeper's sockets
+	w.awaitCount(t, 40*time.Second, holdfast.Done, 10)
+	stopped := time.NewTimer(10 * time.Second) // twice the lease
+	<-stopped.C
+	sleeper.signal(syscall.SIGCONT)
+	sleeper.awaitReady(30 * time.Second) // as a new run
+
+	more := w.enqueue(t, 20, deliver(tg))
+	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(10+len(more)))
+	for _, id := range ids {
+		task := w.task(t, id)
+		if task.Attempt != 2 || task.Crashes != 1 || task.State != holdfast.Done {
+			t.Errorf("task %s is %s at attempt %d with %d crashes, want done, 2, 1", id, task.State, task.Attempt, task.Crashes)
+		}
+	}
+	calls, _ := tg.snapshot()
+	for id, cs := range byTask(calls) {
+		seen := map[int]bool{}
+		for _, c := range cs {
+			if seen[c.attempt] {
+				t.Errorf("task %s ran attempt %d twice", id, c.attempt)
+			}
+			seen[c.attempt] = true
+		}
+	}
+}
+
+// A first SIGTERM stops the intake and lets tasks finish; what does not finish in time is handed back at
+// once, uncounted, and runs elsewhere.
+func TestDrainFinishesOrHandsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	quick := make(chan struct{})
+	tg := newTarget(t, func(c call) int {
+		if c.attempt > 1 {
+			return 200
+		}
+		select {
+		case <-quick:
+			return 200
+		case <-c.ctx.Done():
+			return 503
+		}
+	})
+	stubborn := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			<-c.ctx.Done()
+		}
+		return 200
+	})
+	leaving := w.serve(t, nil, "--roles", "worker,janitor", "--drain-timeout", "3s")
+	quickIDs := w.enqueue(t, 5, deliver(tg))
+	stubbornIDs := w.enqueue(t, 5, deliver(stubborn))
+	tg.await(t, 30*time.Second, "5 in flight", func(c []call) bool { return len(open(c)) == 5 })
+	stubborn.await(t, 30*time.Second, "5 stubborn in flight", func(c []call) bool { return len(open(c)) == 5 })
+	leaving.signal(syscall.SIGTERM)
+	close(quick)
+	if code := leaving.exit(30 * time.Second); code != 0 {
+		t.Errorf("a drained worker exits with %d", code)
+	}
+	for _, id := range quickIDs {
+		if task := w.task(t, id); task.State != holdfast.Done || task.Attempt != 1 {
+			t.Errorf("task %s is %s at attempt %d; it had the time to finish", id, task.State, task.Attempt)
+		}
+	}
+	for _, id := range stubbornIDs {
+		if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 || task.Crashes != 0 {
+			t.Errorf("task %s is %s with %d failures and %d crashes; want it handed back uncounted", id, task.State, task.Failures, task.Crashes)
+		}
+	}
+	w.serve(t, nil, "--roles", "worker,janitor")
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 10)
+}
+
+// The second signal stops a drain at once.
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
+	p := w.serve(t, nil, "--drain-timeout", "10m")
+	id := w.enqueue(t, 1, deliver(tg))[0]
+	tg.await(t, 30*time.Second, "in flight", func(c []call) bool { return len(open(c)) == 1 })
+	p.signal(syscall.SIGTERM)
+	poll(t, 20*time.Second, func() string { return "it still does not drain" }, func(context.Context) bool { return p.logged("draining") })
+	p.signal(syscall.SIGTERM)
+	p.exit(20 * time.Second)
+	if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 {
+		t.Errorf("the task is %s with %d failures, want ready with 0", task.State, task.Failures)
+	}
+}

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// target is a receiver of webhooks that keeps its own books.
+type target struct {
+	*httptest.Server
+	answer func(call) int // the status; it may block, and should then watch call.ctx
+
+	mu     sync.Mutex
+	calls  []*call
+	change chan struct{} // closed and renewed with every begin and end of a call
+}
+
+// call is one request.
+type call struct {
+	ctx     context.Context
+	task    holdfast.TaskID
+	attempt int
+	begin   time.Time
+	end     time.Time // zero while it is open
+	status  int
+	aborted bool // the sender went away before the answer
+}
+
+func newTarget(t *testing.T, answer func(call) int) *target {
+	t.Helper()
+	tg := &target{answer: answer, change: make(chan struct{})}
+	tg.Server = httptest.NewServer(tg)
+	t.Cleanup(func() {
+		tg.CloseClientConnections()
+		tg.Close()
+	})
+	return tg
+}
+
+func (tg *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, err := holdfast.ParseTaskID(strings.TrimPrefix(r.Header.Get("webhook-id"), "task_"))
+	attempt, attemptErr := strconv.Atoi(r.Header.Get("holdfast-attempt"))
+	if err != nil || attemptErr != nil {
+		http.Error(w, "not from holdfast", http.StatusBadRequest)
+		return
+	}
+	// A server notices that its caller has gone only once it has read the body.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	c := &call{ctx: r.Context(), task: id, attempt: attempt, begin: time.Now()}
+	tg.note(func() { tg.calls = append(tg.calls, c) })
+	status := tg.answer(*c)
+	tg.note(func() { c.end, c.status, c.aborted = time.Now(), status, r.Context().Err() != nil })
+	w.WriteHeader(status)
+}
+
+func (tg *target) note(change func()) {
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	change()
+	close(tg.change)
+	tg.change = make(chan struct{})
+}
+
+// await waits until the condition holds on what was called so far.
+func (tg *target) await(t *testing.T, limit time.Duration, what string, holds func(calls []call) bool) []call {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		calls, change := tg.snapshot()
+		if holds(calls) {
+			return calls
+		}
+		select {
+		case <-change:
+		case <-timer.C:
+			t.Fatalf("after %s still not: %s (%d calls, %d open)", limit, what, len(calls), len(open(calls)))
+		}
+	}
+}
+
+func (tg *target) snapshot() ([]call, <-chan struct{}) {
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	calls := make([]call, len(tg.calls))
+	for i, c := range tg.calls {
+		calls[i] = *c
+	}
+	return calls, tg.change
+}
+
+// open are the calls that have no answer yet.
+func open(calls []call) []call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return !c.end.IsZero() })
+}
+
+// byTask groups calls.
+func byTask(calls []call) map[holdfast.TaskID][]call {
+	groups := make(map[holdfast.TaskID][]call)
+	for _, c := range calls {
+		groups[c.task] = append(groups[c.task], c)
+	}
+	return groups
+}

@@ -1,0 +1,302 @@
+// Package e2e tests the whole on real servers: the real program as processes, the real
+// library in this process, targets that count, and faults that are injected.
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // to drop schemas
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// world is one test's own corner of the servers: a schema and a queue prefix.
+type world struct {
+	*app.Backend
+	databaseURL, amqpURL string
+	schema, prefix       string
+}
+
+// servers are the URLs of the shared servers, or the end of the test.
+func servers(t *testing.T) (databaseURL, amqpURL string) {
+	t.Helper()
+	databaseURL, amqpURL = os.Getenv("DATABASE_URL"), os.Getenv("AMQP_URL")
+	if databaseURL == "" || amqpURL == "" {
+		t.Skip("DATABASE_URL and AMQP_URL are not set; run: make test")
+	}
+	return databaseURL, amqpURL
+}
+
+// newWorld makes a world on the shared servers.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	databaseURL, amqpURL := servers(t)
+	return newWorldOn(t, databaseURL, amqpURL)
+}
+
+// newWorldOn makes a world on the given servers and removes it after the test.
+func newWorldOn(t *testing.T, databaseURL, amqpURL string) *world {
+	t.Helper()
+	name := make([]byte, 5)
+	_, _ = rand.Read(name)
+	id := "e2e_" + hex.EncodeToString(name)
+	w := &world{databaseURL: databaseURL, amqpURL: amqpURL, schema: id, prefix: "test." + id}
+	w.Backend = w.connect(t, w.databaseURL, w.amqpURL)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if lanes, err := w.Store.LaneNames(ctx); err == nil {
+			_ = w.Topology.Delete(ctx, w.Broker, lanes)
+		}
+		w.sql(t, "drop schema if exists "+id+" cascade")
+		_ = w.Close()
+	})
+	return w
+}
+
+// config is the configuration of everything in this world, over the given servers.
+func (w *world) config(t *testing.T, databaseURL, amqpURL string) configs.Config {
+	t.Helper()
+	cfg, err := configs.Load(configs.Options{Env: w.settings(databaseURL, amqpURL)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func (w *world) settings(databaseURL, amqpURL string) []string {
+	return []string{
+		"DATABASE_URL=" + databaseURL, "AMQP_URL=" + amqpURL,
+		"HOLDFAST_DATABASE_SCHEMA=" + w.schema, "HOLDFAST_AMQP_PREFIX=" + w.prefix,
+		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
+		"HOLDFAST_DEFAULTS_RETRY_STRATEGY=fixed", "HOLDFAST_DEFAULTS_RETRY_BASE=200ms",
+	}
+}
+
+// environment is what a process of this world gets.
+func (w *world) environment() []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}, w.settings(w.databaseURL, w.amqpURL)...)
+}
+
+// connect opens the world's backend over the given servers, which may be proxies.
+func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend {
+	t.Helper()
+	ctx := t.Context()
+	cfg := w.config(t, databaseURL, amqpURL)
+	only, err := app.OpenStore(ctx, cfg, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := only.Store.MigrateUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_ = only.Close()
+	b, err := app.Open(ctx, cfg, logger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func quiet() logrus.FieldLogger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// logger logs to standard error if TEST_LOG is set; to nowhere else.
+func logger(t *testing.T) logrus.FieldLogger {
+	if os.Getenv("TEST_LOG") == "" {
+		return quiet()
+	}
+	log := logrus.New()
+	log.SetLevel(logrus.DebugLevel)
+	return log.WithField("test", t.Name())
+}
+
+func (w *world) sql(t *testing.T, statement string) {
+	t.Helper()
+	db, err := sql.Open("postgres", w.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		t.Errorf("%s: %v", statement, err)
+	}
+}
+
+// runJanitor runs a janitor in this process until the test ends.
+func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Options)) *janitor.Janitor {
+	t.Helper()
+	o := janitor.Options{
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Name: "janitor of " + t.Name(), Log: logger(t),
+	}
+	if change != nil {
+		change(&o)
+	}
+	j, err := janitor.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, j.Run)
+	return j
+}
+
+// runWorker runs a consumer in this process until the test ends, or the returned stop is called,
+// which waits for its end.
+func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Options), handlers map[string]consumer.Handler) (*consumer.Consumer, func()) {
+	t.Helper()
+	var registry consumer.Registry
+	for kind, h := range handlers {
+		registry.Add(kind, h)
+	}
+	o := consumer.Options{
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
+	}
+	if change != nil {
+		change(&o)
+	}
+	c, err := consumer.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, background(t, c.Run)
+}
+
+// background runs a service until the test ends or stop is called.
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	ended := false
+	go func() { done <- run(ctx) }()
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("run: %v", err)
+			}
+		case <-time.After(60 * time.Second):
+			t.Error("a service did not stop within a minute")
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// http is a task of type http for the target.
+func deliver(tg *target) holdfast.NewTask {
+	payload, err := json.Marshal(map[string]any{"url": tg.URL, "body": map[string]any{"hello": "world"}})
+	if err != nil {
+		panic(err)
+	}
+	return holdfast.NewTask{Type: "http", Payload: payload}
+}
+
+// enqueue stores n copies of a task and returns their ids.
+func (w *world) enqueue(t *testing.T, n int, task holdfast.NewTask) []holdfast.TaskID {
+	t.Helper()
+	p := w.Producer(nil)
+	defer p.Close()
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = task
+	}
+	results, err := p.EnqueueMany(t.Context(), tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]holdfast.TaskID, n)
+	for i, r := range results {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// awaitCount waits until there are n tasks in a state.
+func (w *world) awaitCount(t *testing.T, limit time.Duration, state holdfast.State, n int64) {
+	t.Helper()
+	var last map[holdfast.State]int64
+	poll(t, limit, func() string { return fmt.Sprintf("want %d %s, have %v", n, state, last) }, func(ctx context.Context) bool {
+		counts, err := w.Store.Count(ctx, store.Filter{})
+		if err == nil {
+			last = counts
+		}
+		return err == nil && counts[state] == n
+	})
+}
+
+// task reads one task.
+func (w *world) task(t *testing.T, id holdfast.TaskID) holdfast.Task {
+	t.Helper()
+	task, err := w.Store.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+// awaitTask waits until a task satisfies the condition.
+func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID, what string, holds func(holdfast.Task) bool) holdfast.Task {
+	t.Helper()
+	var last holdfast.Task
+	poll(t, limit, func() string { return fmt.Sprintf("task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
+		task, err := w.Store.Task(ctx, id)
+		if err == nil {
+			last = task
+		}
+		return err == nil && holds(task)
+	})
+	return last
+}
+
+func in(state holdfast.State) func(holdfast.Task) bool {
+	return func(task holdfast.Task) bool { return task.State == state }
+}
+
+// script runs one of the project's scripts with a state folder of the test's own and returns what it printed.
+func script(t *testing.T, run, name string, env []string, args ...string) string {
+	t.Helper()
+	out, err := tryScript(run, name, env, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func tryScript(run, name string, env []string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join("..", "..", "scripts", name), args...)
+	cmd.Env = append(append(os.Environ(), "RUN="+run), env...)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, problems.String())
+	}
+	return strings.TrimSpace(string(out)), err
+}
