@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -17,8 +18,8 @@ func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Regist
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil)
 	})
-	mux.HandleFunc("GET /healthz/ready", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, unready(b, worker))
+	mux.HandleFunc("GET /healthz/ready", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, unready(r.Context(), b, worker))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
@@ -27,7 +28,7 @@ func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Regist
 // unready says why this process does not do its work now; nothing if it does. A
 // worker is ready only while it holds a lease that is fresh and every lane it should
 // consume is subscribed: a process that runs and takes nothing is not healthy.
-func unready(b *Backend, worker *consumer.Consumer) []string {
+func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []string {
 	var why []string
 	if health := b.Broker.Health(); !health.Connected {
 		reason := "the broker is not connected"
@@ -39,6 +40,11 @@ func unready(b *Backend, worker *consumer.Consumer) []string {
 		why = append(why, "the broker takes no messages now: "+health.Blocked)
 	}
 	if worker == nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := b.Store.LaneNames(ctx); err != nil {
+			why = append(why, err.Error())
+		}
 		return why
 	}
 	status := worker.Status()

@@ -37,14 +37,6 @@ func (p *pages) finish(page int64, n int) {
 	}
 }
 
-// finished reports whether every task of the page is.
-func (p *pages) finished(page int64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, open := p.open[page]
-	return !open
-}
-
 func (p *pages) cursors() (taken, settled int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

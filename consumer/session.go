@@ -39,6 +39,7 @@ type session struct {
 	cancelHandling context.CancelCauseFunc // of every handler
 
 	mu      sync.Mutex
+	over    bool              // no further intake starts
 	intakes map[string]string // lane → why it is not consuming; "" if it is
 	takers  sync.WaitGroup    // intakes and the pages they started
 }
@@ -89,8 +90,7 @@ func (s *session) work(ctx context.Context) error {
 
 	s.log.WithField("types", s.types).Info("run started")
 	<-intake.Done()
-	s.mu.Lock()   // follow, which holds it, sees from now on that the intake is over
-	s.mu.Unlock() //nolint:staticcheck // an empty section is the point
+	s.unfollow()
 	s.takers.Wait()
 	why := s.drain(ctx, lost)
 
@@ -190,12 +190,19 @@ func (s *session) follow(ctx context.Context, known []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, lane := range lanes {
-		if _, followed := s.intakes[lane]; followed || ctx.Err() != nil {
+		if _, followed := s.intakes[lane]; followed || s.over {
 			continue
 		}
 		s.intakes[lane] = "starting"
 		s.takers.Go(func() { s.consume(ctx, lane) })
 	}
+}
+
+// unfollow keeps follow from starting anything more.
+func (s *session) unfollow() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 }
 
 func (s *session) setIntake(lane, waiting string) {

@@ -3,8 +3,7 @@ package janitor
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -42,16 +41,22 @@ func (g *guard) answered(now time.Time) bool {
 
 func (g *guard) failed() { g.since = time.Time{} }
 
-// fenceLoop fences runs whose lease is over and takes their tasks back.
+// fenceLoop fences runs whose lease is over. Their tasks are taken back beside it,
+// for a long sweep must not look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.o.Lease + j.o.FenceGrace}
-	again := make(map[holdfast.RunID]time.Time)
+	var sweeps sync.WaitGroup
+	defer sweeps.Wait()
 	tick := time.NewTicker(fenceEvery)
 	defer tick.Stop()
 	for {
-		if err := j.fence(ctx, g, again); err != nil && ctx.Err() == nil {
+		fenced, err := j.fence(ctx, g)
+		if err != nil && ctx.Err() == nil {
 			g.failed()
 			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
+		}
+		for _, run := range fenced {
+			sweeps.Go(func() { j.sweepFenced(ctx, run) })
 		}
 		select {
 		case <-ctx.Done():
@@ -61,39 +66,40 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 	}
 }
 
-// fence does one look. again holds the runs to sweep once more, and when.
-func (j *Janitor) fence(ctx context.Context, g *guard, again map[holdfast.RunID]time.Time) error {
-	limited, cancel := context.WithTimeout(ctx, maxGap)
+// fence does one look and returns the runs it has declared dead.
+func (j *Janitor) fence(ctx context.Context, g *guard) ([]holdfast.RunID, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
-	if _, err := j.o.Store.LaneNames(limited); err != nil { // the cheapest question there is
-		return err
+	if _, err := j.o.Store.LaneNames(ctx); err != nil { // the cheapest question there is
+		return nil, err
 	}
 	if !g.answered(time.Now()) {
-		return nil
+		return nil, nil
 	}
-	fenced, err := j.o.Store.Fence(limited, j.o.FenceGrace, g.need)
-	if err != nil {
-		return err
-	}
+	fenced, err := j.o.Store.Fence(ctx, j.o.FenceGrace, g.need)
 	for _, run := range fenced {
 		j.see(holdfast.ObservedFenced, 1)
 		j.o.Log.WithField("run", run).Warn("a run's lease is over: it is fenced, its tasks go back")
-		again[run] = time.Now() // at once
 	}
-	for run, at := range again {
-		if time.Now().Before(at) {
-			continue
+	return fenced, err
+}
+
+// sweepFenced takes the tasks of a run back at once, and once more a moment later.
+func (j *Janitor) sweepFenced(ctx context.Context, run holdfast.RunID) {
+	pause := newBackoff()
+	for done := 0; done < 2; {
+		err := j.sweep(ctx, run)
+		wait := sweepAgain
+		if err == nil {
+			done++
+		} else if ctx.Err() == nil {
+			j.o.Log.WithError(err).WithField("run", run).Warn("the tasks of a gone run could not be taken back, trying again")
+			wait = pause.NextBackOff()
 		}
-		if err := j.sweep(ctx, run); err != nil {
-			return fmt.Errorf("sweep run %s: %w", run, err)
-		}
-		if time.Since(at) < sweepAgain && slices.Contains(fenced, run) {
-			again[run] = time.Now().Add(sweepAgain)
-		} else {
-			delete(again, run)
+		if !sleep(ctx, wait) {
+			return
 		}
 	}
-	return nil
 }
 
 // sweepAll finds tasks that are still running under any run that is over.

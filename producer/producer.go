@@ -4,8 +4,9 @@
 // When a call returns without error, its tasks are committed and will reach a
 // final state whatever happens next. Publishing is an attempt only: each insert
 // leaves a receipt in the store's outbox, which is deleted after the confirm
-// and otherwise published by any janitor. So a broker that is down makes
-// nothing slower than its tasks.
+// and otherwise published by any janitor. A broker that is down delays tasks, not
+// callers; one that is up and takes no messages, for example during a memory
+// alarm, delays each call by ConfirmTimeout at most.
 //
 // Concurrent Enqueue calls share one insert and one publish window. The package
 // never runs a task, and never reads one.

@@ -94,7 +94,8 @@ type Receipt struct {
 // Leases keeps the lives of workers.
 type Leases interface {
 	// OpenRun starts a run with a lease of the given length and returns its id,
-	// which is never reused.
+	// which is never reused. The lanes it names are known from then on, so that
+	// a janitor declares their queues.
 	OpenRun(ctx context.Context, info RunInfo, lease time.Duration) (holdfast.RunID, error)
 	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
 	// the run should know. ErrFenced if the run is not live.

@@ -42,7 +42,7 @@ func (c *crew) start(ctx context.Context, name, roles string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, c.o.Binary, "serve", "--roles", roles, "--name", name, "--listen", "127.0.0.1:0")
-	cmd.Env = environment()
+	cmd.Env = c.o.environment()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -107,7 +108,7 @@ func (o Options) enqueue(ctx context.Context, url string) error {
 	return err
 }
 
-// filter is the tour's own tasks.
+// counts are the store's, of the tour's lane.
 func (o Options) counts(ctx context.Context) (map[holdfast.State]int64, error) {
 	return o.Backend.Store.Count(ctx, store.Filter{Lane: lane})
 }
@@ -175,9 +176,13 @@ func (o Options) next() {
 	}
 }
 
-// environment is what the started processes get: this one's, and the tour's settings.
-func environment() []string {
+// environment is what the started processes get: this one's, the servers in use, and the
+// tour's settings.
+func (o Options) environment() []string {
+	c := o.Backend.Config
 	return append(os.Environ(),
+		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
+		"HOLDFAST_AMQP_URLS="+strings.Join(c.AMQP.URLs, ","), "HOLDFAST_AMQP_PREFIX="+c.AMQP.Prefix,
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential",
 		"HOLDFAST_TYPES_HTTP_RETRY_BASE=500ms",

@@ -1,0 +1,462 @@
+// Package docs tests that README and docs say what is so: the Go in them compiles, and the
+// tests, commands, settings, metrics and pages they name exist.
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast/configs"
+)
+
+const root = "../.."
+
+// page is one Markdown file.
+type page struct {
+	path string // from the root
+	text string
+}
+
+// pages are the files people read.
+func pages(t *testing.T) []page {
+	t.Helper()
+	paths := []string{"README.md", "CHANGELOG.md"}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]page, len(paths))
+	for i, path := range paths {
+		all[i] = page{path, read(t, path)}
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var fence = regexp.MustCompile("(?ms)^ *```([a-z]*)\n(.*?)^ *```$")
+
+// blocks are the fenced blocks of a language.
+func (p page) blocks(language string) []string {
+	var found []string
+	for _, block := range fence.FindAllStringSubmatch(p.text, -1) {
+		if block[1] == language {
+			found = append(found, block[2])
+		}
+	}
+	return found
+}
+
+// prose is the page without its fenced blocks.
+func (p page) prose() string { return fence.ReplaceAllString(p.text, "") }
+
+var span = regexp.MustCompile("`([^`]+)`")
+
+// code is everything that is marked as code: spans, and the lines of blocks.
+func (p page) code() []string {
+	var found []string
+	for _, s := range span.FindAllStringSubmatch(p.prose(), -1) {
+		found = append(found, strings.Join(strings.Fields(s[1]), " "))
+	}
+	for _, block := range fence.FindAllStringSubmatch(p.text, -1) {
+		if block[1] != "go" && block[1] != "text" {
+			found = append(found, strings.Split(block[2], "\n")...)
+		}
+	}
+	return found
+}
+
+// Every Go block that is a whole program builds, inside the module and from no file in it.
+func TestTheGoInThePagesCompiles(t *testing.T) {
+	t.Parallel()
+	programs := 0
+	for _, p := range pages(t) {
+		for i, block := range p.blocks("go") {
+			if formatted, err := format.Source([]byte(block)); err != nil {
+				t.Errorf("%s, Go block %d: %v", p.path, i+1, err)
+			} else if string(formatted) != block {
+				t.Errorf("%s, Go block %d is not formatted", p.path, i+1)
+			}
+			if !strings.HasPrefix(block, "package main\n") {
+				continue
+			}
+			programs++
+			if out, err := build(t, block); err != nil {
+				t.Errorf("%s, Go block %d: %v\n%s", p.path, i+1, err, out)
+			}
+		}
+	}
+	if programs == 0 {
+		t.Error("README has no program any more")
+	}
+}
+
+// build compiles a program as if it stood in a folder of this package.
+func build(t *testing.T, program string) ([]byte, error) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "program", "main.go"): file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", list, "-o", filepath.Join(dir, "program"), "./program").CombinedOutput()
+}
+
+var testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
+
+// A page that names a test as its proof names one that exists.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	walkGo(t, func(path string, file *ast.File) {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && strings.HasSuffix(path, "_test.go") {
+				known[f.Name.Name] = true
+			}
+		}
+	})
+	named := 0
+	for _, p := range pages(t) {
+		for _, code := range p.code() {
+			if !testName.MatchString(code) {
+				continue
+			}
+			named++
+			if !known[code] {
+				t.Errorf("%s names the test %s, which does not exist", p.path, code)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no page names a test: the promises have lost their proofs")
+	}
+}
+
+// walkGo parses every Go file of the module.
+func walkGo(t *testing.T, visit func(path string, file *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err == nil {
+			visit(path, file)
+		}
+		return nil // a file that cannot be parsed is the compiler's business
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the names a page's headings can be linked by.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(text, -1) {
+		found[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+	}
+	return found
+}
+
+func TestLinksResolve(t *testing.T) {
+	t.Parallel()
+	for _, p := range pages(t) {
+		for _, l := range link.FindAllStringSubmatch(p.prose(), -1) {
+			if strings.Contains(l[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(l[1], "#")
+			target := filepath.Join(filepath.Dir(p.path), path)
+			if path == "" {
+				target = p.path
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", p.path, l[1])
+				continue
+			}
+			if anchor != "" && !anchors(read(t, target))[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", p.path, l[1])
+			}
+		}
+	}
+}
+
+// buildCommand builds the command line. If it does not compile, its own tests say so.
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "holdfast")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, root+"/cmd/holdfast").CombinedOutput()
+	if err != nil {
+		t.Skipf("the command does not build: %v: %s", err, bytes.TrimSpace(out))
+	}
+	return path
+}
+
+// help is what the command says about itself.
+type help struct {
+	commands map[string]string // by path, such as "dead retry": the help text
+}
+
+var (
+	commandLine = regexp.MustCompile(`(?m)^  ([a-z]+) {2,}\S`)
+	flagLine    = regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)`)
+)
+
+func readHelp(t *testing.T) help {
+	t.Helper()
+	path := buildCommand(t)
+	h := help{commands: map[string]string{}}
+	var visit func(words []string)
+	visit = func(words []string) {
+		out, err := exec.CommandContext(t.Context(), path, append(slices.Clone(words), "--help")...).Output()
+		if err != nil {
+			t.Fatalf("holdfast %s --help: %v", strings.Join(words, " "), err)
+		}
+		text := string(out)
+		h.commands[strings.Join(words, " ")] = text
+		_, list, _ := strings.Cut(text, "\nCommands:\n")
+		list, _, _ = strings.Cut(list, "\n\n")
+		for _, c := range commandLine.FindAllStringSubmatch(list, -1) {
+			visit(append(slices.Clone(words), c[1]))
+		}
+	}
+	visit(nil)
+	return h
+}
+
+// find returns the command that words begin with, and whether all words that could be commands are.
+func (h help) find(words []string) (path string, ok bool) {
+	for len(words) > 0 {
+		next := strings.TrimSpace(path + " " + words[0])
+		if _, known := h.commands[next]; !known {
+			break
+		}
+		path, words = next, words[1:]
+	}
+	nouns := strings.Contains(h.commands[path], "\nCommands:\n")
+	return path, !nouns || len(words) == 0 && path != ""
+}
+
+var (
+	invocation = regexp.MustCompile(`(?:^|[\s/])holdfast ([^#|&;]*)`)
+	word       = regexp.MustCompile(`^[a-z]+$`)
+	flag       = regexp.MustCompile(`^--[a-z-]+`)
+)
+
+// Every command line that is marked as code names a command and flags that exist.
+func TestNamedCommandsExist(t *testing.T) {
+	t.Parallel()
+	h := readHelp(t)
+	seen := 0
+	for _, p := range pages(t) {
+		for _, code := range p.code() {
+			for _, found := range invocation.FindAllStringSubmatch(code, -1) {
+				seen++
+				fields := strings.Fields(found[1])
+				var words []string
+				for _, f := range fields {
+					if !word.MatchString(f) {
+						break
+					}
+					words = append(words, f)
+				}
+				path, ok := h.find(words)
+				if !ok {
+					t.Errorf("%s: %q: there is no command holdfast %s", p.path, code, strings.Join(words, " "))
+					continue
+				}
+				for _, f := range fields {
+					name := flag.FindString(f)
+					if name == "" || name == "--help" {
+						continue
+					}
+					if !slices.ContainsFunc(flagLine.FindAllStringSubmatch(h.commands[path], -1), func(m []string) bool { return m[1] == name }) {
+						t.Errorf("%s: %q: holdfast %s has no flag %s", p.path, code, path, name)
+					}
+				}
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no page names a command")
+	}
+}
+
+var (
+	settingKey = regexp.MustCompile(`^(database|amqp|log|worker|producer|janitor|webhook|defaults)\.[a-z_.]+$`)
+	variable   = regexp.MustCompile(`HOLDFAST_[A-Z_]+(?:<NAME>[A-Z_]*)?`)
+)
+
+// Keys and variables of the configuration exist as they are named.
+func TestNamedSettingsExist(t *testing.T) {
+	t.Parallel()
+	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true}
+	for _, v := range configs.Variables() {
+		keys[v.Key], variables[v.Name] = true, true
+		if v.File != "" {
+			variables[v.File] = true
+		}
+	}
+	for _, p := range pages(t) {
+		for _, code := range p.code() {
+			if settingKey.MatchString(code) && !keys[code] {
+				t.Errorf("%s names the setting %s, which does not exist", p.path, code)
+			}
+			for _, name := range variable.FindAllString(code, -1) {
+				if name != "HOLDFAST_" && !variables[name] {
+					t.Errorf("%s names the variable %s, which does not exist", p.path, name)
+				}
+			}
+		}
+	}
+}
+
+// literals are the strings in a Go file.
+func literals(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if text, err := strconv.Unquote(lit.Value); err == nil {
+				found = append(found, text)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+var (
+	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds)$`)
+	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
+)
+
+// The list of metrics is the one of app/metrics.go.
+func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	inCode := map[string]bool{}
+	for _, text := range literals(t, "app/metrics.go") {
+		if metricName.MatchString(text) {
+			inCode["holdfast_"+strings.TrimPrefix(text, "holdfast_")] = true
+		}
+	}
+	text := read(t, "docs/operations.md")
+	_, section, _ := strings.Cut(text, "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	inTable := map[string]bool{}
+	for _, line := range strings.Split(section, "\n") {
+		if strings.HasPrefix(line, "| `holdfast_") {
+			inTable[metricInDoc.FindString(line)] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(inCode)) {
+		if !inTable[name] {
+			t.Errorf("docs/operations.md does not list the metric %s", name)
+		}
+	}
+	for _, p := range pages(t) {
+		for _, name := range metricInDoc.FindAllString(p.text, -1) {
+			if !inCode[name] && (inTable[name] || metricName.MatchString(name)) {
+				t.Errorf("%s names the metric %s, which does not exist", p.path, name)
+			}
+		}
+	}
+}
+
+// The table of exit codes is the one of cmd/holdfast/errors.go.
+func TestTheExitCodesAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/holdfast/errors.go"), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inCode []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 && strings.HasPrefix(v.Names[0].Name, "exit") {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
+				inCode = append(inCode, lit.Value)
+			}
+		}
+		return true
+	})
+	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Exit codes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var inTable []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(section, -1) {
+		inTable = append(inTable, row[1])
+	}
+	if !slices.Equal(inCode, inTable) {
+		t.Errorf("docs/operations.md lists the exit codes %v, the code has %v", inTable, inCode)
+	}
+}
+
+// The boxes of README's picture are packages.
+func TestTheBoxesAreThePackages(t *testing.T) {
+	t.Parallel()
+	picture := page{text: read(t, "README.md")}.blocks("text")
+	if len(picture) == 0 {
+		t.Fatal("README has no picture")
+	}
+	for _, name := range []string{"producer", "store", "broker", "consumer", "janitor"} {
+		if !strings.Contains(picture[0], name) {
+			t.Errorf("the picture lacks %s", name)
+		}
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Errorf("the picture has the box %s, which is no package", name)
+		}
+	}
+}
