@@ -32,6 +32,7 @@ create table tasks (
   due_at       timestamptz check (due_at is null or state = 'ready'),
   ticketed_at  timestamptz,
   dead_at      timestamptz check ((dead_at is not null) = (state = 'dead')),
+  again        boolean not null default false, -- its last attempt was broken off: its ticket goes before the backlog
   last_error   text,
   parked       text
 ) with (

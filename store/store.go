@@ -243,7 +243,8 @@ type Dispatch interface {
 	// DispatchDue gives at most limit due and unticketed tasks to publish, and
 	// marks as ticketed those for which publish returned true. Until it returns no
 	// other caller gets them. Next is the wait until the next task is due, capped at
-	// an hour.
+	// an hour; it is a second if tasks that are due now were not published or are in
+	// another caller's hands, and 0 if limit was reached.
 	DispatchDue(ctx context.Context, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
 	// DispatchReceipts gives receipts older than their grace to publish and deletes those
 	// for which it returned true.
@@ -256,7 +257,10 @@ type Dispatch interface {
 type Due struct {
 	holdfast.Ticket
 	Lane string
-	Late time.Duration // since it became due
+	// Again means that its last attempt was broken off by a crash or handed back: it had its
+	// turn, and does not wait behind the backlog once more.
+	Again bool
+	Late  time.Duration // since it became due
 }
 
 // Dispatched is the answer to DispatchDue.
@@ -272,17 +276,20 @@ type Repair interface {
 	// those of the tickets, if they stand at that attempt. Tasks that wait for a later time and
 	// have no ticket are left alone. It returns how many it changed.
 	Unticket(ctx context.Context, tickets []holdfast.Ticket) (int, error)
-	// UnticketLane does so for every ticketed ready task of a lane.
+	// UnticketLane does so for every ticketed ready task of a lane, in small steps:
+	// after an error some are changed, and calling it again does the rest.
 	UnticketLane(ctx context.Context, lane string) (int, error)
 	// UnticketLost does so for tasks ticketed more than slack before the moment that
-	// the lane's sentinel has proved drained.
+	// the lane's sentinel has proved drained, also in small steps. It spares tasks that a receipt may
+	// cover, and may skip a call when looking would cost too much.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every
 	// interval and none while an earlier one is still on its way for less than
 	// lost, and marks them as sent.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
 	// Prune deletes, in small steps up to limit rows, what is older than the given
-	// ages; an age of 0 keeps that kind for ever.
+	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to
+	// a final state. A run is deleted only after Abandoned has found nothing of its own.
 	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
 }
 

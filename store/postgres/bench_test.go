@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -69,6 +70,40 @@ func BenchmarkClaimApply(b *testing.B) {
 			perSecond(b, size)
 		})
 	}
+}
+
+// BenchmarkRetry is a claim and a failure that is kept and tried again at once.
+func BenchmarkRetry(b *testing.B) {
+	const size = 1000
+	s := pgtest.Open(b)
+	run, err := s.OpenRun(b.Context(), store.RunInfo{Name: "bench"}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tasks := make([]holdfast.NewTask, size)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 1 << 30}
+	}
+	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
+	tickets := insertAll(b, s, tasks)
+	for b.Loop() {
+		claims, err := s.Claim(b.Context(), run, []string{"bench"}, tickets)
+		if err != nil {
+			b.Fatal(err)
+		}
+		moves := make([]holdfast.Transition, size)
+		for i, claim := range claims {
+			moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tickets[i].Attempt = moves[i].NextAttempt
+		}
+		if _, err := s.Apply(b.Context(), moves); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b, size)
 }
 
 func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []holdfast.Ticket {

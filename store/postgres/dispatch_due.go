@@ -49,6 +49,7 @@ type dueRow struct {
 	ID      holdfast.TaskID
 	Attempt int
 	Lane    string
+	Again   bool
 	Late    int64
 }
 
@@ -59,7 +60,7 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 	}
 	due := make([]store.Due, len(rows))
 	for i, row := range rows {
-		due[i] = store.Due{Ticket: holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Late: time.Duration(row.Late) * time.Microsecond}
+		due[i] = store.Due{Ticket: holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Again: row.Again, Late: time.Duration(row.Late) * time.Microsecond}
 	}
 	outcomes := publish(ctx, due)
 	if len(outcomes) != len(due) {

@@ -94,9 +94,6 @@ func passing(err error) bool {
 	return pq.As(err, pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure) != nil
 }
 
-// undone reports whether err proves that the server has changed nothing.
-func undone(err error) bool { return pq.As(err) != nil }
-
 // missing reports whether err says that the schema, or a table of it, does not exist.
 func missing(err error) bool {
 	return pq.As(err, pqerror.UndefinedTable, pqerror.InvalidSchemaName) != nil

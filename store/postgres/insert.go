@@ -113,7 +113,7 @@ func sized[T any, L ~[]T](list L, n int) L {
 	return list
 }
 
-// insertedRow is a receipt, or with id 0 the list of all tasks.
+// insertedRow is a receipt, or with an id below 1 a list of tasks.
 type insertedRow struct {
 	ID    int64
 	Lane  string
@@ -131,12 +131,7 @@ func (s *Store) insert(ctx context.Context, q store.Tx, b batch) (store.Inserted
 
 // insertUnique also finds the tasks that hold the keys which were taken.
 func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
-	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert_unique", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace, b.keys)
-	if err != nil {
-		return store.Inserted{}, err
-	}
-	inserted, err := insertedOf(rows, b.size)
+	inserted, err := s.insertFree(ctx, q, b)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -152,6 +147,16 @@ func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.In
 			return store.Inserted{}, err
 		}
 	}
+}
+
+// insertFree stores the tasks whose keys are free; the ids of the others are 0.
+func (s *Store) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+	var rows []insertedRow
+	err := s.all(ctx, q, &rows, "insert_unique", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace, b.keys)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	return insertedUniqueOf(rows, b.size)
 }
 
 // findHolders fills in the duplicates and returns those whose key is free again.
@@ -195,12 +200,7 @@ func (s *Store) insertAgain(ctx context.Context, q store.Tx, b batch, open []int
 		size: len(open), grace: b.grace, types: pick(b.types, open), lanes: pick(b.lanes, open), payloads: pick(b.payloads, open),
 		keys: pick(b.keys, open), maxAttempts: pick(b.maxAttempts, open), delays: pick(b.delays, open), moments: pick(b.moments, open),
 	}
-	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert_unique", part.types, part.lanes, part.payloads, part.maxAttempts, part.delays, part.moments, part.grace, part.keys)
-	if err != nil {
-		return err
-	}
-	inserted, err := insertedOf(rows, part.size)
+	inserted, err := s.insertFree(ctx, q, part)
 	if err != nil {
 		return err
 	}
@@ -225,6 +225,7 @@ func pick[T any, L ~[]T](list L, indexes []int) L {
 
 var errNoTasks = errors.New("the database returned no list of tasks")
 
+// insertedOf reads the answer to a statement in which every task was stored.
 func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 	if len(rows) == 0 || rows[0].ID != 0 || len(rows[0].Tasks) != size {
 		return store.Inserted{}, errNoTasks
@@ -235,6 +236,27 @@ func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 	}
 	for _, row := range rows[1:] {
 		inserted.Receipts = append(inserted.Receipts, row.receipt())
+	}
+	return inserted, nil
+}
+
+// insertedUniqueOf is insertedOf where tasks may be missing: their id is 0.
+func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
+	if len(rows) == 0 || rows[0].ID != -1 {
+		return store.Inserted{}, errNoTasks
+	}
+	inserted, err := insertedOf(rows[1:], size)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	stored := make(map[holdfast.TaskID]bool, size)
+	for _, id := range rows[0].Tasks {
+		stored[holdfast.TaskID(id)] = true
+	}
+	for i, task := range inserted.Tasks {
+		if !stored[task.ID] {
+			inserted.Tasks[i].ID = 0
+		}
 	}
 	return inserted, nil
 }

@@ -51,7 +51,7 @@ type versionRow struct {
 // versions returns the versions that are applied, none if there is no schema.
 func (s *Store) versions(ctx context.Context) ([]versionRow, error) {
 	var rows []versionRow
-	err := s.all(ctx, s.migrations, &rows, "schema_versions")
+	err := s.all(ctx, s.db, &rows, "schema_versions")
 	if missing(err) {
 		return nil, nil
 	}
@@ -114,6 +114,14 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn, *
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
+	}
+	// Callers in this process queue here: waiting for the lock they would take the connections that
+	// the one who has it needs.
+	select {
+	case s.migrating <- struct{}{}:
+		defer func() { <-s.migrating }()
+	case <-ctx.Done():
+		return translate(ctx, operation, ctx.Err())
 	}
 	conn, err := s.migrations.DB.Conn(ctx)
 	if err != nil {

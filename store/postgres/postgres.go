@@ -60,6 +60,7 @@ type Store struct {
 	leases *sqlx.DB
 	// migrations has no time limits.
 	migrations *sqlx.DB
+	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
 	statements map[string]string
 	log        logrus.FieldLogger
@@ -103,6 +104,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		db:         open(&connector{config, readTimeout}, o.MaxConns),
 		leases:     open(&connector{config, readTimeout}, 2),
 		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
+		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
 		statements: statements(o.Schema),
 		log:        o.Log,
@@ -113,6 +115,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// Schema returns the name of the schema the tables are in.
+func (s *Store) Schema() string { return s.schema }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

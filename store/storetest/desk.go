@@ -22,7 +22,7 @@ func testList(s *suite) {
 	foreign.Type, foreign.Lane = other, "elsewhere"
 	tickets := s.insert(newTask(), foreign, newTask(), newTask(), newTask())
 	run := s.openRun()
-	s.move(s.claimed(run, tickets[2])[0], holdfast.Returned(holdfast.Permanent(errors.New(`Connection refused 100% by "host_1"`))))
+	s.move(s.claimed(run, tickets[2])[0], holdfast.Returned(holdfast.Permanent(errors.New(`no: Connection refused 100% by "host_1"`))))
 	s.move(s.claimed(run, tickets[3])[0], holdfast.Returned(errors.New("timeout")))
 	s.move(s.claimed(run, tickets[4])[0], holdfast.Returned(nil))
 

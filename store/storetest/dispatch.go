@@ -13,6 +13,7 @@ import (
 
 var dispatchTests = []test{
 	{"gives what is due, oldest first", testDispatchOrder},
+	{"tells who had a turn already", testDispatchAgain},
 	{"says how long until the next", testDispatchNext},
 	{"gives a task again until it was published", testDispatchUnpublished},
 	{"shares the work among callers", testDispatchExclusive},
@@ -61,6 +62,44 @@ func testDispatchOrder(s *suite) {
 	}
 	s.claimed(s.openRun(), tickets...)
 }
+
+func testDispatchAgain(s *suite) {
+	want := map[holdfast.TaskID]bool{s.due(1)[0].Task: false}
+	run := s.openRun()
+	for again, causes := range map[bool][]holdfast.Cause{
+		true:  {holdfast.Crashed(run), holdfast.Interrupted(nil)},
+		false: {holdfast.Returned(errors.New("failed")), holdfast.Returned(holdfast.RetryAfter(0, nil))},
+	} {
+		for _, cause := range causes {
+			task := s.claimed(run, s.inserts(1)...)[0]
+			s.move(task, cause)
+			want[task.ID] = again
+		}
+	}
+	due, _ := s.dispatch(10)
+	if len(due) != len(want) {
+		s.Fatalf("%d tasks are due, want %d", len(due), len(want))
+	}
+	for _, d := range due {
+		if d.Again != want[d.Task] {
+			s.Errorf("task %s, attempt %d: again is %t", d.Task, d.Attempt, d.Again)
+		}
+	}
+
+	// It is told of the last attempt only.
+	for _, d := range due {
+		if d.Again {
+			s.move(s.claimed(run, d.Ticket)[0], holdfast.Returned(errors.New("failed")))
+		}
+	}
+	for _, d := range first(s.dispatch(10)) {
+		if d.Again {
+			s.Errorf("task %s failed, and again is true", d.Task)
+		}
+	}
+}
+
+func first(due []store.Due, _ store.Dispatched) []store.Due { return due }
 
 func testDispatchNext(s *suite) {
 	if _, result := s.dispatch(10); result != (store.Dispatched{Next: time.Hour}) {

@@ -11,10 +11,10 @@ with moves as (
     reported, class, error, stack, details, n
   )
 ), locked as materialized (
-  select t.id, t.state, t.run_id, t.attempt, t.started_at, m.n
-  from (select n, task, attempt, run, origins from moves order by task) m,
+  select m.*, t.state, t.run_id, t.started_at
+  from (select * from moves order by task) m,
   lateral ( -- see claim.sql
-    select id, state, run_id, attempt, started_at from holdfast.tasks
+    select state, run_id, started_at from holdfast.tasks
     where id = m.task and attempt = m.attempt
       and run_id is not distinct from nullif(m.run, 0)
       and state = any(string_to_array(m.origins, ','))
@@ -22,16 +22,15 @@ with moves as (
   ) t
 ), recorded as (
   insert into holdfast.attempts (task_id, attempt, event, run_id, worker, started_at, class, error, stack, details)
-  select l.id, l.attempt, m.event, l.run_id, coalesce(r.name, ''), l.started_at, m.class, m.error,
-    nullif(m.stack, ''), nullif(m.details, '')::json
-  from locked l join moves m using (n) left join holdfast.runs r on r.id = l.run_id
-  where m.reported
+  select l.task, l.attempt, l.event, l.run_id, coalesce(r.name, ''), l.started_at, l.class, l.error,
+    nullif(l.stack, ''), nullif(l.details, '')::json
+  from locked l left join holdfast.runs r on r.id = l.run_id
+  where l.reported
   on conflict do nothing
 ), told as (
   insert into holdfast.cancellations (run_id, task_id, attempt)
-  select l.run_id, l.id, l.attempt
-  from locked l join moves m using (n)
-  where l.state = 'running' and m.event = 'cancel'
+  select run_id, task, attempt from locked
+  where state = 'running' and event = 'cancel'
 )
 update holdfast.tasks t
 set state = m.goal, run_id = null, attempt = m.next_attempt,
@@ -41,7 +40,8 @@ set state = m.goal, run_id = null, attempt = m.next_attempt,
   finished_at = case when m.goal <> 'ready' then now() end,
   dead_at = case when m.goal = 'dead' then now() end,
   last_error = coalesce(nullif(m.error, ''), t.last_error),
+  again = m.event in ('crash', 'interrupt'),
   ticketed_at = null, parked = null
-from locked l join moves m using (n)
-where t.id = l.id
-returning l.n
+from locked m
+where t.id = m.task
+returning m.n

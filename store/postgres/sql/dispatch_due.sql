@@ -1,4 +1,4 @@
-select id, attempt, lane, (extract(epoch from now() - due_at) * 1000000)::bigint as late
+select id, attempt, lane, again, (extract(epoch from now() - due_at) * 1000000)::bigint as late
 from holdfast.tasks
 where due_at <= now()
 order by due_at

@@ -1,5 +1,5 @@
 -- The same as insert.sql for tasks of which some have a unique key. Where it is taken, also by an
--- earlier task of the same call, nothing is stored and the task is listed as 0.
+-- earlier task of the same call, nothing is stored.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, lane, payload, max_attempts, nullif(unique_key, '') as unique_key,
     case
@@ -15,15 +15,17 @@ with input as (
   -- Callers that wait for each other's keys do so in one order.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
-  returning id
+  returning id, lane, due_at
 ), receipts as (
   insert into holdfast.outbox (lane, task_ids, publish_after)
   select lane, array_agg(id order by id), now() + $7 * interval '1 microsecond'
-  from input join stored using (id) where later is null group by lane order by lane
+  from stored where due_at is null group by lane order by lane
   returning id, lane, task_ids
 )
-select 0::bigint as id, '' as lane, array_agg(coalesce(stored.id, 0) order by input.id) as tasks
-from input left join stored using (id)
+-- The first row lists the tasks that were stored, the second one all.
+select -1::bigint as id, '' as lane, coalesce(array_agg(id), '{}') as tasks from stored
+union all
+select 0, '', array_agg(id order by id) from input
 union all
 select id, lane, task_ids from receipts
 order by id

@@ -1,0 +1,262 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+func parse(t *testing.T, address string) *url.URL {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Skip("DATABASE_URL is not a URL: ", err)
+	}
+	return parsed
+}
+
+func withDatabase(t *testing.T, address, database string) string {
+	parsed := parse(t, address)
+	parsed.Path = "/" + database
+	return parsed.String()
+}
+
+// behindProxy returns a store whose connections go through a proxy.
+func behindProxy(t *testing.T) (*postgres.Store, *netfault.Proxy) {
+	t.Helper()
+	address, name := pgtest.Schema(t)
+	parsed := parse(t, address)
+	proxy, err := netfault.New(parsed.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	parsed.Host = proxy.Addr()
+	return pgtest.Connect(t, postgres.Options{URL: parsed.String(), Schema: name}), proxy
+}
+
+func openRun(t *testing.T, s *postgres.Store) holdfast.RunID {
+	t.Helper()
+	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+func insert(t *testing.T, s *postgres.Store, n int) []holdfast.Ticket {
+	t.Helper()
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}
+	}
+	inserted, err := s.Insert(t.Context(), tasks, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inserted.Receipts[0].Tickets
+}
+
+// A worker counts its lease while it renews it, so an answer that never comes must not hold it.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	s, proxy := behindProxy(t)
+	run, tickets := openRun(t, s), insert(t, s, 3)
+	calls := map[string]func(context.Context) error{
+		"renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour})
+			return err
+		},
+		"claim": func(ctx context.Context) error {
+			_, err := s.Claim(ctx, run, []string{"t"}, tickets)
+			return err
+		},
+		"dispatch": func(ctx context.Context) error {
+			_, err := s.DispatchDue(ctx, 10, func(context.Context, []store.Due) []bool { return nil })
+			return err
+		},
+		"migrate": func(ctx context.Context) error {
+			_, err := s.MigrateUp(ctx)
+			return err
+		},
+	}
+	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for name, fault := range map[string]func(){"nothing passes": proxy.Cut, "no answer passes": proxy.CutReplies} {
+		fault()
+		for call, f := range calls {
+			for range 2 { // over an open connection, then over a new one
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				began := time.Now()
+				err := f(ctx)
+				cancel()
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s: %s returned after %s", name, call, took)
+				}
+				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrUnavailable) {
+					t.Errorf("%s: %s: %v", name, call, err)
+				}
+			}
+		}
+		proxy.Heal()
+	}
+	proxy.CutAbrupt()
+	for call, f := range calls {
+		if call != "dispatch" {
+			eventually(t, call+" works again", func() error { return f(t.Context()) })
+		}
+	}
+}
+
+// eventually calls f until it succeeds.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("still not: %s: %v", what, err)
+		}
+	}
+}
+
+// An insert whose answer is lost was perhaps committed. Sending it again unasked would store its
+// tasks twice.
+func TestLostAnswerIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	s, proxy := behindProxy(t)
+	insert(t, s, 1)
+	proxy.CutReplies()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "lost", Lane: holdfast.DefaultLane, MaxAttempts: 1}}, 0)
+		failed <- err
+	}()
+	count := func() (n int64) {
+		direct := pgtest.Admin(t)
+		if err := direct.QueryRow("select count(*) from " + s.Schema() + ".tasks where type = 'lost'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eventually(t, "the insert arrives", func() error {
+		if count() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	proxy.CutAbrupt()
+	proxy.Heal()
+	if err := <-failed; !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("got %v, want an ErrUnavailable", err)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("the task was stored %d times", n)
+	}
+}
+
+// The same for a claim and a renewal: both may be called again and then say what was lost.
+func TestLostAnswerIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	s, proxy := behindProxy(t)
+	run, tickets := openRun(t, s), insert(t, s, 2)
+	lose := func(f func(context.Context) error) {
+		proxy.CutReplies()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if err := f(ctx); !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("with its answer cut off: %v", err)
+		}
+		proxy.CutAbrupt()
+		proxy.Heal()
+	}
+	renew := func(ctx context.Context) ([]holdfast.Ticket, error) {
+		news, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour})
+		return news.Cancelled, err
+	}
+	if _, err := renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	lose(func(ctx context.Context) error { _, err := s.Claim(ctx, run, []string{"t"}, tickets); return err })
+	claims, err := s.Claim(t.Context(), run, []string{"t"}, tickets)
+	if err != nil || claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Claimed {
+		t.Fatalf("claimed again: %+v, %v", claims, err)
+	}
+
+	move, err := holdfast.Settle(claims[0].Task, holdfast.Asked(holdfast.EventCancel), claims[0].Now, holdfast.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accepted, err := s.Apply(t.Context(), []holdfast.Transition{move}); err != nil || !accepted[0] {
+		t.Fatalf("cancelled: %v, %v", accepted, err)
+	}
+	lose(func(ctx context.Context) error { _, err := renew(ctx); return err })
+	if cancelled, err := renew(t.Context()); err != nil || len(cancelled) != 1 || cancelled[0] != tickets[0] {
+		t.Errorf("the word of the cancelled task is lost: %v, %v", cancelled, err)
+	}
+	if cancelled, err := renew(t.Context()); err != nil || len(cancelled) != 0 {
+		t.Errorf("told again: %v, %v", cancelled, err)
+	}
+}
+
+// A restart of the server ends every idle connection. Nobody should notice.
+func TestIdleConnectionsMayEnd(t *testing.T) {
+	t.Parallel()
+	address, name := pgtest.Schema(t)
+	parsed := parse(t, address)
+	query := parsed.Query()
+	query.Set("application_name", name)
+	parsed.RawQuery = query.Encode()
+	s := pgtest.Connect(t, postgres.Options{URL: parsed.String(), Schema: name})
+	for range 5 {
+		insert(t, s, 1)
+		if _, err := pgtest.Admin(t).Exec("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = $1", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A task that takes a lock and never ends must not stop anybody for ever.
+func TestStatementTimeoutIsUnavailable(t *testing.T) {
+	t.Parallel()
+	address, name := pgtest.Schema(t)
+	separator := "?"
+	if strings.Contains(address, "?") {
+		separator = "&"
+	}
+	s := pgtest.Connect(t, postgres.Options{URL: address + separator + "statement_timeout=200", Schema: name})
+	ticket := insert(t, s, 1)[0]
+	lock, err := pgtest.Admin(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback() }()
+	if _, err := lock.Exec("select from " + name + ".tasks for update"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), openRun(t, s), []string{"t"}, []holdfast.Ticket{ticket}); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want an ErrUnavailable", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Runs(ctx, true); !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("a caller that left gets %v", err)
+	}
+}

@@ -1,0 +1,118 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// callersDB is what a program has for its own tables: a plain pool, without the
+// settings of the store.
+func callersDB(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("postgres", pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func TestInsertTx(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	db := callersDB(t)
+	tasks := []holdfast.NewTask{
+		{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Payload: []byte(`{"a": "é\"\\"}`)},
+		{Type: "t", Lane: "new", MaxAttempts: 3, Delay: time.Hour},
+		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
+		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
+	}
+	type transaction interface {
+		store.Tx
+		Commit() error
+		Rollback() error
+	}
+	for name, begin := range map[string]func() (transaction, error){
+		"database/sql": func() (transaction, error) { return db.Begin() },
+		"sqlx":         func() (transaction, error) { return sqlx.NewDb(db, "postgres").Beginx() },
+	} {
+		for _, commit := range []bool{false, true} {
+			tx, err := begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.ExecContext(t.Context(), "set local search_path = pg_catalog"); err != nil {
+				t.Fatal(err)
+			}
+			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Second)
+			if err != nil || len(plain.Receipts) != 1 {
+				t.Fatalf("%s: %+v, %v", name, plain, err)
+			}
+			unique, err := s.InsertTx(t.Context(), tx, tasks[2:], time.Second)
+			if err != nil || !unique.Tasks[1].Duplicate || unique.Tasks[1].ID != unique.Tasks[0].ID {
+				t.Fatalf("%s: %+v, %v", name, unique, err)
+			}
+			if _, err := s.Task(t.Context(), plain.Tasks[0].ID); !errors.Is(err, holdfast.ErrNotFound) {
+				t.Errorf("%s: the task is seen before the commit: %v", name, err)
+			}
+			// Others may use the new lane meanwhile.
+			if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "new", MaxAttempts: 1}}, 0); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			end := tx.Rollback
+			if commit {
+				end = tx.Commit
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			task, err := s.Task(t.Context(), plain.Tasks[0].ID)
+			if stored := err == nil && string(task.Payload) == string(tasks[0].Payload); stored != commit {
+				t.Errorf("%s, commit %t: %+v, %v", name, commit, task, err)
+			}
+		}
+		if _, err := db.Exec("delete from " + s.Schema() + ".tasks"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Two callers that want each other's keys in the opposite order.
+func TestInsertOppositeKeys(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	tasks := []holdfast.NewTask{{Type: "t", Lane: "default", MaxAttempts: 1, Unique: "a"}, {Type: "t", Lane: "default", MaxAttempts: 1, Unique: "b"}}
+	tx, err := callersDB(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := s.InsertTx(t.Context(), tx, tasks[:1], 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		inserted, err := s.Insert(ctx, []holdfast.NewTask{tasks[1], tasks[0]}, 0)
+		if err == nil && (inserted.Tasks[0].Duplicate == inserted.Tasks[1].Duplicate) {
+			err = errors.New("the keys were not taken by one each")
+		}
+		done <- err
+	}()
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,112 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+func TestOpenUnreachable(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String() // nobody listens there once it is closed
+	_ = listener.Close()
+	_, err = postgres.Open(t.Context(), postgres.Options{URL: "postgres://user:hunter2@" + address + "/jobs?sslmode=disable"})
+	if !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Fatalf("got %v, want an ErrUnavailable", err)
+	}
+	for _, want := range []string{address, "jobs", "DATABASE_URL"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not name %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%q shows the password", err)
+	}
+}
+
+func TestOpenInvalid(t *testing.T) {
+	t.Parallel()
+	const url = "postgres://user:hunter2@127.0.0.1:1/jobs?sslmode=disable"
+	for name, o := range map[string]postgres.Options{
+		"no URL":           {},
+		"a broken URL":     {URL: "postgres://user:hunter2@127.0.0.1:port/jobs"},
+		"a control byte":   {URL: "postgres://user:hunter2@127.0.0.1/jobs\x7f"},
+		"an upper case":    {URL: url, Schema: "Jobs"},
+		"an injection":     {URL: url, Schema: `a"; drop table x`},
+		"a system schema":  {URL: url, Schema: "pg_jobs"},
+		"a long schema":    {URL: url, Schema: strings.Repeat("a", 64)},
+		"a negative limit": {URL: url, MaxConns: -1},
+	} {
+		_, err := postgres.Open(t.Context(), o)
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v, want an ErrInvalid", name, err)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %q shows the password", name, err)
+		}
+	}
+}
+
+func TestOpenWrongDatabase(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.Open(t.Context(), postgres.Options{URL: withDatabase(t, pgtest.URL(t), "no_such_database")})
+	if err == nil || errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "no_such_database") {
+		t.Errorf("got %v, want an error that names the database and is no ErrUnavailable", err)
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Runs(context.Background(), true); err == nil {
+		t.Error("a closed store answers")
+	}
+}
+
+// A newer build has migrated the schema: this one must neither work on it nor take anything back.
+func TestSchemaAhead(t *testing.T) {
+	t.Parallel()
+	address, name := pgtest.Schema(t)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
+	if _, err := pgtest.Admin(t).Exec("insert into " + name + ".migrations (version_id, is_applied) values (999, true)"); err != nil {
+		t.Fatal(err)
+	}
+	_, upErr := s.MigrateUp(t.Context())
+	_, downErr := s.MigrateDown(t.Context())
+	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr} {
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "newer holdfast") {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+}
+
+// Before the first migration there is not even a schema.
+func TestSchemaMissing(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: pgtest.Name(t)})
+	err := s.CheckSchema(t.Context())
+	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "holdfast migrate up") {
+		t.Errorf("check: %v", err)
+	}
+	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "holdfast migrate up") {
+		t.Errorf("list lanes: %v", err)
+	}
+	if status, err := s.MigrationStatus(t.Context()); err != nil || len(status) == 0 || status[0].Applied {
+		t.Errorf("the status is %+v, %v", status, err)
+	}
+}

@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// The state machine is the domain's; SQL may only quote its words.
+func TestQuotedWordsAreKnown(t *testing.T) {
+	known := map[string]bool{"epoch": true, "incarnation": true}
+	for event := range holdfast.Moves() {
+		known[string(event)] = true
+	}
+	for _, state := range holdfast.States() {
+		known[string(state)] = true
+	}
+	for _, state := range []store.RunState{store.RunLive, store.RunDead, store.RunStopped} {
+		known[string(state)] = true
+	}
+	word := regexp.MustCompile(`'\{?([a-z_]+)\}?'`)
+	texts := statements("holdfast")
+	migration, err := schema.FS.ReadFile("00001_tables.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts["the migration"] = strings.ReplaceAll(strings.ReplaceAll(compact(string(migration)), "'null'", ""), "('default')", "")
+	for name, text := range texts {
+		for _, match := range word.FindAllStringSubmatch(text, -1) {
+			if !known[match[1]] {
+				t.Errorf("%s quotes %q, which is neither a state nor an event", name, match[1])
+			}
+		}
+	}
+}
+
+// A caller's transaction may have any search_path.
+func TestStatementsNameTheSchema(t *testing.T) {
+	table := regexp.MustCompile(`(?i)\b(from|join|into|update|delete from) (tasks|outbox|runs|attempts|cancellations|lanes|meta|migrations)\b`)
+	for _, name := range slices.Sorted(maps.Keys(statements("odd_name"))) {
+		text := statements("odd_name")[name]
+		if match := table.FindString(text); match != "" {
+			t.Errorf("%s says %q without a schema", name, match)
+		}
+		if strings.Contains(text, "holdfast.") || strings.Contains(text, "{{") || strings.Contains(text, "--") {
+			t.Errorf("%s is not filled in: %s", name, text)
+		}
+	}
+}
+
+func TestMicros(t *testing.T) {
+	for in, want := range map[int64]int64{0: 0, 1: 1, 999: 1, 1000: 1, 1001: 2, 1<<63 - 1: 9223372036854776} {
+		if got := micros(time.Duration(in)); got != want {
+			t.Errorf("%d ns are %d µs, want %d", in, got, want)
+		}
+	}
+}
