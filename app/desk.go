@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -53,6 +54,12 @@ func (b *Backend) moveAll(ctx context.Context, tasks []holdfast.Task, event hold
 		}
 	}
 	return n, err
+}
+
+// Rebuild makes what is missing in the broker, as a janitor does, and returns its names.
+func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
+	missing, _, err = janitor.Rebuild(ctx, b.Store, b.Broker, b.Topology)
+	return missing, err
 }
 
 const bulkBatch = 500

@@ -56,8 +56,8 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 	case len(status.Consuming) == 0 && len(status.Waiting) == 0:
 		why = append(why, "no lane is known yet")
 	}
-	for lane, reason := range status.Waiting {
-		why = append(why, "lane "+lane+" is not consumed: "+reason)
+	for queue, reason := range status.Waiting {
+		why = append(why, "queue "+queue+" is not consumed: "+reason)
 	}
 	return why
 }

@@ -39,6 +39,14 @@ func NewTopology(prefix string, shards int, incarnation string) Topology {
 // Main is the queue of a lane.
 func (t Topology) Main(lane string) string { return t.Prefix + ".main." + lane }
 
+// Again is the queue of a lane for tasks whose attempt was broken off by a crash or handed back.
+// They were at the head of the lane once, and would otherwise wait behind its whole
+// backlog.
+func (t Topology) Again(lane string) string { return t.Prefix + ".again." + lane }
+
+// Lane are the queues of a lane, the main one first.
+func (t Topology) Lane(lane string) []string { return []string{t.Main(lane), t.Again(lane)} }
+
 // Hold is the holding queue for the manifests about a run.
 func (t Topology) Hold(run holdfast.RunID) string {
 	h := fnv.New32a()
@@ -87,7 +95,9 @@ func (t Topology) Queues(lanes []string) []Object {
 		queues = append(queues, Object{Kind: Queue, Name: name, Args: quorum(kept)})
 	}
 	for _, lane := range lanes {
-		queues = append(queues, Object{Kind: Queue, Name: t.Main(lane), Args: quorum(kept)})
+		for _, name := range t.Lane(lane) {
+			queues = append(queues, Object{Kind: Queue, Name: name, Args: quorum(kept)})
+		}
 	}
 	return queues
 }

@@ -2,8 +2,8 @@
 //
 // # The life of a ticket
 //
-//  1. An intake per lane receives messages with manual ack and gathers their
-//     tickets into a page, no larger than the free executors (intake.go).
+//  1. An intake per queue, two for each lane, receives messages with manual ack and
+//     gathers their tickets into a page, no larger than there is room for (intake.go).
 //  2. The page is claimed in one statement: each ticket is ours, stale, held
 //     by another run, ahead of the store, or of a type nobody here handles
 //     (page.go).
@@ -170,7 +170,8 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 	}
 	for pause := newPause(); ; {
 		began := time.Now()
-		attempt, cancel := context.WithTimeout(ctx, c.o.Lease)
+		// Not cancelled with ctx: an answer that nobody waits for would leave a live run without a worker.
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Lease)
 		run, err := c.o.Store.OpenRun(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
@@ -187,7 +188,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 type Status struct {
 	Run     holdfast.RunID // 0 while there is none
 	Running int            // tasks in hand
-	// Consuming are the lanes that are subscribed, Waiting those that are not, with the reason.
+	// Consuming are the queues that are subscribed, Waiting those that are not, with the reason.
 	Consuming []string
 	Waiting   map[string]string
 	RenewedAt time.Time // by this process's clock

@@ -12,7 +12,9 @@ const (
 	// patience is how long received messages may wait for a free executor before they are
 	// given back, so that an idle worker elsewhere can have them.
 	patience = 250 * time.Millisecond
-	// pagesInFlight bounds the pages of one lane that are being claimed or mirrored: one
+	// preferredPatience is the same for tickets that go first: they get the next place that is free.
+	preferredPatience = time.Second
+	// pagesInFlight bounds the pages of one queue that are being claimed or mirrored: one
 	// is claimed while another waits for its confirm. When the broker confirms nothing, the
 	// intake stops here.
 	pagesInFlight = 3
@@ -20,16 +22,16 @@ const (
 	maxPrefetch   = 1000
 )
 
-// consume receives from one lane, over one subscription after another, until ctx is done.
-func (s *session) consume(ctx context.Context, lane string) {
-	log := s.log.WithField("lane", lane)
+// consume receives from one queue, over one subscription after another, until ctx is done.
+func (s *session) consume(ctx context.Context, queue string, by rank) {
+	log := s.log.WithField("queue", queue)
 	pause := newPause()
 	for ctx.Err() == nil {
-		sub, err := s.o.Broker.Subscribe(ctx, s.o.Topology.Main(lane), s.fullPrefetch())
+		sub, err := s.o.Broker.Subscribe(ctx, queue, s.fullPrefetch())
 		if err == nil {
-			s.setIntake(lane, "")
+			s.setIntake(queue, "")
 			began := time.Now()
-			err = s.receive(ctx, sub)
+			err = s.receive(ctx, sub, by)
 			if closeErr := sub.Close(); closeErr != nil {
 				log.WithError(closeErr).Debug("close subscription")
 			}
@@ -41,11 +43,11 @@ func (s *session) consume(ctx context.Context, lane string) {
 			return
 		}
 		if errors.Is(err, broker.ErrNoQueue) {
-			s.setIntake(lane, "its queue does not exist yet; a janitor declares it, or: holdfast topology apply")
+			s.setIntake(queue, "it does not exist yet; a janitor declares it, or: holdfast topology apply")
 		} else {
-			s.setIntake(lane, err.Error())
+			s.setIntake(queue, err.Error())
 		}
-		log.WithError(err).Info("the lane's subscription is over, subscribing again")
+		log.WithError(err).Info("the subscription is over, subscribing again")
 		if pause.wait(ctx) != nil {
 			return
 		}
@@ -54,9 +56,10 @@ func (s *session) consume(ctx context.Context, lane string) {
 
 func (s *session) fullPrefetch() int { return min(2*s.o.Concurrency, maxPrefetch) }
 
-// intake is one subscription of one lane.
+// intake is one subscription of one queue.
 type intake struct {
 	s     *session
+	rank  rank
 	sub   broker.Subscription
 	acks  *acks
 	turns chan struct{}
@@ -66,9 +69,9 @@ type intake struct {
 
 // receive takes pages until the subscription is over or ctx is done, and returns
 // when their messages are acked or left to be delivered again.
-func (s *session) receive(ctx context.Context, sub broker.Subscription) error {
+func (s *session) receive(ctx context.Context, sub broker.Subscription, by rank) error {
 	in := &intake{
-		s: s, sub: sub, acks: &acks{sub: sub},
+		s: s, rank: by, sub: sub, acks: &acks{sub: sub},
 		turns: make(chan struct{}, pagesInFlight), prefetch: s.fullPrefetch(),
 	}
 	defer func() { // wait for the pages on their way
@@ -95,15 +98,20 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription) error {
 // starts the page. Waiting for the turn first lets pages grow with the load.
 func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	in.acks.received(first.Tag)
-	if !in.s.room.wait(ctx, patience) {
+	limit := patience
+	if in.rank == preferred {
+		limit = preferredPatience
+	}
+	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
+	if reserved == 0 {
 		return in.rest(ctx, first)
 	}
 	select {
 	case in.turns <- struct{}{}:
 	case <-ctx.Done():
+		in.s.room.add(-reserved)
 		return context.Cause(ctx)
 	}
-	reserved := in.s.room.take(maxPage) // 0 if another lane was quicker
 	p := in.s.newPage()
 	p.read(first)
 	in.gather(p, reserved)
@@ -150,12 +158,15 @@ func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
 	if err := in.acks.giveBack([]uint64{untaken.Tag}); err != nil {
 		return err
 	}
-	if !in.s.room.wait(ctx, 0) {
+	free := in.s.room.reserve(ctx, maxPage, 0, ordinary)
+	in.s.room.add(-free) // it was only to know that there are some
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Only as much as can run now: with long tasks the rest would come back anyway.
-	free, _ := in.s.room.free()
-	in.prefetch = max(1, min(free, in.s.fullPrefetch()))
+	if in.rank == ordinary {
+		// Only as much as can run now: with long tasks the rest would come back anyway.
+		in.prefetch = max(1, min(free, in.s.fullPrefetch()))
+	}
 	return in.sub.Resume(in.prefetch)
 }
 
@@ -165,7 +176,7 @@ func (in *intake) widen() error {
 	if in.prefetch == full {
 		return nil
 	}
-	if free, _ := in.s.room.free(); free < in.s.o.Concurrency/2 {
+	if in.s.room.free() < in.s.o.Concurrency/2 {
 		return nil
 	}
 	if err := in.sub.Pause(); err != nil {

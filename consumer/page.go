@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// page is what one lane's intake took together.
+// page is what one intake took together.
 type page struct {
 	s         *session
 	tags      []uint64 // of its messages
@@ -193,7 +193,9 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 		return
 	}
 	p.s.see(holdfast.ObservedParked, len(tickets))
-	p.s.log.WithField("type", kind).WithField("tasks", len(tickets)).Warn("no handler for this type here; its tasks wait")
+	if _, told := p.s.unhandled.LoadOrStore(kind, true); !told { // the tasks themselves say it from now on
+		p.s.log.WithField("type", kind).Warn("no handler for this type here; its tasks wait")
+	}
 }
 
 // mirror publishes the letters until the broker has confirmed all of them. A manifest of

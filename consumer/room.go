@@ -16,6 +16,8 @@ type room struct {
 	held   int
 	change chan struct{} // closed and renewed when there may be more room
 
+	waiting int // preferred ones that wait for a place
+
 	window   time.Time // begin of the present measurement
 	finished int       // tasks in it
 }
@@ -29,15 +31,6 @@ const (
 
 func newRoom(limit int) *room {
 	return &room{limit: limit, change: make(chan struct{}), window: time.Now()}
-}
-
-// take reserves up to most free places and returns how many: 0 if there are none.
-func (r *room) take(most int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := max(0, min(most, r.size()-r.held))
-	r.held += n
-	return n
 }
 
 // size is how many tasks may be in hand now. r.mu is held.
@@ -63,28 +56,37 @@ func (r *room) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held += n
-	if n < 0 {
+	if n <= 0 {
 		close(r.change)
 		r.change = make(chan struct{})
 	}
 }
 
-// free returns the number of free places, and a channel that is closed when
-// there may be more.
-func (r *room) free() (int, <-chan struct{}) {
+// free returns the number of free places.
+func (r *room) free() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, r.size()-r.held), r.change
+	return max(0, r.size()-r.held)
 }
 
-// wait returns true when there is a free place, false when patience is over (0
-// means never) or ctx is done.
-func (r *room) wait(ctx context.Context, patience time.Duration) bool {
+// rank says who gets a place first.
+type rank uint8
+
+const (
+	ordinary  rank = iota
+	preferred      // before every ordinary one that waits
+)
+
+// reserve waits for free places, takes at most most of them and returns how many it
+// took: 0 if patience was over first (0 means never) or ctx is done.
+func (r *room) reserve(ctx context.Context, most int, patience time.Duration, by rank) int {
+	r.queue(by, +1)
+	defer r.queue(by, -1)
 	var over <-chan time.Time
 	for {
-		free, change := r.free()
-		if free > 0 {
-			return true
+		n, change := r.tryReserve(most, by)
+		if n > 0 {
+			return n
 		}
 		if over == nil && patience > 0 {
 			timer := time.NewTimer(patience)
@@ -94,9 +96,35 @@ func (r *room) wait(ctx context.Context, patience time.Duration) bool {
 		select {
 		case <-change:
 		case <-over:
-			return false
+			return 0
 		case <-ctx.Done():
-			return false
+			return 0
 		}
 	}
+}
+
+// queue counts the preferred who wait; when the last one leaves, the others look again.
+func (r *room) queue(by rank, change int) {
+	if by != preferred {
+		return
+	}
+	r.mu.Lock()
+	r.waiting += change
+	r.mu.Unlock()
+	if change < 0 {
+		r.add(0)
+	}
+}
+
+// tryReserve takes what is free now, or returns a channel that is closed when there
+// may be more.
+func (r *room) tryReserve(most int, by rank) (int, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if by == ordinary && r.waiting > 0 {
+		return 0, r.change
+	}
+	n := max(0, min(most, r.size()-r.held))
+	r.held += n
+	return n, r.change
 }

@@ -38,9 +38,11 @@ type session struct {
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
+	unhandled sync.Map // types that were logged
+
 	mu      sync.Mutex
 	over    bool              // no further intake starts
-	intakes map[string]string // lane → why it is not consuming; "" if it is
+	intakes map[string]string // queue → why it is not consumed; "" if it is
 	takers  sync.WaitGroup    // intakes and the pages they started
 }
 
@@ -181,7 +183,7 @@ func (s *session) close(ctx context.Context) {
 	s.log.Info("run ended")
 }
 
-// follow makes sure that every lane to consume has its intake.
+// follow makes sure that both queues of every lane to consume have their intakes.
 func (s *session) follow(ctx context.Context, known []string) {
 	lanes := s.o.Lanes
 	if len(lanes) == 0 {
@@ -190,11 +192,13 @@ func (s *session) follow(ctx context.Context, known []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, lane := range lanes {
-		if _, followed := s.intakes[lane]; followed || s.over {
-			continue
+		for queue, by := range map[string]rank{s.o.Topology.Main(lane): ordinary, s.o.Topology.Again(lane): preferred} {
+			if _, followed := s.intakes[queue]; followed || s.over {
+				continue
+			}
+			s.intakes[queue] = "starting"
+			s.takers.Go(func() { s.consume(ctx, queue, by) })
 		}
-		s.intakes[lane] = "starting"
-		s.takers.Go(func() { s.consume(ctx, lane) })
 	}
 }
 
@@ -205,9 +209,9 @@ func (s *session) unfollow() {
 	s.mu.Unlock()
 }
 
-func (s *session) setIntake(lane, waiting string) {
+func (s *session) setIntake(queue, waiting string) {
 	s.mu.Lock()
-	s.intakes[lane] = waiting
+	s.intakes[queue] = waiting
 	s.mu.Unlock()
 }
 
@@ -215,11 +219,11 @@ func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := Status{Run: s.run, Running: s.jobs.count(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed()}
-	for _, lane := range slices.Sorted(maps.Keys(s.intakes)) {
-		if why := s.intakes[lane]; why != "" {
-			status.Waiting[lane] = why
+	for _, queue := range slices.Sorted(maps.Keys(s.intakes)) {
+		if why := s.intakes[queue]; why != "" {
+			status.Waiting[queue] = why
 		} else {
-			status.Consuming = append(status.Consuming, lane)
+			status.Consuming = append(status.Consuming, queue)
 		}
 	}
 	return status

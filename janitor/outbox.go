@@ -19,12 +19,13 @@ func (j *Janitor) outbox(ctx context.Context) error {
 	for {
 		var publishErr error
 		n, err := j.o.Store.DispatchReceipts(ctx, outboxBatch, func(ctx context.Context, receipts []store.Receipt) []bool {
-			byLane := make(map[string][]holdfast.Ticket)
+			byQueue := make(map[string][]holdfast.Ticket)
 			for _, r := range receipts {
-				byLane[r.Lane] = append(byLane[r.Lane], r.Tickets...)
+				queue := j.o.Topology.Main(r.Lane)
+				byQueue[queue] = append(byQueue[queue], r.Tickets...)
 			}
 			var confirmed map[holdfast.Ticket]bool
-			confirmed, publishErr = j.publishTickets(ctx, byLane)
+			confirmed, publishErr = j.publishTickets(ctx, byQueue)
 			done := make([]bool, len(receipts))
 			for i, r := range receipts {
 				done[i] = allConfirmed(confirmed, r.Tickets)

@@ -9,47 +9,64 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// rebuild declares what is missing in the broker and gives the tasks whose tickets went with it new
-// ones. A missing marker says that the broker was wiped or is another one; then nothing
-// in it is trusted. The marker comes last: until it stands, any janitor starts over.
-//
-// This is the only place that declares queues while the system runs. A queue that comes into
-// being anywhere else would hide that its tickets are gone.
+// rebuild does Rebuild and tells what it found.
 func (j *Janitor) rebuild(ctx context.Context) error {
-	lanes, err := j.o.Store.LaneNames(ctx)
-	if err != nil {
+	missing, tasks, err := Rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology)
+	if err != nil || len(missing) == 0 {
 		return err
 	}
-	topology := j.o.Topology
-	missing, err := topology.Verify(ctx, j.o.Broker, lanes)
-	if err != nil {
-		return fmt.Errorf("look at the topology: %w", err)
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	wiped := slices.Contains(missing, topology.Marker())
-	if _, err := topology.Declare(ctx, j.o.Broker, lanes); err != nil {
-		return fmt.Errorf("declare the topology: %w", err)
-	}
-	total := 0
-	for _, lane := range lanes {
-		if !wiped && !slices.Contains(missing, topology.Main(lane)) {
-			continue
-		}
-		n, err := j.o.Store.UnticketLane(ctx, lane)
-		if err != nil {
-			return fmt.Errorf("give the tasks of lane %s new tickets: %w", lane, err)
-		}
-		total += n
-	}
-	if wiped {
-		if _, err := j.o.Broker.Declare(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
-			return fmt.Errorf("declare the marker: %w", err)
-		}
-	}
-	j.o.Log.WithField("missing", missing).WithField("tasks", total).Warn("the broker's queues were declared anew and refilled from the store")
-	j.see(holdfast.ObservedRepaired, total)
+	j.o.Log.WithField("missing", missing).WithField("tasks", tasks).Warn("queues were missing: they are declared anew and refilled from the store")
+	j.see(holdfast.ObservedRepaired, tasks)
 	j.Nudge(0)
 	return nil
+}
+
+// laneStore is what Rebuild needs of the store.
+type laneStore interface {
+	LaneNames(ctx context.Context) ([]string, error)
+	UnticketLane(ctx context.Context, lane string) (int, error)
+}
+
+// Rebuild declares what is missing in the broker and gives the tasks whose tickets
+// went with it new ones. It returns the names of what was missing, and how many tasks
+// it gave new tickets. A missing marker says that the broker was wiped or is another
+// one; then no ticket counts.
+//
+// The order makes it safe to die at any step: the tasks lose their tickets
+// first, and while their queue is missing nothing can give them one; the queue
+// comes next; the marker comes last, so that until it stands whoever looks starts over. No queue
+// is declared anywhere else while the system runs: one that came into being elsewhere would hide that
+// its tickets are gone.
+func Rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology broker.Topology) (missing []string, tasks int, err error) {
+	lanes, err := s.LaneNames(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if missing, err = topology.Verify(ctx, admin, lanes); err != nil {
+		return nil, 0, fmt.Errorf("look at the topology: %w", err)
+	}
+	if len(missing) == 0 {
+		return nil, 0, nil
+	}
+	wiped := slices.Contains(missing, topology.Marker())
+	isMissing := func(queue string) bool { return slices.Contains(missing, queue) }
+	for _, lane := range lanes {
+		if !wiped && !slices.ContainsFunc(topology.Lane(lane), isMissing) {
+			continue
+		}
+		n, err := s.UnticketLane(ctx, lane)
+		if err != nil {
+			return nil, 0, fmt.Errorf("give the tasks of lane %s new tickets: %w", lane, err)
+		}
+		tasks += n
+	}
+	if _, err := topology.Declare(ctx, admin, lanes); err != nil {
+		return nil, 0, fmt.Errorf("declare the topology: %w", err)
+	}
+	if wiped {
+		if _, err := admin.Declare(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
+			return nil, 0, fmt.Errorf("declare the marker: %w", err)
+		}
+	}
+	return missing, tasks, nil
 }

@@ -60,7 +60,11 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	dispatched, err := j.o.Store.DispatchDue(ctx, scheduleBatch, func(ctx context.Context, due []store.Due) []bool {
 		tickets := make(map[string][]holdfast.Ticket)
 		for _, d := range due {
-			tickets[d.Lane] = append(tickets[d.Lane], d.Ticket)
+			queue := j.o.Topology.Main(d.Lane)
+			if d.Again {
+				queue = j.o.Topology.Again(d.Lane)
+			}
+			tickets[queue] = append(tickets[queue], d.Ticket)
 		}
 		var published map[holdfast.Ticket]bool
 		published, publishErr = j.publishTickets(ctx, tickets)
@@ -82,19 +86,19 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	return min(max(dispatched.Next, scheduleStep), scheduleCap), nil
 }
 
-// publishTickets publishes tickets by lane and returns which are confirmed. The
+// publishTickets publishes tickets by queue and returns which are confirmed. The
 // error is the broker's, if not all are.
-func (j *Janitor) publishTickets(ctx context.Context, byLane map[string][]holdfast.Ticket) (map[holdfast.Ticket]bool, error) {
+func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdfast.Ticket) (map[holdfast.Ticket]bool, error) {
 	var messages []broker.Message
 	var contents [][]holdfast.Ticket
-	for lane, tickets := range byLane {
+	for queue, tickets := range byQueue {
 		share := 1
 		if len(tickets) >= shareFrom {
 			share = ticketsPerMessage
 		}
 		for len(tickets) > 0 {
 			n := min(share, len(tickets))
-			messages = append(messages, broker.Message{Queue: j.o.Topology.Main(lane), Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
+			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
 			contents = append(contents, tickets[:n])
 			tickets = tickets[n:]
 		}

@@ -192,3 +192,47 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		t.Errorf("the task is %s with %d failures, want ready with 0", task.State, task.Failures)
 	}
 }
+
+// What was in flight on a killed worker does not wait behind the backlog once more.
+func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tg := newTarget(t, func(c call) int {
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-c.ctx.Done():
+		}
+		return 200
+	})
+	doomed := w.serve(t, nil, "--concurrency", "10", "--name", "doomed")
+	w.serve(t, nil, "--concurrency", "10", "--name", "heir")
+	warm(t, w)
+	w.enqueue(t, 800, deliver(tg)) // 24 s of work for one worker
+	tg.await(t, 30*time.Second, "a part is done", func(calls []call) bool { return len(calls) > 150 })
+	killed := time.Now()
+	doomed.signal(syscall.SIGKILL)
+	again := func(calls []call) (broken, restarted int, slowest time.Duration) {
+		for _, cs := range byTask(calls) {
+			if cs[0].aborted {
+				broken++
+				if len(cs) > 1 {
+					restarted++
+					slowest = max(slowest, cs[1].begin.Sub(killed))
+				}
+			}
+		}
+		return broken, restarted, slowest
+	}
+	calls := tg.await(t, 20*time.Second, "all broken off tasks have started again", func(calls []call) bool {
+		broken, restarted, _ := again(calls)
+		return broken > 0 && broken == restarted
+	})
+	broken, _, slowest := again(calls)
+	t.Logf("%d tasks were broken off, the last started again %s after the kill, with %d of 800 not yet begun", broken, slowest.Round(time.Millisecond), 800-len(byTask(calls)))
+	if slowest > 7*time.Second {
+		t.Errorf("the last task started again after %s: it waited behind the backlog", slowest)
+	}
+	if len(byTask(calls)) == 800 {
+		t.Error("there was no backlog any more: this test proves nothing")
+	}
+}

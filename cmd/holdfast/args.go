@@ -1,0 +1,170 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
+)
+
+// commandLine is what was typed, in the order the library can read: global flags, command, its
+// flags, arguments. People write flags wherever they think of them.
+type commandLine struct {
+	args []string
+	path []*cli.Command // from the noun to the verb
+	help bool
+}
+
+// name is the command as it is typed.
+func (l commandLine) name() string {
+	name := "holdfast"
+	for _, command := range l.path {
+		name += " " + command.Name
+	}
+	return name
+}
+
+// arranger reads a command line from left to right.
+type arranger struct {
+	program *cli.App
+	line    commandLine
+	global  []string
+	local   []string
+	words   []string
+}
+
+// arrange sorts the arguments and reports unknown commands and flags, with the closest
+// known one.
+func arrange(program *cli.App, args []string) (commandLine, error) {
+	a := &arranger{program: program}
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "--":
+			a.words = append(a.words, args...)
+			args = nil
+		case len(arg) > 1 && arg[0] == '-':
+			var err error
+			if args, err = a.flag(arg, args); err != nil {
+				return a.line, err
+			}
+		default:
+			if err := a.word(arg); err != nil {
+				return a.line, err
+			}
+		}
+	}
+	if len(a.below()) > 0 { // a noun without a verb
+		a.line.help = true
+	}
+	a.line.args = append([]string{program.Name}, a.global...)
+	for _, command := range a.line.path {
+		a.line.args = append(a.line.args, command.Name)
+	}
+	a.line.args = append(a.line.args, a.local...)
+	a.line.args = append(append(a.line.args, "--"), a.words...)
+	return a.line, nil
+}
+
+// below lists the commands that may come next.
+func (a *arranger) below() []*cli.Command {
+	if len(a.line.path) == 0 {
+		return a.program.Commands
+	}
+	return a.line.path[len(a.line.path)-1].Subcommands
+}
+
+// word takes a command's name or an argument.
+func (a *arranger) word(word string) error {
+	commands := a.below()
+	if len(commands) == 0 {
+		a.words = append(a.words, word)
+		return nil
+	}
+	if word == "help" {
+		a.line.help = true
+		return nil
+	}
+	var names []string
+	for _, command := range commands {
+		if command.HasName(word) {
+			a.line.path = append(a.line.path, command)
+			return nil
+		}
+		names = append(names, command.Name)
+	}
+	return usageOf(a.line.name(), "unknown command %q%s", a.line.name()+" "+word, didYouMean(word, names))
+}
+
+// flag takes a flag, and its value from the arguments that follow.
+func (a *arranger) flag(arg string, rest []string) ([]string, error) {
+	name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	if name == "help" || name == "h" {
+		a.line.help = true
+		return rest, nil
+	}
+	if name == "version" && len(a.line.path) == 0 {
+		return rest, a.word("version")
+	}
+	var own []cli.Flag
+	if len(a.line.path) > 0 {
+		own = a.line.path[len(a.line.path)-1].Flags
+	}
+	into, found := &a.local, find(own, name)
+	if found == nil {
+		into, found = &a.global, find(a.program.Flags, name)
+	}
+	if found == nil {
+		known := slices.Concat(flagNames(own), flagNames(a.program.Flags), []string{"--help"})
+		return nil, usageOf(a.line.name(), "unknown flag %s%s", strings.SplitN(arg, "=", 2)[0], didYouMean("--"+name, known))
+	}
+	*into = append(*into, arg)
+	if assigned || !takesValue(found) {
+		return rest, nil
+	}
+	if len(rest) == 0 {
+		return nil, usageOf(a.line.name(), "%s needs a value", arg)
+	}
+	*into = append(*into, rest[0])
+	return rest[1:], nil
+}
+
+func find(flags []cli.Flag, name string) cli.Flag {
+	for _, flag := range flags {
+		if slices.Contains(flag.Names(), name) {
+			return flag
+		}
+	}
+	return nil
+}
+
+func takesValue(flag cli.Flag) bool {
+	_, is := flag.(*cli.BoolFlag)
+	return !is
+}
+
+// flagNames lists the long names, with dashes.
+func flagNames(flags []cli.Flag) []string {
+	var names []string
+	for _, flag := range flags {
+		names = append(names, "--"+flag.Names()[0])
+	}
+	return names
+}
+
+// didYouMean suggests the candidate that looks most like word, if one does.
+func didYouMean(word string, candidates []string) string {
+	const alike = 0.8 // of 1; below that it is another word, not a misspelt one
+	best, score := "", alike
+	for _, candidate := range candidates {
+		if s := smetrics.JaroWinkler(strings.TrimLeft(word, "-"), strings.TrimLeft(candidate, "-"), 0.7, 4); s > score {
+			best, score = candidate, s
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// People write flags before, between and after the arguments.
+func TestArrange(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{
+		"task get 42":                           "holdfast task get -- 42",
+		"task get 42 -o json":                   "holdfast task get -o json -- 42",
+		"task get -o=json 42":                   "holdfast task get -o=json -- 42",
+		"task wait 1 --timeout 5s 2":            "holdfast task wait --timeout 5s -- 1 2",
+		"tasks list --schema a --limit 3":       "holdfast --schema a task list --limit 3 --",
+		"--schema a task --prefix b list":       "holdfast --schema a --prefix b task list --",
+		"dead retry --all --error --yes":        "holdfast dead retry --all --error --yes --",
+		"enqueue --payload - --type -x":         "holdfast enqueue --payload - --type -x --",
+		"task get -- -o":                        "holdfast task get -- -o",
+		"task get - ":                           "holdfast task get -- -",
+		"version --set a=b --set=c=d":           "holdfast --set a=b --set=c=d version --",
+		"--version":                             "holdfast version --",
+		"migrate down --yes --database-url a b": "holdfast --database-url a migrate down --yes -- b",
+	} {
+		line, err := arrange((&tool{}).program(), strings.Fields(typed))
+		if got := strings.Join(line.args, " "); err != nil || got != want || line.help {
+			t.Errorf("%s: %q, help %t, %v; want %q", typed, got, line.help, err, want)
+		}
+	}
+	for typed, want := range map[string]string{
+		"":                       "holdfast",
+		"help":                   "holdfast",
+		"-h":                     "holdfast",
+		"task":                   "holdfast task",
+		"help task list":         "holdfast task list",
+		"task help list":         "holdfast task list",
+		"task list --limit 3 -h": "holdfast task list",
+		"--help task":            "holdfast task",
+	} {
+		line, err := arrange((&tool{}).program(), strings.Fields(typed))
+		if err != nil || !line.help || line.name() != want {
+			t.Errorf("%s: help of %q, %t, %v; want that of %q", typed, line.name(), line.help, err, want)
+		}
+	}
+}
+
+// Every command says what it is for, and shows one example.
+func TestHelpIsComplete(t *testing.T) {
+	t.Parallel()
+	program := (&tool{}).program()
+	commands := slices.Clone(program.Commands)
+	for len(commands) > 0 {
+		command := commands[0]
+		commands = append(commands[1:], command.Subcommands...)
+		if command.Usage == "" {
+			t.Errorf("%s has no usage", command.Name)
+		}
+		if len(command.Subcommands) == 0 && !strings.Contains(command.Description, "Example:\n  ") {
+			t.Errorf("%s has no example", command.Name)
+		}
+		for _, flag := range command.Flags {
+			if place, doc := explain(flag); doc == "" || takesValue(flag) && place == "" {
+				t.Errorf("%s --%s: place %q, text %q", command.Name, flag.Names()[0], place, doc)
+			}
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// Bounds of --jsonl: what is in memory at once, and what is said about bad lines.
+const (
+	chunkTasks   = 1000
+	chunkBytes   = 8 << 20
+	lineOverhead = 64 << 10 // for what stands beside the payload
+	readBuffer   = 256 << 10
+	maxBadLines  = 20
+)
+
+// bulk stores the tasks of a file chunk by chunk.
+type bulk struct {
+	t        *tool
+	door     *door
+	defaults holdfast.NewTask
+	enqueue  func(context.Context, []holdfast.NewTask) ([]producer.Result, error)
+	bar      *progressbar.ProgressBar // nil without a terminal
+	results  *resultWriter
+
+	lines []int // of the tasks in hand
+	tasks []holdfast.NewTask
+	bytes int
+
+	enqueued, duplicates, bad int
+}
+
+// enqueueLines stores one task for each line of the file that --jsonl names.
+func (t *tool) enqueueLines(ctx context.Context, c *cli.Context, cfg configs.Config, d *door, defaults holdfast.NewTask) error {
+	from, size := t.stdin, int64(-1)
+	if path := c.String("jsonl"); path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return usage("--jsonl: %w", err)
+		}
+		defer file.Close()
+		from = file
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+	}
+	chosen, err := format(c)
+	if err != nil {
+		return err
+	}
+	reader := &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: cfg.Producer.MaxPayload + lineOverhead}
+	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
+		t.warnIfAway(ctx, b)
+		p := b.Producer(nil)
+		defer p.Close()
+		work := &bulk{
+			t: t, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
+			results: &resultWriter{w: t.stdout, format: chosen},
+		}
+		return work.run(ctx, reader)
+	})
+}
+
+// run reads to the end, and says at the end, whatever it is, how far it came.
+func (b *bulk) run(ctx context.Context, r *lineReader) error {
+	err := b.read(ctx, r)
+	if closeErr := b.results.close(); err == nil {
+		err = closeErr
+	}
+	if b.bar != nil {
+		_ = b.bar.Finish() // it is only for show
+	}
+	if b.bad > maxBadLines {
+		b.t.say("… and %s", several(b.bad-maxBadLines, "more bad line"))
+	}
+	b.t.say("enqueued %d, duplicates %d, bad %d", b.enqueued, b.duplicates, b.bad)
+	switch {
+	case err != nil:
+		return err
+	case b.bad > 0 && b.enqueued+b.duplicates > 0:
+		return &failure{code: exitPartly}
+	case b.bad > 0:
+		return &failure{code: exitUsage}
+	}
+	return nil
+}
+
+func (b *bulk) read(ctx context.Context, r *lineReader) error {
+	for number := 1; ; number++ {
+		line, err := r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return b.flush(ctx)
+		case errors.Is(err, errLong):
+			b.reject(number, fmt.Errorf("the line has more than %d bytes", r.limit))
+		case err != nil:
+			return errors.Join(fmt.Errorf("line %d: %w", number, err), b.flush(ctx))
+		default:
+			if number == 1 {
+				line = bytes.TrimPrefix(line, []byte("\ufeff")) // what some editors begin a file with
+			}
+			b.add(number, line)
+		}
+		if len(b.tasks) == chunkTasks || b.bytes >= chunkBytes || len(b.tasks) > 0 && r.waits() {
+			if err := b.flush(ctx); err != nil {
+				return err
+			}
+		}
+		if b.bar != nil {
+			_ = b.bar.Set64(r.read)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// add takes a line in hand, if it is good. Empty lines are nothing.
+func (b *bulk) add(number int, line []byte) {
+	if len(line) == 0 {
+		return
+	}
+	task, err := parseLine(line, b.defaults)
+	if err == nil {
+		err = b.door.check(task)
+	}
+	if err != nil {
+		b.reject(number, err)
+		return
+	}
+	b.lines = append(b.lines, number)
+	b.tasks = append(b.tasks, task)
+	b.bytes += len(line)
+}
+
+func (b *bulk) reject(number int, err error) {
+	if b.bad++; b.bad > maxBadLines {
+		return
+	}
+	if b.bar != nil {
+		_ = b.bar.Clear()
+	}
+	b.t.say("line %d: %s", number, b.t.sentence(err))
+}
+
+// flush stores what is in hand.
+func (b *bulk) flush(ctx context.Context) error {
+	if len(b.tasks) == 0 {
+		return nil
+	}
+	results, err := b.enqueue(ctx, b.tasks)
+	if errors.Is(err, holdfast.ErrInvalid) && len(results) == 0 {
+		err = b.flushOneByOne(ctx)
+	} else if writeErr := b.took(b.lines, results); writeErr != nil && err == nil {
+		err = writeErr
+	}
+	if err != nil {
+		return fmt.Errorf("stopped at line %d: %w", b.lines[min(len(results), len(b.lines)-1)], err)
+	}
+	b.lines, b.tasks, b.bytes = b.lines[:0], b.tasks[:0], 0
+	return nil
+}
+
+// flushOneByOne finds the lines that only the store could refuse.
+func (b *bulk) flushOneByOne(ctx context.Context) error {
+	for i, task := range b.tasks {
+		results, err := b.enqueue(ctx, []holdfast.NewTask{task})
+		switch {
+		case errors.Is(err, holdfast.ErrInvalid):
+			b.reject(b.lines[i], err)
+		case err != nil:
+			return err
+		default:
+			if err := b.took(b.lines[i:i+1], results); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bulk) took(lines []int, results []producer.Result) error {
+	for i, result := range results {
+		if result.Duplicate {
+			b.duplicates++
+		} else {
+			b.enqueued++
+		}
+		if err := b.results.write(lineResult{lines[i], result.ID, result.Duplicate}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lineResult says what became of a line.
+type lineResult struct {
+	Line      int             `json:"line"`
+	ID        holdfast.TaskID `json:"id"`
+	Duplicate bool            `json:"duplicate"`
+}
+
+// resultWriter writes results as they come: as JSON lines, as one JSON array, or not at
+// all for people, who get the summary.
+type resultWriter struct {
+	w      io.Writer
+	format string
+	begun  bool
+}
+
+func (r *resultWriter) write(result lineResult) error {
+	line, err := json.Marshal(result)
+	if err != nil || r.format == asTable {
+		return err
+	}
+	before := ""
+	if r.format == asJSON {
+		if before = ",\n  "; !r.begun {
+			before = "[\n  "
+		}
+	}
+	r.begun = true
+	if r.format == asJSONL {
+		line = append(line, '\n')
+	}
+	_, err = fmt.Fprintf(r.w, "%s%s", before, line)
+	return err
+}
+
+func (r *resultWriter) close() error {
+	if r.format != asJSON {
+		return nil
+	}
+	end := "\n]\n"
+	if !r.begun {
+		end = "[]\n"
+	}
+	_, err := io.WriteString(r.w, end)
+	return err
+}
+
+// progress returns a bar on stderr, or nil if that is no terminal. A negative size is unknown.
+func (t *tool) progress(size int64, what string) *progressbar.ProgressBar {
+	if !isTerminal(t.stderr) {
+		return nil
+	}
+	return progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
+		progressbar.OptionShowBytes(what == "enqueue"), progressbar.OptionClearOnFinish(),
+	)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// bulkOver returns a bulk whose tasks go to enqueue, and what it prints.
+func bulkOver(t *testing.T, enqueue func([]holdfast.NewTask) ([]producer.Result, error)) (b *bulk, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	d, err := newDoor(configs.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	return &bulk{
+		t: &tool{stdout: stdout, stderr: stderr}, door: d, defaults: holdfast.NewTask{Type: "mail"},
+		enqueue: func(_ context.Context, tasks []holdfast.NewTask) ([]producer.Result, error) { return enqueue(tasks) },
+		results: &resultWriter{w: stdout, format: asJSONL},
+	}, stdout, stderr
+}
+
+func linesOf(from io.Reader) *lineReader {
+	return &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: 1 << 20}
+}
+
+func numbered(first, n int) []producer.Result {
+	results := make([]producer.Result, n)
+	for i := range results {
+		results[i].ID = holdfast.TaskID(first + i)
+	}
+	return results
+}
+
+// A task that only the store can refuse is told by its line, and its neighbours go in.
+func TestBulkFindsWhatTheStoreRefuses(t *testing.T) {
+	t.Parallel()
+	stored := 0
+	b, stdout, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
+		for _, task := range tasks {
+			if task.Lane == "bad" {
+				return nil, fmt.Errorf("%w: the column cannot hold it", holdfast.ErrInvalid)
+			}
+		}
+		stored += len(tasks)
+		return numbered(stored, len(tasks)), nil
+	})
+	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"lane\":\"bad\"}\n\n{}\n")))
+	if exitCode(err) != exitPartly || stored != 2 {
+		t.Errorf("exit code %d, %d stored", exitCode(err), stored)
+	}
+	want := "{\"line\":1,\"id\":\"1\",\"duplicate\":false}\n{\"line\":4,\"id\":\"2\",\"duplicate\":false}\n"
+	if stdout.String() != want {
+		t.Errorf("stdout %s", stdout)
+	}
+	if got := stderr.String(); got != "holdfast: line 2: the column cannot hold it\nholdfast: enqueued 2, duplicates 0, bad 1\n" {
+		t.Errorf("stderr %s", got)
+	}
+}
+
+// If a server fails half-way, it is told how far the work came.
+func TestBulkStopsAtAServerThatFails(t *testing.T) {
+	t.Parallel()
+	b, stdout, stderr := bulkOver(t, func([]holdfast.NewTask) ([]producer.Result, error) {
+		return numbered(1, 2), fmt.Errorf("store tasks: %w", holdfast.ErrUnavailable)
+	})
+	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{}\n\n{}\n{}\n")))
+	if exitCode(err) != exitUnavailable || !strings.HasPrefix(err.Error(), "stopped at line 4: ") {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+	if strings.Count(stdout.String(), "\n") != 2 || !strings.Contains(stderr.String(), "enqueued 2, duplicates 0, bad 0") {
+		t.Errorf("stdout %s, stderr %s", stdout, stderr)
+	}
+}
+
+// A file that cannot be read on loses nothing that was read.
+func TestBulkStoresWhatItRead(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	b, _, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
+		sizes = append(sizes, len(tasks))
+		return numbered(1, len(tasks)), nil
+	})
+	text := strings.Repeat("{}\n", 2*chunkTasks+1) + "{"
+	err := b.run(t.Context(), linesOf(io.MultiReader(strings.NewReader(text), brokenReader{})))
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d: cut", 2*chunkTasks+2)) {
+		t.Errorf("error %v", err)
+	}
+	if !strings.Contains(stderr.String(), fmt.Sprintf("enqueued %d,", 2*chunkTasks+1)) {
+		t.Errorf("chunks %v, stderr %s", sizes, stderr)
+	}
+	for _, size := range sizes {
+		if size > chunkTasks {
+			t.Errorf("a chunk of %d tasks", size)
+		}
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("cut") }
+
+// Whoever writes slowly is not kept waiting for a full chunk.
+func TestBulkDoesNotWaitForAChunk(t *testing.T) {
+	t.Parallel()
+	stored := make(chan int)
+	b, _, _ := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
+		stored <- len(tasks)
+		return numbered(1, len(tasks)), nil
+	})
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- b.run(t.Context(), linesOf(reader)) }()
+	for range 3 {
+		if _, err := io.WriteString(writer, "{}\n"); err != nil {
+			t.Fatal(err)
+		}
+		if n := <-stored; n != 1 {
+			t.Errorf("stored %d", n)
+		}
+	}
+	writer.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Memory is bounded by bytes too, not only by the number of tasks.
+func TestBulkChunksByBytes(t *testing.T) {
+	t.Parallel()
+	largest := 0
+	b, _, _ := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
+		largest = max(largest, len(tasks))
+		return numbered(1, len(tasks)), nil
+	})
+	line := `{"payload":"` + strings.Repeat("x", 1<<19) + "\"}\n"
+	repeated := make([]io.Reader, 100)
+	for i := range repeated {
+		repeated[i] = strings.NewReader(line)
+	}
+	if err := b.run(t.Context(), linesOf(io.MultiReader(repeated...))); err != nil {
+		t.Fatal(err)
+	}
+	if largest > chunkBytes/(1<<19) || b.enqueued != 100 {
+		t.Errorf("%d tasks in a chunk, %d in all", largest, b.enqueued)
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/configs"
+)
+
+func (t *tool) configCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "config",
+		Usage: "show and check the configuration",
+		Subcommands: []*cli.Command{{
+			Name:  "show",
+			Usage: "print every key with its value and where that came from",
+			Description: `Passwords and secrets are replaced by asterisks. A configuration with mistakes is
+shown as far as it could be read, and the exit code is 2.
+
+Example:
+  HOLDFAST_WORKER_LEASE=10s holdfast config show`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.configShow),
+		}, {
+			Name:  "validate",
+			Usage: "report every mistake in the configuration",
+			Description: `Reads file, environment and flags, and no server. The exit code is 0 if all is well and
+7 if there are mistakes.
+
+Example:
+  holdfast config validate --config holdfast.yaml`,
+			Action: t.do(t.configValidate),
+		}},
+	}
+}
+
+func (t *tool) configShow(_ context.Context, c *cli.Context) error {
+	cfg, err := t.load(c)
+	if err != nil && len(cfg.Roles) == 0 { // not even the defaults: the command line itself is wrong
+		return err
+	}
+	entries := cfg.Entries()
+	for i := range entries {
+		entries[i].Origin = t.origin(entries[i].Origin)
+	}
+	return errors.Join(err, list(t, c, entries, "there are no settings",
+		column[configs.Entry]{"key", func(e configs.Entry) string { return e.Key }},
+		column[configs.Entry]{"value", func(e configs.Entry) string { return e.Value }},
+		column[configs.Entry]{"origin", func(e configs.Entry) string { return e.Origin }},
+	))
+}
+
+func (t *tool) configValidate(_ context.Context, c *cli.Context) error {
+	if _, err := t.load(c); err != nil {
+		return &failure{err: err, code: exitCheck}
+	}
+	t.say("the configuration is valid")
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func (t *tool) deadCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "dead",
+		Usage: "list and retry dead letters: tasks that gave up and wait for a person",
+		Subcommands: []*cli.Command{{
+			Name:  "list",
+			Usage: "list dead tasks with their last error, newest first",
+			Description: `"task get" and "task attempts" tell the whole story of one.
+
+Example:
+  holdfast dead list --type http --error "connection refused"`,
+			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), limitFlag(50), beforeFlag())...),
+			Action: t.do(t.deadList),
+		}, {
+			Name:      "retry",
+			Usage:     "send dead tasks again, with a fresh budget of attempts",
+			ArgsUsage: "[ID...]",
+			Description: `Give ids, or --all for every dead task the filters choose, newest first. --all prints how many were
+moved; --dry-run only counts. With ids, the exit code is 5 if only some could be moved.
+
+Example:
+  holdfast dead retry --all --error "connection refused" --dry-run`,
+			Flags: append(append([]cli.Flag{
+				outputFlag(),
+				&cli.BoolFlag{Name: "all", Usage: "every dead task that the filters choose"},
+				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, say what would be done"},
+			}, filterFlags()...), limitFlag(0)),
+			Action: t.do(t.deadRetry),
+		}},
+	}
+}
+
+func (t *tool) deadList(ctx context.Context, c *cli.Context) error {
+	return t.listTasks(ctx, c, []holdfast.State{holdfast.Dead}, "no dead tasks match",
+		column[holdfast.Task]{"failures", failures},
+		column[holdfast.Task]{"crashes", func(task holdfast.Task) string { return nonzero(task.Crashes) }},
+		column[holdfast.Task]{"died", func(task holdfast.Task) string { return stamp(task.FinishedAt) }},
+		column[holdfast.Task]{"error", func(task holdfast.Task) string { return clipped(task.LastError, 80) }},
+	)
+}
+
+func (t *tool) deadRetry(ctx context.Context, c *cli.Context) error {
+	f, err := filter(c)
+	if err != nil {
+		return err
+	}
+	f.States = []holdfast.State{holdfast.Dead}
+	filtered := c.IsSet("type") || c.IsSet("lane") || c.IsSet("error") || c.IsSet("limit")
+	switch {
+	case c.Bool("all") && c.NArg() > 0:
+		return usageOf(commandName(c), "give ids or --all, not both")
+	case c.Bool("all"):
+		return t.withStore(ctx, c, func(b *app.Backend) error { return t.deadRetryAll(ctx, c, b, f) })
+	case c.NArg() == 0:
+		return usageOf(commandName(c), "which ones? give ids, or --all")
+	case filtered:
+		return usageOf(commandName(c), "--type, --lane, --error and --limit go with --all")
+	}
+	ids, err := taskIDs(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		return t.each(c, ids, func(id holdfast.TaskID) (standing, error) {
+			task, err := b.Store.Task(ctx, id)
+			if err == nil && task.State != holdfast.Dead {
+				err = fmt.Errorf("%w: task %s is %s, not dead", holdfast.ErrConflict, id, task.State)
+			}
+			if err == nil && !c.Bool("dry-run") {
+				task, err = b.Move(ctx, id, holdfast.EventRequeue)
+			}
+			return standing{task.ID, task.State}, err
+		})
+	})
+}
+
+// deadRetryAll moves everything the filter chooses.
+func (t *tool) deadRetryAll(ctx context.Context, c *cli.Context, b *app.Backend, f store.Filter) error {
+	by, err := b.Store.Count(ctx, f)
+	if err != nil {
+		return err
+	}
+	n := int(by[holdfast.Dead])
+	if f.Limit > 0 {
+		n = min(n, f.Limit)
+	}
+	dry := c.Bool("dry-run")
+	if dry {
+		t.say("would send %s again", several(n, "dead task"))
+	} else {
+		bar := t.progress(int64(n), "retry")
+		n, err = b.MoveAll(ctx, f, holdfast.EventRequeue, func(done int) {
+			if bar != nil {
+				_ = bar.Set(done) // it is only for show
+			}
+		})
+		if bar != nil {
+			_ = bar.Finish()
+		}
+		t.say("sent %s again", several(n, "dead task"))
+	}
+	if err != nil {
+		return err
+	}
+	return t.one(c, struct {
+		Retried int  `json:"retried"`
+		DryRun  bool `json:"dry_run"`
+	}{n, dry}, fmt.Sprint(n))
+}

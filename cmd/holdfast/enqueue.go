@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer/webhook"
+)
+
+func (t *tool) enqueueCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "enqueue",
+		Usage: "store one task, or many with --jsonl",
+		Description: `Prints the id of the task. From then on it will be done, or dead, whatever crashes. If RabbitMQ is
+away the task is kept all the same, and runs when it is back.
+
+A --unique key that is taken is no error: the id of the task that has it is printed, and -o json
+says "duplicate": true.
+
+The payload of type http names a request: url, method, headers, body, timeout, secret_ref. It
+is checked before it is stored.
+
+With --jsonl each line of a file is one task, with the keys type, payload, lane, delay, at,
+max_attempts and unique. The flags of those names are for the lines that have no such key.
+Lines that are wrong are reported with their number, the others go in; the exit code is then 5, or 2 if
+every line was wrong. -o json and -o jsonl print {"line","id","duplicate"} for each task. Should a
+server fail half-way, lines with a unique key can simply be sent again.
+
+Example:
+  holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
+  zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
+		Flags: []cli.Flag{
+			outputFlag(),
+			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task: chooses the handler; http is built in"},
+			&cli.StringFlag{Name: "lane", Usage: "`LANE` to wait in; default that of the type"},
+			&cli.StringFlag{Name: "payload", Usage: "input of the handler, as `JSON`, @FILE or - for stdin; default null"},
+			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
+			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`, for example 2030-01-31T09:00:00Z"},
+			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures; default that of the type"},
+			&cli.StringFlag{Name: "unique", Usage: "store nothing if a task with the same `KEY` is kept"},
+			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`, or - for stdin"},
+		},
+		Action: t.do(t.enqueue),
+	}
+}
+
+func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
+	cfg, err := t.load(c)
+	if err != nil {
+		return err
+	}
+	door, err := newDoor(cfg)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	task, err := t.taskFromFlags(c, cfg.Producer.MaxPayload)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("jsonl") {
+		return t.enqueueLines(ctx, c, cfg, door, task)
+	}
+	if task.Type == "" {
+		return usageOf(commandName(c), "a task needs a --type")
+	}
+	if err := door.check(task); err != nil {
+		return err
+	}
+	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
+		t.warnIfAway(ctx, b)
+		p := b.Producer(nil)
+		defer p.Close()
+		result, err := p.Enqueue(ctx, task)
+		if err != nil {
+			return err
+		}
+		if result.Duplicate {
+			t.say("task %s has this unique key already; nothing was stored", result.ID)
+		}
+		stored := struct {
+			ID        holdfast.TaskID `json:"id"`
+			Duplicate bool            `json:"duplicate"`
+		}{result.ID, result.Duplicate}
+		return t.one(c, stored, result.ID.String())
+	})
+}
+
+// warnIfAway waits for the broker, so that the tickets go out at once if they can. What is
+// enqueued without it is safe, and late.
+func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
+	if err := b.Ping(ctx, brokerPatience); err != nil && ctx.Err() == nil {
+		t.say("warning: tasks are stored, but run only when RabbitMQ is back: %v", err)
+	}
+}
+
+// door checks tasks before they are stored, without any server.
+type door struct {
+	*webhook.Handler
+	maxPayload int
+}
+
+func newDoor(cfg configs.Config) (*door, error) {
+	deliver, err := app.NewWebhook(cfg, version)
+	return &door{deliver, cfg.Producer.MaxPayload}, err
+}
+
+func (d *door) check(task holdfast.NewTask) error {
+	if err := task.Validate(d.maxPayload); err != nil {
+		return err
+	}
+	if task.Type == webhook.Type {
+		return d.Validate(task.Payload)
+	}
+	return nil
+}
+
+// taskFromFlags reads what the flags say about a task. It may still be incomplete.
+func (t *tool) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
+	task := holdfast.NewTask{
+		Type: c.String("type"), Lane: c.String("lane"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"),
+	}
+	for _, name := range []string{"type", "lane", "unique", "delay", "at", "jsonl"} {
+		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
+			return task, usageOf(commandName(c), "--%s is empty", name)
+		}
+	}
+	if c.IsSet("max-attempts") && task.MaxAttempts < 1 {
+		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
+	}
+	var err error
+	if task.Delay, task.At, err = when(c.String("delay"), c.String("at")); err != nil {
+		return task, usageOf(commandName(c), "--%w", err)
+	}
+	if c.IsSet("jsonl") {
+		switch {
+		case task.Unique != "":
+			return task, usageOf(commandName(c), "--unique would make one task of all lines; give each line its own unique key")
+		case c.String("jsonl") == "-" && c.String("payload") == "-":
+			return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
+		}
+	}
+	if c.IsSet("payload") {
+		task.Payload, err = t.payload(c.String("payload"), maxPayload)
+	}
+	return task, err
+}
+
+// when reads a delay and a moment as people write them. The error begins with the
+// name of the one that is wrong.
+func when(delay, at string) (d time.Duration, moment time.Time, err error) {
+	if delay != "" {
+		if d, err = time.ParseDuration(delay); err != nil {
+			return 0, time.Time{}, fmt.Errorf("delay %q is not a duration like 90s or 2h", delay)
+		}
+		if d < 0 {
+			return 0, time.Time{}, fmt.Errorf("delay %s is negative", delay)
+		}
+	}
+	if at != "" {
+		if moment, err = time.Parse(time.RFC3339, at); err != nil {
+			return 0, time.Time{}, fmt.Errorf("at %q is not a time like 2030-01-31T09:00:00Z", at)
+		}
+	}
+	return d, moment, nil
+}
+
+// payload reads the value of --payload: JSON itself, @file, or - for stdin.
+func (t *tool) payload(text string, limit int) ([]byte, error) {
+	from := t.stdin
+	switch path, isFile := strings.CutPrefix(text, "@"); {
+	case isFile:
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, usage("--payload: %w", err)
+		}
+		defer file.Close()
+		from = file
+	case text != "-":
+		from = strings.NewReader(text)
+	}
+	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if err != nil {
+		return nil, usage("--payload: %w", err)
+	}
+	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to name the size, within reason
+	if err != nil {
+		return nil, usage("--payload: %w", err)
+	}
+	if size := int64(len(data)) + rest; size > int64(limit) {
+		return nil, usage("the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", size, limit)
+	}
+	if data = bytes.TrimSpace(data); len(data) == 0 {
+		return nil, &failure{err: errors.New("the payload is empty; JSON for nothing is null"), code: exitUsage}
+	}
+	return data, nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"nothing", nil, exitOK},
+		{"anything", errors.New("disk on fire"), exitFailure},
+		{"a cancelled context alone", context.Canceled, exitFailure},
+		{"invalid input", fmt.Errorf("enqueue: %w: no type", holdfast.ErrInvalid), exitUsage},
+		{"a usage error", usage("--limit %d is negative", -1), exitUsage},
+		{"a usage error with a hint", usageOf("holdfast", "unknown flag"), exitUsage},
+		{"a configuration error", errors.Join(&configs.Error{Key: "listen"}, &configs.Error{Key: "roles"}), exitUsage},
+		{"not found", fmt.Errorf("read: %w", holdfast.ErrNotFound), exitNotFound},
+		{"a conflict", fmt.Errorf("move: %w", holdfast.ErrConflict), exitConflict},
+		{"a server that is away", fmt.Errorf("connect: %w: refused", holdfast.ErrUnavailable), exitUnavailable},
+		{"a server that is away and closed badly", errors.Join(holdfast.ErrUnavailable, errors.New("close")), exitUnavailable},
+		{"a schema mismatch", fmt.Errorf("check: %w", store.ErrSchema), exitCheck},
+		{"a schema mismatch that looks invalid", fmt.Errorf("%w: %w", holdfast.ErrInvalid, store.ErrSchema), exitCheck},
+		{"some of several", someFailed([]error{holdfast.ErrNotFound}, 1), exitPartly},
+		{"none of several", someFailed([]error{holdfast.ErrNotFound, holdfast.ErrConflict}, 0), exitConflict},
+		{"some, and then the server is away", someFailed([]error{holdfast.ErrUnavailable}, 3), exitUnavailable},
+		{"a code of its own wins", &failure{err: holdfast.ErrInvalid, code: exitCheck}, exitCheck},
+		{"a timeout after other ends", errors.Join(errors.New("task 1 is dead"), timedOut(holdfast.Task{}, 2, 1)), exitTimeout},
+		{"a signal", errInterrupted, exitInterrupted},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("%s: exit code %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+func TestErrorsAreOneLineEach(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nothing", nil, ""},
+		{"already said", &failure{code: exitPartly}, ""},
+		{"a plain error", errors.New("no\nnews"), "holdfast: no news\n"},
+		{"the word invalid is left out", fmt.Errorf("%w: a task needs a type", holdfast.ErrInvalid), "holdfast: a task needs a type\n"},
+		{"a hint follows", usageOf("holdfast task", "what?"), "holdfast: what?\nsee: holdfast task --help\n"},
+		{"joined errors", errors.Join(errors.New("one"), errors.Join(errors.New("two"), errors.New("three"))), "holdfast: one\nholdfast: two\nholdfast: three\n"},
+		{"joined inside a failure", &failure{err: errors.Join(errors.New("one"), errors.New("two"))}, "holdfast: one\nholdfast: two\n"},
+		{"two causes are no list", fmt.Errorf("close: %w, %w", errors.New("one"), errors.New("two")), "holdfast: close: one, two\n"},
+		{"no way to move the cursor", errors.New("\x1b[2Jboo\u009b\x00"), `holdfast: \u001b[2Jboo\u009b\u0000` + "\n"},
+	} {
+		var out bytes.Buffer
+		(&tool{stderr: &out}).report(test.err)
+		if out.String() != test.want {
+			t.Errorf("%s: %q, want %q", test.name, out.String(), test.want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+const helpWidth = 100 // columns
+
+// help prints the help of a command, a noun or the program to stdout.
+func (t *tool) help(program *cli.App, path []*cli.Command) error {
+	var b strings.Builder
+	line := commandLine{path: path}
+	usage, text, flags, commands, words := program.Usage, program.Description, []cli.Flag(nil), program.Commands, ""
+	if len(path) > 0 {
+		last := path[len(path)-1]
+		usage, text, flags, commands, words = last.Usage, last.Description, last.Flags, last.Subcommands, last.ArgsUsage
+	}
+	fmt.Fprintf(&b, "%s - %s\n\nUsage:\n  %s", line.name(), usage, line.name())
+	if len(commands) > 0 {
+		b.WriteString(" <command>")
+	}
+	b.WriteString(" [flags]")
+	if words != "" {
+		b.WriteString(" " + words)
+	}
+	b.WriteString("\n")
+	if text != "" {
+		b.WriteString("\n" + text + "\n")
+	}
+	if len(commands) > 0 {
+		b.WriteString("\nCommands:\n")
+		for _, command := range commands {
+			describe(&b, 12, command.Name, command.Usage)
+		}
+		fmt.Fprintf(&b, "\n\"%s <command> --help\" tells more about a command.\n", line.name())
+	}
+	describeFlags(&b, "Flags", flags)
+	describeFlags(&b, "Global flags", program.Flags)
+	_, err := io.WriteString(t.stdout, b.String())
+	return err
+}
+
+func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
+	if len(flags) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s:\n", title)
+	for _, flag := range flags {
+		name := "--" + flag.Names()[0]
+		if len(flag.Names()) > 1 {
+			name = "-" + flag.Names()[1] + ", " + name
+		}
+		place, doc := explain(flag)
+		if place != "" {
+			name += " " + place
+		}
+		describe(b, 24, name, doc)
+	}
+}
+
+// explain returns a flag's placeholder, which is in backquotes in the usage of the
+// library's own flags, and its text.
+func explain(flag cli.Flag) (place, doc string) {
+	if s, ok := flag.(settingFlag); ok {
+		return s.place, s.doc
+	}
+	documented, ok := flag.(cli.DocGenerationFlag)
+	if !ok {
+		return "", ""
+	}
+	doc = documented.GetUsage()
+	if before, rest, ok := strings.Cut(doc, "`"); ok {
+		if word, after, ok := strings.Cut(rest, "`"); ok {
+			return word, before + word + after
+		}
+	}
+	if takesValue(flag) {
+		return "VALUE", doc
+	}
+	return "", doc
+}
+
+// describe writes a name and, beside it in a column, its text.
+func describe(b *strings.Builder, width int, name, text string) {
+	fmt.Fprintf(b, "  %-*s", width, name)
+	if len(name) > width {
+		fmt.Fprintf(b, "\n  %*s", width, "")
+	}
+	column := 0
+	for i, word := range strings.Fields(text) {
+		if i > 0 && column+1+len(word) > helpWidth-width-4 {
+			fmt.Fprintf(b, "\n  %*s", width, "")
+			column = 0
+		}
+		b.WriteString(" " + word)
+		column += 1 + len(word)
+	}
+	b.WriteString("\n")
+}

@@ -1,0 +1,107 @@
+// Command holdfast runs and looks after reliable retry work: a daemon that runs
+// tasks, and the tools to enqueue them, follow them and mend what went wrong.
+//
+// Every command writes data to stdout and messages to stderr, and ends with an
+// exit code that says what happened; see errors.go. The commands are nouns with
+// verbs, one file a noun. The testdata folder shows each of them at work.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the build.
+var version = "dev"
+
+func main() {
+	t := &tool{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
+	os.Exit(t.run(context.Background(), os.Args[1:]))
+}
+
+// tool is one invocation: where it reads and writes. Its methods are the commands.
+type tool struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+	env    []string
+
+	flags map[string]string // the flags that set a key of the configuration, as they were typed
+}
+
+// run carries out one command line and returns the exit code.
+func (t *tool) run(ctx context.Context, args []string) int {
+	program := t.program()
+	line, err := arrange(program, args)
+	switch {
+	case err == nil && line.help:
+		err = t.help(program, line.path)
+	case err == nil:
+		err = program.RunContext(ctx, line.args)
+	}
+	t.report(err)
+	return exitCode(err)
+}
+
+// program is the whole command line as a tree.
+func (t *tool) program() *cli.App {
+	program := &cli.App{
+		Name:  "holdfast",
+		Usage: "a reliable retry worker over PostgreSQL and RabbitMQ",
+		Description: `A task is stored in PostgreSQL, announced through RabbitMQ, run by a worker and
+retried until it is done, or dead and waiting for a person.
+
+Settings come from flags, then the environment, then a YAML file, then defaults;
+"holdfast config show" prints each value and where it came from.
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partly done,
+6 a server is unreachable, 7 a check failed, 124 wait timed out, 130 interrupted.
+
+Example:
+  holdfast migrate up
+  holdfast serve &
+  holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}'`,
+		Flags:    globalFlags(),
+		Commands: t.commands(),
+
+		// Flags are sorted and checked, and help is printed, before the library sees them.
+		HideHelp:                  true,
+		HideVersion:               true,
+		DisableSliceFlagSeparator: true,
+		OnUsageError:              badFlag,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Writer:                    t.stdout,
+		ErrWriter:                 t.stderr,
+	}
+	finish(program.Commands)
+	return program
+}
+
+// finish sets what every command has in common.
+func finish(commands []*cli.Command) {
+	for _, command := range commands {
+		command.HideHelp, command.OnUsageError = true, badFlag
+		finish(command.Subcommands)
+	}
+}
+
+// commands lists the commands in the order of the help.
+func (t *tool) commands() []*cli.Command {
+	return []*cli.Command{
+		t.demoCommand(),
+		t.serveCommand(),
+		t.enqueueCommand(),
+		t.taskCommand(),
+		t.deadCommand(),
+		t.queueCommand(),
+		t.workerCommand(),
+		t.holdingCommand(),
+		t.migrateCommand(),
+		t.topologyCommand(),
+		t.configCommand(),
+		t.versionCommand(),
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func (t *tool) migrateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "migrate",
+		Usage: "create, update or take back the database schema",
+		Subcommands: []*cli.Command{{
+			Name:  "up",
+			Usage: "apply every migration that is missing",
+			Description: `Creates the schema if need be. Safe to run again, and from several places at once.
+
+Example:
+  DATABASE_URL=postgres://localhost/app holdfast migrate up`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.migrateUp),
+		}, {
+			Name:  "down",
+			Usage: "take the newest migration back, with the data in it",
+			Description: `Taking back the first migration deletes all tasks. Asks first on a terminal; anywhere else
+it needs --yes. Stop every worker before.
+
+Example:
+  holdfast migrate down --yes`,
+			Flags:  []cli.Flag{outputFlag(), yesFlag()},
+			Action: t.do(t.migrateDown),
+		}, {
+			Name:  "status",
+			Usage: "list the migrations and when they were applied",
+			Description: `The exit code is 7 if the schema is behind or ahead of this build.
+
+Example:
+  holdfast migrate status -o json`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.migrateStatus),
+		}},
+	}
+}
+
+// migration is a store.Migration as it is printed.
+type migration struct {
+	Version   int64     `json:"version"`
+	Name      string    `json:"name"`
+	Applied   bool      `json:"applied"`
+	AppliedAt time.Time `json:"applied_at,omitzero"`
+}
+
+func (t *tool) migrations(c *cli.Context, found []store.Migration, none string) error {
+	rows := make([]migration, len(found))
+	for i, m := range found {
+		rows[i] = migration(m)
+	}
+	return list(t, c, rows, none,
+		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
+		column[migration]{"name", func(m migration) string { return m.Name }},
+		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},
+		column[migration]{"applied at", func(m migration) string { return stamp(m.AppliedAt) }},
+	)
+}
+
+func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
+	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
+		applied, err := b.Store.MigrateUp(ctx)
+		if err != nil {
+			return err
+		}
+		return t.migrations(c, applied, "the schema is up to date")
+	})
+}
+
+func (t *tool) migrateDown(ctx context.Context, c *cli.Context) error {
+	question := "take the newest migration back and delete the data in it"
+	if err := t.confirm(c, question); err != nil {
+		return err
+	}
+	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
+		undone, err := b.Store.MigrateDown(ctx)
+		if errors.Is(err, holdfast.ErrNotFound) {
+			return &failure{err: errors.New("there is no migration to take back"), code: exitNotFound}
+		}
+		if err != nil {
+			return err
+		}
+		return t.migrations(c, []store.Migration{undone}, "")
+	})
+}
+
+func (t *tool) migrateStatus(ctx context.Context, c *cli.Context) error {
+	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
+		known, err := b.Store.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		if err := t.migrations(c, known, "there are no migrations"); err != nil {
+			return err
+		}
+		return b.Store.CheckSchema(ctx)
+	})
+}
+
+func yesFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "yes", Usage: "do it without asking"}
+}
+
+// confirm asks before something that cannot be undone.
+func (t *tool) confirm(c *cli.Context, question string) error {
+	if c.Bool("yes") {
+		return nil
+	}
+	if !isTerminal(t.stdin) {
+		return usage("this would %s; add --yes if you mean it", question)
+	}
+	fmt.Fprintf(t.stderr, "This will %s. Continue? [y/N] ", question)
+	answer, _ := bufio.NewReader(t.stdin).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}

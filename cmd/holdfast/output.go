@@ -1,0 +1,233 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+)
+
+// The formats of data on stdout.
+const (
+	asTable = "table" // for people
+	asJSON  = "json"  // one value
+	asJSONL = "jsonl" // one value a line
+)
+
+func outputFlag() cli.Flag {
+	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
+		Usage: "write stdout as `FORMAT`: table, json or jsonl (one JSON value a line); default table"}
+}
+
+// format reads -o. Commands without the flag have the empty format.
+func format(c *cli.Context) (string, error) {
+	chosen := c.String("output")
+	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL}, chosen) || chosen == "" && c.IsSet("output") {
+		return "", usageOf(commandName(c), "unknown output format %q; use table, json or jsonl", chosen)
+	}
+	return chosen, nil
+}
+
+// column is one column of a table of Ts.
+type column[T any] struct {
+	head string
+	cell func(T) string
+}
+
+// list writes items in the format of -o. None at all is an empty array in JSON, and the
+// message none for people.
+func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {
+	chosen, err := format(c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case chosen == asJSONL:
+		return jsonLines(t.stdout, items)
+	case chosen == asJSON:
+		return jsonArray(t.stdout, items)
+	case len(items) == 0:
+		t.say("%s", none)
+		return nil
+	}
+	return t.table(cells(items, columns))
+}
+
+func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.Row) {
+	for _, col := range columns {
+		head = append(head, col.head)
+	}
+	for _, item := range items {
+		row := make(table.Row, len(columns))
+		for i, col := range columns {
+			row[i] = singleLine(col.cell(item))
+		}
+		rows = append(rows, row)
+	}
+	return head, rows
+}
+
+// one writes a single value: people is what the table format shows.
+func (t *tool) one(c *cli.Context, value any, people string) error {
+	chosen, err := format(c)
+	if err != nil {
+		return err
+	}
+	if chosen == asTable {
+		_, err := fmt.Fprintln(t.stdout, people)
+		return err
+	}
+	return jsonLines(t.stdout, []any{value})
+}
+
+// jsonLines writes one value a line.
+func jsonLines[T any](w io.Writer, items []T) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	for _, item := range items {
+		if err := encoder.Encode(item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jsonArray writes an array with one element a line, for eyes and diffs.
+func jsonArray[T any](w io.Writer, items []T) error {
+	var b strings.Builder
+	b.WriteString("[")
+	for i, item := range items {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString("\n  ")
+		var element strings.Builder
+		if err := jsonLines(&element, []T{item}); err != nil {
+			return err
+		}
+		b.WriteString(strings.TrimSuffix(element.String(), "\n"))
+	}
+	if len(items) > 0 {
+		b.WriteString("\n")
+	}
+	b.WriteString("]\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// table writes columns two spaces apart, without lines, so that they can be cut and
+// grepped. On a terminal the heads stand out.
+func (t *tool) table(head table.Row, rows []table.Row) error {
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	if t.colours() {
+		style.Color.Header = text.Colors{text.Bold}
+	}
+	w.SetStyle(style)
+	w.SuppressTrailingSpaces()
+	w.AppendHeader(head)
+	w.AppendRows(rows)
+	_, err := fmt.Fprintln(t.stdout, w.Render())
+	return err
+}
+
+// colours reports whether stdout is a terminal that wants them; see no-color.org.
+func (t *tool) colours() bool {
+	return isTerminal(t.stdout) && !t.noColour()
+}
+
+func (t *tool) noColour() bool {
+	return slices.ContainsFunc(t.env, func(pair string) bool {
+		name, value, _ := strings.Cut(pair, "=")
+		return name == "NO_COLOR" && value != ""
+	})
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// singleLine makes text from anywhere fit for a terminal and a table: one line, and no
+// control characters that could move the cursor or change what was printed before.
+func singleLine(s string) string {
+	return strings.Join(strings.Fields(printable(s)), " ")
+}
+
+// printable replaces all control characters but the newline.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n' || r == ' ' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case unicode.IsSpace(r):
+			b.WriteByte(' ')
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// clipped cuts text to n runes.
+func clipped(s string, n int) string {
+	runes := []rune(singleLine(s))
+	if len(runes) <= n {
+		return string(runes)
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+// stamp is a moment as everything here prints it; nothing for the zero time.
+func stamp(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// duration is a length of time in Go's form, without meaningless digits.
+type duration time.Duration
+
+func (d duration) String() string {
+	whole := time.Duration(d)
+	switch {
+	case whole >= time.Minute:
+		return whole.Round(time.Second).String()
+	case whole >= time.Second:
+		return whole.Round(100 * time.Millisecond).String()
+	}
+	return whole.Round(time.Millisecond).String()
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// several is a number of things, for a sentence.
+func several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// yes shows a flag in a table.
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"holdfast": main})
+}
+
+// TestScripts runs the scripts in testdata, which are written to be read. Besides the
+// standard commands they have:
+//
+//	exits CODE COMMAND...      the command ends with this exit code
+//	until PATTERN COMMAND...   repeat the command until its stdout matches
+//	logged PATTERN FILE        wait until the file has a matching line
+//	keep NAME                  put stdout of the last command into $NAME
+//	signal TERM|INT            send a signal to all background commands
+//	target                     start an HTTP server at $TARGET: /ok, /gone (410), /hang,
+//	                           and /flaky, which answers 503
+//	mend                       from now on /flaky answers 200
+//	sql STATEMENT              change the script's schema behind the program's back
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	if !haveServers() {
+		t.Log("DATABASE_URL and AMQP_URL are not set: SKIPPING every script that needs servers")
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata",
+		Setup: setUp,
+		Condition: func(condition string) (bool, error) {
+			if condition != "servers" {
+				return false, fmt.Errorf("unknown condition %q", condition)
+			}
+			return haveServers(), nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
+			"signal": scriptSignal, "target": scriptTarget, "mend": scriptMend, "sql": scriptSQL,
+		},
+	})
+}
+
+func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("AMQP_URL") != "" }
+
+// patience is for conditions that hold within moments unless something is broken.
+const patience = 30 * time.Second
+
+// setUp gives each script a schema and a prefix of its own, and removes them afterwards.
+func setUp(env *testscript.Env) error {
+	env.Setenv("GORACE", "atexit_sleep_ms=10") // instead of a second for each command
+	if !haveServers() {
+		return nil
+	}
+	name := fmt.Sprintf("cli_%08x", rand.Uint32())
+	env.Setenv("DATABASE_URL", os.Getenv("DATABASE_URL"))
+	env.Setenv("AMQP_URL", os.Getenv("AMQP_URL"))
+	env.Setenv("HOLDFAST_DATABASE_SCHEMA", name)
+	env.Setenv("HOLDFAST_AMQP_PREFIX", name)
+	env.Setenv("HOLDFAST_LISTEN", "127.0.0.1:0")
+	env.Setenv("HOLDFAST_WEBHOOK_ALLOW_CIDRS", "127.0.0.0/8")
+	env.Setenv("HOLDFAST_DEFAULTS_RETRY_BASE", "20ms")
+	env.Setenv("HOLDFAST_DEFAULTS_MAX_ATTEMPTS", "2")
+	vars := append([]string(nil), env.Vars...)
+	env.Defer(func() {
+		cleaner := &tool{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: vars}
+		code := cleaner.run(context.Background(), []string{"topology", "delete", "--yes"})
+		if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
+			env.T().Log("topology delete: exit code", code)
+		}
+		if err := execSQL("drop schema if exists " + name + " cascade"); err != nil {
+			env.T().Log("drop schema:", err)
+		}
+	})
+	return nil
+}
+
+func execSQL(statement string) error {
+	db, err := sql.Open("postgres", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.Exec(statement)
+	return err
+}
+
+func scriptSQL(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(execSQL("set search_path to " + ts.Getenv("HOLDFAST_DATABASE_SCHEMA") + "; " + strings.Join(args, " ")))
+}
+
+func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// poll repeats look, often at first, until it is true.
+func poll(ts *testscript.TestScript, what string, look func() bool) {
+	deadline := time.Now().Add(patience)
+	for pause := time.Millisecond; !look(); pause = min(2*pause, 100*time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s did not come true in %s", what, patience)
+		}
+		<-time.After(pause)
+	}
+}
+
+func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: until PATTERN COMMAND...")
+	}
+	pattern := regexp.MustCompile(`(?m)` + args[0])
+	poll(ts, args[0], func() bool {
+		return ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout"))
+	})
+}
+
+func scriptLogged(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: logged PATTERN FILE")
+	}
+	pattern := regexp.MustCompile(`(?m)` + args[0])
+	poll(ts, args[0], func() bool {
+		text, err := os.ReadFile(ts.MkAbs(args[1]))
+		return err == nil && pattern.Match(text)
+	})
+}
+
+func scriptKeep(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: keep NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": os.Interrupt}
+	if len(args) != 1 || signals[args[0]] == nil {
+		ts.Fatalf("usage: signal TERM|INT")
+	}
+	for _, command := range ts.BackgroundCmds() {
+		ts.Check(command.Process.Signal(signals[args[0]]))
+	}
+}
+
+// mended is the file that makes /flaky answer.
+const mended = "mended"
+
+func scriptTarget(ts *testscript.TestScript, _ bool, _ []string) {
+	flag := ts.MkAbs(mended)
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
+		switch r.URL.Path {
+		case "/gone":
+			w.WriteHeader(http.StatusGone)
+		case "/hang":
+			select {
+			case <-r.Context().Done():
+			case <-done:
+			}
+		case "/flaky":
+			if _, err := os.Stat(flag); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+	}))
+	ts.Setenv("TARGET", server.URL)
+	ts.Defer(func() {
+		close(done)
+		server.Close()
+	})
+}
+
+func scriptMend(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(mended), nil, 0o600))
+}

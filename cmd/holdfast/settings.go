@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/configs"
+)
+
+// settingFlag is a flag that sets a key of the configuration. The value goes to
+// package configs as it was typed, and is judged there.
+type settingFlag struct {
+	cli.Flag
+	key   string
+	place string
+	doc   string
+}
+
+// setting returns the flag for a key, which must exist.
+func setting(name, key, place string) cli.Flag {
+	return settingFlag{Flag: &cli.StringFlag{Name: name}, key: key, place: place, doc: settingDoc(key, "")}
+}
+
+// settings is setting for a list.
+func settings(name, key, place string) cli.Flag {
+	return settingFlag{Flag: &cli.StringSliceFlag{Name: name}, key: key, place: place,
+		doc: settingDoc(key, " May be repeated, or hold several with commas.")}
+}
+
+// settingDoc is what package configs says about a key, and its variable.
+func settingDoc(key, more string) string {
+	variables := configs.Variables()
+	v := variables[slices.IndexFunc(variables, func(v configs.Variable) bool { return v.Key == key })]
+	variable := v.Name
+	if v.Also != "" {
+		variable = v.Also + " or " + v.Name
+	}
+	if v.Default != "" {
+		variable += "; default " + v.Default
+	}
+	return fmt.Sprintf("%s%s [%s]", v.Doc, more, variable)
+}
+
+// given returns the text the flag was given, several joined with commas.
+func (f settingFlag) given(c *cli.Context) (text string, ok bool) {
+	name := f.Names()[0]
+	if !c.IsSet(name) {
+		return "", false
+	}
+	if _, list := f.Flag.(*cli.StringSliceFlag); list {
+		return strings.Join(c.StringSlice(name), ","), true
+	}
+	return c.String(name), true
+}
+
+func globalFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "read settings from the YAML file `FILE` [" + configs.FileVariable + "]"},
+		setting("database-url", "database.url", "URL"),
+		settings("amqp-url", "amqp.urls", "URL"),
+		setting("schema", "database.schema", "NAME"),
+		setting("prefix", "amqp.prefix", "NAME"),
+		setting("log-level", "log.level", "LEVEL"),
+		setting("log-format", "log.format", "FORMAT"),
+		&cli.StringSliceFlag{Name: "set", Usage: "set any other key, for example worker.lease=10s, as `KEY=VALUE`. " +
+			"May be repeated. [HOLDFAST_ and the key in capitals, with _ for dots]"},
+	}
+}
+
+// load reads the configuration for a command.
+func (t *tool) load(c *cli.Context) (configs.Config, error) {
+	options := configs.Options{Env: t.env, Flags: make(map[string]string)}
+	t.flags = make(map[string]string)
+	if c.IsSet("config") {
+		if options.File = c.String("config"); options.File == "" {
+			return configs.Config{}, usage("--config needs the path of a file")
+		}
+	}
+	for _, pair := range c.StringSlice("set") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return configs.Config{}, usage("--set %s: write it as key=value", pair)
+		}
+		if err := knownKey(key); err != nil {
+			return configs.Config{}, err
+		}
+		options.Flags[key], t.flags[key] = value, "--set "+key
+	}
+	for _, flag := range slices.Concat(c.App.Flags, c.Command.Flags) {
+		if f, ok := flag.(settingFlag); ok {
+			if text, ok := f.given(c); ok {
+				options.Flags[f.key], t.flags[f.key] = text, "--"+f.Names()[0]
+			}
+		}
+	}
+	cfg, err := configs.Load(options)
+	if err != nil && exitCode(err) == exitFailure { // a file that cannot be read
+		err = &failure{err: err, code: exitUsage}
+	}
+	return cfg, err
+}
+
+// knownKey answers a misspelt key of --set in the words of --set.
+func knownKey(key string) error {
+	var keys []string
+	for _, v := range configs.Variables() {
+		before, after, placeholder := strings.Cut(v.Key, "<name>")
+		if v.Key == key || placeholder && strings.HasPrefix(key, before) && strings.HasSuffix(key, after) && len(key) > len(before)+len(after) {
+			return nil
+		}
+		keys = append(keys, v.Key)
+	}
+	return &failure{usage("--set %s: unknown key%s", key, didYouMean(key, keys)), exitUsage, "see: holdfast config show"}
+}
+
+// origin says where a value came from, with flags as they were typed.
+func (t *tool) origin(text string) string {
+	if key, ok := strings.CutPrefix(text, "flag --"); ok && t.flags[key] != "" {
+		return "flag " + t.flags[key]
+	}
+	return text
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/broker"
+)
+
+func (t *tool) topologyCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "topology",
+		Usage: "print, check, make and delete the queues in RabbitMQ",
+		Subcommands: []*cli.Command{{
+			Name:  "print",
+			Usage: "print every queue and exchange with its arguments",
+			Description: `The lanes and the incarnation come from the store. Without one, the default lane and the placeholder
+<incarnation> stand for them. RabbitMQ is not asked.
+
+Example:
+  holdfast topology print -o json`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.topologyPrint),
+		}, {
+			Name:  "check",
+			Usage: "compare what is in RabbitMQ with what should be",
+			Description: `Changes nothing. The exit code is 7 if something is missing or has other arguments; the list says
+what, and what to do.
+
+Example:
+  holdfast topology check`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.topologyCheck),
+		}, {
+			Name:  "apply",
+			Usage: "make what is missing in RabbitMQ",
+			Description: `A running janitor does the same within seconds. Tasks whose tickets were in a queue that had to be
+made anew get new ones. Existing queues are never changed; one with other arguments is an error.
+
+Example:
+  holdfast topology apply`,
+			Flags:  []cli.Flag{outputFlag()},
+			Action: t.do(t.topologyApply),
+		}, {
+			Name:  "delete",
+			Usage: "delete every queue and exchange of this prefix and store, with all messages",
+			Description: `No task is lost: they are in the store, and "topology apply" or a janitor makes the queues anew and gives
+them new tickets. A running janitor does so at once, so stop it first if the queues shall stay away.
+What is in the quarantine is lost. Asks first on a terminal; anywhere else it needs --yes.
+
+Example:
+  holdfast topology delete --yes`,
+			Flags:  []cli.Flag{outputFlag(), yesFlag()},
+			Action: t.do(t.topologyDelete),
+		}},
+	}
+}
+
+// object is a queue or exchange as it is printed.
+type object struct {
+	Kind string         `json:"kind"`
+	Name string         `json:"name"`
+	Args map[string]any `json:"arguments"`
+}
+
+func newObject(o broker.Object) object {
+	kind := "queue"
+	if o.Kind == broker.Exchange {
+		kind = "exchange"
+	}
+	args := o.Args
+	if args == nil {
+		args = map[string]any{}
+	}
+	return object{kind, o.Name, args}
+}
+
+func (o object) arguments() string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(o.Args)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%v", key, o.Args[key]))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// all lists every object of a topology in the order they are made.
+func all(topology broker.Topology, lanes []string) []broker.Object {
+	return append(topology.Queues(lanes), topology.MarkerObject())
+}
+
+func (t *tool) topologyPrint(ctx context.Context, c *cli.Context) error {
+	cfg, err := t.load(c)
+	if err != nil {
+		return err
+	}
+	incarnation, lanes := "<incarnation>", append([]string{cfg.Defaults.Lane}, cfg.Worker.Lanes...)
+	for _, settings := range cfg.Types {
+		lanes = append(lanes, settings.Lane)
+	}
+	err = t.opened(ctx, cfg, openCheckedStore, func(b *app.Backend) error {
+		stored, err := b.Store.LaneNames(ctx)
+		if err != nil {
+			return err
+		}
+		if incarnation, err = b.Store.Incarnation(ctx); err == nil && len(stored) > 0 {
+			lanes = stored
+		}
+		return err
+	})
+	if err != nil {
+		t.say("warning: without the store, lanes and incarnation are only examples: %s", t.sentence(err))
+	}
+	slices.Sort(lanes)
+	var objects []object
+	for _, o := range all(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation), slices.Compact(lanes)) {
+		objects = append(objects, newObject(o))
+	}
+	return list(t, c, objects, "",
+		column[object]{"kind", func(o object) string { return o.Kind }},
+		column[object]{"name", func(o object) string { return o.Name }},
+		column[object]{"arguments", object.arguments})
+}
+
+// finding is something that is not as it should be.
+type finding struct {
+	Name    string `json:"name"`
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+}
+
+func (t *tool) topologyCheck(ctx context.Context, c *cli.Context) error {
+	return t.withBroker(ctx, c, func(b *app.Backend) error {
+		lanes, err := b.Store.LaneNames(ctx)
+		if err != nil {
+			return err
+		}
+		findings, err := inspect(ctx, b, lanes)
+		if err != nil {
+			return err
+		}
+		err = list(t, c, findings, "everything is as it should be",
+			column[finding]{"name", func(f finding) string { return f.Name }},
+			column[finding]{"problem", func(f finding) string { return f.Problem }},
+			column[finding]{"remedy", func(f finding) string { return f.Remedy }})
+		if err == nil && len(findings) > 0 {
+			err = &failure{err: fmt.Errorf("the topology differs in %s", several(len(findings), "place")), code: exitCheck}
+		}
+		return err
+	})
+}
+
+func inspect(ctx context.Context, b *app.Backend, lanes []string) ([]finding, error) {
+	missing, err := b.Topology.Verify(ctx, b.Broker, lanes)
+	if err != nil {
+		return nil, err
+	}
+	findings := []finding{}
+	for _, o := range all(b.Topology, lanes) {
+		if slices.Contains(missing, o.Name) {
+			findings = append(findings, finding{o.Name, "missing", "holdfast topology apply"})
+			continue
+		}
+		// Only a declaration compares arguments, and of what exists it changes nothing.
+		_, err := b.Broker.Declare(ctx, []broker.Object{o})
+		switch {
+		case errors.Is(err, holdfast.ErrConflict):
+			findings = append(findings, finding{o.Name, singleLine(err.Error()),
+				"stop all workers, delete it in RabbitMQ, then: holdfast topology apply"})
+		case err != nil:
+			return nil, err
+		}
+	}
+	return findings, nil
+}
+
+func (t *tool) topologyApply(ctx context.Context, c *cli.Context) error {
+	return t.withBroker(ctx, c, func(b *app.Backend) error {
+		missing, err := b.Rebuild(ctx)
+		if err != nil {
+			return err
+		}
+		return t.names(c, missing, "nothing was missing", "made")
+	})
+}
+
+// named is a line of a list of names.
+type named struct {
+	Name string `json:"name"`
+}
+
+func (t *tool) names(c *cli.Context, names []string, none, head string) error {
+	rows := make([]named, len(names))
+	for i, name := range names {
+		rows[i] = named{name}
+	}
+	return list(t, c, rows, none, column[named]{head, func(n named) string { return n.Name }})
+}
+
+func (t *tool) topologyDelete(ctx context.Context, c *cli.Context) error {
+	if err := t.confirm(c, "delete every queue of this prefix with all messages in it"); err != nil {
+		return err
+	}
+	return t.withBroker(ctx, c, func(b *app.Backend) error {
+		lanes, err := b.Store.LaneNames(ctx)
+		if err != nil {
+			return err
+		}
+		objects := all(b.Topology, lanes)
+		missing, err := b.Topology.Verify(ctx, b.Broker, lanes)
+		if err != nil {
+			return err
+		}
+		if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+			return err
+		}
+		var deleted []string
+		for _, o := range objects {
+			if !slices.Contains(missing, o.Name) {
+				deleted = append(deleted, o.Name)
+			}
+		}
+		return t.names(c, deleted, "there was nothing to delete", "deleted")
+	})
+}
