@@ -155,7 +155,8 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 	id := w.enqueue(t, 1, holdfast.NewTask{Type: "long"})[0]
 
 	// That the timeout is at work here shows a delivery that is held.
-	w.enqueue(t, 1, holdfast.NewTask{Type: "short"})
+	short := w.enqueue(t, 1, holdfast.NewTask{Type: "short"})[0]
+	w.awaitTask(t, 30*time.Second, short, "done", in(holdfast.Done)) // so the queues exist
 	if _, err := w.Broker.Publish(t.Context(), []broker.Message{{Queue: w.Topology.Quarantine(), Body: []byte("held")}}); err != nil {
 		t.Fatal(err)
 	}
