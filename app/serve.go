@@ -92,7 +92,7 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 	return janitor.New(janitor.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
 		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
-		SentinelInterval: c.Janitor.SentinelInterval,
+		SentinelInterval: c.Janitor.SentinelInterval, SentinelSlack: c.Janitor.SentinelSlack, RebuildEvery: c.Janitor.RebuildEvery,
 		Keep: store.PruneAges{
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
@@ -118,7 +118,7 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
-		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout,
+		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
 		Name: c.Worker.Name, Version: o.Version, OnReady: onReady, Log: b.Log, Observer: metrics,
 	})
 }

@@ -81,6 +81,7 @@ type Worker struct {
 	Lanes        []string // empty means every lane
 	DrainTimeout time.Duration
 	Lease        time.Duration
+	ParkFor      time.Duration
 	Name         string // empty means host/pid
 }
 
@@ -95,6 +96,8 @@ type Janitor struct {
 	FenceGrace       time.Duration
 	PatrolAfter      time.Duration
 	SentinelInterval time.Duration
+	SentinelSlack    time.Duration
+	RebuildEvery     time.Duration
 	OutboxGrace      time.Duration
 	KeepDone         time.Duration
 	KeepCancelled    time.Duration
@@ -123,11 +126,12 @@ func Default() Config {
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
 		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
-		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second},
+		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second},
 		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
 		Janitor: Janitor{
 			FenceGrace: 250 * time.Millisecond, PatrolAfter: 10 * time.Second,
-			SentinelInterval: 10 * time.Second, OutboxGrace: 2 * time.Second,
+			SentinelInterval: 10 * time.Second, SentinelSlack: 30 * time.Second,
+			RebuildEvery: 2 * time.Second, OutboxGrace: 2 * time.Second,
 			KeepDone: 168 * time.Hour, KeepCancelled: 168 * time.Hour,
 			KeepArchived: 720 * time.Hour, KeepRuns: 168 * time.Hour,
 		},

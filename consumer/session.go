@@ -176,6 +176,10 @@ func (s *session) flush(ctx context.Context) error {
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
+	// With the last word on its pages, so that the patrol drops their manifests unasked.
+	if _, err := s.o.Store.Renew(ctx, s.renewal()); err != nil {
+		s.log.WithError(err).Debug("last renewal")
+	}
 	if err := s.o.Store.CloseRun(ctx, s.run); err != nil {
 		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")
 		return
