@@ -233,6 +233,7 @@ func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: 300 * time.Millisecond, PublishChannels: 1})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
+	first := b.IdleChannels()
 	proxy.CutReplies()
 	outcomes, err := b.Publish(ctx(t), one(queue, "a"))
 	unknown(t, outcomes, err)
@@ -240,7 +241,10 @@ func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	proxy.Heal()
-	publish(t, b, queue, "b") // on the same connection, and its confirm is not taken from a's
+	publish(t, b, queue, "b")
+	if second := b.IdleChannels(); len(first) != 1 || len(second) != 1 || first[0] == second[0] {
+		t.Errorf("the channel that lost a confirm is used again: %v, %v", first, second)
+	}
 
 	proxy.CutReplies()
 	within(t, "the connection to be given up", func() bool {
@@ -293,32 +297,38 @@ func TestCloseOfASubscriptionInABlackHole(t *testing.T) {
 // RabbitMQ closes the whole connection when an Ack arrives on a channel that is closed.
 func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
 	t.Parallel()
-	b, prefix := rabbittest.Open(t)
-	_ = prefix
+	b, _ := rabbittest.Open(t)
 	queue, quiet := declare(t, b), declare(t, b)
 	witness := subscribe(t, b, quiet, 1)
-	messages := make([]broker.Message, 200)
+	const n = 1000
+	messages := make([]broker.Message, n)
 	for i := range messages {
 		messages[i] = broker.Message{Queue: queue, Body: fmt.Append(nil, i)}
 	}
 	_, err := b.Publish(ctx(t), messages)
 	must(t, err)
-	for range 30 {
-		sub := subscribe(t, b, queue, 50)
-		tags := make(chan uint64, 50)
-		for range 50 {
-			tags <- receive(t, sub).Tag
+	for range 40 { // each of which meets the moment now and then
+		sub := subscribe(t, b, queue, n)
+		for range n {
+			receive(t, sub)
 		}
-		close(tags)
 		var work sync.WaitGroup
-		for range 4 {
+		began := make(chan struct{}, 4)
+		for worker := range uint64(4) {
 			work.Go(func() {
-				for tag := range tags {
-					if err := sub.Requeue(tag); err != nil && !errors.Is(err, broker.ErrOver) {
+				for tag := worker + 1; tag <= n; tag += 4 {
+					err := sub.Requeue(tag)
+					if tag == worker+1 {
+						began <- struct{}{}
+					}
+					if err != nil && !errors.Is(err, broker.ErrOver) {
 						t.Error(err)
 					}
 				}
 			})
+		}
+		for range 4 {
+			<-began
 		}
 		must(t, sub.Close())
 		work.Wait()

@@ -121,7 +121,7 @@ func (l *link) state() (s *session, err error, changed <-chan struct{}, over boo
 	defer l.mu.Unlock()
 	s, err = l.session, l.err
 	if s != nil && s.conn.IsClosed() { // run is about to notice
-		s, err = nil, errConnecting
+		s, err = nil, s.lost()
 	}
 	if s == nil && err == nil {
 		err = errConnecting

@@ -103,6 +103,7 @@ func testCloseConnections(t *testing.T, server *rabbittest.Server) {
 func testKill(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
 	queue := declare(t, b)
+	server.Settle()
 	const n = 300
 	for i := range n {
 		publish(t, b, queue, fmt.Sprint(i))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -35,7 +36,10 @@ const (
 type publishers struct {
 	link  *link
 	limit time.Duration
-	slots chan *publisher // nil for a slot whose channel is yet to be opened
+	slots chan struct{} // holds one for each call under way
+
+	mu   sync.Mutex
+	idle []*publisher // the last used one is the next, so that there are no more than needed
 }
 
 // publisher is one channel in confirm mode with nothing outstanding.
@@ -47,11 +51,7 @@ type publisher struct {
 }
 
 func newPublishers(l *link, options *Options) *publishers {
-	p := &publishers{link: l, limit: options.ConfirmTimeout, slots: make(chan *publisher, options.PublishChannels)}
-	for range options.PublishChannels {
-		p.slots <- nil
-	}
-	return p
+	return &publishers{link: l, limit: options.ConfirmTimeout, slots: make(chan struct{}, options.PublishChannels)}
 }
 
 // Publish implements [broker.Publisher]. Its limit is Options.ConfirmTimeout for each
@@ -83,16 +83,30 @@ func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]brok
 func (ps *publishers) publish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, ps.limit, errLimit(ps.limit))
 	defer cancel()
-	p, err := ps.take(ctx)
+	s, err := ps.link.try(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.waitUnblocked(ctx); err != nil {
+		return err
+	}
+	select {
+	case ps.slots <- struct{}{}:
+		defer func() { <-ps.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	p, err := ps.take(ctx, s)
 	if err != nil {
 		return err
 	}
 	if err = p.publish(ctx, messages, outcomes); err != nil {
 		p.close()
-		ps.slots <- nil
 		return err
 	}
-	ps.slots <- p
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.idle = append(ps.idle, p)
 	return nil
 }
 
@@ -103,33 +117,31 @@ func (e errLimit) Error() string {
 	return fmt.Sprintf("RabbitMQ did not confirm within %s", time.Duration(e))
 }
 
-// take returns a publisher on the present connection.
-func (ps *publishers) take(ctx context.Context) (*publisher, error) {
-	s, err := ps.link.try(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.waitUnblocked(ctx); err != nil {
-		return nil, err
-	}
-	var p *publisher
-	select {
-	case p = <-ps.slots:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if p != nil && p.session == s && p.usable() {
-		return p, nil
-	}
-	if p != nil {
+// take returns a publisher on the session, an idle one if possible.
+func (ps *publishers) take(ctx context.Context, s *session) (*publisher, error) {
+	for p := ps.pop(); p != nil; p = ps.pop() {
+		if p.session == s && p.usable() {
+			return p, nil
+		}
 		p.close()
 	}
-	if p, err = newPublisher(ctx, s); err != nil {
+	p, err := newPublisher(ctx, s)
+	if err != nil {
 		s.suspect(ctx)
-		ps.slots <- nil
-		return nil, err
 	}
-	return p, nil
+	return p, err
+}
+
+func (ps *publishers) pop() *publisher {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.idle) == 0 {
+		return nil
+	}
+	last := len(ps.idle) - 1
+	p := ps.idle[last]
+	ps.idle = ps.idle[:last]
+	return p
 }
 
 func newPublisher(ctx context.Context, s *session) (*publisher, error) {

@@ -119,12 +119,18 @@ func (s *session) wait(ctx context.Context) error {
 		s.raw.Close()
 		<-s.done
 	}
+	return s.lost()
+}
+
+// lost says why the session ended.
+func (s *session) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = errors.New("the connection was closed")
+	err := s.err
+	if err == nil {
+		err = errors.New("it was closed")
 	}
-	return fmt.Errorf("lost the connection to RabbitMQ at %s: %w", s.node, s.err)
+	return fmt.Errorf("lost the connection to RabbitMQ at %s: %w", s.node, err)
 }
 
 // kill ends a session that cannot be trusted any more, without waiting for the peer.

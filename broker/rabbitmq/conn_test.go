@@ -1,0 +1,63 @@
+package rabbitmq
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// sink is a connection whose other end reads nothing.
+func sink(t *testing.T, limit time.Duration) *guardedConn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &guardedConn{Conn: conn, limit: limit}
+}
+
+// fill writes until that fails, and returns how long the last write took.
+func fill(t *testing.T, conn net.Conn) time.Duration {
+	t.Helper()
+	chunk := make([]byte, 1<<20)
+	for {
+		began := time.Now()
+		if _, err := conn.Write(chunk); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			return time.Since(began)
+		}
+	}
+}
+
+func TestWritesHaveADeadline(t *testing.T) {
+	t.Parallel()
+	conn := sink(t, 200*time.Millisecond)
+	if took := fill(t, conn); took < 150*time.Millisecond || took > 5*time.Second {
+		t.Errorf("a write hung for %s", took)
+	}
+}
+
+// The driver's deadline of a closing handshake must not be put off by writes.
+func TestAnEarlierDeadlineWins(t *testing.T) {
+	t.Parallel()
+	conn := sink(t, time.Hour)
+	if err := conn.SetDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, conn)
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	conn.limit = time.Millisecond
+	fill(t, conn)
+}
