@@ -109,6 +109,7 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		}
 	case EventCrash:
 		move.Crashes++
+		move.Wait = crashWait(move.Crashes, dice(t.ID, t.Attempt))
 		if move.Crashes >= policy.MaxCrashes {
 			move.Event = EventGiveUp
 		}
@@ -132,6 +133,16 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		move.Wait = 0
 	}
 	return move, nil
+}
+
+// crashWait separates the tasks that crashed together: one of them may be what kills the workers, and
+// would take the same neighbours along each time. The first crash costs no time.
+func crashWait(crashes int, dice float64) time.Duration {
+	if crashes < 2 {
+		return 0
+	}
+	grown := time.Second << min(crashes-1, 6)
+	return time.Duration(float64(min(grown, time.Minute)) * (0.5 + dice))
 }
 
 // again reports whether the event would start another attempt because of what

@@ -34,6 +34,8 @@ type Manifest struct {
 	// the run wrote the manifest; then the run's cursors say nothing about it.
 	Page    int64
 	Tickets []Ticket
+	// Rounds is how often a patrol has written it anew, because its tasks were still running.
+	Rounds int
 }
 
 // Sentinel is a marker a janitor sends down a lane. Queues being first in first
@@ -50,6 +52,7 @@ type wire struct {
 	Tickets  [][2]int64 `json:"t,omitempty"`
 	Run      int64      `json:"run,omitempty"`
 	Page     int64      `json:"page,omitempty"`
+	Rounds   int        `json:"rounds,omitempty"`
 	Lane     string     `json:"lane,omitempty"`
 	Sentinel *time.Time `json:"sentinel,omitempty"`
 }
@@ -62,7 +65,7 @@ func (m Message) Encode() []byte {
 	tickets := m.Tickets
 	switch {
 	case m.Manifest != nil:
-		w.Run, w.Page, tickets = int64(m.Manifest.Run), m.Manifest.Page, m.Manifest.Tickets
+		w.Run, w.Page, w.Rounds, tickets = int64(m.Manifest.Run), m.Manifest.Page, m.Manifest.Rounds, m.Manifest.Tickets
 	case m.Sentinel != nil:
 		w.Lane, w.Sentinel = m.Sentinel.Lane, &m.Sentinel.At
 	}
@@ -94,7 +97,7 @@ func DecodeMessage(body []byte) (Message, error) {
 	}
 	if w.Sentinel != nil {
 		at := w.Sentinel.UTC() // whose year may be another one, and one that Encode cannot write
-		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 || w.Page != 0 || at.Year() < 1 || at.Year() > 9999 {
+		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 || w.Page != 0 || w.Rounds != 0 || at.Year() < 1 || at.Year() > 9999 {
 			return Message{}, errors.New("a sentinel carries a lane and a time only")
 		}
 		return Message{Sentinel: &Sentinel{w.Lane, at}}, nil
@@ -106,10 +109,10 @@ func DecodeMessage(body []byte) (Message, error) {
 	switch {
 	case w.Lane != "":
 		return Message{}, errors.New("only a sentinel names a lane")
-	case w.Run < 0 || w.Page < 0 || w.Run == 0 && w.Page != 0:
+	case w.Run < 0 || w.Page < 0 || w.Rounds < 0 || w.Run == 0 && w.Rounds != 0 || w.Run == 0 && w.Page != 0:
 		return Message{}, fmt.Errorf("run %d, page %d is not a manifest", w.Run, w.Page)
 	case w.Run > 0:
-		return Message{Manifest: &Manifest{RunID(w.Run), w.Page, tickets}}, nil
+		return Message{Manifest: &Manifest{RunID(w.Run), w.Page, tickets, w.Rounds}}, nil
 	}
 	return Message{Tickets: tickets}, nil
 }

@@ -42,7 +42,7 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 	if worker == nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if _, err := b.Store.LaneNames(ctx); err != nil {
+		if _, err := b.Store.Now(ctx); err != nil {
 			why = append(why, err.Error())
 		}
 		return why

@@ -65,10 +65,11 @@ func (t Topology) Holds() []string {
 	return names
 }
 
-// Rescue takes what the broker would have dropped, and tickets the store cannot explain.
+// Rescue takes what the broker would have dropped, and tickets the store cannot explain. What it
+// would drop itself goes to the quarantine.
 func (t Topology) Rescue() string { return t.Prefix + ".rescue" }
 
-// Quarantine keeps malformed messages for a person.
+// Quarantine keeps malformed messages for a person, who may drop them.
 func (t Topology) Quarantine() string { return t.Prefix + ".quarantine" }
 
 // Marker is the exchange whose absence proves that the broker was wiped.
@@ -82,15 +83,10 @@ func (t Topology) MarkerObject() Object { return Object{Kind: Exchange, Name: t.
 // declared: the target of the dead letters comes first.
 func (t Topology) Queues(lanes []string) []Object {
 	queues := []Object{
-		{Kind: Queue, Name: t.Rescue(), Args: quorum(nil)},
 		{Kind: Queue, Name: t.Quarantine(), Args: quorum(nil)},
+		{Kind: Queue, Name: t.Rescue(), Args: quorum(deadLetters(t.Quarantine()))},
 	}
-	kept := map[string]any{
-		"x-overflow":                "reject-publish",
-		"x-dead-letter-exchange":    "",
-		"x-dead-letter-routing-key": t.Rescue(),
-		"x-dead-letter-strategy":    "at-least-once",
-	}
+	kept := deadLetters(t.Rescue())
 	for _, name := range t.Holds() {
 		queues = append(queues, Object{Kind: Queue, Name: name, Args: quorum(kept)})
 	}
@@ -100,6 +96,17 @@ func (t Topology) Queues(lanes []string) []Object {
 		}
 	}
 	return queues
+}
+
+// deadLetters makes a queue hand over what it would have dropped, and only when the target
+// has confirmed it: with any other overflow RabbitMQ quietly falls back to at most once.
+func deadLetters(target string) map[string]any {
+	return map[string]any{
+		"x-overflow":                "reject-publish",
+		"x-dead-letter-exchange":    "",
+		"x-dead-letter-routing-key": target,
+		"x-dead-letter-strategy":    "at-least-once",
+	}
 }
 
 func quorum(more map[string]any) map[string]any {

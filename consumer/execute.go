@@ -76,12 +76,10 @@ func (s *session) judge(j *job, cause holdfast.Cause) {
 		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), s.policies[j.task.Type].Policy)
 	}
 	took := time.Duration(0)
-	if j.started.IsZero() {
-		s.room.add(-1) // handed back: this says nothing about the pace
-	} else {
+	if !j.started.IsZero() {
 		took = time.Since(j.started)
-		s.room.done()
 	}
+	s.room.judged(!j.started.IsZero())
 	s.results.add(result{job: j, move: move, took: took})
 }
 

@@ -94,7 +94,7 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription, by rank)
 	}
 }
 
-// take finds room for a delivery and a turn for its page, gathers what else there is, and
+// take finds a turn for a delivery's page and room for its tasks, gathers what else there is, and
 // starts the page. Waiting for the turn first lets pages grow with the load.
 func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	in.acks.received(first.Tag)
@@ -102,15 +102,15 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	if in.rank == preferred {
 		limit = preferredPatience
 	}
-	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
-	if reserved == 0 {
-		return in.rest(ctx, first)
-	}
-	select {
+	select { // before the places, which other queues could use while this one waits for its turn
 	case in.turns <- struct{}{}:
 	case <-ctx.Done():
-		in.s.room.add(-reserved)
 		return context.Cause(ctx)
+	}
+	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
+	if reserved == 0 {
+		<-in.turns
+		return in.rest(ctx, first)
 	}
 	p := in.s.newPage()
 	p.read(first)
@@ -163,10 +163,9 @@ func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if in.rank == ordinary {
-		// Only as much as can run now: with long tasks the rest would come back anyway.
-		in.prefetch = max(1, min(free, in.s.fullPrefetch()))
-	}
+	// Only as much as can run now: with long tasks the rest would come back anyway, and each
+	// return counts against a message's deliveries.
+	in.prefetch = max(1, min(free, in.s.fullPrefetch()))
 	return in.sub.Resume(in.prefetch)
 }
 

@@ -39,19 +39,21 @@ func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
 
 // jobs are the tasks in hand. At most limit of them run at once, the others wait.
 type jobs struct {
-	limit int
-	start func(*job) // calls the handler and returns when it has returned
+	limit  int
+	start  func(*job) // calls the handler and returns when it has returned
+	expect func()     // told, before anybody can know, that a job is judged and its result will come
 
 	mu      sync.Mutex
 	held    map[holdfast.Ticket]*job // nil value: being claimed
+	early   map[holdfast.Ticket]bool // cancelled while being claimed
 	queue   []*job
 	active  int
 	stopped bool
 	quiet   chan struct{} // closed when stopped and nothing runs
 }
 
-func newJobs(limit int, start func(*job)) *jobs {
-	return &jobs{limit: limit, start: start, held: make(map[holdfast.Ticket]*job), quiet: make(chan struct{})}
+func newJobs(limit int, start func(*job), expect func()) *jobs {
+	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), quiet: make(chan struct{})}
 }
 
 // reserve marks tickets as being claimed, except those that are in hand already. It
@@ -76,6 +78,7 @@ func (js *jobs) forget(tickets ...holdfast.Ticket) {
 	defer js.mu.Unlock()
 	for _, t := range tickets {
 		delete(js.held, t)
+		delete(js.early, t)
 	}
 }
 
@@ -85,8 +88,10 @@ func (js *jobs) add(j *job) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	js.held[j.ticket()] = j
+	j.cancelled = js.early[j.ticket()]
+	delete(js.early, j.ticket())
 	if js.stopped {
-		j.phase = finished
+		js.judge(j)
 		return false
 	}
 	js.queue = append(js.queue, j)
@@ -124,8 +129,11 @@ func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
 func (js *jobs) cancel(t holdfast.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	j := js.held[t]
+	j, inHand := js.held[t]
 	if j == nil {
+		if inHand { // its claim's answer is on the way
+			js.early[t] = true
+		}
 		return
 	}
 	j.cancelled = true
@@ -141,8 +149,14 @@ func (js *jobs) end(j *job) bool {
 	if j.phase == finished {
 		return false
 	}
-	j.phase = finished
+	js.judge(j)
 	return true
+}
+
+// judge marks a job as judged. js.mu is held.
+func (js *jobs) judge(j *job) {
+	j.phase = finished
+	js.expect()
 }
 
 // returned notes that an executor is free again.
@@ -160,7 +174,7 @@ func (js *jobs) takeWaiting(since time.Time) []*job {
 	defer js.mu.Unlock()
 	n := 0
 	for n < len(js.queue) && js.queue[n].claimed.Before(since) {
-		js.queue[n].phase = finished
+		js.judge(js.queue[n])
 		n++
 	}
 	taken := js.queue[:n:n]
@@ -187,7 +201,7 @@ func (js *jobs) takeRunning() []*job {
 	var taken []*job
 	for _, j := range js.held {
 		if j != nil && j.phase == running {
-			j.phase = finished
+			js.judge(j)
 			taken = append(taken, j)
 		}
 	}

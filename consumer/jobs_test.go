@@ -31,7 +31,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
 	t.Parallel()
-	js := newJobs(1, func(*job) {})
+	js := newJobs(1, func(*job) {}, func() {})
 	fresh, inHand := js.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(1)})
 	if len(fresh) != 2 || len(inHand) != 1 {
 		t.Fatalf("fresh %v, in hand %v", fresh, inHand)
@@ -60,7 +60,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 		active.Add(-1)
 		js.end(j)
 		js.returned()
-	})
+	}, func() {})
 	for n := range 10 {
 		if !js.add(jobFor(n + 1)) {
 			t.Fatal("a job was refused before the stop")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -67,7 +68,7 @@ func (p *page) process(ctx context.Context, acks *acks) {
 	p.number = s.pages.begin(len(p.tickets) + 1) // the one more is this function's
 	defer s.pages.finish(p.number, 1)
 
-	claims, err := p.claim(ctx)
+	claims, err := p.claim(ctx) // at once if there are no tickets
 	if err != nil {
 		s.room.add(-len(p.tickets))
 		s.jobs.forget(p.tickets...)
@@ -94,29 +95,37 @@ const claimTimeout = 5 * time.Second
 
 // claim asks until the store answers. It must not give up on an unavailable store while the
 // run lives: the claim may have been committed, and only this run can take up
-// such tasks. When the run ends, they are found running under a run that is over.
+// such tasks. When the run ends, they are found running under a run that is over. A
+// store that answers others but not this is asked for less at a time: the payloads may be
+// too much for one answer.
 func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
-	if len(p.tickets) == 0 {
-		return nil, nil
-	}
-	for pause := newPause(); ; {
-		if !p.s.lease.valid() {
+	s := p.s
+	claims := make([]store.Claim, 0, len(p.tickets))
+	size := len(p.tickets)
+	for pause := newPause(); len(claims) < len(p.tickets); {
+		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost
 		}
+		left := p.tickets[len(claims):]
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		claims, err := p.s.o.Store.Claim(attempt, p.s.run, p.s.types, p.tickets)
+		part, err := s.o.Store.Claim(attempt, s.run, s.types, left[:min(size, len(left))])
 		cancel()
-		if err == nil || errors.Is(err, store.ErrFenced) {
-			return claims, err
+		if err == nil {
+			claims = append(claims, part...)
+			continue
 		}
-		p.s.log.WithError(err).Warn("a page could not be claimed, trying again")
-		if errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {
-			return nil, holdfast.ErrLeaseLost
+		if errors.Is(err, store.ErrFenced) || errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {
+			return nil, err
 		}
-		if waitErr := pause.wait(context.WithoutCancel(ctx)); waitErr != nil {
-			return nil, waitErr
+		s.log.WithError(err).Warn("a page could not be claimed, trying again")
+		if s.blames(err) {
+			size = max(1, size/2)
+		}
+		if err := pause.wait(context.WithoutCancel(ctx)); err != nil {
+			return nil, err
 		}
 	}
+	return claims, nil
 }
 
 // sort acts on the verdicts: it starts what is ours and collects what must be published.
@@ -166,8 +175,10 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 
 // manifest adds a manifest to the letters.
 func (p *page) manifest(run holdfast.RunID, page int64, tickets []holdfast.Ticket) {
-	m := holdfast.Manifest{Run: run, Page: page, Tickets: tickets}
-	p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: holdfast.Message{Manifest: &m}.Encode()})
+	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+		m := holdfast.Manifest{Run: run, Page: page, Tickets: part}
+		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: holdfast.Message{Manifest: &m}.Encode()})
+	}
 }
 
 // park lets tasks of unknown types wait in the store, where people see them and

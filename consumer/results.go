@@ -21,7 +21,7 @@ type result struct {
 type results struct {
 	mu      sync.Mutex
 	waiting []result
-	open    int           // waiting or being written
+	open    int           // expected, waiting or being written
 	some    chan struct{} // has a token while results may wait
 	none    chan struct{} // closed while open is 0
 }
@@ -32,13 +32,20 @@ func newResults() *results {
 	return r
 }
 
-func (r *results) add(one result) {
+// expect announces a result, so that nobody takes none to be left before it is added.
+func (r *results) expect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == 0 {
 		r.none = make(chan struct{})
 	}
 	r.open++
+}
+
+// add hands over a result that was expected.
+func (r *results) add(one result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.waiting = append(r.waiting, one)
 	r.signal()
 }
@@ -50,11 +57,17 @@ func (r *results) signal() {
 	}
 }
 
-// take removes the oldest results, at most n.
+// take removes the oldest results, at most n and about maxResultBytes.
 func (r *results) take(n int) []result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n = min(n, len(r.waiting))
+	for i, size := 0, 0; i < n; i++ {
+		report := r.waiting[i].move.Report
+		if size += len(report.Details) + len(report.Error) + len(report.Stack); size > maxResultBytes {
+			n = i + 1
+		}
+	}
 	batch := r.waiting[:n:n]
 	r.waiting = r.waiting[n:]
 	if len(r.waiting) > 0 {
@@ -86,8 +99,9 @@ func (r *results) empty() <-chan struct{} {
 }
 
 const (
-	resultBatch  = 500
-	applyTimeout = 10 * time.Second
+	resultBatch    = 500
+	maxResultBytes = 4 << 20
+	applyTimeout   = 10 * time.Second
 )
 
 // settleResults writes results until ctx is done.
@@ -106,7 +120,9 @@ func (s *session) settleResults(ctx context.Context) {
 	}
 }
 
-// write commits a batch, trying until the store takes it; false if ctx ended first.
+// write commits a batch, trying until the store takes it; false if ctx ended first. A store
+// that answers others and not this batch has trouble with one of its results, perhaps a
+// locked row: then the batch is cut in halves, and a lone result waits aside.
 func (s *session) write(ctx context.Context, batch []result) bool {
 	for pause := newPause(); ; {
 		accepted, err := s.apply(ctx, batch)
@@ -116,25 +132,49 @@ func (s *session) write(ctx context.Context, batch []result) bool {
 			return true
 		case ctx.Err() != nil:
 			return false
-		case !errors.Is(err, holdfast.ErrUnavailable) && len(batch) > 1:
-			// One result that the store cannot take must not hold up the others.
-			s.log.WithError(err).Warn("a batch of results was refused, writing them one by one")
-			for i := range batch {
-				if !s.write(ctx, batch[i:i+1]) {
-					return false
-				}
-			}
-			return true
-		case !errors.Is(err, holdfast.ErrUnavailable):
-			s.log.WithError(err).WithField("task", batch[0].move.Task).Error("a result was refused, writing it without its report")
-			batch[0].move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
-		default:
+		case !s.blames(err):
 			s.log.WithError(err).WithField("results", len(batch)).Warn("results wait in memory for the store")
+		case len(batch) > 1:
+			s.log.WithError(err).WithField("results", len(batch)).Warn("a batch of results was not written, writing its halves")
+			half := len(batch) / 2
+			return s.write(ctx, batch[:half]) && s.write(ctx, batch[half:])
+		default:
+			s.aside.Go(func() { s.writeAlone(ctx, batch[0], err) })
+			return true
 		}
 		if pause.wait(ctx) != nil {
 			return false
 		}
 	}
+}
+
+// writeAlone writes one result that the store did not take, for as long as it takes.
+func (s *session) writeAlone(ctx context.Context, r result, err error) {
+	log := s.log.WithField("task", r.move.Task)
+	for pause := newPause(); ; {
+		if !errors.Is(err, holdfast.ErrUnavailable) {
+			log.WithError(err).Error("a result was refused, writing it without its report")
+			r.move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
+		}
+		if pause.wait(ctx) != nil {
+			return
+		}
+		var accepted []bool
+		if accepted, err = s.apply(ctx, []result{r}); err == nil {
+			s.committed([]result{r}, accepted)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.WithError(err).Warn("a result waits for the store")
+	}
+}
+
+// blames reports whether an error is about what was sent rather than the store being away:
+// it says so, or the store has answered a renewal meanwhile.
+func (s *session) blames(err error) bool {
+	return !errors.Is(err, holdfast.ErrUnavailable) || time.Since(s.lease.renewed()) < 2*s.lease.every
 }
 
 func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
@@ -164,4 +204,5 @@ func (s *session) committed(batch []result, accepted []bool) {
 		s.o.Observer.Observe(seen)
 	}
 	s.results.written(len(batch))
+	s.room.written(len(batch))
 }

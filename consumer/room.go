@@ -16,7 +16,8 @@ type room struct {
 	held   int
 	change chan struct{} // closed and renewed when there may be more room
 
-	waiting int // preferred ones that wait for a place
+	waiting   int // preferred ones that wait for a place
+	unwritten int // results
 
 	window   time.Time // begin of the present measurement
 	finished int       // tasks in it
@@ -27,6 +28,8 @@ const (
 	lookAhead = 50 * time.Millisecond
 	// maxAhead bounds it as a multiple of the executors.
 	maxAhead = 4
+	// maxUnwritten, likewise, bounds the results that wait for the store: with more, nothing is taken.
+	maxUnwritten = 4
 )
 
 func newRoom(limit int) *room {
@@ -39,15 +42,30 @@ func (r *room) size() int {
 		r.ahead = min(maxAhead*r.limit, int(float64(r.finished)*float64(lookAhead)/float64(passed)))
 		r.window, r.finished = time.Now(), 0
 	}
+	if r.unwritten > maxUnwritten*r.limit+resultBatch {
+		return 0
+	}
 	return r.limit + r.ahead
 }
 
-// done gives the place of a finished task free.
-func (r *room) done() {
+// judged gives the place of a task free whose result now waits to be written. One that
+// was handed back without having run says nothing about the pace.
+func (r *room) judged(ran bool) {
 	r.mu.Lock()
-	r.finished++
+	r.unwritten++
+	if ran {
+		r.finished++
+	}
 	r.mu.Unlock()
 	r.add(-1)
+}
+
+// written notes that n results are in the store.
+func (r *room) written(n int) {
+	r.mu.Lock()
+	r.unwritten -= n
+	r.mu.Unlock()
+	r.add(0)
 }
 
 // add reserves n places more even beyond the limit, for a message that carries more

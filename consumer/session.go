@@ -44,6 +44,7 @@ type session struct {
 	over    bool              // no further intake starts
 	intakes map[string]string // queue → why it is not consumed; "" if it is
 	takers  sync.WaitGroup    // intakes and the pages they started
+	aside   sync.WaitGroup    // results that are written alone
 }
 
 func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, began time.Time) *session {
@@ -62,7 +63,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 
 		cancelHandling: cancelHandling,
 	}
-	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) })
+	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) }, s.results.expect)
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
 	}
@@ -104,6 +105,7 @@ func (s *session) work(ctx context.Context) error {
 	err := s.flush(ctx)
 	stopSettling()
 	background.Wait()
+	s.aside.Wait()
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ const (
 	// flushGrace is how long a stopping worker waits for a store that is away. What
 	// it cannot write then, the janitor finds when the lease has run out.
 	flushGrace   = 10 * time.Second
-	closeTimeout = 2 * time.Second
+	closeTimeout = 4 * time.Second // enough for a last renewal that hangs, and the close
 )
 
 // drain waits for the jobs in hand: until they are done, or the drain is over or
@@ -176,9 +178,11 @@ func (s *session) flush(ctx context.Context) error {
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	// With the last word on its pages, so that the patrol drops their manifests unasked.
-	if _, err := s.o.Store.Renew(ctx, s.renewal()); err != nil {
-		s.log.WithError(err).Debug("last renewal")
+	if s.lease.valid() {
+		// The last word on its pages, so that the patrol drops their manifests unasked.
+		if _, err := s.renew(ctx); err != nil {
+			s.log.WithError(err).Debug("last renewal")
+		}
 	}
 	if err := s.o.Store.CloseRun(ctx, s.run); err != nil {
 		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")

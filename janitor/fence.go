@@ -3,7 +3,6 @@ package janitor
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -45,8 +44,6 @@ func (g *guard) failed() { g.since = time.Time{} }
 // for a long sweep must not look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.o.Lease + j.o.FenceGrace}
-	var sweeps sync.WaitGroup
-	defer sweeps.Wait()
 	tick := time.NewTicker(fenceEvery)
 	defer tick.Stop()
 	for {
@@ -55,8 +52,11 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 			g.failed()
 			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
 		}
-		for _, run := range fenced {
-			sweeps.Go(func() { j.sweepFenced(ctx, run) })
+		if len(fenced) > 0 {
+			select {
+			case j.fenced <- struct{}{}:
+			default: // a sweep that has not begun covers these too
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -70,13 +70,14 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 func (j *Janitor) fence(ctx context.Context, g *guard) ([]holdfast.RunID, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
-	if _, err := j.o.Store.LaneNames(ctx); err != nil { // the cheapest question there is
+	asked, err := j.o.Store.Now(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if !g.answered(time.Now()) {
 		return nil, nil
 	}
-	fenced, err := j.o.Store.Fence(ctx, j.o.FenceGrace, g.need)
+	fenced, err := j.o.Store.Fence(ctx, asked, j.o.FenceGrace, g.need)
 	for _, run := range fenced {
 		j.see(holdfast.ObservedFenced, 1)
 		j.o.Log.WithField("run", run).Warn("a run's lease is over: it is fenced, its tasks go back")
@@ -84,31 +85,62 @@ func (j *Janitor) fence(ctx context.Context, g *guard) ([]holdfast.RunID, error)
 	return fenced, err
 }
 
-// sweepFenced takes the tasks of a run back at once, and once more a moment later.
-func (j *Janitor) sweepFenced(ctx context.Context, run holdfast.RunID) {
+// sweepFenced takes the tasks of fenced runs back at once, however many they are in
+// one look at the store, and once more a moment later.
+func (j *Janitor) sweepFenced(ctx context.Context) {
 	pause := newBackoff()
-	for done := 0; done < 2; {
-		err := j.sweep(ctx, run)
-		wait := sweepAgain
-		if err == nil {
-			done++
-		} else if ctx.Err() == nil {
-			j.o.Log.WithError(err).WithField("run", run).Warn("the tasks of a gone run could not be taken back, trying again")
-			wait = pause.NextBackOff()
-		}
-		if !sleep(ctx, wait) {
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-j.fenced:
+		}
+		for looks := 0; looks < 2; {
+			err := j.sweep(ctx)
+			wait := sweepAgain
+			if err == nil {
+				looks++
+				pause.Reset()
+			} else if ctx.Err() == nil {
+				j.o.Log.WithError(err).Warn("the tasks of gone runs could not be taken back, trying again")
+				wait = pause.NextBackOff()
+			}
+			if !j.sleepUnlessFenced(ctx, wait, &looks) {
+				return
+			}
 		}
 	}
 }
 
-// sweepAll finds tasks that are still running under any run that is over.
-func (j *Janitor) sweepAll(ctx context.Context) error { return j.sweep(ctx, 0) }
+// sleepUnlessFenced is sleep, cut short when more runs are fenced; then the looks begin anew.
+func (j *Janitor) sleepUnlessFenced(ctx context.Context, d time.Duration, looks *int) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-j.fenced:
+		*looks = 0
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
-// sweep returns the tasks of a run that is over, or of all such runs if run is 0.
-func (j *Janitor) sweep(ctx context.Context, run holdfast.RunID) error {
+// sweepAll finds tasks that are still running under any run that is over. One janitor a minute is
+// enough, for it may have to read the whole table.
+func (j *Janitor) sweepAll(ctx context.Context) error {
+	mine, err := j.o.Store.Turn(ctx, "sweep", sweepEvery)
+	if err != nil || !mine {
+		return err
+	}
+	return j.sweep(ctx)
+}
+
+// sweep returns the tasks of all runs that are over.
+func (j *Janitor) sweep(ctx context.Context) error {
 	for {
-		tasks, err := j.o.Store.Abandoned(ctx, run, sweepBatch)
+		tasks, err := j.o.Store.Abandoned(ctx, 0, sweepBatch)
 		if err != nil {
 			return err
 		}
@@ -126,10 +158,14 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 	if len(tasks) == 0 {
 		return nil
 	}
+	now, err := j.o.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
 	moves := make([]holdfast.Transition, 0, len(tasks))
 	for _, task := range tasks {
 		policy := j.o.Settings.For(task.Type).Policy
-		move, err := holdfast.Settle(task, holdfast.Crashed(task.Run), time.Now(), policy)
+		move, err := holdfast.Settle(task, holdfast.Crashed(task.Run), now, policy)
 		if err != nil {
 			if !errors.Is(err, holdfast.ErrConflict) {
 				return err

@@ -97,8 +97,9 @@ func (o *Options) complete() error {
 
 // Janitor does all the duties. Make one with New, run it once.
 type Janitor struct {
-	o     Options
-	nudge chan time.Duration
+	o      Options
+	nudge  chan time.Duration
+	fenced chan struct{} // has a token while fenced runs wait for a sweep
 }
 
 // New checks the options. It starts nothing.
@@ -106,7 +107,7 @@ func New(o Options) (*Janitor, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	return &Janitor{o: o, nudge: make(chan time.Duration, 1)}, nil
+	return &Janitor{o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1)}, nil
 }
 
 // Run does the duties until ctx is done and returns nil when everything it
@@ -117,12 +118,13 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.schedule(ctx) })
 	duties.Go(func() { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
 	duties.Go(func() { j.fenceLoop(ctx) })
+	duties.Go(func() { j.sweepFenced(ctx) })
 	for _, queue := range j.o.Topology.Holds() {
 		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
 	}
 	duties.Go(func() { j.receive(ctx, j.o.Topology.Rescue(), rescuePrefetch, j.rescue) })
 	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })
-	duties.Go(func() { j.repeat(ctx, "lost tickets", 3*j.o.SentinelInterval, j.lostTickets) })
+	duties.Go(func() { j.repeat(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
 	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
 	duties.Wait()
@@ -142,7 +144,7 @@ func (j *Janitor) Nudge(wait time.Duration) {
 }
 
 // repeat does a duty at once and then every interval, until ctx is done. After a
-// failure it tries again sooner at first, then ever more rarely.
+// failure it tries again with growing pauses, and a costly duty not much more often than usual.
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := newBackoff()
 	for {
@@ -151,7 +153,7 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 			pause.Reset()
 		} else if ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", name).Warn("a duty failed, trying again")
-			wait = pause.NextBackOff()
+			wait = max(pause.NextBackOff(), interval/4)
 		}
 		if !sleep(ctx, wait) {
 			return
@@ -159,15 +161,20 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 	}
 }
 
-// receive hands one subscription after another to work, until ctx is done.
+// receive hands one subscription after another to work, until ctx is done. Each end of a
+// subscription returns what was in hand and counts against the broker's delivery
+// limit; so while the store is away nothing is received at all.
 func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work func(context.Context, broker.Subscription) error) {
 	log := j.o.Log.WithField("queue", queue)
 	pause := newBackoff()
 	for ctx.Err() == nil {
 		sub, err := j.o.Broker.Subscribe(ctx, queue, prefetch)
 		if err == nil {
-			pause.Reset()
+			began := time.Now()
 			err = work(ctx, sub)
+			if time.Since(began) > steady {
+				pause.Reset()
+			}
 			if closeErr := sub.Close(); closeErr != nil {
 				log.WithError(closeErr).Debug("close subscription")
 			}
@@ -176,13 +183,20 @@ func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work 
 			return
 		}
 		log.WithError(err).Debug("the subscription is over, subscribing again")
-		sleep(ctx, pause.NextBackOff())
+		for sleep(ctx, pause.NextBackOff()) {
+			if _, err := j.o.Store.Now(ctx); err == nil {
+				break
+			}
+		}
 	}
 }
 
+// steady is how long a subscription must last for its end to be no sign of a lasting fault.
+const steady = 30 * time.Second
+
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 100*time.Millisecond, 2*time.Second
+	b.InitialInterval, b.MaxInterval = 100*time.Millisecond, 5*time.Second
 	b.Reset()
 	return b
 }

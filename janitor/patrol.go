@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -15,6 +16,9 @@ const (
 	handSize    = 5000
 	patrolEvery = 200 * time.Millisecond
 	patrolBatch = 200 // manifests that are asked about at once
+	// Long tasks are asked about ever more rarely, but far more often than any consumer timeout.
+	maxRounds   = 10
+	longestLook = 2 * time.Minute
 )
 
 // inHand is a manifest that this patrol has received and not settled.
@@ -28,6 +32,8 @@ type inHand struct {
 // finished, their run is over, or they are so old that they are written anew.
 func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	var hand []inHand
+	var again time.Time // not to walk before, after a failure
+	pause := newBackoff()
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
 	for {
@@ -50,9 +56,19 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 				return err
 			}
 		case <-tick.C:
+			if time.Now().Before(again) {
+				continue
+			}
 			var err error
-			if hand, err = j.walk(ctx, sub, hand); err != nil {
+			hand, err = j.walk(ctx, sub, hand)
+			switch {
+			case err == nil:
+				pause.Reset()
+			case errors.Is(err, broker.ErrOver) || ctx.Err() != nil:
 				return err
+			default: // the store or the broker takes nothing now: keep everything in hand
+				j.o.Log.WithError(err).WithField("duty", "patrol").Warn("a duty failed, trying again")
+				again = time.Now().Add(pause.NextBackOff())
 			}
 		}
 	}
@@ -65,7 +81,8 @@ func whyNotManifest(err error) string {
 	return "only manifests have a place in a holding queue"
 }
 
-// walk looks at everything in hand once and returns what stays there.
+// walk looks at everything in hand once and returns what stays there, also after
+// an error, unless that is ErrOver.
 func (j *Janitor) walk(ctx context.Context, sub broker.Subscription, hand []inHand) ([]inHand, error) {
 	if len(hand) == 0 {
 		return hand, nil
@@ -81,9 +98,9 @@ func (j *Janitor) walk(ctx context.Context, sub broker.Subscription, hand []inHa
 		case h.manifest.Page > 0 && h.manifest.Page <= run.Settled:
 			// Every result of the page is committed: nothing to ask.
 			if err := sub.Ack(h.tag, broker.One); err != nil {
-				return nil, err
+				return hand, err
 			}
-		case !known, run.State != store.RunLive, time.Since(h.since) >= j.o.PatrolAfter:
+		case !known, run.State != store.RunLive, time.Since(h.since) >= j.lookAfter(h.manifest.Rounds):
 			ask = append(ask, h)
 		default:
 			stay = append(stay, h)
@@ -92,11 +109,17 @@ func (j *Janitor) walk(ctx context.Context, sub broker.Subscription, hand []inHa
 	for len(ask) > 0 {
 		n := min(patrolBatch, len(ask))
 		if err := j.settleManifests(ctx, sub, ask[:n]); err != nil {
-			return nil, err
+			return append(stay, ask...), err
 		}
 		ask = ask[n:]
 	}
 	return stay, nil
+}
+
+// lookAfter is the age at which the store is asked about an open manifest: it doubles
+// with each round, up to a few minutes.
+func (j *Janitor) lookAfter(rounds int) time.Duration {
+	return min(j.o.PatrolAfter<<min(rounds, maxRounds), max(j.o.PatrolAfter, longestLook))
 }
 
 func (j *Janitor) runStates(ctx context.Context, hand []inHand) (map[holdfast.RunID]store.RunStatus, error) {
@@ -153,7 +176,7 @@ func (j *Janitor) rearm(m holdfast.Manifest, open map[holdfast.TaskID]holder) []
 		if run == m.Run {
 			page = m.Page
 		}
-		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets}))
+		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: m.Rounds + 1}))
 	}
 	return letters
 }

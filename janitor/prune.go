@@ -18,6 +18,10 @@ func (j *Janitor) prune(ctx context.Context) error {
 	if j.o.Keep == (store.PruneAges{}) {
 		return nil
 	}
+	mine, err := j.o.Store.Turn(ctx, "prune", pruneEvery)
+	if err != nil || !mine {
+		return err
+	}
 	for {
 		n, err := j.o.Store.Prune(ctx, j.o.Keep, pruneBatch)
 		if err != nil {

@@ -50,6 +50,15 @@ func Rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology brok
 	}
 	wiped := slices.Contains(missing, topology.Marker())
 	isMissing := func(queue string) bool { return slices.Contains(missing, queue) }
+	absent := slices.DeleteFunc(topology.Queues(lanes), func(o broker.Object) bool { return !isMissing(o.Name) })
+	if wiped {
+		// A queue with other arguments keeps the marker away for good. That must be known before the
+		// tickets are given up, or every look would multiply them.
+		present := slices.DeleteFunc(topology.Queues(lanes), func(o broker.Object) bool { return isMissing(o.Name) })
+		if _, err := admin.Declare(ctx, present); err != nil {
+			return nil, 0, fmt.Errorf("the broker is not as this store left it: %w", err)
+		}
+	}
 	for _, lane := range lanes {
 		if !wiped && !slices.ContainsFunc(topology.Lane(lane), isMissing) {
 			continue
@@ -60,8 +69,8 @@ func Rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology brok
 		}
 		tasks += n
 	}
-	if _, err := topology.Declare(ctx, admin, lanes); err != nil {
-		return nil, 0, fmt.Errorf("declare the topology: %w", err)
+	if _, err := admin.Declare(ctx, absent); err != nil {
+		return nil, 0, fmt.Errorf("declare the missing queues: %w", err)
 	}
 	if wiped {
 		if _, err := admin.Declare(ctx, []broker.Object{topology.MarkerObject()}); err != nil {

@@ -22,8 +22,15 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 			if !open {
 				return broker.ErrOver
 			}
-			if err := j.rescueOne(ctx, delivery.Body); err != nil {
-				return fmt.Errorf("rescue a message: %w", err)
+			for pause := newBackoff(); ; { // kept in hand: to give it back would count against its deliveries
+				err := j.rescueOne(ctx, delivery.Body)
+				if err == nil {
+					break
+				}
+				j.o.Log.WithError(err).WithField("duty", "rescue").Warn("a duty failed, trying again")
+				if !sleep(ctx, pause.NextBackOff()) {
+					return nil
+				}
 			}
 			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
 				return err

@@ -80,7 +80,7 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	if dispatched.Marked > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})
 	}
-	if publishErr != nil {
+	if publishErr != nil && dispatched.Marked == 0 {
 		return 0, publishErr
 	}
 	return min(max(dispatched.Next, scheduleStep), scheduleCap), nil

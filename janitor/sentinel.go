@@ -13,6 +13,10 @@ import (
 // lane at once, which does no harm.
 const sentinelLost = 60
 
+// lostEvery is how many intervals lie between two looks for lost tickets, by all
+// janitors together: a look may have to read the whole table.
+const lostEvery = 3
+
 // sentinels sends a marker down each lane now and then. A lane being first in first out,
 // its arrival proves that every ticket published before it has been delivered.
 func (j *Janitor) sentinels(ctx context.Context) error {
@@ -33,6 +37,10 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 // lostTickets publishes tickets anew that a sentinel has proved lost. This tells a
 // lost ticket from one in a long backlog, which no age could.
 func (j *Janitor) lostTickets(ctx context.Context) error {
+	mine, err := j.o.Store.Turn(ctx, "lost tickets", lostEvery*j.o.SentinelInterval)
+	if err != nil || !mine {
+		return err
+	}
 	n, err := j.o.Store.UnticketLost(ctx, j.o.SentinelSlack)
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func (p *Producer) leave(c *call) bool {
 func (p *Producer) fly(ctx context.Context) {
 	for {
 		p.mu.Lock()
-		batch := slices.Clone(p.waiting[:min(batchSize, len(p.waiting))])
+		batch := slices.Clone(p.waiting[:fitting(p.waiting, func(c *call) int { return payloadOf(c.task) })])
 		p.waiting = slices.Delete(p.waiting, 0, len(batch))
 		if len(batch) == 0 {
 			p.flying--

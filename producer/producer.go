@@ -46,8 +46,9 @@ type Options struct {
 }
 
 const (
-	batchSize = 1000 // tasks of one transaction
-	inFlight  = 2    // batches of Enqueue calls on their way at once: one inserts while one publishes
+	batchSize  = 1000    // tasks of one transaction
+	batchBytes = 8 << 20 // of their payloads, about
+	inFlight   = 2       // batches of Enqueue calls on their way at once: one inserts while one publishes
 	// Tasks of one large call share messages, which the broker carries much more cheaply; a
 	// few per message, so that workers still share them fairly. Small calls do not.
 	ticketsPerMessage = 8
@@ -110,7 +111,7 @@ func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1
 
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// EnqueueMany stores the tasks, a thousand in a transaction, and publishes each
+// EnqueueMany stores the tasks, a thousand or eight MiB in a transaction, and publishes each
 // part while the next is stored. The error is a *TaskError wrapping
 // holdfast.ErrInvalid if a task is wrong; then nothing was stored. After
 // any other error the results are those of the leading tasks that are stored for certain.
@@ -122,12 +123,17 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 			return nil, &TaskError{i, err}
 		}
 	}
+	leave, err := p.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	results := make([]Result, 0, len(tasks))
 	var publishing sync.WaitGroup
 	defer publishing.Wait()
 	turns := make(chan struct{}, inFlight)
 	for len(complete) > 0 {
-		batch := complete[:min(batchSize, len(complete))]
+		batch := complete[:fitting(complete, payloadOf)]
 		complete = complete[len(batch):]
 		inserted, err := p.o.Store.Insert(ctx, batch, p.o.OutboxGrace)
 		if err != nil {
@@ -155,6 +161,11 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 			return nil, &TaskError{i, err}
 		}
 	}
+	leave, err := p.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	inserted, err := p.o.Store.InsertTx(ctx, tx, complete, 0)
 	if err != nil {
 		return nil, fmt.Errorf("store tasks: %w", err)
@@ -170,6 +181,32 @@ func (p *Producer) Close() error {
 	p.flights.Wait()
 	return nil
 }
+
+// enter begins a call that Close waits for; leave ends it.
+func (p *Producer) enter() (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	p.flights.Add(1)
+	return p.flights.Done, nil
+}
+
+// fitting is how many of the first items go into one transaction: at most batchSize,
+// and of large payloads only as many as make about batchBytes.
+func fitting[T any](items []T, size func(T) int) int {
+	n, bytes := 0, 0
+	for n < min(batchSize, len(items)) {
+		if bytes += size(items[n]); bytes > batchBytes && n > 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
 
 // complete validates a task and fills in what its type's settings say.
 func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {

@@ -1,0 +1,255 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// At the end of a drain the worker stops, whatever its handlers do, and hands their tasks back uncounted.
+func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release, started := make(chan struct{}), make(chan struct{}, 9)
+	var polite atomic.Value
+	list := w.ticketed(3, kind)
+	worker := w.work(func(ctx context.Context, task holdfast.Task) error {
+		started <- struct{}{}
+		switch task.ID {
+		case list[0].Task: // obeys
+			<-ctx.Done()
+			polite.Store(context.Cause(ctx))
+			return ctx.Err()
+		case list[1].Task: // ignores it, and is late
+			<-release
+			return nil
+		}
+		return nil
+	}, func(o *consumer.Options) { o.Drain = 100 * time.Millisecond })
+	w.send(w.main(), list...)
+	for range list {
+		await(w, "everything runs", started)
+	}
+	w.awaitState(holdfast.Done, list[2])
+	began := time.Now()
+	worker.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the stop took %s", took)
+	}
+	for _, ticket := range list[:2] {
+		task := w.task(ticket.Task)
+		if task.State != holdfast.Ready || task.Attempt != 2 || task.Failures != 0 || task.Crashes != 0 || task.Deferrals != 0 {
+			t.Errorf("got %+v", task)
+		}
+		attempts, err := w.store.Attempts(t.Context(), ticket.Task)
+		if err != nil || len(attempts) != 1 || attempts[0].Event != holdfast.EventInterrupt || attempts[0].Class != "drain" {
+			t.Errorf("kept are %+v, %v", attempts, err)
+		}
+	}
+	if cause, _ := polite.Load().(error); !errors.Is(cause, holdfast.ErrDraining) {
+		t.Errorf("the handler was told %v", cause)
+	}
+	if r := w.runs()[worker.run]; r.State != store.RunStopped {
+		t.Errorf("the run is %+v", r)
+	}
+	close(release)
+}
+
+// A drain waits for handlers that need a moment, and takes nothing new.
+func TestADrainLetsHandlersFinish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release, started := make(chan struct{}), make(chan struct{}, 99)
+	worker := w.work(func(ctx context.Context, _ holdfast.Task) error {
+		started <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return nil
+	}, func(o *consumer.Options) { o.Concurrency = 2 })
+	list := w.enqueue(2)
+	for range list {
+		await(w, "everything runs", started)
+	}
+	w.must(w.store.Drain(t.Context(), worker.run))
+	w.eventually("nothing is received any more", func() bool {
+		depths, err := w.broker.Depths(t.Context(), []string{w.main(), w.again()})
+		return err == nil && depths[w.main()].Consumers == 0 && depths[w.again()].Consumers == 0
+	})
+	later := w.enqueue(1)
+	close(release)
+	w.awaitState(holdfast.Done, list...)
+	w.eventually("the run is over", func() bool { return w.runs()[worker.run].State == store.RunStopped })
+	if task := w.task(later[0].Task); task.State != holdfast.Ready || task.Attempt != 1 {
+		t.Errorf("got %+v", task)
+	}
+}
+
+// A task nobody here can run waits, says why, is charged nothing, and runs where somebody can.
+func TestATaskOfAnUnknownTypeWaitsForAWorkerThatKnowsIt(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]error{"parked": nil, "rescued, if the store takes no notice": errFault} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			b := &faultyBroker{Broker: w.broker}
+			s := &faultyStore{Store: w.store, park: func(next func() error) error {
+				if fault != nil {
+					return fault
+				}
+				return next()
+			}}
+			ignorant := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) {
+				o.Store, o.Broker, o.Name, o.ParkFor = s, b, "ignorant", 300*time.Millisecond
+			})
+			list := w.ticketed(2, "report")
+			known := w.ticketed(1, kind)
+			w.send(w.main(), append(list, known...)...)
+			w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
+			w.awaitState(holdfast.Done, known...)
+			if fault == nil {
+				for _, ticket := range list {
+					task := w.task(ticket.Task)
+					if task.State != holdfast.Ready || task.Attempt != 1 || task.Failures != 0 || task.Deferrals != 0 || !strings.Contains(task.Parked, "ignorant") {
+						t.Errorf("got %+v", task)
+					}
+				}
+				if n := ignorant.of(holdfast.ObservedParked); n != 2 {
+					t.Errorf("%d observed as parked", n)
+				}
+			}
+			ignorant.stop()
+			if rescued := w.take(w.topology.Rescue()); (len(rescued) == 1) != (fault != nil) {
+				t.Errorf("rescued are %q", rescued)
+			} else if fault != nil {
+				w.sendRaw(w.topology.Rescue(), []byte(rescued[0]))
+			}
+			var executed executions
+			w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) {
+				o.Handlers = &consumer.Registry{}
+				o.Handlers.Add("report", consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }))
+			})
+			w.janitor()
+			w.awaitState(holdfast.Done, list...)
+			executed.checkOnce(t, list)
+			if task := w.task(list[0].Task); task.Attempt != 1 || task.Parked != "" {
+				t.Errorf("got %+v", task)
+			}
+		})
+	}
+}
+
+func TestATimeoutIsAFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var cause atomic.Value
+	w.work(func(ctx context.Context, _ holdfast.Task) error {
+		<-ctx.Done()
+		cause.Store(context.Cause(ctx))
+		return ctx.Err()
+	}, func(o *consumer.Options) { o.Settings = settings(50 * time.Millisecond) })
+	ticket := w.enqueue(1)[0]
+	w.awaitState(holdfast.Ready, ticket)
+	w.eventually("the failure is written", func() bool { return w.task(ticket.Task).Attempt == 2 })
+	if task := w.task(ticket.Task); task.Failures != 1 || task.Crashes != 0 || !strings.Contains(task.LastError, "50ms") {
+		t.Errorf("got %+v", task)
+	}
+	attempts, err := w.store.Attempts(t.Context(), ticket.Task)
+	if err != nil || len(attempts) != 1 || attempts[0].Class != "timeout" || attempts[0].Event != holdfast.EventRetry {
+		t.Errorf("kept are %+v, %v", attempts, err)
+	}
+	if told, _ := cause.Load().(error); !errors.Is(told, holdfast.ErrTimeout) {
+		t.Errorf("the handler was told %v", told)
+	}
+}
+
+// A worker that cannot renew its lease, or is declared dead, cancels its handlers, counts nothing against their
+// tasks and starts over as a new run.
+func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
+	t.Parallel()
+	for name, fenced := range map[string]bool{"it cannot renew": false, "it was fenced": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var away atomic.Bool
+			s := &faultyStore{Store: w.store, renew: func(next func() (store.News, error)) (store.News, error) {
+				if away.Load() {
+					return store.News{}, errFault
+				}
+				return next()
+			}}
+			causes := make(chan error, 9)
+			var executed executions
+			worker := w.work(func(ctx context.Context, task holdfast.Task) error {
+				executed.note(task)
+				if task.Attempt > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease })
+			list := w.enqueue(2)
+			w.eventually("everything runs", func() bool { return executed.total() == 2 })
+			if fenced {
+				w.sql("update holdfast.runs set state = 'dead', ended_at = now() where id = $1", int64(worker.run))
+			} else {
+				away.Store(true)
+			}
+			for range list {
+				if cause := await(w, "the handlers are cancelled", causes); !errors.Is(cause, holdfast.ErrLeaseLost) {
+					t.Errorf("a handler was told %v", cause)
+				}
+			}
+			if !fenced && w.leaseOver(worker.run) {
+				t.Error("the handlers were cancelled after the lease, when others may have fenced the run")
+			}
+			away.Store(false)
+			w.eventually("the worker works as a new run", func() bool { run := worker.Status().Run; return run != 0 && run != worker.run })
+			if n := worker.of(holdfast.ObservedLeaseLost); n != 1 {
+				t.Errorf("%d lost leases observed", n)
+			}
+			w.janitor()
+			w.awaitState(holdfast.Done, list...)
+			for _, ticket := range list {
+				if task := w.task(ticket.Task); task.Attempt != 2 || task.Failures != 0 || task.Crashes != 0 {
+					t.Errorf("got %+v", task)
+				}
+			}
+		})
+	}
+}
+
+// An operator's cancel reaches the handler with the next sign of life.
+func TestACancelReachesTheHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	causes, started := make(chan error, 1), make(chan struct{}, 1)
+	w.work(func(ctx context.Context, _ holdfast.Task) error {
+		started <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, func(o *consumer.Options) { o.Lease = shortLease })
+	ticket := w.enqueue(1)[0]
+	await(w, "the task runs", started)
+	move, err := holdfast.Settle(w.task(ticket.Task), holdfast.Asked(holdfast.EventCancel), time.Now(), holdfast.DefaultPolicy())
+	w.must(err)
+	accepted, err := w.store.Apply(t.Context(), []holdfast.Transition{move})
+	if err != nil || !accepted[0] {
+		t.Fatalf("the cancel was refused: %v", err)
+	}
+	if cause := await(w, "the handler is cancelled", causes); !errors.Is(cause, holdfast.ErrCancelled) {
+		t.Errorf("the handler was told %v", cause)
+	}
+	w.awaitState(holdfast.Cancelled, ticket)
+}

@@ -1,0 +1,462 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 20 * time.Second
+
+// shortLease is the shortest there is.
+const shortLease = time.Second
+
+const (
+	lane = holdfast.DefaultLane
+	kind = "work"
+)
+
+// world is one test's own corner of the servers.
+type world struct {
+	*testing.T
+	store    *postgres.Store
+	broker   *rabbitmq.Broker
+	topology broker.Topology
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	rabbittest.URL(t)
+	w := &world{T: t, store: pgtest.Open(t)}
+	b, prefix := rabbittest.Open(t)
+	incarnation, err := w.store.Incarnation(t.Context())
+	w.must(err)
+	w.broker, w.topology = b, broker.NewTopology(prefix, 1, incarnation)
+	_, err = w.topology.Declare(t.Context(), b, []string{lane})
+	w.must(err)
+	_, err = b.Declare(t.Context(), []broker.Object{w.topology.MarkerObject()})
+	w.must(err)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// eventually polls until something holds. Failing is the only thing that takes long.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-late:
+			w.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// await receives one value.
+func await[T any](w *world, what string, c <-chan T) T {
+	w.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		w.Fatalf("still not: %s", what)
+	}
+	panic("not reached")
+}
+
+func (w *world) main() string  { return w.topology.Main(lane) }
+func (w *world) again() string { return w.topology.Again(lane) }
+func (w *world) hold() string  { return w.topology.Holds()[0] }
+
+// ticketed stores n tasks of a type as if their tickets had been published.
+func (w *world) ticketed(n int, kind string) []holdfast.Ticket {
+	w.Helper()
+	task := holdfast.NewTask{Type: kind, Lane: lane, MaxAttempts: 9}
+	inserted, err := w.store.Insert(w.Context(), slices.Repeat([]holdfast.NewTask{task}, n), time.Hour)
+	w.must(err)
+	w.must(w.store.Discharge(w.Context(), []int64{inserted.Receipts[0].ID}))
+	return inserted.Receipts[0].Tickets
+}
+
+// enqueue stores n tasks and sends each its ticket.
+func (w *world) enqueue(n int) []holdfast.Ticket {
+	w.Helper()
+	list := w.ticketed(n, kind)
+	for _, ticket := range list {
+		w.send(w.main(), ticket)
+	}
+	return list
+}
+
+// send publishes one message with these tickets.
+func (w *world) send(queue string, tickets ...holdfast.Ticket) {
+	w.Helper()
+	w.sendRaw(queue, holdfast.Message{Tickets: tickets}.Encode())
+}
+
+func (w *world) sendRaw(queue string, body []byte) {
+	w.Helper()
+	_, err := w.broker.Publish(w.Context(), []broker.Message{{Queue: queue, Body: body}})
+	w.must(err)
+}
+
+// take empties a queue: all that was confirmed before the call.
+func (w *world) take(queue string) (bodies []string) {
+	w.Helper()
+	last := fmt.Sprintf("the end %x", rand.Uint64())
+	w.sendRaw(queue, []byte(last))
+	sub, err := w.broker.Subscribe(w.Context(), queue, 10000)
+	w.must(err)
+	defer sub.Close()
+	for {
+		d := await(w, "the end of "+queue, sub.Deliveries())
+		w.must(sub.Ack(d.Tag, broker.One))
+		if string(d.Body) == last {
+			return bodies
+		}
+		bodies = append(bodies, string(d.Body))
+	}
+}
+
+func manifest(run holdfast.RunID, page int64, tickets ...holdfast.Ticket) string {
+	return string(holdfast.Message{Manifest: &holdfast.Manifest{Run: run, Page: page, Tickets: tickets}}.Encode())
+}
+
+func (w *world) task(id holdfast.TaskID) holdfast.Task {
+	w.Helper()
+	task, err := w.store.Task(w.Context(), id)
+	w.must(err)
+	return task
+}
+
+func (w *world) awaitState(state holdfast.State, tickets ...holdfast.Ticket) {
+	w.Helper()
+	for _, ticket := range tickets {
+		w.eventually(fmt.Sprintf("task %s is %s", ticket.Task, state), func() bool { return w.task(ticket.Task).State == state })
+	}
+}
+
+func (w *world) runs() map[holdfast.RunID]store.Run {
+	w.Helper()
+	list, err := w.store.Runs(w.Context(), true)
+	w.must(err)
+	runs := make(map[holdfast.RunID]store.Run)
+	for _, run := range list {
+		runs[run.ID] = run
+	}
+	return runs
+}
+
+// sql runs a statement on the test's schema, for which the text says "holdfast".
+func (w *world) sql(statement string, args ...any) {
+	w.Helper()
+	_, err := pgtest.Admin(w).ExecContext(w.Context(), strings.ReplaceAll(statement, "holdfast.", w.store.Schema()+"."), args...)
+	w.must(err)
+}
+
+// scan reads one value.
+func (w *world) scan(into any, query string, args ...any) {
+	w.Helper()
+	w.must(pgtest.Admin(w).QueryRowContext(w.Context(), strings.ReplaceAll(query, "holdfast.", w.store.Schema()+"."), args...).Scan(into))
+}
+
+// background runs a service until stop is called or the test ends.
+func (w *world) background(run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				w.Errorf("run: %v", err)
+			}
+		case <-time.After(patience):
+			w.Error("a service does not stop")
+		}
+	})
+	w.Cleanup(stop)
+	return stop
+}
+
+// janitor runs one beside the worker, for what it hands back.
+func (w *world) janitor() *janitor.Janitor {
+	w.Helper()
+	j, err := janitor.New(janitor.Options{Store: w.store, Broker: w.broker, Topology: w.topology, SentinelInterval: time.Hour})
+	w.must(err)
+	w.background(j.Run)
+	return j
+}
+
+// worker is a consumer under test.
+type worker struct {
+	*consumer.Consumer
+	stop func()
+	run  holdfast.RunID // the first
+	tally
+}
+
+// work runs a consumer that is subscribed to both queues of the lane when work returns.
+func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)) *worker {
+	w.Helper()
+	var handlers consumer.Registry
+	handlers.Add(kind, handle)
+	got := &worker{tally: tally{counts: make(map[holdfast.ObservationKind]int)}}
+	o := consumer.Options{
+		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(0),
+		Concurrency: 10, Name: "test worker", Observer: &got.tally,
+	}
+	if change != nil {
+		change(&o)
+	}
+	c, err := consumer.New(o)
+	w.must(err)
+	got.Consumer = c
+	got.stop = w.background(c.Run)
+	w.eventually("the worker receives", func() bool { return len(c.Status().Consuming) == 2 })
+	got.run = c.Status().Run
+	return got
+}
+
+// settings retry at once.
+func settings(timeout time.Duration) holdfast.Settings {
+	policy := holdfast.DefaultPolicy()
+	policy.Strategy, policy.Base, policy.Jitter = holdfast.Fixed, 0, 0
+	return holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: policy, Timeout: timeout}}
+}
+
+// tally counts observations.
+type tally struct {
+	mu     sync.Mutex
+	counts map[holdfast.ObservationKind]int
+}
+
+func (s *tally) Observe(o holdfast.Observation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[o.Kind] += o.Count
+}
+
+func (s *tally) of(kind holdfast.ObservationKind) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[kind]
+}
+
+// executions remembers which attempts were run, and when they began.
+type executions struct {
+	mu    sync.Mutex
+	began map[holdfast.Ticket][]time.Time
+}
+
+func (e *executions) note(task holdfast.Task) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.began == nil {
+		e.began = make(map[holdfast.Ticket][]time.Time)
+	}
+	ticket := holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+	e.began[ticket] = append(e.began[ticket], time.Now())
+}
+
+// of counts the executions of a task, whatever the attempt.
+func (e *executions) of(id holdfast.TaskID) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ticket, times := range e.began {
+		if ticket.Task == id {
+			n += len(times)
+		}
+	}
+	return n
+}
+
+func (e *executions) total() (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, times := range e.began {
+		n += len(times)
+	}
+	return n
+}
+
+// checkOnce fails unless each task ran exactly once.
+func (e *executions) checkOnce(t *testing.T, tickets []holdfast.Ticket) {
+	t.Helper()
+	for _, ticket := range tickets {
+		if n := e.of(ticket.Task); n != 1 {
+			t.Errorf("task %s ran %d times", ticket.Task, n)
+		}
+	}
+}
+
+var (
+	errFault = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
+	errBoom  = errors.New("boom")
+)
+
+// faultyStore lets a test stand between a consumer and its store.
+type faultyStore struct {
+	consumer.Store
+	claim func(next func() ([]store.Claim, error)) ([]store.Claim, error)
+	apply func(next func() ([]bool, error)) ([]bool, error)
+	renew func(next func() (store.News, error)) (store.News, error)
+	park  func(next func() error) error
+}
+
+func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]store.Claim, error) {
+	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, run, types, tickets) }
+	if f.claim == nil {
+		return next()
+	}
+	return f.claim(next)
+}
+
+func (f *faultyStore) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	next := func() ([]bool, error) { return f.Store.Apply(ctx, moves) }
+	if f.apply == nil {
+		return next()
+	}
+	return f.apply(next)
+}
+
+func (f *faultyStore) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
+	next := func() (store.News, error) { return f.Store.Renew(ctx, r) }
+	if f.renew == nil {
+		return next()
+	}
+	return f.renew(next)
+}
+
+func (f *faultyStore) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error {
+	next := func() error { return f.Store.Park(ctx, tickets, wait, why) }
+	if f.park == nil {
+		return next()
+	}
+	return f.park(next)
+}
+
+// faultyBroker lets a test stand between a consumer and its broker, and writes down what happens.
+type faultyBroker struct {
+	consumer.Broker
+	publish  func(m broker.Message, next func() broker.Outcome) broker.Outcome // for each message
+	loseAcks func(queue string) bool
+
+	mu     sync.Mutex
+	events []string // "stored BODY", "refused BODY", "acked QUEUE"
+	subs   map[string]broker.Subscription
+}
+
+func (f *faultyBroker) note(e string) {
+	f.mu.Lock()
+	f.events = append(f.events, e)
+	f.mu.Unlock()
+}
+
+// order is what happened so far.
+func (f *faultyBroker) order() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+func (f *faultyBroker) count(e string) (n int) {
+	for _, seen := range f.order() {
+		if seen == e {
+			n++
+		}
+	}
+	return n
+}
+
+// cut ends the subscription of a queue; what is not acked is delivered again.
+func (f *faultyBroker) cut(queue string) error {
+	f.mu.Lock()
+	sub := f.subs[queue]
+	f.mu.Unlock()
+	return sub.Close()
+}
+
+func (f *faultyBroker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	outcomes := make([]broker.Outcome, len(messages))
+	var failed error
+	for i, m := range messages {
+		next := func() broker.Outcome {
+			one, err := f.Broker.Publish(ctx, messages[i:i+1])
+			if err != nil {
+				failed = err
+			}
+			return one[0]
+		}
+		if f.publish == nil {
+			outcomes[i] = next()
+		} else {
+			outcomes[i] = f.publish(m, next)
+		}
+		if outcomes[i] == broker.Stored {
+			f.note("stored " + string(m.Body))
+		} else {
+			f.note("refused " + string(m.Body))
+			if failed == nil {
+				failed = errFault
+			}
+		}
+	}
+	return outcomes, failed
+}
+
+func (f *faultyBroker) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
+	sub, err := f.Broker.Subscribe(ctx, queue, prefetch)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.subs == nil {
+		f.subs = make(map[string]broker.Subscription)
+	}
+	f.subs[queue] = sub
+	return &watched{sub, f, queue}, nil
+}
+
+type watched struct {
+	broker.Subscription
+	f     *faultyBroker
+	queue string
+}
+
+func (s *watched) Ack(tag uint64, mode broker.AckMode) error {
+	if s.f.loseAcks != nil && s.f.loseAcks(s.queue) {
+		s.f.note("lost ack " + s.queue)
+		return nil
+	}
+	s.f.note("acked " + s.queue)
+	return s.Subscription.Ack(tag, mode)
+}

@@ -1,0 +1,152 @@
+package janitor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// A producer that dies between its commit and its publish leaves a receipt.
+func TestOutboxPublishesWhatADeadProducerLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.janitor(nil)
+	left := w.insert(3, 0)
+	w.insert(2, time.Hour) // its producer may still publish it
+	w.must(j.outbox(t.Context()))
+	w.sameTickets("published", w.takeTickets(w.main()), left.Tickets)
+	if n := w.receipts(); n != 1 {
+		t.Errorf("%d receipts stand, want the one that is still its producer's", n)
+	}
+}
+
+// The duty comes round by itself, and not before the producer's time is over.
+func TestOutboxWaitsForTheGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	main := w.listen(w.main())
+	w.run(w.janitor(func(o *Options) { o.SentinelInterval = time.Hour }))
+	const grace = 700 * time.Millisecond
+	receipt := w.insert(1, grace)
+	for {
+		d := main.next()
+		if m := w.decode(d.Body); len(m.Tickets) == 1 && m.Tickets[0] == receipt.Tickets[0] {
+			break
+		}
+	}
+	if age := w.number("select (extract(epoch from clock_timestamp() - created_at) * 1000)::int from holdfast.tasks"); age < int(grace.Milliseconds()) {
+		t.Errorf("published %d ms after the insert, within the producer's %s", age, grace)
+	}
+	w.eventually("the receipt is gone", func() bool { return w.receipts() == 0 })
+}
+
+// Tasks of a caller's transaction start when it commits, and never if it does not.
+func TestOutboxFollowsACallersTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	main := w.listen(w.main())
+	w.run(w.janitor(func(o *Options) { o.SentinelInterval = time.Hour }))
+	insert := func(end string) holdfast.Ticket {
+		tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
+		w.must(err)
+		defer func() { _ = tx.Rollback() }()
+		inserted, err := w.store.InsertTx(t.Context(), tx, []holdfast.NewTask{newTask()}, 0)
+		w.must(err)
+		before := w.insert(1, 0).Tickets[0] // goes out while the transaction is open
+		w.eventually("the other task is published", func() bool { return w.receipts() == 0 })
+		received := main.next()
+		if m := w.decode(received.Body); m.Sentinel != nil {
+			received = main.next()
+		}
+		if m := w.decode(received.Body); len(m.Tickets) != 1 || m.Tickets[0] != before {
+			t.Errorf("before the %s: %s, want only %v", end, received.Body, before)
+		}
+		if end == "commit" {
+			w.must(tx.Commit())
+		}
+		return inserted.Receipts[0].Tickets[0]
+	}
+	never := insert("rollback")
+	soon := insert("commit")
+	committed := time.Now()
+	if got := main.ticket(); got != soon {
+		t.Errorf("published %v, want %v and never %v", got, soon, never)
+	}
+	if late := time.Since(committed); late > 2*time.Second {
+		t.Errorf("published %s after the commit", late)
+	}
+}
+
+// A receipt outlives a broker that is away.
+func TestOutboxWaitsForTheBroker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	away, proxy := w.proxiedBroker()
+	j := w.janitor(func(o *Options) { o.Broker = away })
+	proxy.Refuse()
+	receipt := w.insert(4, 0)
+	if err := j.outbox(t.Context()); err == nil {
+		t.Error("the broker is away and the outbox is content")
+	}
+	if n := w.receipts(); n != 1 {
+		t.Fatalf("%d receipts while the broker is away", n)
+	}
+	proxy.Heal()
+	w.background(func(ctx context.Context) { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
+	w.eventually("the receipt is gone", func() bool { return w.receipts() == 0 })
+	if got := w.takeTickets(w.main()); len(got) != len(receipt.Tickets) {
+		t.Errorf("published %v", got)
+	}
+}
+
+// Only a receipt all of whose tickets are confirmed may go.
+func TestOutboxKeepsAReceiptThatIsConfirmedInPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &spy{Broker: w.broker}
+	part, whole := w.insert(3, 0), w.insert(2, 0)
+	s.refuse = func(m broker.Message) bool { return string(m.Body) == string(tickets(part.Tickets[1]).Encode()) }
+	j := w.janitor(func(o *Options) { o.Broker = s })
+	if err := j.outbox(t.Context()); err == nil {
+		t.Error("a ticket is not confirmed and the outbox is content")
+	}
+	if id := w.number("select min(id) from holdfast.outbox"); w.receipts() != 1 || int64(id) != part.ID {
+		t.Fatalf("%d receipts stand, the first is %d; want only %d", w.receipts(), id, part.ID)
+	}
+	s.refuse = nil
+	w.must(j.outbox(t.Context()))
+	if n := w.receipts(); n != 0 {
+		t.Errorf("%d receipts stand", n)
+	}
+	want := append(append([]holdfast.Ticket{}, part.Tickets...), whole.Tickets...)
+	w.sameTickets("published", w.takeTickets(w.main()), append(want, part.Tickets[0], part.Tickets[2]))
+}
+
+// More receipts than one batch, for several lanes, one of which has no queue yet.
+func TestOutboxServesTheOtherLanes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want []holdfast.Ticket
+	ghost := newTask()
+	ghost.Lane = "ghost"
+	_, err := w.store.Insert(t.Context(), []holdfast.NewTask{ghost}, 0)
+	w.must(err)
+	for range outboxBatch + 5 {
+		want = append(want, w.insert(1, 0).Tickets...)
+	}
+	j := w.janitor(nil)
+	w.eventually("only the lane without a queue is left", func() bool {
+		_ = j.outbox(t.Context()) // complains of the queue
+		return w.receipts() == 1
+	})
+	w.sameTickets("published", w.takeTickets(w.main()), want)
+	w.declare()
+	w.must(j.outbox(t.Context()))
+	if got := w.takeTickets(w.topology.Main("ghost")); len(got) != 1 || w.receipts() != 0 {
+		t.Errorf("after the queue is there: %v published, %d receipts", got, w.receipts())
+	}
+}

@@ -1,0 +1,167 @@
+package janitor
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/consumer"
+)
+
+// Whoever takes tickets away without a trace: their tasks get new ones, by themselves, and no task runs twice.
+func TestStolenTicketsAreReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.ticketed(20)
+	for _, ticket := range list {
+		w.send(w.main(), tickets(ticket))
+	}
+	thief := w.listen(w.main())
+	for range 7 {
+		w.must(thief.sub.Ack(thief.next().Tag, broker.One))
+	}
+	w.must(thief.sub.Close())
+	var runs atomic.Int32
+	var handlers consumer.Registry
+	handlers.Add(kind, consumer.HandlerFunc(func(context.Context, holdfast.Task) error { runs.Add(1); return nil }))
+	worker, err := consumer.New(consumer.Options{Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers})
+	w.must(err)
+	w.run(w.janitor(func(o *Options) { o.SentinelInterval, o.SentinelSlack = 300*time.Millisecond, 200*time.Millisecond }))
+	w.background(func(ctx context.Context) {
+		if err := worker.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	w.eventually("all tasks are done", func() bool { return w.number("select count(*) from holdfast.tasks where state = 'done'") == len(list) })
+	if n := runs.Load(); int(n) != len(list) {
+		t.Errorf("%d executions of %d tasks", n, len(list))
+	}
+	if n := w.seen.of(holdfast.ObservedRepaired); n < 7 {
+		t.Errorf("%d tasks got new tickets, 7 were stolen", n)
+	}
+}
+
+// A sentinel proves something about the tickets before it only. Those that wait behind it are in a long
+// backlog, however old they are.
+func TestTicketsInABacklogAreNotReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &spy{Broker: w.broker}
+	j := w.janitor(func(o *Options) { o.Broker, o.SentinelInterval, o.SentinelSlack = s, time.Millisecond, time.Nanosecond })
+	lost, before := w.ticketed(1)[0], w.ticketed(3)
+	for _, ticket := range before {
+		w.send(w.main(), tickets(ticket))
+	}
+	w.must(j.lostTickets(t.Context()))
+	w.must(j.sentinels(t.Context()))
+	behind := w.ticketed(5)
+	for _, ticket := range behind {
+		w.send(w.main(), tickets(ticket))
+	}
+	w.must(j.lostTickets(t.Context()))
+	if n := w.seen.of(holdfast.ObservedRepaired); n != 0 {
+		t.Fatalf("%d tasks got new tickets while the sentinel waits in the lane", n)
+	}
+
+	main := w.listen(w.main())
+	run := w.openRun()
+	for range before {
+		w.claim(run, main.ticket())
+	}
+	d := main.next()
+	sentinel := w.decode(d.Body).Sentinel
+	if sentinel == nil {
+		t.Fatalf("received %s, want the sentinel", d.Body)
+	}
+	w.must(w.store.Drained(t.Context(), *sentinel))
+	w.must(main.sub.Close()) // the sentinel and the rest go back
+
+	w.must(j.lostTickets(t.Context()))
+	if w.position(lost).Ticketed {
+		t.Error("the lost ticket is not replaced")
+	}
+	for _, ticket := range behind {
+		if !w.position(ticket).Ticketed {
+			t.Errorf("%v waits in the lane and got another ticket", ticket)
+		}
+	}
+	_, err := j.dispatchDue(t.Context())
+	w.must(err)
+	w.sameTickets("in the lane", w.takeTickets(w.main()), append(behind, lost))
+}
+
+// The slack spares what was taken from the lane a moment ago and is not claimed yet.
+func TestTheSlackSparesYoungTickets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.janitor(func(o *Options) { o.SentinelInterval, o.SentinelSlack = time.Millisecond, time.Minute })
+	old, young := w.ticketed(1)[0], w.ticketed(1)[0]
+	w.sql("update holdfast.tasks set ticketed_at = ticketed_at - interval '2 minutes' where id = $1", int64(old.Task))
+	w.must(j.sentinels(t.Context()))
+	for _, m := range w.take(w.main()) {
+		w.must(w.store.Drained(t.Context(), *m.Sentinel))
+	}
+	w.must(j.lostTickets(t.Context()))
+	if w.position(old).Ticketed || !w.position(young).Ticketed {
+		t.Errorf("old is ticketed: %t, young is ticketed: %t", w.position(old).Ticketed, w.position(young).Ticketed)
+	}
+}
+
+// A lane that nobody reads keeps one sentinel, not more each interval; a lane without a queue is no failure.
+func TestSentinelsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const interval = time.Minute
+	j := w.janitor(func(o *Options) { o.SentinelInterval = interval })
+	ghost := newTask()
+	ghost.Lane = "ghost"
+	_, err := w.store.Insert(t.Context(), []holdfast.NewTask{ghost}, time.Hour)
+	w.must(err)
+	older := func(age time.Duration) {
+		w.sql("update holdfast.lanes set sentinel_sent_at = sentinel_sent_at - $1 * interval '1 millisecond', drained_through = drained_through - $1 * interval '1 millisecond'", age.Milliseconds())
+	}
+	for range 5 {
+		w.must(j.sentinels(t.Context()))
+		older(2 * interval)
+	}
+	got := w.take(w.main())
+	if len(got) != 1 || got[0].Sentinel == nil || got[0].Sentinel.Lane != lane {
+		t.Fatalf("in the lane are %+v, want one sentinel", got)
+	}
+	w.must(j.sentinels(t.Context()))
+	if got := w.take(w.main()); got != nil {
+		t.Errorf("before the first has arrived, or counts as lost: %+v", got)
+	}
+	w.must(w.store.Drained(t.Context(), *got[0].Sentinel))
+	older(sentinelLost * interval)
+	w.must(j.sentinels(t.Context()))
+	if got := w.take(w.main()); len(got) != 1 {
+		t.Errorf("after the first was lost: %+v", got)
+	}
+}
+
+// A sentinel is dated before it is sent, or it would prove lost what is sent right behind it.
+func TestASentinelIsOlderThanItsMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &spy{Broker: w.broker}
+	var behind holdfast.Ticket
+	s.refuse = func(m broker.Message) bool {
+		if m.Queue == w.main() && behind.Task == 0 {
+			behind = w.ticketed(1)[0] // its ticket could be published now, before the sentinel or after it
+		}
+		return false
+	}
+	j := w.janitor(func(o *Options) { o.Broker, o.SentinelSlack = s, time.Nanosecond })
+	w.must(j.sentinels(t.Context()))
+	for _, m := range w.take(w.main()) {
+		w.must(w.store.Drained(t.Context(), *m.Sentinel))
+	}
+	w.must(j.lostTickets(t.Context()))
+	if !w.position(behind).Ticketed {
+		t.Error("a ticket younger than the sentinel counts as lost")
+	}
+}
