@@ -234,3 +234,24 @@ func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
 		t.Errorf("the poison task has %d crashes and %d failures, want 2 and 0", task.Crashes, task.Failures)
 	}
 }
+
+// A saturated worker keeps its executors busy, although it hands back what it cannot run.
+func TestSaturatedWorkersStayBusy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runJanitor(t, w.Backend, nil)
+	var executed runs
+	const executors, tasks, each = 10, 200, 300 * time.Millisecond
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = executors }, map[string]consumer.Handler{"work": executed.handler(each)})
+	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 1)
+	began := time.Now()
+	w.enqueue(t, tasks, holdfast.NewTask{Type: "work"})
+	w.awaitCount(t, 60*time.Second, holdfast.Done, tasks+1)
+	took, ideal := time.Since(began), tasks/executors*each
+	t.Logf("%d tasks of %s on %d executors took %s, at best %s", tasks, each, executors, took.Round(time.Millisecond), ideal)
+	if took > ideal*3/2 {
+		t.Errorf("the executors were busy for %.0f %% of the time", 100*ideal.Seconds()/took.Seconds())
+	}
+	executed.checkOnce(t)
+}
