@@ -178,9 +178,11 @@ type Work interface {
 	// a running task leaves word for its run.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 	// Park makes ready tasks wait, uncharged and at the same attempt, and stores
-	// why. Tasks that moved on are left alone.
+	// why. They wait longer than asked for if they are old: a fifth of the time since they were created,
+	// ten minutes at most. Tasks that moved on are left alone.
 	Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error
-	// Drained records that a lane's sentinel came out.
+	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than
+	// the newest recorded changes nothing.
 	Drained(ctx context.Context, s holdfast.Sentinel) error
 }
 
@@ -206,10 +208,15 @@ type Claim struct {
 
 // Fencing is how a janitor judges the lives of runs and the tasks of dead ones.
 type Fencing interface {
+	// Now returns the store's clock. It is the cheapest question there is, asked often to
+	// know that the store answers.
+	Now(ctx context.Context) (time.Time, error)
 	// Fence declares dead every live run whose lease ended more than grace ago and
 	// returns them. It fences nobody while the server itself has been up for less
-	// than settle. The caller has made sure that the store was reachable for long enough.
-	Fence(ctx context.Context, grace, settle time.Duration) ([]holdfast.RunID, error)
+	// than settle, or when it gets to the question more than two seconds after asked, a moment
+	// from Now: then the server was frozen, and nobody could renew. The caller has
+	// made sure that the store was reachable for long enough.
+	Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error)
 	// RunStates answers for the runs that exist.
 	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
 	// Positions says where the tasks of the tickets stand.
@@ -244,10 +251,12 @@ type Dispatch interface {
 	// marks as ticketed those for which publish returned true. Until it returns no
 	// other caller gets them. Next is the wait until the next task is due, capped at
 	// an hour; it is a second if tasks that are due now were not published or are in
-	// another caller's hands, and 0 if limit was reached.
+	// another caller's hands, and 0 if limit was reached. Tasks that were not published are not
+	// given again for a few seconds, so that those of a queue that takes nothing do not keep
+	// others from being reached.
 	DispatchDue(ctx context.Context, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
 	// DispatchReceipts gives receipts older than their grace to publish and deletes those
-	// for which it returned true.
+	// for which it returned true. The others are not given again for a few seconds.
 	DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []Receipt) []bool) (int, error)
 	// LaneNames returns every known lane, sorted, without counting anything.
 	LaneNames(ctx context.Context) ([]string, error)
@@ -279,14 +288,21 @@ type Repair interface {
 	// UnticketLane does so for every ticketed ready task of a lane, in small steps:
 	// after an error some are changed, and calling it again does the rest.
 	UnticketLane(ctx context.Context, lane string) (int, error)
-	// UnticketLost does so for tasks ticketed more than slack before the moment that
-	// the lane's sentinel has proved drained, also in small steps. It spares tasks that a receipt may
-	// cover, and may skip a call when looking would cost too much.
+	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps: a sentinel of
+	// the lane was sent after them and came out at least slack ago, time enough for whoever was given
+	// them to claim. They are older than the sentinel by slack or ten seconds, whichever is less, for new tasks
+	// count as ticketed a moment before they are; and by ten times slack if they are Again, for a sentinel
+	// says nothing of their queue. Which proof of a lane is used may depend on earlier calls: sentinels
+	// that come more often than slack need a call to hold one, and another one once it has been out for
+	// slack. It spares tasks that a receipt may cover, and may skip a call when looking would cost too much.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every
 	// interval and none while an earlier one is still on its way for less than
 	// lost, and marks them as sent.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
+	// Turn reports whether it is the caller's turn to do a duty that one process in
+	// every interval is enough for: nobody else has taken it within that time.
+	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
 	// Prune deletes, in small steps up to limit rows, what is older than the given
 	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to
 	// a final state. A run is deleted only after Abandoned has found nothing of its own.

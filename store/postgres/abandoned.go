@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // sweepEvery is how often Abandoned reads all tasks although no run has ended since
@@ -12,35 +13,60 @@ import (
 const sweepEvery = 10 * time.Minute
 
 // Abandoned implements store.Fencing. Reading all tasks is dear, so it is done only after a run has ended.
+//
+// That it is not one look but several makes no difference: a run that was over before the first of
+// them takes nothing any more, so behind the walk nothing of its own can appear.
 func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
+	const operation = "find abandoned tasks"
+	if limit <= 0 {
+		return nil, nil
+	}
+	var over []idRow
+	err := s.do(ctx, operation, func() error {
+		over = nil
+		return s.all(ctx, s.db, &over, "abandoned_runs", int64(run))
+	})
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if len(over) == 0 && run == 0 && began.Sub(time.Unix(0, s.swept.Load())) < sweepEvery {
+		return nil, nil
+	}
 	var rows []taskRow
-	err := s.do(ctx, "find abandoned tasks", func() error {
-		rows = nil
-		var over []idRow
-		if err := s.all(ctx, s.db, &over, "abandoned_runs", int64(run)); err != nil {
-			return err
+	_, err = s.inSteps(ctx, operation, walk{size: limit, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
+		var found []taskRow
+		if err := s.all(ctx, tx, &found, "abandoned", r.after, r.through, r.size, int64(run)); err != nil || len(found) == 0 {
+			return step{}, err
 		}
-		began := time.Now()
-		if len(over) == 0 && run == 0 && began.Sub(time.Unix(0, s.swept.Load())) < sweepEvery {
-			return nil
-		}
-		if err := s.all(ctx, s.db, &rows, "abandoned", int64(run), limit); err != nil {
-			return err
-		}
-		if len(rows) > 0 {
-			return nil
-		}
-		if run == 0 {
+		rows = append(rows[:r.changed], found...) // a step may be repeated
+		return step{Changed: len(found), Last: int64(found[len(found)-1].ID)}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		err = s.sweptRuns(ctx, operation, over)
+		if err == nil && run == 0 {
 			s.swept.Store(began.UnixNano())
 		}
-		ids := make([]int64, len(over))
-		for i, row := range over {
-			ids[i] = row.ID
-		}
+	}
+	return tasksOf(rows), err
+}
+
+// sweptRuns notes that a look at all tasks has found none of these runs.
+func (s *Store) sweptRuns(ctx context.Context, operation string, over []idRow) error {
+	if len(over) == 0 {
+		return nil
+	}
+	ids := make([]int64, len(over))
+	for i, row := range over {
+		ids[i] = row.ID
+	}
+	return s.do(ctx, operation, func() error {
 		_, err := s.exec(ctx, s.db, "abandoned_swept", numbers(ids))
 		return err
 	})
-	return tasksOf(rows), err
 }
 
 func tasksOf(rows []taskRow) []holdfast.Task {

@@ -26,6 +26,9 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 	err := s.do(ctx, "dispatch due tasks", func() error {
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			result = store.Dispatched{}
+			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
+				return err
+			}
 			var rows []dueRow
 			if err := s.all(ctx, tx, &rows, "dispatch_due", limit); err != nil {
 				return err
@@ -53,7 +56,7 @@ type dueRow struct {
 	Late    int64
 }
 
-// publishDue publishes the rows and marks those that were.
+// publishDue publishes the rows, marks those that were, and lets the others wait.
 func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	if len(rows) == 0 {
 		return 0, nil
@@ -66,10 +69,17 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 	if len(outcomes) != len(due) {
 		return 0, fmt.Errorf("publish answered for %d of %d tasks", len(outcomes), len(due))
 	}
-	published := make([]holdfast.TaskID, 0, len(rows))
+	published, refused := make([]holdfast.TaskID, 0, len(rows)), []holdfast.TaskID(nil)
 	for i, ok := range outcomes {
 		if ok {
 			published = append(published, rows[i].ID)
+		} else {
+			refused = append(refused, rows[i].ID)
+		}
+	}
+	if len(refused) > 0 {
+		if _, err := s.exec(ctx, tx, "dispatch_due_postpone", numbers(refused)); err != nil {
+			return 0, err
 		}
 	}
 	if len(published) == 0 {
@@ -80,11 +90,11 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 
 // nextDue says when to come again.
 func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, given []dueRow, marked, limit int) (time.Duration, error) {
+	if marked > 0 && len(given) == limit { // those that were refused are out of the way
+		return 0, nil
+	}
 	if marked < len(given) {
 		return shortWait, nil
-	}
-	if len(given) == limit {
-		return 0, nil
 	}
 	ids := make([]holdfast.TaskID, len(given))
 	for i, row := range given {

@@ -16,10 +16,10 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 	err := s.do(ctx, "dispatch receipts", func() error {
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			deleted = 0
-			var rows []struct {
-				insertedRow
-				Late bool // much later than the rows of its tasks say
+			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
+				return err
 			}
+			var rows []ripeRow
 			if err := s.all(ctx, tx, &rows, "dispatch_receipts", limit); err != nil || len(rows) == 0 {
 				return err
 			}
@@ -31,26 +31,8 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 			if len(outcomes) != len(receipts) {
 				return fmt.Errorf("publish answered for %d of %d receipts", len(outcomes), len(receipts))
 			}
-			var published, late pq.Int64Array
-			for i, ok := range outcomes {
-				if !ok {
-					continue
-				}
-				published = append(published, rows[i].ID)
-				if rows[i].Late {
-					late = append(late, rows[i].Tasks...)
-				}
-			}
-			if len(late) > 0 {
-				if _, err := s.exec(ctx, tx, "dispatch_receipts_late", late); err != nil {
-					return err
-				}
-			}
-			if len(published) == 0 {
-				return nil
-			}
 			var err error
-			deleted, err = s.exec(ctx, tx, "dispatch_receipts_delete", published)
+			deleted, err = s.settleReceipts(ctx, tx, rows, outcomes)
 			return err
 		})
 	})
@@ -58,4 +40,38 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 		return 0, err
 	}
 	return deleted, nil
+}
+
+type ripeRow struct {
+	insertedRow
+	Late bool // much later than the rows of its tasks say
+}
+
+// settleReceipts deletes the receipts that were published and lets the others wait.
+func (s *Store) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []ripeRow, outcomes []bool) (deleted int, err error) {
+	var published, refused, late pq.Int64Array
+	for i, row := range rows {
+		switch {
+		case !outcomes[i]:
+			refused = append(refused, row.ID)
+			continue
+		case row.Late:
+			late = append(late, row.Tasks...)
+		}
+		published = append(published, row.ID)
+	}
+	if len(late) > 0 {
+		if _, err := s.exec(ctx, tx, "dispatch_receipts_late", late); err != nil {
+			return 0, err
+		}
+	}
+	if len(refused) > 0 {
+		if _, err := s.exec(ctx, tx, "dispatch_receipts_postpone", refused); err != nil {
+			return 0, err
+		}
+	}
+	if len(published) == 0 {
+		return 0, nil
+	}
+	return s.exec(ctx, tx, "dispatch_receipts_delete", published)
 }

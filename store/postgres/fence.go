@@ -10,11 +10,11 @@ import (
 type idRow struct{ ID int64 }
 
 // Fence implements store.Fencing.
-func (s *Store) Fence(ctx context.Context, grace, settle time.Duration) ([]holdfast.RunID, error) {
+func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	var rows []idRow
 	err := s.do(ctx, "fence runs", func() error {
 		rows = nil
-		return s.all(ctx, s.db, &rows, "fence", micros(grace), micros(settle))
+		return s.all(ctx, s.leases, &rows, "fence", micros(grace), micros(settle), asked)
 	})
 	if err != nil {
 		return nil, err

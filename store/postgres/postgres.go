@@ -33,8 +33,10 @@ const (
 const (
 	statementTimeout = 30 * time.Second
 	connectTimeout   = 5 * time.Second
-	// idleInTransaction ends the transaction of a process that was frozen while it published, so that
-	// the tasks it has locked are free again.
+	// leaseConns is enough for a renewal, a look for leases that are over, and health checks at once.
+	leaseConns = 4
+	// idleInTransaction ends the transaction of a process that was frozen in the middle of it, so that
+	// the rows it has locked are free again. Dispatching has less: see sql/dispatch_settings.sql.
 	idleInTransaction = 30 * time.Second
 )
 
@@ -45,8 +47,8 @@ type Options struct {
 	URL string
 	// Schema is where the tables are: a lower-case identifier. Empty means DefaultSchema.
 	Schema string
-	// MaxConns bounds the connections; 0 means DefaultMaxConns. Two more are kept for
-	// renewals of leases.
+	// MaxConns bounds the connections; 0 means DefaultMaxConns. Four more are kept for
+	// leases: renewing them and fencing.
 	MaxConns int
 	Log      logrus.FieldLogger // nil discards
 }
@@ -55,8 +57,8 @@ type Options struct {
 // concurrent use.
 type Store struct {
 	db *sqlx.DB
-	// leases is a pool of its own: a lease must not run out because the other
-	// connections are all busy.
+	// leases is a pool of its own: a lease must not run out, nor the store seem out of reach, because
+	// the other connections are all busy.
 	leases *sqlx.DB
 	// migrations has no time limits.
 	migrations *sqlx.DB
@@ -102,7 +104,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		db:         open(&connector{config, readTimeout}, o.MaxConns),
-		leases:     open(&connector{config, readTimeout}, 2),
+		leases:     open(&connector{config, readTimeout}, leaseConns),
 		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,

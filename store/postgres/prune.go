@@ -7,6 +7,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// pruneStep bounds the rows that one transaction deletes.
 const pruneStep = 1000
 
 // Prune implements store.Repair. After an error some rows are gone and others are not.
@@ -36,7 +37,7 @@ func (s *Store) pruneTasks(ctx context.Context, ages store.PruneAges, limit int)
 			youngest = age
 		}
 	}
-	if youngest == 0 {
+	if youngest == 0 || limit <= 0 {
 		return 0, nil
 	}
 	var bound int64
@@ -45,20 +46,10 @@ func (s *Store) pruneTasks(ctx context.Context, ages store.PruneAges, limit int)
 		bound = row.Bound
 		return err
 	})
-	total, after := 0, int64(0)
-	for err == nil && total < limit {
-		var did step
-		size := min(pruneStep, limit-total)
-		err = s.do(ctx, "prune tasks", func() error {
-			var err error
-			did, err = one[step](ctx, s, s.db, "prune_tasks", after, bound, micros(ages.Done), micros(ages.Cancelled), micros(ages.Archived), size)
-			return err
-		})
-		total += did.Changed
-		if did.Changed < size {
-			break
-		}
-		after = did.Last
+	if err != nil || bound == 0 {
+		return 0, err
 	}
-	return total, err
+	return s.inSteps(ctx, "prune tasks", walk{through: bound, size: pruneStep, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
+		return one[step](ctx, s, tx, "prune_tasks", r.after, r.through, r.size, micros(ages.Done), micros(ages.Cancelled), micros(ages.Archived))
+	})
 }

@@ -16,6 +16,8 @@ var dispatchTests = []test{
 	{"tells who had a turn already", testDispatchAgain},
 	{"says how long until the next", testDispatchNext},
 	{"gives a task again until it was published", testDispatchUnpublished},
+	{"accepts a ticket that was refused and arrives", testDispatchRefusedArrives},
+	{"reaches tasks behind those that nobody takes", testDispatchReaches},
 	{"shares the work among callers", testDispatchExclusive},
 	{"changes nothing if publish fails", testDispatchFailure},
 }
@@ -23,9 +25,18 @@ var dispatchTests = []test{
 // due makes tasks due one after the other and returns their tickets.
 func (s *suite) due(n int) []holdfast.Ticket {
 	s.Helper()
-	tickets := s.inserts(n)
-	for _, ticket := range tickets {
-		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, 0, "due"))
+	return s.dueIn(defaultLane, n)
+}
+
+func (s *suite) dueIn(lane string, n int) (tickets []holdfast.Ticket) {
+	s.Helper()
+	task := newTask()
+	task.Lane = lane
+	for range n {
+		tickets = append(tickets, s.insert(task)...)
+	}
+	if changed, err := s.Unticket(s.ctx, tickets); err != nil || changed != n {
+		s.Fatalf("unticketed %d of %d, %v", changed, n, err)
 	}
 	return tickets
 }
@@ -129,8 +140,75 @@ func testDispatchUnpublished(s *suite) {
 	if s.position(tickets[1]).Ticketed {
 		s.Error("a task that was not published counts as ticketed")
 	}
-	if due, _ := s.dispatch(10); len(due) != 1 || due[0].Ticket != tickets[1] {
-		s.Errorf("given %v", due)
+	refused := s.task(tickets[1].Task)
+	if due, result := s.dispatch(10); len(due) > 0 || result.Next > 10*time.Second {
+		s.Errorf("given %v again at once, and the next in %s", due, result.Next)
+	}
+	if lanes, err := s.Lanes(s.ctx); err != nil || lanes[0].Due != 3 {
+		s.Errorf("the lanes are %+v, %v; three tasks could run now", lanes, err)
+	}
+	s.eventually("given again", func() bool {
+		due, _ := s.dispatch(10)
+		if len(due) > 0 && (len(due) > 1 || due[0].Ticket != tickets[1] || due[0].Late < time.Second) {
+			s.Errorf("given %+v, want %v, which is late", due, tickets[1])
+		}
+		return len(due) > 0
+	})
+	if again := s.task(refused.ID); !equalTasks(again, refused) {
+		s.Errorf("%+v became %+v", refused, again)
+	}
+}
+
+// refuse has everything that is due refused by the queue.
+func (s *suite) refuse(limit int) (given []store.Due) {
+	s.Helper()
+	_, err := s.DispatchDue(s.ctx, limit, func(_ context.Context, due []store.Due) []bool {
+		given = due
+		return all(false, len(due))
+	})
+	s.must(err)
+	return given
+}
+
+// A broker may store a ticket and its answer be lost. Whoever receives it must find the task ready.
+func testDispatchRefusedArrives(s *suite) {
+	tickets := s.due(2)
+	if given := s.refuse(10); len(given) != 2 {
+		s.Fatalf("given %v", given)
+	}
+	s.claimed(s.openRun(), tickets[0])
+	s.must(s.Park(s.ctx, tickets[1:], time.Hour, "no handler"))
+	if task := s.task(tickets[1].Task); task.Parked != "no handler" {
+		s.Errorf("it was not parked: %+v", task)
+	}
+	if claim := s.claim(s.openRun(), tickets[1])[0]; claim.Verdict != store.Stale {
+		s.Errorf("parked and %s", verdictName(claim.Verdict))
+	}
+}
+
+// The tasks of a lane whose queue takes nothing are always the oldest.
+func testDispatchReaches(s *suite) {
+	s.dueIn("blocked", 5)
+	want := s.due(2)
+	var got []holdfast.Ticket
+	for range 4 { // seven tasks, two at a time
+		result, err := s.DispatchDue(s.ctx, 2, func(_ context.Context, due []store.Due) []bool {
+			outcomes := make([]bool, len(due))
+			for i, d := range due {
+				if outcomes[i] = d.Lane != "blocked"; outcomes[i] {
+					got = append(got, d.Ticket)
+				}
+			}
+			return outcomes
+		})
+		s.must(err)
+		// The rest can be tried at once if the broker takes something.
+		if want := result.Given == 2 && result.Marked > 0; want != (result.Next == 0) {
+			s.Errorf("got %+v", result)
+		}
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("published %v, want %v", got, want)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 var fencingTests = []test{
 	{"fences only leases that are over for long enough", testFence},
+	{"fences nobody for a question that is old", testFenceAskedLongAgo},
+	{"tells the time", testNow},
 	{"is final", testFenceFinal},
 	{"goes to one of many janitors", testFenceConcurrently},
 	{"leaves no claim behind", testFenceAgainstClaims},
@@ -28,15 +30,49 @@ func testFence(s *suite) {
 		return now.After(runs[0].LeaseUntil)
 	})
 	for name, ages := range map[string][2]time.Duration{"within the grace": {time.Hour, 0}, "a server just started": {0, 100 * 365 * 24 * time.Hour}} {
-		if fenced, err := s.Fence(s.ctx, ages[0], ages[1]); err != nil || len(fenced) > 0 {
+		if fenced, err := s.Fence(s.ctx, s.now(), ages[0], ages[1]); err != nil || len(fenced) > 0 {
 			s.Errorf("%s: fenced %v, %v", name, fenced, err)
 		}
 	}
-	if fenced, err := s.Fence(s.ctx, 0, 0); err != nil || !slices.Equal(fenced, []holdfast.RunID{over}) {
+	if fenced, err := s.Fence(s.ctx, s.now(), 0, 0); err != nil || !slices.Equal(fenced, []holdfast.RunID{over}) {
 		s.Errorf("fenced %v, %v; want %s", fenced, err, over)
 	}
-	if fenced, err := s.Fence(s.ctx, 0, 0); err != nil || len(fenced) > 0 {
+	if fenced, err := s.Fence(s.ctx, s.now(), 0, 0); err != nil || len(fenced) > 0 {
 		s.Errorf("fenced again: %v, %v", fenced, err)
+	}
+}
+
+// A server that was frozen answers what it was asked before, and finds every lease over.
+func testFenceAskedLongAgo(s *suite) {
+	run := s.openRunFor(time.Microsecond)
+	s.eventually("the lease is over", func() bool {
+		runs, err := s.Runs(s.ctx, false)
+		s.must(err)
+		return s.now().After(runs[0].LeaseUntil)
+	})
+	for _, age := range []time.Duration{3 * time.Second, time.Hour} {
+		if fenced, err := s.Fence(s.ctx, s.now().Add(-age), 0, 0); err != nil || len(fenced) > 0 {
+			s.Errorf("asked %s ago, it fenced %v, %v", age, fenced, err)
+		}
+	}
+	if fenced, err := s.Fence(s.ctx, s.now(), 0, 0); err != nil || !slices.Equal(fenced, []holdfast.RunID{run}) {
+		s.Errorf("fenced %v, %v; want %s", fenced, err, run)
+	}
+}
+
+func testNow(s *suite) {
+	run := s.openRun()
+	last := s.now()
+	for range 20 {
+		claimed := s.claim(run, holdfast.Ticket{Task: 1, Attempt: 1})[0].Now
+		now := s.now()
+		if claimed.Before(last) || now.Before(claimed) {
+			s.Fatalf("it is %s, then %s for a claim, then %s", last, claimed, now)
+		}
+		last = now
+	}
+	if name, offset := last.Zone(); offset != 0 {
+		s.Errorf("it is %s, in zone %s", last, name)
 	}
 }
 
@@ -66,7 +102,7 @@ func testFenceConcurrently(s *suite) {
 		var group sync.WaitGroup
 		for range 4 {
 			group.Go(func() {
-				fenced, err := s.Fence(s.ctx, 0, 0)
+				fenced, err := s.Fence(s.ctx, s.now(), 0, 0)
 				if err != nil {
 					s.Error(err)
 				}

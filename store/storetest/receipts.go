@@ -13,6 +13,7 @@ var receiptTests = []test{
 	{"are given after their grace", testReceiptsGrace},
 	{"are gone once discharged", testDischarge},
 	{"are given again until they were published", testReceiptsUnpublished},
+	{"are reached behind those that nobody takes", testReceiptsReached},
 	{"go to one caller at a time", testReceiptsExclusive},
 	{"stay if publish panics", testReceiptsPanic},
 }
@@ -67,8 +68,27 @@ func testReceiptsUnpublished(s *suite) {
 	if given, deleted := s.receipts(false); len(given) != 1 || deleted != 0 {
 		s.Errorf("given %v, deleted %d", given, deleted)
 	}
-	if given, deleted := s.receipts(true); len(given) != 1 || deleted != 1 {
-		s.Errorf("given %v, deleted %d", given, deleted)
+	if given, _ := s.receipts(true); len(given) > 0 {
+		s.Errorf("given again at once: %v", given)
+	}
+	s.eventually("given again", func() bool {
+		given, deleted := s.receipts(true)
+		return len(given) == 1 && deleted == 1
+	})
+}
+
+func testReceiptsReached(s *suite) {
+	blocked, want := s.insertReceipt(0), s.insertReceipt(0)
+	var given []int64
+	for range 2 {
+		_, err := s.DispatchReceipts(s.ctx, 1, func(_ context.Context, receipts []store.Receipt) []bool {
+			given = append(given, receipts[0].ID)
+			return []bool{receipts[0].ID != blocked.ID}
+		})
+		s.must(err)
+	}
+	if !slices.Equal(given, []int64{blocked.ID, want.ID}) {
+		s.Errorf("given %v, want %d and %d", given, blocked.ID, want.ID)
 	}
 }
 

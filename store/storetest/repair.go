@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,8 @@ var repairTests = []test{
 	{"spares what a receipt covers", testUnticketLostReceipt},
 	{"sends one sentinel at a time", testSentinels},
 	{"sends a sentinel once among many janitors", testSentinelsConcurrently},
+	{"gives a turn once in an interval", testTurn},
+	{"gives a turn to one of many", testTurnConcurrently},
 	{"does not deadlock", testUnticketConcurrently},
 }
 
@@ -171,6 +174,66 @@ func testSentinelsConcurrently(s *suite) {
 	group.Wait()
 	if n != 1 {
 		s.Errorf("%d sentinels for one lane", n)
+	}
+}
+
+func (s *suite) turn(duty string, every time.Duration) bool {
+	s.Helper()
+	mine, err := s.Turn(s.ctx, duty, every)
+	s.must(err)
+	return mine
+}
+
+func testTurn(s *suite) {
+	if !s.turn("duty", time.Hour) {
+		s.Error("nobody has taken the first turn")
+	}
+	if s.turn("duty", time.Hour) {
+		s.Error("taken a moment ago, and given again")
+	}
+	if !s.turn("another", time.Hour) {
+		s.Error("another duty has turns of its own")
+	}
+	const every = 50 * time.Millisecond
+	before := s.now() // after the last turn, so the next one is not before every has passed since
+	s.must(func() error { _, err := s.Turn(s.ctx, "short", time.Hour); return err }())
+	s.eventually("the next turn", func() bool { return s.turn("short", every) })
+	if took := s.now().Sub(before); took < every {
+		s.Errorf("the next turn came after %s", took)
+	}
+	if s.turn("short", time.Hour) {
+		s.Error("the second turn does not count")
+	}
+}
+
+func testTurnConcurrently(s *suite) {
+	for round := range 10 {
+		every := time.Hour
+		if round%2 == 1 { // the duty has been done before
+			every = time.Millisecond
+			before := s.now()
+			s.eventually("its time comes again", func() bool { return s.now().Sub(before) > 2*every })
+		}
+		var mu sync.Mutex
+		n := 0
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() {
+				mine, err := s.Turn(s.ctx, fmt.Sprint("duty ", round/2), every)
+				if err != nil {
+					s.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if mine {
+					n++
+				}
+			})
+		}
+		group.Wait()
+		if n != 1 && (every == time.Hour || n == 0) {
+			s.Errorf("round %d: %d callers have the turn", round, n)
+		}
 	}
 }
 

@@ -141,7 +141,7 @@ func (s *suite) fence(run holdfast.RunID) {
 	_, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Microsecond})
 	s.must(err)
 	s.eventually("fenced", func() bool {
-		fenced, err := s.Fence(s.ctx, 0, 0)
+		fenced, err := s.Fence(s.ctx, s.now(), 0, 0)
 		s.must(err)
 		return len(fenced) == 1 && fenced[0] == run
 	})
@@ -271,4 +271,12 @@ func idsOf(tasks []holdfast.Task) []holdfast.TaskID {
 		list[i] = task.ID
 	}
 	return list
+}
+
+// now is the store's clock.
+func (s *suite) now() time.Time {
+	s.Helper()
+	now, err := s.Now(s.ctx)
+	s.must(err)
+	return now
 }

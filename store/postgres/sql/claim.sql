@@ -1,5 +1,5 @@
--- The run's row is locked against fencing, but not against its own renewals. So a run that was
--- fenced has no task that it took later.
+-- The run's row is locked against fencing and closing, but not against its own renewals. So a run that
+-- is over has no task that it took later.
 with live as materialized (
   select id from holdfast.runs where id = $1 and state = 'live' for key share
 ), picked as materialized (
@@ -10,7 +10,8 @@ with live as materialized (
   lateral (
     select id from holdfast.tasks
     where id = asked.task and attempt = asked.attempt and state = 'ready' and type = any($4::text[])
-      and (due_at is null or due_at <= now())
+      -- Its time has come. A due_at that is later then only postpones the next try to publish.
+      and (due_at is null or due_at <= now() or next_run_at <= now())
     for update
   ) t
   where exists (select from live)

@@ -1,4 +1,5 @@
-select id, attempt, lane, again, (extract(epoch from now() - due_at) * 1000000)::bigint as late
+-- A task whose ticket was refused has a later due_at, and is as late as it is.
+select id, attempt, lane, again, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late
 from holdfast.tasks
 where due_at <= now()
 order by due_at

@@ -1,9 +1,9 @@
 with open as (
   select lane,
     count(*) filter (where state = 'ready') as ready,
-    count(*) filter (where state = 'ready' and (due_at is null or due_at <= now())) as due,
+    count(*) filter (where state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())) as due,
     count(*) filter (where state = 'running') as running,
-    min(next_run_at) filter (where state = 'ready' and (due_at is null or due_at <= now())) as oldest
+    min(next_run_at) filter (where state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())) as oldest
   from holdfast.tasks
   where state in ('ready', 'running')
   group by lane

@@ -1,5 +1,6 @@
--- Ids grow with time, so a search by halves finds the first task that is younger than $1, and a task
--- that is younger cannot have been over for longer. Without it every call would read the whole table.
+-- A task that is younger than $1 cannot have been over for longer. Ids grow with time, but for transactions
+-- that take long, so a search by halves finds about the first of these. Without it every call would read
+-- the whole table.
 with recursive halves as (
   select (select min(id) from holdfast.tasks) as low, (select max(id) from holdfast.tasks) as high
   union all

@@ -1,13 +1,13 @@
--- One step over the ids from $1 to $2; an age of 0 keeps for ever. The attempts go with their task.
+-- One step over the ids above $1 up to $2; an age of 0 keeps for ever. The attempts go with their task.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (
-    $3::bigint > 0 and state = 'done' and finished_at < now() - $3::bigint * interval '1 microsecond'
-    or $4::bigint > 0 and state = 'cancelled' and finished_at < now() - $4::bigint * interval '1 microsecond'
-    or $5::bigint > 0 and state = 'archived' and finished_at < now() - $5::bigint * interval '1 microsecond'
+    $4::bigint > 0 and state = 'done' and finished_at < now() - $4::bigint * interval '1 microsecond'
+    or $5::bigint > 0 and state = 'cancelled' and finished_at < now() - $5::bigint * interval '1 microsecond'
+    or $6::bigint > 0 and state = 'archived' and finished_at < now() - $6::bigint * interval '1 microsecond'
   )
   order by id
-  limit $6
+  limit $3
   for update skip locked
 ), deleted as (
   delete from holdfast.tasks t using picked where t.id = picked.id returning t.id

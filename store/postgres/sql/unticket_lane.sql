@@ -1,8 +1,9 @@
--- One step over the ids above $2. A row that somebody has locked is waited for: if it is
--- still ready then, its ticket is gone like the others.
+-- One step over the ids above $1 up to $2. A row that a claim has locked is waited for: if it is
+-- still ready then, its ticket is gone like the others. A row that somebody is publishing just now is
+-- not seen: if its ticket went where the others are gone, the next sentinel proves it lost.
 with picked as (
   select id from holdfast.tasks
-  where id > $2 and lane = $1 and state = 'ready' and due_at is null
+  where id > $1 and id <= $2 and lane = $4 and state = 'ready' and due_at is null
   order by id
   limit $3
   for update
