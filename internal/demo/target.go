@@ -34,7 +34,7 @@ type target struct {
 type message struct {
 	calls     []time.Time
 	failures  int
-	delivered int // answered with 200 while the sender was still there
+	delivered []time.Time // when it was answered with 200 while the sender was still there
 	rejected  int
 	aborted   []time.Time // the sender went away in the middle
 }
@@ -118,7 +118,7 @@ func (t *target) finish(m *message, o order, left bool) int {
 		m.failures++
 		return http.StatusServiceUnavailable
 	}
-	m.delivered++
+	m.delivered = append(m.delivered, time.Now())
 	return http.StatusOK
 }
 
@@ -128,7 +128,7 @@ func (t *target) delivered() int {
 	defer t.mu.Unlock()
 	n := 0
 	for _, m := range t.messages {
-		if m.delivered > 0 {
+		if len(m.delivered) > 0 {
 			n++
 		}
 	}
