@@ -52,7 +52,7 @@ func OpenStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) 
 		}
 		return &Backend{Config: cfg, Store: st, Log: log}, nil
 	default:
-		return nil, fmt.Errorf("%w: database URLs begin with postgres://, not %s:", holdfast.ErrInvalid, scheme)
+		return nil, fmt.Errorf("%w: database URLs begin with postgres://, this one with %q", holdfast.ErrInvalid, scheme)
 	}
 }
 

@@ -53,7 +53,7 @@ func identifier(text string) error {
 
 func queuePrefix(text string) error {
 	if !prefixForm.MatchString(text) || strings.HasPrefix(text, "amq.") {
-		return errors.New("is not at most 80 letters, digits and . _ -, or it begins with amq.")
+		return errors.New("is not at most 80 letters, digits and . _ -, or begins with amq, a dot and more")
 	}
 	return nil
 }

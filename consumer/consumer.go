@@ -29,7 +29,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -108,11 +108,7 @@ func (o *Options) complete() error {
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
 	}
-	if o.Log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		o.Log = silent
-	}
+	o.Log = logs.OrDiscard(o.Log)
 	return nil
 }
 

@@ -21,7 +21,6 @@ package janitor
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -87,11 +87,7 @@ func (o *Options) complete() error {
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
 	}
-	if o.Log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		o.Log = silent
-	}
+	o.Log = logs.OrDiscard(o.Log)
 	return nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -82,11 +82,7 @@ func New(o Options) *Producer {
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
 	}
-	if o.Log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		o.Log = silent
-	}
+	o.Log = logs.OrDiscard(o.Log)
 	return &Producer{o: o}
 }
 

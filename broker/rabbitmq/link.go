@@ -112,11 +112,11 @@ func (l *link) isWanted() bool {
 
 // now returns the live session, or why there is none.
 func (l *link) now() (*session, error) {
-	s, err, _, _ := l.state()
+	s, _, _, err := l.state()
 	return s, err
 }
 
-func (l *link) state() (s *session, err error, changed <-chan struct{}, over bool) {
+func (l *link) state() (s *session, changed <-chan struct{}, over bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, err = l.session, l.err
@@ -126,7 +126,7 @@ func (l *link) state() (s *session, err error, changed <-chan struct{}, over boo
 	if s == nil && err == nil {
 		err = errConnecting
 	}
-	return s, err, l.changed, l.over
+	return s, l.changed, l.over, err
 }
 
 // wait returns the live session as soon as there is one, or an ErrUnavailable when
@@ -134,7 +134,7 @@ func (l *link) state() (s *session, err error, changed <-chan struct{}, over boo
 func (l *link) wait(ctx context.Context) (*session, error) {
 	l.want()
 	for {
-		s, err, changed, over := l.state()
+		s, changed, over, err := l.state()
 		if s != nil {
 			return s, nil
 		}

@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/logs"
 )
 
 // Options say where RabbitMQ is. URLs is required, the zero value of everything
@@ -84,11 +84,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])
 	}
-	if o.Log == nil {
-		discard := logrus.New()
-		discard.SetOutput(io.Discard)
-		o.Log = discard
-	}
+	o.Log = logs.OrDiscard(o.Log)
 	return o, nodes, nil
 }
 
