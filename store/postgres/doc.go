@@ -11,7 +11,8 @@
 // hangs; calls whose context has no end give up after [readTimeout] of silence. A statement
 // whose answer was lost is never sent a second time behind the caller's back.
 // Deadlocks and serialization failures are repeated a few times inside the call. Rows are locked in
-// the order of their ids, so that there are next to none.
+// the order of their ids, so that there are next to none. Repairs that have to look at all tasks do so in steps
+// that are each a short transaction over a range of ids, however many tasks there are.
 //
 // # What it keeps in memory
 //

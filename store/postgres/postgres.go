@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -87,11 +87,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.MaxConns == 0 {
 		o.MaxConns = DefaultMaxConns
 	}
-	if o.Log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		o.Log = silent
-	}
+	o.Log = logs.OrDiscard(o.Log)
 	if !schemaName.MatchString(o.Schema) || strings.HasPrefix(o.Schema, "pg_") {
 		return nil, fmt.Errorf("%w: the schema name %.70q must be lower-case letters, digits and _, and not begin with pg_", holdfast.ErrInvalid, o.Schema)
 	}

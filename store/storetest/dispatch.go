@@ -176,12 +176,18 @@ func testDispatchRefusedArrives(s *suite) {
 	if given := s.refuse(10); len(given) != 2 {
 		s.Fatalf("given %v", given)
 	}
-	s.claimed(s.openRun(), tickets[0])
+	run := s.openRun()
+	claims, err := s.Claim(s.ctx, run, []string{other}, tickets[:1])
+	s.must(err)
+	if v := claims[0].Verdict; v != store.Unhandled {
+		s.Errorf("for a run that does not know its type it is %s", verdictName(v))
+	}
+	s.claimed(run, tickets[0])
 	s.must(s.Park(s.ctx, tickets[1:], time.Hour, "no handler"))
 	if task := s.task(tickets[1].Task); task.Parked != "no handler" {
 		s.Errorf("it was not parked: %+v", task)
 	}
-	if claim := s.claim(s.openRun(), tickets[1])[0]; claim.Verdict != store.Stale {
+	if claim := s.claim(run, tickets[1])[0]; claim.Verdict != store.Stale {
 		s.Errorf("parked and %s", verdictName(claim.Verdict))
 	}
 }

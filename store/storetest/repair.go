@@ -206,34 +206,41 @@ func testTurn(s *suite) {
 	}
 }
 
-func testTurnConcurrently(s *suite) {
-	for round := range 10 {
-		every := time.Hour
-		if round%2 == 1 { // the duty has been done before
-			every = time.Millisecond
-			before := s.now()
-			s.eventually("its time comes again", func() bool { return s.now().Sub(before) > 2*every })
-		}
-		var mu sync.Mutex
-		n := 0
-		var group sync.WaitGroup
-		for range 2 {
-			group.Go(func() {
-				mine, err := s.Turn(s.ctx, fmt.Sprint("duty ", round/2), every)
+// turns counts the turns that many callers get, each of whom asks often.
+func (s *suite) turns(duty string, every time.Duration) (n int) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 25 {
+				mine, err := s.Turn(s.ctx, duty, every)
 				if err != nil {
 					s.Error(err)
+					return
 				}
-				mu.Lock()
-				defer mu.Unlock()
 				if mine {
+					mu.Lock()
 					n++
+					mu.Unlock()
 				}
-			})
+			}
+		})
+	}
+	group.Wait()
+	return n
+}
+
+func testTurnConcurrently(s *suite) {
+	for round := range 5 {
+		if n := s.turns(fmt.Sprint("duty ", round), time.Hour); n != 1 {
+			s.Errorf("%d callers had the first turn", n)
 		}
-		group.Wait()
-		if n != 1 && (every == time.Hour || n == 0) {
-			s.Errorf("round %d: %d callers have the turn", round, n)
-		}
+	}
+	const every = 5 * time.Millisecond
+	begin := s.now()
+	n := s.turns("often", every)
+	if most := int(s.now().Sub(begin)/every) + 1; n < 1 || n > most {
+		s.Errorf("%d turns where %d fit", n, most)
 	}
 }
 

@@ -1,0 +1,178 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// named returns a store whose connections are known by the name of its schema.
+func named(t *testing.T, o postgres.Options) *postgres.Store {
+	t.Helper()
+	address, name := pgtest.Schema(t)
+	parsed := parse(t, address)
+	query := parsed.Query()
+	query.Set("application_name", name)
+	parsed.RawQuery = query.Encode()
+	o.URL, o.Schema = parsed.String(), name
+	return pgtest.Connect(t, o)
+}
+
+// waiting is how many statements of s wait for a lock.
+func waiting(t *testing.T, s *postgres.Store) (n int) {
+	t.Helper()
+	err := pgtest.Admin(t).QueryRow("select count(*) from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'", s.Schema()).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A claim that is committed after its run was closed and looked through would be lost.
+func TestCloseRunWaitsForClaims(t *testing.T) {
+	t.Parallel()
+	s := named(t, postgres.Options{})
+	run, tickets := openRun(t, s), insert(t, s, 1)
+	lock, err := callersDB(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback() }()
+	if _, err := lock.Exec("select from " + s.Schema() + ".tasks for update"); err != nil {
+		t.Fatal(err)
+	}
+	claimed, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		claims, err := s.Claim(t.Context(), run, []string{"t"}, tickets)
+		if err == nil && claims[0].Verdict != store.Claimed {
+			err = fmt.Errorf("the verdict is %d", claims[0].Verdict)
+		}
+		claimed <- err
+	}()
+	waits := func(n int) func() error {
+		return func() error {
+			if waiting(t, s) < n {
+				return errors.New("not yet")
+			}
+			return nil
+		}
+	}
+	eventually(t, "the claim waits", waits(1))
+	go func() { closed <- s.CloseRun(t.Context(), run) }()
+	eventually(t, "closing waits for the claim", func() error {
+		if len(closed) > 0 {
+			t.Fatal("the run is closed, and a claim of its own is in flight")
+		}
+		return waits(2)()
+	})
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-claimed, <-closed); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := s.Abandoned(t.Context(), 0, 10); err != nil || len(tasks) != 1 {
+		t.Errorf("abandoned are %v, %v", tasks, err)
+	}
+}
+
+// A busy pool must neither end a lease nor make the store seem out of reach.
+func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := named(t, postgres.Options{MaxConns: 1})
+	run := openRun(t, s)
+	if _, err := s.UnticketLane(t.Context(), holdfast.DefaultLane); err != nil {
+		t.Fatal(err)
+	}
+	tickets := insert(t, s, 1)
+	if _, err := s.Unticket(t.Context(), tickets); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.DispatchDue(t.Context(), 1, func(_ context.Context, due []store.Due) []bool { // has the one connection
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		now, err := s.Now(ctx)
+		if err != nil {
+			t.Errorf("the time: %v", err)
+		}
+		if _, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+			t.Errorf("renew: %v", err)
+		}
+		if _, err := s.Fence(ctx, now, 0, 0); err != nil {
+			t.Errorf("fence: %v", err)
+		}
+		if err := s.CloseRun(ctx, run); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		return slices.Repeat([]bool{true}, len(due))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A dispatcher that is frozen while it publishes lets its rows go before its tasks are half a minute late.
+func TestFrozenDispatchersLetGo(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes eleven seconds")
+	}
+	s := pgtest.Open(t)
+	tickets := insert(t, s, 2)
+	change(t, s, "update outbox set publish_after = now()")
+	if _, err := s.Unticket(t.Context(), tickets); err != nil {
+		t.Fatal(err)
+	}
+	thaw, frozen := make(chan struct{}), make(chan struct{}, 2)
+	freeze := func(n int) []bool {
+		frozen <- struct{}{}
+		<-thaw
+		return slices.Repeat([]bool{true}, n)
+	}
+	ended := make(chan error, 2)
+	go func() {
+		_, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return freeze(len(due)) })
+		ended <- err
+	}()
+	go func() {
+		_, err := s.DispatchReceipts(t.Context(), 10, func(_ context.Context, r []store.Receipt) []bool { return freeze(len(r)) })
+		ended <- err
+	}()
+	<-frozen
+	<-frozen
+	began := time.Now()
+	tasks, receipts := 0, 0
+	eventually(t, "others get the tasks and the receipt", func() error {
+		_, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+			tasks = len(due)
+			return slices.Repeat([]bool{true}, len(due))
+		})
+		if err == nil {
+			_, err = s.DispatchReceipts(t.Context(), 10, func(_ context.Context, r []store.Receipt) []bool {
+				receipts = len(r)
+				return slices.Repeat([]bool{true}, len(r))
+			})
+		}
+		if err == nil && (tasks != 2 || receipts != 1) {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if took := time.Since(began); took < 9*time.Second {
+		t.Errorf("their rows were free after %s, while they may still be publishing", took)
+	}
+	close(thaw)
+	for range 2 {
+		if err := <-ended; !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("the frozen one ended with %v, want an ErrUnavailable", err)
+		}
+	}
+}

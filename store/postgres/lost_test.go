@@ -1,0 +1,164 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// lanePast moves what is known of all lanes into the past.
+func lanePast(t *testing.T, s *postgres.Store, age time.Duration) {
+	t.Helper()
+	change(t, s, `update lanes set drained_through = drained_through - $1 * interval '1 second', drained_at = drained_at - $1 * interval '1 second',
+		held_through = held_through - $1 * interval '1 second', held_at = held_at - $1 * interval '1 second',
+		sentinel_sent_at = sentinel_sent_at - $1 * interval '1 second'`, age.Seconds())
+	change(t, s, "update tasks set ticketed_at = ticketed_at - $1 * interval '1 second'", age.Seconds())
+}
+
+// ticketed stores a task that got its ticket some time ago.
+func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, again bool) holdfast.Ticket {
+	t.Helper()
+	ticket := insert(t, s, 1)[0]
+	change(t, s, "delete from outbox")
+	change(t, s, "update tasks set ticketed_at = now() - $2 * interval '1 second', again = $3 where id = $1", int64(ticket.Task), ago.Seconds(), again)
+	return ticket
+}
+
+func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	if err == nil {
+		err = s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
+func lost(t *testing.T, s *postgres.Store, when string, want map[holdfast.Ticket]bool) {
+	t.Helper()
+	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for ticket, want := range want {
+		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if positions[0].Ticketed == want {
+			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
+		}
+	}
+}
+
+// What lay just before the sentinel was given to somebody just now, however old it is.
+func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	old := ticketed(t, s, time.Hour, false)
+	drain(t, s, 30*time.Minute) // it has waited behind a backlog
+	lost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	young := ticketed(t, s, 29*time.Minute, false)
+	near := ticketed(t, s, 30*time.Minute+5*time.Second, false)
+	lanePast(t, s, 50*time.Second)
+	lost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	lanePast(t, s, 20*time.Second)
+	lost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+}
+
+// Sentinels come out every ten seconds, and yet one is some day old enough.
+func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	old := ticketed(t, s, time.Hour, false)
+	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
+		drain(t, s, time.Second)
+		if elapsed%(30*time.Second) == 0 {
+			lost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
+		}
+		lanePast(t, s, 10*time.Second)
+	}
+	// And the next proof is held meanwhile.
+	next := ticketed(t, s, 3*time.Minute, false)
+	lanePast(t, s, 30*time.Second)
+	drain(t, s, time.Second)
+	lost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+}
+
+// A task that is due again has its ticket in the other queue of the lane.
+func TestLostAgainTakesLonger(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute) // so it was sent four minutes ago
+	first, again, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
+	lost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+}
+
+// The word of an earlier sentinel is not newer for coming late.
+func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	old := ticketed(t, s, time.Hour, false)
+	sentinel := holdfast.Sentinel{Lane: holdfast.DefaultLane, At: time.Now().Add(-20 * time.Minute)}
+	for range 2 {
+		if err := s.Drained(t.Context(), sentinel); err != nil {
+			t.Fatal(err)
+		}
+		change(t, s, "update lanes set drained_at = drained_at - interval '40 seconds'")
+	}
+	lost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
+}
+
+// A million tasks of a type that nobody knows must not go round every few seconds.
+func TestParkedLongerTheOlder(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	const asked = 15 * time.Second
+	for age, want := range map[time.Duration]time.Duration{
+		0: asked, time.Minute: asked, 10 * time.Minute: 2 * time.Minute, time.Hour: 10 * time.Minute, 1000 * time.Hour: 10 * time.Minute,
+	} {
+		ticket := insert(t, s, 1)
+		change(t, s, "update tasks set created_at = now() - $2 * interval '1 second' where id = $1", int64(ticket[0].Task), age.Seconds())
+		before, err := s.Now(t.Context())
+		if err == nil {
+			err = s.Park(t.Context(), ticket, asked, "no handler")
+		}
+		task, readErr := s.Task(t.Context(), ticket[0].Task)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		if wait := task.NextRunAt.Sub(before); wait < want || wait > want+10*time.Second {
+			t.Errorf("%s old, it waits for %s, want %s", age, wait, want)
+		}
+	}
+}
+
+// After a failover the clock may be behind. A ticket that is out must do all the same: nothing would
+// publish another one.
+func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	tickets := insert(t, s, 2)
+	change(t, s, "update tasks set next_run_at = now() + interval '1 minute', created_at = now() + interval '1 minute'")
+	change(t, s, "insert into turns (duty, taken_at) values ('duty', now() + interval '1 hour')")
+	claims, err := s.Claim(t.Context(), openRun(t, s), []string{"t"}, tickets[:1])
+	if err != nil || claims[0].Verdict != store.Claimed {
+		t.Errorf("claimed %+v, %v", claims, err)
+	}
+	err = s.Park(t.Context(), tickets[1:], time.Second, "no handler")
+	task, readErr := s.Task(t.Context(), tickets[1].Task)
+	if err := errors.Join(err, readErr); err != nil || task.Parked == "" {
+		t.Errorf("parked %+v, %v", task, err)
+	}
+	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
+		t.Errorf("a turn from the future keeps everybody away: %v", err)
+	}
+}
