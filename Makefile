@@ -3,7 +3,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && echo -race)
-# One package at a time (-p 1): some tests measure, and must not share the machine with others.
+# One package at a time (-p 1): some tests measure, and must not share the machine with others. Within a
+# package several at once, however few the cores: most of their time they wait for servers and leases.
 TESTFLAGS ?=
 BENCHFLAGS ?=
 
@@ -18,7 +19,7 @@ build: go ## build bin/holdfast
 
 test: build ## all tests; starts PostgreSQL and RabbitMQ if need be (TESTFLAGS="-run Name")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
-	scripts/servers run go test $(RACE) -count=1 -p 1 -timeout 15m $(TESTFLAGS) ./...
+	scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
 
 test-short: go ## only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
