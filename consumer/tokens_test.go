@@ -173,6 +173,37 @@ func TestACopyOfATicketInHandIsMirroredToo(t *testing.T) {
 	executed.checkOnce(t, list)
 }
 
+// A ticket that is ahead of the store says that the database lost commits: it goes to rescue before its message is
+// acked. One that is behind it is not needed.
+func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var tries atomic.Int32
+	b := &faultyBroker{Broker: w.broker, publish: func(_ broker.Message, next func() broker.Outcome) broker.Outcome {
+		if tries.Add(1) == 1 {
+			return broker.Unknown
+		}
+		return next()
+	}}
+	worker := w.work(func(context.Context, holdfast.Task) error { return errBoom }, func(o *consumer.Options) { o.Broker = b })
+	list := w.ticketed(2, kind)
+	w.sql("update holdfast.tasks set attempt = 3 where id = $1", int64(list[1].Task))
+	ahead, missing, behind := list[0], list[0], list[1]
+	ahead.Attempt, missing.Task = 5, list[0].Task+1000
+	w.send(w.main(), ahead, behind, missing)
+	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
+	rescued := string(holdfast.Message{Tickets: []holdfast.Ticket{ahead, missing}}.Encode())
+	if got, want := b.order(), []string{"refused " + rescued, "stored " + rescued, "acked " + w.main()}; !slices.Equal(got, want) {
+		t.Errorf("it was %q, want %q", got, want)
+	}
+	if got := w.take(w.topology.Rescue()); !slices.Equal(got, []string{rescued}) {
+		t.Errorf("rescued are %q", got)
+	}
+	if n := worker.of(holdfast.ObservedClaimed); n != 0 {
+		t.Errorf("%d tasks were claimed", n)
+	}
+}
+
 // A claim that was committed and whose answer was lost is taken up again by the same run.
 func TestALostAnswerToAClaimRunsEachTaskOnce(t *testing.T) {
 	t.Parallel()

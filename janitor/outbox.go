@@ -18,6 +18,7 @@ const (
 func (j *Janitor) outbox(ctx context.Context) error {
 	for {
 		var publishErr error
+		finished := 0
 		n, err := j.o.Store.DispatchReceipts(ctx, outboxBatch, func(ctx context.Context, receipts []store.Receipt) []bool {
 			byQueue := make(map[string][]holdfast.Ticket)
 			for _, r := range receipts {
@@ -28,14 +29,16 @@ func (j *Janitor) outbox(ctx context.Context) error {
 			confirmed, publishErr = j.publishTickets(ctx, byQueue)
 			done := make([]bool, len(receipts))
 			for i, r := range receipts {
-				done[i] = allConfirmed(confirmed, r.Tickets)
+				if done[i] = allConfirmed(confirmed, r.Tickets); done[i] {
+					finished++
+				}
 			}
 			return done
 		})
 		switch {
 		case err != nil:
 			return err
-		case publishErr != nil:
+		case publishErr != nil && finished == 0: // else the others are put off, and the next ones reached
 			return publishErr
 		case n < outboxBatch:
 			return nil

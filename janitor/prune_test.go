@@ -78,3 +78,62 @@ func TestPruneGoesOnUntilNothingIsLeft(t *testing.T) {
 		t.Errorf("%d rows observed, want %d", seen, n)
 	}
 }
+
+// Duties that read whole tables are done by one janitor in every interval.
+func TestJanitorsTakeTurnsAtCostlyDuties(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := w.janitor(func(o *Options) { o.Keep.Done = time.Hour }), w.janitor(func(o *Options) { o.Keep.Done = time.Hour })
+	for _, duty := range []struct { // in this order: prune trusts that older tasks have smaller ids
+		name string
+		make func() // something to do
+		do   func(*Janitor) error
+		left func() int
+	}{
+		{
+			"prune",
+			func() {
+				w.sql(`insert into holdfast.tasks (type, lane, state, max_attempts, created_at, finished_at)
+					values ('work', 'default', 'done', 1, now() - interval '1 day', now() - interval '1 day')`)
+			},
+			func(j *Janitor) error { return j.prune(t.Context()) },
+			func() int { return w.number("select count(*) from holdfast.tasks where state = 'done'") },
+		},
+		{
+			"sweep",
+			func() {
+				run := w.openRun()
+				w.claim(run, w.ticketed(1)...)
+				w.kill(run)
+			},
+			func(j *Janitor) error { return j.sweepAll(t.Context()) },
+			func() int { return w.number("select count(*) from holdfast.tasks where state = 'running'") },
+		},
+		{
+			"lost tickets",
+			func() {
+				w.ticketed(1)
+				w.sql("update holdfast.tasks set ticketed_at = now() - interval '1 hour' where ticketed_at is not null")
+				w.sql("update holdfast.lanes set drained_through = now(), drained_at = now() - interval '1 minute'")
+			},
+			func(j *Janitor) error { return j.lostTickets(t.Context()) },
+			func() int { return w.number("select count(*) from holdfast.tasks where ticketed_at is not null") },
+		},
+	} {
+		duty.make()
+		w.must(duty.do(first))
+		if n := duty.left(); n != 0 {
+			t.Errorf("%s: %d left", duty.name, n)
+		}
+		duty.make()
+		w.must(duty.do(second))
+		if n := duty.left(); n != 1 {
+			t.Errorf("%s: %d left, but it was done just now", duty.name, n)
+		}
+		w.sql("update holdfast.turns set taken_at = taken_at - interval '2 minutes'")
+		w.must(duty.do(second))
+		if n := duty.left(); n != 0 {
+			t.Errorf("%s: %d left", duty.name, n)
+		}
+	}
+}

@@ -103,6 +103,12 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 			return append(w.topology.Queues([]string{lane, "other"}), w.topology.MarkerObject())
 		},
 		"one queue is gone": func(w *world) []broker.Object { return []broker.Object{w.object(w.main())} },
+		// Such as in a broker that somebody has set up anew by hand.
+		"only the marker is gone, and all tickets": func(w *world) []broker.Object {
+			w.takeTickets(w.main())
+			w.takeTickets(w.topology.Main("other"))
+			return []broker.Object{w.topology.MarkerObject()}
+		},
 	} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, answer lost %t", name, after), func(t *testing.T) {
@@ -113,7 +119,7 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 				for step := 0; ; step++ {
 					w.lose(lost(w)...)
 					w.sql("update holdfast.tasks set due_at = null, ticketed_at = now()")
-					if len(lost(w)) == 1 {
+					if name == "one queue is gone" {
 						w.takeTickets(w.topology.Main("other"))
 						w.send(w.topology.Main("other"), tickets(others...))
 					}
@@ -124,6 +130,7 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 					if _, _, err := Rebuild(t.Context(), w.store, w.broker, w.topology); err != nil {
 						t.Fatalf("died at call %d, %v: %v", step+1, b.calls, err)
 					}
+					w.sooner()
 					_, dispatchErr := w.janitor(nil).dispatchDue(t.Context())
 					w.must(dispatchErr)
 					has := make(map[holdfast.Ticket]bool)
@@ -220,6 +227,38 @@ func TestARebuildReplacesWhatWasLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// vanishing loses a queue in the moment after somebody looked whether it is there.
+type vanishing struct {
+	*breaker
+	lose func()
+}
+
+func (v vanishing) Missing(ctx context.Context, objects []broker.Object) ([]string, error) {
+	names, err := v.breaker.Missing(ctx, objects)
+	v.lose()
+	return names, err
+}
+
+// A queue that vanishes during a rebuild must be missed by the next one: whoever made it anew on the
+// way would hide that its tickets are gone.
+func TestARebuildDoesNotHideALaterLoss(t *testing.T) {
+	t.Parallel()
+	w := bareWorld(t)
+	mine, others := w.ticketed(2), w.other(2)
+	w.declare()
+	w.send(w.topology.Main("other"), tickets(others...))
+	w.lose(w.object(w.main()))
+	b := vanishing{w.breaker(never), func() { w.lose(w.object(w.topology.Main("other"))) }}
+	_, _, err := Rebuild(t.Context(), b, b, w.topology)
+	w.must(err)
+	_, _, err = Rebuild(t.Context(), w.store, w.broker, w.topology)
+	w.must(err)
+	_, err = w.janitor(nil).dispatchDue(t.Context())
+	w.must(err)
+	w.sameTickets("in the lane", w.takeTickets(w.main()), mine)
+	w.sameTickets("in the other lane", w.takeTickets(w.topology.Main("other")), others)
 }
 
 // The duty finds a wiped broker by itself, and a lane that is new.

@@ -146,6 +146,9 @@ func TestRescueAcksLast(t *testing.T) {
 	if got := w.take(w.hold()); !same(got, []holdfast.Message{manifest(run, 0, ticket)}) {
 		t.Errorf("held are %+v", got)
 	}
+	if n := len(s.saw("received")); n != 1 {
+		t.Errorf("the message was delivered %d times; each return counts against its limit", n)
+	}
 }
 
 // The broker drops a message that was given back too often, but into the rescue queue; its

@@ -11,7 +11,7 @@ import (
 // sentinelLost is how many intervals a sentinel may be on its way before it counts
 // as lost itself. Behind a long backlog it may well take longer; then there are a few in the
 // lane at once, which does no harm.
-const sentinelLost = 60
+const sentinelLost = 6
 
 // lostEvery is how many intervals lie between two looks for lost tickets, by all
 // janitors together: a look may have to read the whole table.

@@ -259,6 +259,13 @@ func (w *world) number(query string, args ...any) (n int) {
 	return n
 }
 
+// sooner makes due what was tried in vain and waits for its next try.
+func (w *world) sooner() {
+	w.Helper()
+	w.sql("update holdfast.tasks set due_at = now() where due_at > now()")
+	w.sql("update holdfast.outbox set publish_after = now()")
+}
+
 func (w *world) receipts() int { w.Helper(); return w.number("select count(*) from holdfast.outbox") }
 
 func (w *world) send(queue string, messages ...holdfast.Message) {
@@ -548,7 +555,7 @@ func (s *spySub) Close() error {
 	return s.Subscription.Close()
 }
 
-// once is a refusal of the first n messages.
+// firstOnes is a refusal of the first n messages.
 func firstOnes(n int) func(broker.Message) bool {
 	var mu sync.Mutex
 	return func(broker.Message) bool {
@@ -620,4 +627,15 @@ type walked struct {
 func (w *walked) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
 	w.walks.Add(1)
 	return w.Store.RunStates(ctx, runs)
+}
+
+// asking notes which tickets a patrol asks about.
+type asking struct {
+	faulty
+	asked *[]holdfast.Ticket
+}
+
+func (a *asking) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+	*a.asked = append(*a.asked, tickets...)
+	return a.Store.Positions(ctx, tickets)
 }
