@@ -56,9 +56,18 @@ func (b *Backend) moveAll(ctx context.Context, tasks []holdfast.Task, event hold
 	return n, err
 }
 
-// Rebuild makes what is missing in the broker, as a janitor does, and returns its names.
+// Rebuild makes what is missing in the broker, as a janitor does, and returns its names. A
+// queue that exists with other arguments is an ErrConflict that names it; what was missing
+// is made all the same.
 func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
-	missing, _, err = janitor.Rebuild(ctx, b.Store, b.Broker, b.Topology)
+	if missing, _, err = janitor.Rebuild(ctx, b.Store, b.Broker, b.Topology); err != nil {
+		return missing, err
+	}
+	lanes, err := b.Store.LaneNames(ctx)
+	if err != nil {
+		return missing, err
+	}
+	_, err = b.Topology.Declare(ctx, b.Broker, lanes) // everything exists: this compares
 	return missing, err
 }
 
