@@ -1,7 +1,3 @@
-// Package benchmarks measures throughput and memory on real servers. Each role runs as a
-// process of its own, this test binary started again, so that its memory is its own.
-//
-//	make bench
 package benchmarks
 
 import (
@@ -107,22 +103,9 @@ func corner(b *testing.B, tasks int) []string {
 			b.Error(err)
 		}
 	})
-	jan, err := newJanitor(backend)
-	if err != nil {
+	if _, err := backend.Rebuild(context.Background()); err != nil {
 		b.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- jan.Run(ctx) }()
-	for { // until the janitor has declared the queues
-		missing, err := backend.Topology.Verify(ctx, backend.Broker, []string{"default"})
-		if err == nil && len(missing) == 0 {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	stop()
-	<-ended
 	return env
 }
 
