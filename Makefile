@@ -25,7 +25,7 @@ test-short: go ## only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
 
 demo: build ## see it work: holdfast demo, with servers
-	scripts/servers run bin/holdfast demo
+	scripts/servers run --keep bin/holdfast demo
 
 bench: go ## the benchmarks, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
