@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -254,4 +257,28 @@ func TestSaturatedWorkersStayBusy(t *testing.T) {
 		t.Errorf("the executors were busy for %.0f %% of the time", 100*ideal.Seconds()/took.Seconds())
 	}
 	executed.checkOnce(t)
+}
+
+// A worker that runs and takes nothing is not ready, and says why.
+func TestReadinessMeansConsuming(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.spawn(t, nil, "--roles", "worker")
+	body := ""
+	poll(t, 30*time.Second, func() string { return "the reason is not told: " + body }, func(ctx context.Context) bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready, nil)
+		if err != nil {
+			return false
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		body = string(text)
+		return err == nil && response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "does not exist yet; a janitor declares it")
+	})
+	w.runJanitor(t, w.Backend, nil) // which makes the queues
+	p.awaitReady(30 * time.Second)
 }
