@@ -129,7 +129,7 @@ func Default() Config {
 		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second},
 		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
 		Janitor: Janitor{
-			FenceGrace: 250 * time.Millisecond, PatrolAfter: 10 * time.Second,
+			FenceGrace: 100 * time.Millisecond, PatrolAfter: 10 * time.Second,
 			SentinelInterval: 10 * time.Second, SentinelSlack: 30 * time.Second,
 			RebuildEvery: 2 * time.Second, OutboxGrace: 2 * time.Second,
 			KeepDone: 168 * time.Hour, KeepCancelled: 168 * time.Hour,

@@ -95,7 +95,7 @@ func (c *court) Fence(_ context.Context, _ time.Time, grace, settle time.Duratio
 func TestFenceWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
-	const need = 5*s + 250*time.Millisecond
+	const need = 5*s + 100*time.Millisecond
 	for name, test := range map[string]struct {
 		away func(time.Duration) (bool, time.Duration)
 		for_ time.Duration
@@ -136,7 +136,7 @@ func TestFenceWaitsForTheStore(t *testing.T) {
 						t.Errorf("nobody was fenced in %v, but at %v", test.want[i], c.fenced)
 					}
 				}
-				if len(c.fenced) > 0 && (c.grace != 250*time.Millisecond || c.settle != need) {
+				if len(c.fenced) > 0 && (c.grace != 100*time.Millisecond || c.settle != need) {
 					t.Errorf("fenced with the grace %s and a settled server of %s", c.grace, c.settle)
 				}
 			})

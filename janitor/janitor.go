@@ -51,7 +51,7 @@ type Options struct {
 	// Lease is the length of the workers' leases; 0 means 5 s. Nobody is fenced until this janitor
 	// has reached the store without a gap for Lease + FenceGrace.
 	Lease      time.Duration
-	FenceGrace time.Duration // past the end of a lease; 0 means 250 ms
+	FenceGrace time.Duration // past the end of a lease; 0 means 100 ms
 	// PatrolAfter is the age at which the store is asked about an open manifest; 0 means 10 s. It must
 	// stay far below the broker's consumer timeout.
 	PatrolAfter      time.Duration
@@ -75,7 +75,7 @@ func (o *Options) complete() error {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.Lease, 5 * time.Second}, {&o.FenceGrace, 250 * time.Millisecond}, {&o.PatrolAfter, 10 * time.Second},
+		{&o.Lease, 5 * time.Second}, {&o.FenceGrace, 100 * time.Millisecond}, {&o.PatrolAfter, 10 * time.Second},
 		{&o.SentinelInterval, 10 * time.Second}, {&o.SentinelSlack, 30 * time.Second}, {&o.RebuildEvery, 2 * time.Second},
 	} {
 		if *d.value == 0 {
