@@ -183,7 +183,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 // Status says what a consumer does now.
 type Status struct {
 	Run     holdfast.RunID // 0 while there is none
-	Running int            // tasks in hand
+	Running int            // handlers
 	// Consuming are the queues that are subscribed, Waiting those that are not, with the reason.
 	Consuming []string
 	Waiting   map[string]string

@@ -77,9 +77,9 @@ func (s *session) judge(j *job, cause holdfast.Cause) {
 	}
 	took := time.Duration(0)
 	if !j.started.IsZero() {
-		took = time.Since(j.started)
+		took = max(time.Since(j.started), 1)
 	}
-	s.room.judged(!j.started.IsZero())
+	s.room.judged(took)
 	s.results.add(result{job: j, move: move, took: took})
 }
 

@@ -211,9 +211,9 @@ func (js *jobs) takeRunning() []*job {
 // idle is closed when, after stop, no handler runs any more.
 func (js *jobs) idle() <-chan struct{} { return js.quiet }
 
-// count is the number of handlers that run and jobs that wait for one.
-func (js *jobs) count() int {
+// running is the number of handlers that run.
+func (js *jobs) running() int {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	return js.active + len(js.queue)
+	return js.active
 }

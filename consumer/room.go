@@ -7,54 +7,57 @@ import (
 )
 
 // room counts the tasks in hand over all lanes. There is room for as many as
-// there are executors, and for those that will be finished within a moment at the present pace:
-// so short tasks are claimed while others run, and long tasks never wait behind each other.
+// there are executors and, while tasks are short, for those that will be finished within a
+// moment: so short tasks are claimed while others run, and long tasks do not wait behind
+// each other.
 type room struct {
 	mu     sync.Mutex
-	limit  int // executors
-	ahead  int // further tasks that there is room for
+	limit  int           // executors
+	mean   time.Duration // of the last tasks, more or less; 0 before the first
 	held   int
 	change chan struct{} // closed and renewed when there may be more room
 
 	waiting   int // preferred ones that wait for a place
 	unwritten int // results
-
-	window   time.Time // begin of the present measurement
-	finished int       // tasks in it
 }
 
 const (
-	// lookAhead is how long a task may wait for an executor at the measured pace.
+	// lookAhead is how long a task may wait for an executor if the next ones take as long as the last.
 	lookAhead = 50 * time.Millisecond
-	// maxAhead bounds it as a multiple of the executors.
+	// memory is how many tasks the mean roughly goes back.
+	memory = 16
+	// maxAhead bounds what is claimed ahead as a multiple of the executors.
 	maxAhead = 4
 	// maxUnwritten, likewise, bounds the results that wait for the store: with more, nothing is taken.
 	maxUnwritten = 4
 )
 
 func newRoom(limit int) *room {
-	return &room{limit: limit, change: make(chan struct{}), window: time.Now()}
+	return &room{limit: limit, change: make(chan struct{})}
 }
 
 // size is how many tasks may be in hand now. r.mu is held.
 func (r *room) size() int {
-	if passed := time.Since(r.window); passed >= lookAhead {
-		r.ahead = min(maxAhead*r.limit, int(float64(r.finished)*float64(lookAhead)/float64(passed)))
-		r.window, r.finished = time.Now(), 0
-	}
 	if r.unwritten > maxUnwritten*r.limit+resultBatch {
 		return 0
 	}
-	return r.limit + r.ahead
+	if r.mean <= 0 || r.mean > lookAhead {
+		return r.limit
+	}
+	return r.limit + min(maxAhead*r.limit, int(int64(r.limit)*int64(lookAhead)/int64(r.mean)))
 }
 
-// judged gives the place of a task free whose result now waits to be written. One that
-// was handed back without having run says nothing about the pace.
-func (r *room) judged(ran bool) {
+// judged gives the place of a task free whose result now waits to be written. took is
+// how long its handler ran; 0 if it was handed back without having run, which says nothing.
+func (r *room) judged(took time.Duration) {
 	r.mu.Lock()
 	r.unwritten++
-	if ran {
-		r.finished++
+	switch {
+	case took <= 0:
+	case r.mean == 0:
+		r.mean = took
+	default:
+		r.mean += (took - r.mean) / memory
 	}
 	r.mu.Unlock()
 	r.add(-1)

@@ -133,7 +133,7 @@ func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	timer := time.NewTimer(s.o.Drain)
 	defer timer.Stop()
 	if ctx.Err() != nil {
-		s.log.WithField("running", s.jobs.count()).Info("draining")
+		s.log.WithField("running", s.jobs.running()).Info("draining")
 	}
 	idle := s.jobs.idle()
 	select {
@@ -226,7 +226,7 @@ func (s *session) setIntake(queue, waiting string) {
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Run: s.run, Running: s.jobs.count(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed()}
+	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed()}
 	for _, queue := range slices.Sorted(maps.Keys(s.intakes)) {
 		if why := s.intakes[queue]; why != "" {
 			status.Waiting[queue] = why
@@ -240,5 +240,5 @@ func (s *session) status() Status {
 // renewal is what the run tells the store with every sign of life.
 func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
-	return store.Renewal{Run: s.run, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.count()}
+	return store.Renewal{Run: s.run, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running()}
 }

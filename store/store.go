@@ -142,7 +142,7 @@ type Run struct {
 	EndedAt    time.Time
 	Taken      int64 // pages taken
 	Settled    int64 // every page up to this one is finished
-	Running    int   // tasks it holds now
+	Running    int   // handlers that ran at its last sign of life
 }
 
 // Renewal is one sign of life.
