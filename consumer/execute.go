@@ -90,7 +90,7 @@ const (
 	waitCheck = 250 * time.Millisecond
 )
 
-// handBackWaiters hands back jobs that found no executor in time.
+// handBackWaiters hands back jobs that found no executor in time. While none waits it sleeps.
 func (s *session) handBackWaiters(ctx context.Context) {
 	tick := time.NewTicker(waitCheck)
 	defer tick.Stop()
@@ -98,8 +98,15 @@ func (s *session) handBackWaiters(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			s.handBack(s.jobs.takeWaiting(time.Now().Add(-waitLimit)))
+		case <-s.jobs.waits:
+		}
+		for s.jobs.anyWaits() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				s.handBack(s.jobs.takeWaiting(time.Now().Add(-waitLimit)))
+			}
 		}
 	}
 }

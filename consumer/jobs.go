@@ -50,10 +50,11 @@ type jobs struct {
 	active  int
 	stopped bool
 	quiet   chan struct{} // closed when stopped and nothing runs
+	waits   chan struct{} // has a token if a job has begun to wait
 }
 
 func newJobs(limit int, start func(*job), expect func()) *jobs {
-	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), quiet: make(chan struct{})}
+	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
 }
 
 // reserve marks tickets as being claimed, except those that are in hand already. It
@@ -96,6 +97,12 @@ func (js *jobs) add(j *job) bool {
 	}
 	js.queue = append(js.queue, j)
 	js.fill()
+	if len(js.queue) > 0 {
+		select {
+		case js.waits <- struct{}{}:
+		default:
+		}
+	}
 	return true
 }
 
@@ -165,6 +172,13 @@ func (js *jobs) returned() {
 	defer js.mu.Unlock()
 	js.active--
 	js.fill()
+}
+
+// anyWaits reports whether a job waits for an executor.
+func (js *jobs) anyWaits() bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return len(js.queue) > 0
 }
 
 // takeWaiting removes and ends the jobs that have waited for an executor since before

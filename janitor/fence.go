@@ -44,8 +44,6 @@ func (g *guard) failed() { g.since = time.Time{} }
 // for a long sweep must not look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.o.Lease + j.o.FenceGrace}
-	tick := time.NewTicker(fenceEvery)
-	defer tick.Stop()
 	for {
 		fenced, err := j.fence(ctx, g)
 		if err != nil && ctx.Err() == nil {
@@ -58,10 +56,8 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 			default: // a sweep that has not begun covers these too
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, j.beat(fenceEvery)) {
 			return
-		case <-tick.C:
 		}
 	}
 }

@@ -97,6 +97,9 @@ type Janitor struct {
 	o      Options
 	nudge  chan time.Duration
 	fenced chan struct{} // has a token while fenced runs wait for a sweep
+	made   time.Time
+
+	rebuilding sync.Mutex
 }
 
 // New checks the options. It starts nothing.
@@ -104,16 +107,36 @@ func New(o Options) (*Janitor, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	return &Janitor{o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1)}, nil
+	return &Janitor{o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now()}, nil
+}
+
+// beat is the time until the next multiple of an interval. What is done often by several duties is done at
+// the same moments, for waking an idle process costs more than what it then does.
+func (j *Janitor) beat(interval time.Duration) time.Duration {
+	return interval - time.Since(j.made)%interval
 }
 
 // Run does the duties until ctx is done and returns nil when everything it
 // started has ended. Servers that are away are waited for. It may be called once.
 func (j *Janitor) Run(ctx context.Context) error {
 	var duties sync.WaitGroup
-	duties.Go(func() { j.repeat(ctx, "rebuild", j.o.RebuildEvery, j.rebuild) })
-	duties.Go(func() { j.schedule(ctx) })
-	duties.Go(func() { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
+	// A ticket that is published before its queue exists is refused, and its task put off by seconds. So
+	// the first look at the topology, whatever it leads to, comes before the first ticket.
+	looked, look := context.WithCancel(ctx)
+	duties.Go(func() {
+		j.repeat(ctx, "rebuild", j.o.RebuildEvery, func(ctx context.Context) error {
+			defer look()
+			return j.rebuild(ctx)
+		})
+	})
+	duties.Go(func() {
+		<-looked.Done()
+		j.schedule(ctx)
+	})
+	duties.Go(func() {
+		<-looked.Done()
+		j.repeat(ctx, "outbox", outboxEvery, j.outbox)
+	})
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
 	for _, queue := range j.o.Topology.Holds() {
@@ -140,13 +163,14 @@ func (j *Janitor) Nudge(wait time.Duration) {
 	}
 }
 
-// repeat does a duty at once and then every interval, until ctx is done. After a
+// repeat does a duty at once and then at every beat of the interval, until ctx is done. After a
 // failure it tries again with growing pauses, and a costly duty not much more often than usual.
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := newBackoff()
 	for {
-		wait := interval
-		if err := duty(ctx); err == nil {
+		err := duty(ctx)
+		wait := j.beat(interval)
+		if err == nil {
 			pause.Reset()
 		} else if ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", name).Warn("a duty failed, trying again")

@@ -37,6 +37,10 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
 	for {
+		walks := tick.C
+		if len(hand) == 0 { // a ticker that nobody listens to wakes nobody
+			walks = nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -55,7 +59,7 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
 				return err
 			}
-		case <-tick.C:
+		case <-walks:
 			if time.Now().Before(again) {
 				continue
 			}

@@ -9,13 +9,25 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// rebuild does Rebuild and tells what it found.
+// rebuild does Rebuild and tells what it found. One at a time is enough for a process.
 func (j *Janitor) rebuild(ctx context.Context) error {
+	j.rebuilding.Lock()
+	defer j.rebuilding.Unlock()
+	return j.rebuildAlone(ctx)
+}
+
+// rebuildAlone is rebuild for whoever has the lock.
+func (j *Janitor) rebuildAlone(ctx context.Context) error {
 	missing, tasks, err := Rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	j.o.Log.WithField("missing", missing).WithField("tasks", tasks).Warn("queues were missing: they are declared anew and refilled from the store")
+	log := j.o.Log.WithField("missing", missing).WithField("tasks", tasks)
+	if tasks == 0 {
+		log.Info("queues of a new lane or a new broker are declared")
+	} else {
+		log.Warn("queues were missing: they are declared anew and refilled from the store")
+	}
 	j.see(holdfast.ObservedRepaired, tasks)
 	j.Nudge(0)
 	return nil

@@ -2,6 +2,9 @@ package janitor
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -83,7 +86,10 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	if publishErr != nil && dispatched.Marked == 0 {
 		return 0, publishErr
 	}
-	return min(max(dispatched.Next, scheduleStep), scheduleCap), nil
+	if dispatched.Next >= scheduleCap {
+		return j.beat(scheduleCap), nil
+	}
+	return max(dispatched.Next, scheduleStep), nil
 }
 
 // publishTickets publishes tickets by queue and returns which are confirmed. The
@@ -104,6 +110,9 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 		}
 	}
 	outcomes, err := j.o.Broker.Publish(ctx, messages)
+	if slices.Contains(outcomes, broker.Returned) {
+		outcomes, err = j.publishAgain(ctx, messages, outcomes)
+	}
 	confirmed := make(map[holdfast.Ticket]bool)
 	for i, outcome := range outcomes {
 		if outcome == broker.Stored {
@@ -113,4 +122,39 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 		}
 	}
 	return confirmed, err
+}
+
+// rebuildPatience bounds a rebuild for the sake of tickets in hand: the tickets of other lanes wait for it. What
+// takes longer is left to the duty itself.
+const rebuildPatience = 500 * time.Millisecond
+
+// publishAgain makes the queues that were missing, most likely of a new lane, and publishes what
+// was returned once more. Else it would wait for the next look at the topology, and then be put off.
+func (j *Janitor) publishAgain(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
+	if !j.rebuilding.TryLock() {
+		return outcomes, broker.ErrNoQueue
+	}
+	limited, cancel := context.WithTimeout(ctx, rebuildPatience)
+	err := j.rebuildAlone(limited)
+	cancel()
+	j.rebuilding.Unlock()
+	if err != nil {
+		return outcomes, fmt.Errorf("%w: %w", broker.ErrNoQueue, err)
+	}
+	var returned []broker.Message
+	for i, outcome := range outcomes {
+		if outcome == broker.Returned {
+			returned = append(returned, messages[i])
+		}
+	}
+	again, err := j.o.Broker.Publish(ctx, returned)
+	for i, outcome := range outcomes {
+		if outcome == broker.Returned {
+			outcomes[i], again = again[0], again[1:]
+		}
+	}
+	if err == nil && slices.Contains(outcomes, broker.Unknown) {
+		err = errors.New("some tickets were not confirmed")
+	}
+	return outcomes, err
 }

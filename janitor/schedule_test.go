@@ -77,13 +77,13 @@ func TestScheduleMarksNothingThatIsNotConfirmed(t *testing.T) {
 	_, err = w.store.Unticket(t.Context(), list)
 	w.must(err)
 	refused, stored, returned := list[0], list[1], list[2]
-	s := &spy{Broker: w.broker, refuse: func(m broker.Message) bool { return string(m.Body) == string(tickets(refused).Encode()) }}
+	s := &spy{Broker: w.broker, refuse: func(m broker.Message) bool { return string(m.Body) == string(tickets(refused).Encode()) }, blind: true}
 	j := w.janitor(func(o *Options) { o.Broker = s })
 	_, _ = j.dispatchDue(t.Context()) // may complain
 	if w.position(refused).Ticketed || w.position(returned).Ticketed || !w.position(stored).Ticketed {
 		t.Fatalf("marked: refused %t, returned %t, stored %t", w.position(refused).Ticketed, w.position(returned).Ticketed, w.position(stored).Ticketed)
 	}
-	s.refuse = nil
+	s.refuse, s.blind = nil, false
 	w.declare()
 	w.sooner()
 	_, err = j.dispatchDue(t.Context())
@@ -103,12 +103,70 @@ func TestAStuckLaneDoesNotHoldUpTheSchedule(t *testing.T) {
 	_, err = w.store.UnticketLane(t.Context(), "stuck")
 	w.must(err)
 	want := w.due(1)[0]
-	w.background(w.janitor(nil).schedule)
+	s := &spy{Broker: w.broker, refuse: func(m broker.Message) bool { return m.Queue == w.topology.Main("stuck") }}
+	w.background(w.janitor(func(o *Options) { o.Broker = s }).schedule)
 	if got := w.listen(w.main()).ticket(); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if n := w.number("select count(*) from holdfast.tasks where lane = 'stuck' and due_at is not null"); n != scheduleBatch {
 		t.Errorf("%d tasks of the stuck lane are due", n)
+	}
+}
+
+// The first task of a new lane does not wait until somebody looks at the topology.
+func TestTheQueueOfANewLaneIsMadeAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := newTask()
+	first.Lane = "new"
+	inserted, err := w.store.Insert(t.Context(), []holdfast.NewTask{first, newTask()}, time.Hour)
+	w.must(err)
+	want := map[string]holdfast.Ticket{}
+	var list []holdfast.Ticket
+	for _, receipt := range inserted.Receipts {
+		want[receipt.Lane] = receipt.Tickets[0]
+		list = append(list, receipt.Tickets[0])
+		w.must(w.store.Discharge(t.Context(), []int64{receipt.ID}))
+	}
+	_, err = w.store.Unticket(t.Context(), list)
+	w.must(err)
+	_, err = w.janitor(nil).dispatchDue(t.Context())
+	w.must(err)
+	for lane, ticket := range want {
+		w.sameTickets("in lane "+lane, w.takeTickets(w.topology.Main(lane)), []holdfast.Ticket{ticket})
+		if !w.position(ticket).Ticketed {
+			t.Errorf("the task of lane %s was published and not marked", lane)
+		}
+	}
+}
+
+// While a rebuild is under way elsewhere in the process, which may take long, tickets whose queue is missing
+// wait, and all others go out.
+func TestARebuildUnderWayHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ghost := newTask()
+	ghost.Lane = "ghost"
+	inserted, err := w.store.Insert(t.Context(), []holdfast.NewTask{ghost}, time.Hour)
+	w.must(err)
+	waits := inserted.Receipts[0].Tickets[0]
+	w.must(w.store.Discharge(t.Context(), []int64{inserted.Receipts[0].ID}))
+	_, err = w.store.Unticket(t.Context(), []holdfast.Ticket{waits})
+	w.must(err)
+	goes := w.due(1)[0]
+	j := w.janitor(nil)
+	j.rebuilding.Lock()
+	_, err = j.dispatchDue(t.Context())
+	j.rebuilding.Unlock()
+	w.must(err)
+	if w.position(waits).Ticketed || !w.position(goes).Ticketed {
+		t.Errorf("marked: without a queue %t, with one %t", w.position(waits).Ticketed, w.position(goes).Ticketed)
+	}
+	w.sooner()
+	_, err = j.dispatchDue(t.Context())
+	w.must(err)
+	if !w.position(waits).Ticketed {
+		t.Error("after the rebuild the ticket still does not go out")
 	}
 }
 

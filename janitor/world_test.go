@@ -441,6 +441,7 @@ var errFault = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 type spy struct {
 	broker.Broker
 	refuse func(broker.Message) bool // such messages are not sent, and their outcome is Unknown
+	blind  bool                      // what is missing cannot be told
 
 	mu     sync.Mutex
 	events []event
@@ -480,6 +481,13 @@ func (s *spy) order() (words []string) {
 		words = append(words, e.what)
 	}
 	return words
+}
+
+func (s *spy) Missing(ctx context.Context, objects []broker.Object) ([]string, error) {
+	if s.blind {
+		return nil, errFault
+	}
+	return s.Broker.Missing(ctx, objects)
 }
 
 func (s *spy) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {

@@ -1,0 +1,156 @@
+package inproc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// Declare implements [broker.Admin].
+func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
+	leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for _, o := range objects {
+		isNew, err := b.declare(o)
+		if err != nil {
+			return created, err
+		}
+		if isNew {
+			created = append(created, o.Name)
+		}
+	}
+	return created, nil
+}
+
+func (b *Broker) declare(o broker.Object) (isNew bool, err error) {
+	for key, value := range o.Args {
+		switch value.(type) {
+		case string, int64:
+		default:
+			return false, fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+		}
+	}
+	o.Args = maps.Clone(o.Args)
+	if args, exists := b.find(o); exists {
+		if !maps.Equal(args, o.Args) {
+			return false, fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
+		}
+		return false, nil
+	}
+	if o.Kind == broker.Exchange {
+		b.exchanges[o.Name] = o.Args
+		return true, nil
+	}
+	b.queues[o.Name], err = newQueue(b, o)
+	if err != nil {
+		delete(b.queues, o.Name)
+		return false, err
+	}
+	return true, nil
+}
+
+// find returns the arguments of an object.
+func (b *Broker) find(o broker.Object) (args map[string]any, exists bool) {
+	if o.Kind == broker.Exchange {
+		args, exists = b.exchanges[o.Name]
+		return args, exists
+	}
+	if q := b.queues[o.Name]; q != nil {
+		return q.args, true
+	}
+	return nil, false
+}
+
+// Missing implements [broker.Admin].
+func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
+	leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for _, o := range objects {
+		if _, exists := b.find(o); !exists {
+			missing = append(missing, o.Name)
+		}
+	}
+	return missing, nil
+}
+
+// Delete implements [broker.Admin]. When it returns, the subscriptions of the queues are over.
+func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
+	subs, err := b.remove(ctx, objects)
+	await(subs)
+	return err
+}
+
+func (b *Broker) remove(ctx context.Context, objects []broker.Object) (ended []*subscription, err error) {
+	leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for _, o := range objects {
+		if o.Kind == broker.Exchange {
+			delete(b.exchanges, o.Name)
+			continue
+		}
+		if q := b.queues[o.Name]; q != nil {
+			delete(b.queues, o.Name)
+			q.gone = true
+			ended = append(ended, q.stop()...)
+		}
+	}
+	return ended, nil
+}
+
+// Depths implements [broker.Admin]. Ready are the messages nobody has received, Consumers the
+// subscriptions that are not paused. The figures are exact, unless somebody receives
+// during the call.
+func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
+	subs, err := b.subscriptions(ctx, queues)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range subs {
+		_ = s.ask(func() {}) // a turn, to note what was received; the end of it is as good
+	}
+	leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	depths := make(map[string]broker.Depth, len(queues))
+	for _, name := range queues {
+		if q := b.queues[name]; q != nil {
+			depths[name] = q.depth()
+		}
+	}
+	return depths, nil
+}
+
+func (b *Broker) subscriptions(ctx context.Context, queues []string) (subs []*subscription, err error) {
+	leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for _, name := range queues {
+		if q := b.queues[name]; q != nil {
+			subs = append(subs, q.subs...)
+		}
+	}
+	return subs, nil
+}
+
+func describe(o broker.Object) string {
+	if o.Kind == broker.Exchange {
+		return fmt.Sprintf("exchange %q", o.Name)
+	}
+	return fmt.Sprintf("queue %q", o.Name)
+}

@@ -1,0 +1,315 @@
+package inproc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/inproc"
+)
+
+// hands knows who holds which message.
+type hands struct {
+	mu    sync.Mutex
+	hold  map[string]broker.Subscription
+	acked map[string]bool
+	want  int
+	all   chan struct{} // closed when everything was acknowledged
+	step  chan struct{} // one for every acknowledgement
+}
+
+func newHands(want int) *hands {
+	return &hands{
+		hold: map[string]broker.Subscription{}, acked: map[string]bool{}, want: want,
+		all: make(chan struct{}), step: make(chan struct{}, want),
+	}
+}
+
+func over(sub broker.Subscription) bool { return errors.Is(sub.Requeue(), broker.ErrOver) }
+
+// take notes a message as received. The hands of a subscription that is over are empty,
+// even when its reader does not know that yet.
+func (h *hands) take(body string, sub broker.Subscription) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if over(sub) {
+		return broker.ErrOver
+	}
+	if h.acked[body] {
+		return fmt.Errorf("%s was acknowledged and comes again", body)
+	}
+	if other := h.hold[body]; other != nil && !over(other) {
+		return fmt.Errorf("%s is in two hands at once", body)
+	}
+	h.hold[body] = sub
+	return nil
+}
+
+// leave must come before the message is settled.
+func (h *hands) leave(body string, sub broker.Subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold[body] == sub {
+		delete(h.hold, body)
+	}
+}
+
+func (h *hands) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.acked)
+}
+
+func (h *hands) ack(body string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.acked[body] {
+		return fmt.Errorf("%s was acknowledged twice", body)
+	}
+	h.acked[body] = true
+	h.step <- struct{}{}
+	if len(h.acked) == h.want {
+		close(h.all)
+	}
+	return nil
+}
+
+// idle is how long a reader waits until it settles what it has, which may fill its prefetch, and
+// goes elsewhere: others may all be somewhere else too.
+const idle = 5 * time.Millisecond
+
+// reader receives through one subscription after another and settles as chance has it.
+type reader struct {
+	broker *inproc.Broker
+	hands  *hands
+	sub    broker.Subscription
+	inHand []broker.Delivery
+}
+
+func (r *reader) run(ctx context.Context, queues []string) error {
+	for ctx.Err() == nil {
+		var err error
+		r.inHand = nil
+		r.sub, err = r.broker.Subscribe(ctx, queues[rand.IntN(len(queues))], 1+rand.IntN(20))
+		if err == nil {
+			err = r.read(ctx)
+		}
+		if err != nil && !errors.Is(err, broker.ErrOver) && ctx.Err() == nil {
+			return err
+		}
+		for _, d := range r.inHand {
+			r.hands.leave(string(d.Body), r.sub)
+		}
+		if r.sub != nil {
+			err = r.sub.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) read(ctx context.Context) error {
+	for last := uint64(0); ; last++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(idle):
+			return r.settle(r.inHand, broker.UpTo)
+		case d, ok := <-r.sub.Deliveries():
+			if !ok {
+				return broker.ErrOver
+			}
+			if d.Tag != last+1 {
+				return fmt.Errorf("tag %d follows tag %d", d.Tag, last)
+			}
+			if err := r.hands.take(string(d.Body), r.sub); err != nil {
+				return err
+			}
+			r.inHand = append(r.inHand, d)
+			if finished, err := r.act(); finished || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *reader) act() (finished bool, err error) {
+	i := rand.IntN(len(r.inHand))
+	switch n := rand.IntN(100); {
+	case n < 10:
+		return false, r.requeue(r.inHand[i:])
+	case n < 20:
+		return false, errors.Join(r.sub.Pause(), r.settle(r.inHand[:i], broker.UpTo), r.sub.Resume(1+rand.IntN(20)))
+	case n < 40:
+		return false, r.settle(r.inHand[:i+1], broker.UpTo)
+	case n < 99:
+		return false, r.settle(r.inHand[i:i+1], broker.One)
+	}
+	return true, nil
+}
+
+func (r *reader) settle(list []broker.Delivery, mode broker.AckMode) error {
+	if len(list) == 0 {
+		return nil
+	}
+	for _, d := range list {
+		r.hands.leave(string(d.Body), r.sub)
+	}
+	if err := r.sub.Ack(list[len(list)-1].Tag, mode); err != nil {
+		return err
+	}
+	for _, d := range list {
+		if err := r.hands.ack(string(d.Body)); err != nil {
+			return err
+		}
+	}
+	r.forget(list)
+	return nil
+}
+
+func (r *reader) requeue(list []broker.Delivery) error {
+	var tags []uint64
+	for _, d := range list {
+		r.hands.leave(string(d.Body), r.sub)
+		tags = append(tags, d.Tag)
+	}
+	if err := r.sub.Requeue(tags...); err != nil {
+		return err
+	}
+	r.forget(list)
+	return nil
+}
+
+// forget takes a part out of inHand.
+func (r *reader) forget(list []broker.Delivery) {
+	kept := make([]broker.Delivery, 0, len(r.inHand))
+	for _, d := range r.inHand {
+		if d.Tag < list[0].Tag || d.Tag > list[len(list)-1].Tag {
+			kept = append(kept, d)
+		}
+	}
+	r.inHand = kept
+}
+
+// TestNothingIsLostAndNothingIsInTwoHands lets producers and consumers do whatever the contract
+// allows, while subscriptions are interrupted; a low limit of returns sends messages
+// from queue to queue meanwhile.
+func TestNothingIsLostAndNothingIsInTwoHands(t *testing.T) {
+	t.Parallel()
+	const producers, consumers, each, interrupts = 4, 8, 1500, 40
+	b := open(t)
+	queues := []string{"one", "two", "dead"}
+	for queue, target := range map[string]string{"one": "dead", "two": "dead", "dead": "one"} {
+		_, err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: queue, Args: map[string]any{
+			"x-delivery-limit": int64(3), "x-dead-letter-routing-key": target,
+		}}})
+		must(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	h := newHands(producers * each)
+	var work sync.WaitGroup
+	for p := range producers {
+		work.Go(func() {
+			for i := 0; i < each; {
+				var list []broker.Message
+				for range min(1+rand.IntN(30), each-i) {
+					list = append(list, broker.Message{Queue: queues[rand.IntN(len(queues))], Body: fmt.Appendf(nil, "%d.%d", p, i)})
+					i++
+				}
+				if _, err := b.Publish(ctx, list); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	reading, stop := context.WithCancel(ctx)
+	for range consumers {
+		work.Go(func() {
+			if err := (&reader{broker: b, hands: h}).run(reading, queues); err != nil {
+				t.Error(err)
+				cancel()
+			}
+		})
+	}
+	work.Go(func() { h.interrupt(reading, b, producers*each/interrupts) })
+	select {
+	case <-h.all:
+	case <-ctx.Done():
+		t.Errorf("%d of %d messages were acknowledged", h.count(), h.want)
+	}
+	stop()
+	work.Wait()
+	depths, err := b.Depths(t.Context(), queues)
+	must(t, err)
+	for queue, depth := range depths {
+		if depth != (broker.Depth{}) {
+			t.Errorf("%s: %+v is left", queue, depth)
+		}
+	}
+}
+
+// interrupt ends all subscriptions after every so many acknowledgements.
+func (h *hands) interrupt(ctx context.Context, b *inproc.Broker, every int) {
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.step:
+		}
+		if n%every == 0 {
+			b.Interrupt()
+		}
+	}
+}
+
+// TestTwiceEarlyLateAndAllAtOnce calls everything from everywhere while queues come and
+// go and the broker is closed; nothing may hang or panic.
+func TestTwiceEarlyLateAndAllAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		b := open(t)
+		declare(t, b, "q")
+		object := []broker.Object{{Kind: broker.Queue, Name: "q"}}
+		shared := subscribe(t, b, "q", 3)
+		var work sync.WaitGroup
+		for range 6 {
+			work.Go(func() {
+				for range 50 {
+					mine, err := b.Subscribe(t.Context(), "q", 1+rand.IntN(3))
+					if err == nil {
+						shared := []broker.Subscription{shared, mine}[rand.IntN(2)]
+						_ = mine.Pause()
+						_ = shared.Resume(1)
+						_ = shared.Ack(uint64(rand.IntN(4)), broker.UpTo)
+						_ = shared.Requeue(1, 2)
+						_ = mine.Close()
+					}
+					_, _ = b.Publish(t.Context(), []broker.Message{{Queue: "q"}, {Queue: "none"}})
+					_, _ = b.Depths(t.Context(), []string{"q"})
+					switch rand.IntN(20) {
+					case 0:
+						b.Interrupt()
+					case 1:
+						_ = b.Delete(t.Context(), object)
+					case 2:
+						_, _ = b.Declare(t.Context(), object)
+					}
+				}
+				_ = b.Close()
+			})
+		}
+		work.Go(func() {
+			for range shared.Deliveries() {
+			}
+		})
+		work.Wait()
+	}
+}
