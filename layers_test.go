@@ -89,7 +89,7 @@ func TestLayers(t *testing.T) {
 	found := readImports(t)
 	allowed := map[string][]string{ // packages of the module, by folder
 		".":                 {},
-		"schema":            {},
+		"schema":            {"store"},
 		"store":             {"."},
 		"broker":            {"."},
 		"configs":           {"."},
@@ -142,25 +142,27 @@ func TestTheDomainImportsTheStandardLibraryOnly(t *testing.T) {
 func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
-	for library, folder := range map[string]string{
-		"github.com/rabbitmq/amqp091-go":                 "broker/rabbitmq",
-		"github.com/jmoiron/sqlx":                        "store/postgres",
-		"github.com/lib/pq":                              "store/postgres",
-		"github.com/pressly/goose":                       "store/postgres",
-		"github.com/urfave/cli":                          "cmd",
-		"github.com/prometheus":                          "app",
-		"github.com/knadh/koanf":                         "configs",
-		"code.dny.dev/ssrf":                              "consumer/webhook",
-		"github.com/standard-webhooks/standard-webhooks": "consumer/webhook",
+	for library, folders := range map[string][]string{
+		"github.com/rabbitmq/amqp091-go":                 {"broker/rabbitmq"},
+		"github.com/jmoiron/sqlx":                        {"store/postgres", "store/sqlite"},
+		"github.com/lib/pq":                              {"store/postgres"},
+		"modernc.org/sqlite":                             {"store/sqlite"},
+		"github.com/gofrs/flock":                         {"store/sqlite"},
+		"github.com/pressly/goose":                       {"schema"},
+		"github.com/urfave/cli":                          {"cmd"},
+		"github.com/prometheus":                          {"app"},
+		"github.com/knadh/koanf":                         {"configs"},
+		"code.dny.dev/ssrf":                              {"consumer/webhook"},
+		"github.com/standard-webhooks/standard-webhooks": {"consumer/webhook"},
 	} {
 		for user, list := range found.code {
-			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, folder) {
-				t.Errorf("%s imports %s, which belongs to %s", user, list[i], folder)
+			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, folders...) {
+				t.Errorf("%s imports %s, which belongs to %s", user, list[i], strings.Join(folders, " and "))
 			}
 		}
 		for user, list := range found.tests {
-			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, folder, "internal") {
-				t.Errorf("the tests of %s import %s, which belongs to %s", user, list[i], folder)
+			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, append(folders, "internal")...) {
+				t.Errorf("the tests of %s import %s, which belongs to %s", user, list[i], strings.Join(folders, " and "))
 			}
 		}
 	}
@@ -187,5 +189,27 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 			inside(dependency, module) && strings.HasSuffix(dependency, "test") {
 			t.Errorf("%s is linked into the binary", dependency)
 		}
+	}
+}
+
+// TestTheDriverHasItsOwnLibc: the SQLite driver is translated code that fits one version of its C library only,
+// and another dependency may ask for a newer one. Source: the driver's release notes.
+func TestTheDriverHasItsOwnLibc(t *testing.T) {
+	t.Parallel()
+	ask := func(format, path string) string {
+		command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", format, path)
+		command.Stderr = os.Stderr
+		answer, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(answer))
+	}
+	wants, err := os.ReadFile(ask("{{.GoMod}}", "modernc.org/sqlite"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if has := ask("{{.Version}}", "modernc.org/libc"); !strings.Contains(string(wants), "modernc.org/libc "+has+"\n") {
+		t.Errorf("modernc.org/libc is at %s, which is not what modernc.org/sqlite was made with", has)
 	}
 }

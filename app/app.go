@@ -10,19 +10,15 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/postgres"
 )
 
 // Backend is a store with the broker and topology that belong to it.
@@ -32,68 +28,110 @@ type Backend struct {
 	Broker   broker.Broker // nil from OpenStore
 	Topology broker.Topology
 	Log      logrus.FieldLogger
+
+	file *file // of the embedded default; nil with servers
 }
 
-// OpenStore opens the store alone and does not look at its schema. The error is an
-// ErrInvalid if no database is configured and an ErrUnavailable that names the server
-// if it cannot be reached.
+// OpenStore opens the store alone, as it is, and does not look at its schema. The error is an
+// ErrInvalid if the configuration names none, an ErrUnavailable that names the server
+// if it cannot be reached, and an ErrNotFound if there is no file yet.
 func OpenStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
-	if cfg.Database.URL == "" {
-		return nil, fmt.Errorf("%w: no database is configured; set DATABASE_URL, for example postgres://user:password@localhost:5432/app", holdfast.ErrInvalid)
-	}
-	scheme, _, _ := strings.Cut(cfg.Database.URL, ":")
-	switch scheme {
-	case "postgres", "postgresql":
-		st, err := postgres.Open(ctx, postgres.Options{
-			URL: cfg.Database.URL, Schema: cfg.Database.Schema, MaxConns: cfg.Database.MaxConns, Log: log,
-		})
-		if err != nil {
-			return nil, err
-		}
-		return &Backend{Config: cfg, Store: st, Log: log}, nil
-	default:
-		return nil, fmt.Errorf("%w: database URLs begin with postgres://, this one with %q", holdfast.ErrInvalid, scheme)
-	}
+	return openStore(ctx, cfg, log, false)
 }
 
-// Open opens the store, checks that its schema is the one this build needs, and
-// starts to connect to the broker. A broker that is away is no error here: it is
-// connected to when it is back; see Ping.
-func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
-	if len(cfg.AMQP.URLs) == 0 {
-		return nil, fmt.Errorf("%w: no broker is configured; set AMQP_URL, for example amqp://guest:guest@localhost:5672/", holdfast.ErrInvalid)
-	}
-	b, err := OpenStore(ctx, cfg, log)
+func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (*Backend, error) {
+	chosen, err := choose(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.openBroker(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+	b := &Backend{Config: cfg, Log: log}
+	if b.Store, b.file, err = chosen.store(ctx, create); err != nil {
+		return nil, err
 	}
 	return b, nil
 }
 
-func (b *Backend) openBroker(ctx context.Context) error {
+// Open opens the store, checks that its schema is the one this build needs, and
+// starts to connect to the broker. A broker that is away is no error here: it is
+// connected to when it is back; see Ping. The file of the embedded default is made and migrated
+// if need be, for nobody else will; a database on a server is not: see Migrate. A file whose tasks
+// were carried elsewhere is an ErrConflict that says where; see MoveAway.
+func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
+	return open(ctx, cfg, log, true)
+}
+
+// Attach is Open for a look at what is there: it makes no file and migrates nothing.
+func Attach(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
+	return open(ctx, cfg, log, false)
+}
+
+func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (_ *Backend, err error) {
+	chosen, err := choose(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if chosen.mismatch != nil {
+		return nil, chosen.mismatch
+	}
+	b, err := openStore(ctx, cfg, log, create)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if create && b.file != nil {
+		if _, err := b.migrate(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := b.Store.CheckSchema(ctx); err != nil {
-		return err
+		return nil, err
+	}
+	if create && b.file != nil {
+		if err := b.file.exported(ctx); err != nil {
+			return nil, err
+		}
 	}
 	incarnation, err := b.Store.Incarnation(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.Topology = broker.NewTopology(b.Config.AMQP.Prefix, b.Config.AMQP.Shards, incarnation)
-	b.Broker, err = rabbitmq.Open(ctx, rabbitmq.Options{
-		URLs: b.Config.AMQP.URLs, ConfirmTimeout: b.Config.Producer.ConfirmTimeout, Log: b.Log,
-		// Tickets that were delivered to a process that hangs or is cut off come back when the
-		// broker misses its heartbeats; that should not take much longer than its lease.
-		Heartbeat: max(time.Second, b.Config.Worker.Lease*3/5),
-	})
-	return err
+	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation)
+	if b.Broker, err = chosen.broker(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
-// Ping returns nil if the broker can be reached within the limit, else an ErrUnavailable that
-// names it.
+// Migrate brings the schema up to date, makes the file of the embedded default if need be, and
+// returns what it applied. Errors are those of OpenStore and store.Migrations.
+func Migrate(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (applied []store.Migration, err error) {
+	b, err := openStore(ctx, cfg, log, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return b.migrate(ctx)
+}
+
+func (b *Backend) migrate(ctx context.Context) ([]store.Migration, error) {
+	applied, err := b.Store.MigrateUp(ctx)
+	for _, m := range applied {
+		b.Log.WithField("version", m.Version).WithField("name", m.Name).Info("applied migration")
+	}
+	return applied, err
+}
+
+// Ping returns nil if a broker can take tickets within the limit, else an ErrUnavailable that
+// names it. The embedded broker can if some process serves the file, this one or another; it never will, an ErrConflict,
+// if the tasks were carried elsewhere.
 func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
+	if b.file != nil {
+		return b.file.served(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if p, ok := b.Broker.(interface{ Ping(context.Context) error }); ok {
@@ -102,10 +140,23 @@ func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
+// Embedded returns the path of the file if the backend is the embedded default: a file that one
+// process serves, with the broker inside that process.
+func (b *Backend) Embedded() (path string, ok bool) {
+	if b.file == nil {
+		return "", false
+	}
+	return b.file.store.Path(), true
+}
+
 // Producer returns a producer over the backend. observer may be nil.
 func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
+	var inserter store.Inserter = b.Store
+	if b.file != nil {
+		inserter = b.file.inserter()
+	}
 	return producer.New(producer.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
 	})

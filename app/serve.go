@@ -35,7 +35,8 @@ type ServeOptions struct {
 // Serve runs the roles of the backend's configuration until ctx is done or an operator drains the
 // worker, and returns when all of it has ended, in this order: the worker drains, the janitor
 // stops, the endpoints close. The backend is the caller's to close. The error is the first that
-// kept a part from starting, or the worker's, if results could not be written.
+// kept a part from starting, or the worker's, if results could not be written. It is an ErrConflict
+// if another process serves the embedded default's file.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	cfg, log := o.Backend.Config, o.Backend.Log
 	registry := o.Registerer
@@ -46,6 +47,14 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	var stack teardown
 	defer func() { err = errors.Join(err, stack.run(log)) }()
 
+	if f := o.Backend.file; f != nil {
+		release, err := f.serve(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		stack.push("file", time.Second, release)
+		log.WithField("file", f.store.Path()).Info("tasks are kept in this file, which only this process serves now")
+	}
 	var jan *janitor.Janitor
 	if cfg.HasRole(configs.RoleJanitor) {
 		if jan, err = newJanitor(o, metrics); err != nil {
@@ -66,7 +75,14 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		stack.push("endpoints", 5*time.Second, stop)
 	}
 	if jan != nil {
-		stack.push("janitor", 30*time.Second, background(ctx, jan.Run))
+		stop := background(ctx, jan.Run)
+		stack.push("janitor", 30*time.Second, func(limit context.Context) error {
+			err := stop(limit)
+			if f := o.Backend.file; f != nil && limit.Err() != nil {
+				f.stuck.Store(true)
+			}
+			return err
+		})
 	}
 	if worker == nil {
 		<-ctx.Done()

@@ -24,6 +24,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -55,16 +56,22 @@ const (
 	RoleConsole = "console"
 )
 
+// The embedded default: a file in the user's data folder, and a broker inside the process.
+const (
+	EmbeddedDatabase = "sqlite:"
+	EmbeddedBroker   = "inproc:"
+)
+
 // Database is where the tasks live.
 type Database struct {
-	URL      string // postgres://…; empty means not set
-	Schema   string
-	MaxConns int
+	URL      string // postgres://…, or sqlite: and the path of a file
+	Schema   string // of PostgreSQL
+	MaxConns int    // to PostgreSQL
 }
 
 // AMQP is the broker and the names used on it.
 type AMQP struct {
-	URLs   []string // amqp://… or amqps://…, one per node of a cluster
+	URLs   []string // amqp://… or amqps://…, one per node of a cluster; or inproc: alone
 	Prefix string
 	Shards int // holding queues
 }
@@ -121,8 +128,8 @@ type Webhook struct {
 // valid.
 func Default() Config {
 	return Config{
-		Database: Database{Schema: "holdfast", MaxConns: 20},
-		AMQP:     AMQP{Prefix: "holdfast.v1", Shards: 2},
+		Database: Database{URL: EmbeddedDatabase, Schema: "holdfast", MaxConns: 20},
+		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", Shards: 2},
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
 		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
@@ -151,6 +158,9 @@ func (c Config) Settings() holdfast.Settings {
 
 // HasRole reports whether serve runs the role.
 func (c Config) HasRole(role string) bool { return slices.Contains(c.Roles, role) }
+
+// Embedded reports whether the tasks are in a file that one process serves.
+func (c Config) Embedded() bool { return strings.HasPrefix(c.Database.URL, EmbeddedDatabase) }
 
 // Origin returns where the value of a key came from: "default", "file <path>",
 // "env NAME" or "flag --name". An inherited value of a type has the origin of the

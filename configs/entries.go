@@ -48,8 +48,12 @@ func (s setting) shown() string {
 var passwordParameter = regexp.MustCompile(`(?i)pass|secret|token|key`)
 
 // RedactURL returns the URL with its password, and every query parameter that may
-// hold one, replaced. What is no URL is replaced as a whole.
+// hold one, replaced. A file's name and inproc: are no secret; what else is no URL is
+// replaced as a whole.
 func RedactURL(text string) string {
+	if strings.HasPrefix(text, EmbeddedDatabase) || text == EmbeddedBroker {
+		return text
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" && u.User == nil || u.Opaque != "" {
 		return Redacted

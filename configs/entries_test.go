@@ -15,6 +15,8 @@ func TestRedactURL(t *testing.T) {
 		"postgres://h/d?password=hunter2&sslkey=hunter2": "postgres://h/d?password=********&sslkey=********",
 		"postgres://u:hunter2@/d?host=/run":              "postgres://u:********@/d?host=%2Frun",
 		"amqp://guest:hun%2Fter2@h/%2Fv":                 "amqp://guest:********@h/%2Fv",
+		"sqlite:/var/lib/a key=b.db":                     "sqlite:/var/lib/a key=b.db",
+		"inproc:":                                        "inproc:",
 		"host=h password=hunter2":                        Redacted,
 		"postgres:hunter2":                               Redacted,
 		"postgres://u:hunter2@h:port/d":                  Redacted,

@@ -86,6 +86,8 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "types: {a: {retry: {strategy: list}}}", want: `types.a.retry.delays (default): must hold at least one delay for the strategy list`},
 		{file: "types: {a: {retry: {base: 0}}}", want: `types.a.retry.base (file FILE): must be more than 0s for the strategy exponential`},
 
+		{env: "AMQP_URL=inproc:,amqp://a/", want: `amqp.urls (env AMQP_URL): must be either inproc: alone or addresses of RabbitMQ`},
+
 		// secrets stay secret
 		{env: "DATABASE_URL=mysql://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not a URL like postgres://user:password@host:5432/name`},
 		{env: "AMQP_URL=amqp://ok,pass", want: `amqp.urls (env AMQP_URL): the value is not a URL like amqp://user:password@host:5672/vhost`},

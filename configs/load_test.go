@@ -141,6 +141,15 @@ func TestWellKnownVariables(t *testing.T) {
 	}
 }
 
+func TestWithoutServersEverythingIsEmbedded(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"": true, "DATABASE_URL=sqlite:/tmp/some file.db": true, "DATABASE_URL=postgres://h/d": false} {
+		if c := mustLoad(t, "", text); c.Embedded() != want || c.AMQP.URLs[0] != EmbeddedBroker {
+			t.Errorf("%q: embedded is %t, the broker %v", text, c.Embedded(), c.AMQP.URLs)
+		}
+	}
+}
+
 func TestForeignVariablesAreNoMistakes(t *testing.T) {
 	t.Parallel()
 	mustLoad(t, "", "HOLDFAST_SERVICE_HOST=10.0.0.1", "HOLDFAST_PORT=tcp://10.0.0.1:8480", "HOLDFAST_PORT_8480_TCP_ADDR=10.0.0.1",

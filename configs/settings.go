@@ -35,14 +35,14 @@ func (c *Config) settings() []setting {
 
 func (c *Config) serverSettings() []setting {
 	return []setting{
-		{key: "database.url", doc: "PostgreSQL: postgres://user:password@host:5432/name. Holds the tasks, and is the truth.",
+		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder.",
 			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
-		{key: "database.schema", doc: "Schema the tables live in: a lower-case SQL identifier.",
+		{key: "database.schema", doc: "PostgreSQL schema the tables live in: a lower-case SQL identifier.",
 			value: one[string]{&c.Database.Schema, plain(identifier)}},
-		{key: "database.max_conns", doc: "Connections one process may open, 1 to 10000.",
+		{key: "database.max_conns", doc: "Connections to PostgreSQL one process may open, 1 to 10000.",
 			value: one[int]{&c.Database.MaxConns, number(1, 10_000)}},
 
-		{key: "amqp.urls", doc: "RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://. Several are tried in turn.",
+		{key: "amqp.urls", doc: "RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside the serving process.",
 			value: many[string]{&c.AMQP.URLs, plain(amqpURL)}, secret: true},
 		{key: "amqp.prefix", doc: "First part of every queue's and exchange's name.",
 			value: one[string]{&c.AMQP.Prefix, plain(queuePrefix)}},

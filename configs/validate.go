@@ -2,14 +2,15 @@ package configs
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/holdfastq/holdfast"
 )
 
 // Validate reports every value that is out of its range or does not fit another, as
-// joined *Errors. It does not require database.url and amqp.urls: not every command
-// needs them.
+// joined *Errors. Whether database.url and amqp.urls go together is for whoever opens both:
+// not every command needs a broker.
 func (c Config) Validate() error {
 	var problems []error
 	report := func(key, text string) {
@@ -38,6 +39,9 @@ func (c Config) Validate() error {
 			bad["defaults."] = true
 		}
 		report(s.key, s.describe(err))
+	}
+	if len(c.AMQP.URLs) > 1 && slices.Contains(c.AMQP.URLs, EmbeddedBroker) {
+		report("amqp.urls", "must be either "+EmbeddedBroker+" alone or addresses of RabbitMQ")
 	}
 	if len(c.Roles) == 0 {
 		report("roles", "must name at least one role")

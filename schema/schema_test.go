@@ -1,6 +1,8 @@
 package schema_test
 
 import (
+	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,32 +12,83 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// The numbers are the order: there must be neither a gap nor a number twice.
+// The numbers are the order: there must be neither a gap nor a number twice. And a version is the same
+// one in every dialect.
 func TestVersionsCountFromOne(t *testing.T) {
-	for i, version := range schema.Versions() {
-		if version.Number != int64(i+1) || version.Name == "" {
-			t.Errorf("version %d is %+v", i+1, version)
+	t.Parallel()
+	for _, dialect := range schema.Dialects() {
+		for i, version := range dialect.Versions() {
+			if version.Number != int64(i+1) || version.Name == "" {
+				t.Errorf("%s: version %d is %+v", dialect, i+1, version)
+			}
 		}
-	}
-	if got, want := schema.Latest(), int64(len(schema.Versions())); got != want {
-		t.Errorf("Latest is %d, want %d", got, want)
+		if got, want := dialect.Latest(), int64(len(dialect.Versions())); got != want {
+			t.Errorf("%s: Latest is %d, want %d", dialect, got, want)
+		}
+		if got, want := dialect.Versions(), schema.Postgres.Versions(); !slices.Equal(got, want) {
+			t.Errorf("%s has the versions %v, PostgreSQL has %v", dialect, got, want)
+		}
 	}
 }
 
 func TestStateCheckListsTheStates(t *testing.T) {
-	file, err := schema.FS.ReadFile("00001_tables.sql")
+	t.Parallel()
+	for _, dialect := range schema.Dialects() {
+		list := regexp.MustCompile(`check \(state in \(([^)]*)\)\)`).FindStringSubmatch(file(t, dialect))
+		if list == nil {
+			t.Fatalf("%s: there is no check on tasks.state", dialect)
+		}
+		var got []holdfast.State
+		for word := range strings.SplitSeq(list[1], ",") {
+			got = append(got, holdfast.State(strings.Trim(word, " '")))
+		}
+		if !slices.Equal(got, holdfast.States()) {
+			t.Errorf("%s: the check on tasks.state allows %v, the domain has %v", dialect, got, holdfast.States())
+		}
+	}
+}
+
+// Whoever knows one database finds the way about the other.
+func TestDialectsHaveTheSameColumns(t *testing.T) {
+	t.Parallel()
+	want, got := tables(t, schema.Postgres), tables(t, schema.SQLite)
+	// PostgreSQL moves long values out of their row by itself.
+	if !slices.Equal(got["payloads"], []string{"payload", "task_id"}) {
+		t.Errorf("SQLite's table payloads has the columns %v", got["payloads"])
+	}
+	delete(got, "payloads")
+	if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
+		t.Errorf("SQLite has the tables %v, PostgreSQL has %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+	for table, columns := range want {
+		if !slices.Equal(got[table], columns) {
+			t.Errorf("%s has the columns %v in SQLite, %v in PostgreSQL", table, got[table], columns)
+		}
+	}
+}
+
+// tables lists the columns of each table, sorted.
+func tables(t *testing.T, dialect schema.Dialect) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	column := regexp.MustCompile(`(?m)^  ([a-z_]+) +(bigint|integer|text|json|timestamptz|boolean)`)
+	for _, table := range regexp.MustCompile(`(?ms)^create table (\w+) \((.*?)^\)`).FindAllStringSubmatch(file(t, dialect), -1) {
+		for _, match := range column.FindAllStringSubmatch(table[2], -1) {
+			found[table[1]] = append(found[table[1]], match[1])
+		}
+		slices.Sort(found[table[1]])
+	}
+	if len(found) < 8 || len(found["tasks"]) < 20 {
+		t.Fatalf("%s: only these tables and columns were found: %v", dialect, found)
+	}
+	return found
+}
+
+func file(t *testing.T, dialect schema.Dialect) string {
+	t.Helper()
+	text, err := fs.ReadFile(dialect.FS(), "00001_tables.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := regexp.MustCompile(`check \(state in \(([^)]*)\)\)`).FindSubmatch(file)
-	if list == nil {
-		t.Fatal("there is no check on tasks.state")
-	}
-	var got []holdfast.State
-	for word := range strings.SplitSeq(string(list[1]), ",") {
-		got = append(got, holdfast.State(strings.Trim(word, " '")))
-	}
-	if !slices.Equal(got, holdfast.States()) {
-		t.Errorf("the check on tasks.state allows %v, the domain has %v", got, holdfast.States())
-	}
+	return string(text)
 }

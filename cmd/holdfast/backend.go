@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 )
@@ -82,12 +83,16 @@ func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Back
 
 // withServers opens the store and the broker, which need not answer.
 func (t *tool) withServers(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withBackend(ctx, c, app.Open, use)
+	return t.withBackend(ctx, c, app.Attach, use)
 }
 
-// withBroker is withServers, and waits until the broker answers.
+// withBroker is withServers, and waits until the broker answers. It is for what the broker itself is
+// asked about, and the embedded one can be asked by nobody outside its process.
 func (t *tool) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
+		if _, embedded := b.Embedded(); embedded {
+			return usageOf(commandName(c), "the embedded broker lives inside holdfast serve, which makes and checks its queues; this is for RabbitMQ, when AMQP_URL is set")
+		}
 		if err := b.Ping(ctx, brokerPatience); err != nil {
 			return err
 		}
@@ -116,7 +121,20 @@ func (t *tool) opened(ctx context.Context, cfg configs.Config, open opener, use 
 			err = fmt.Errorf("close: %w", closeErr)
 		}
 	}()
-	return use(b)
+	return t.noticing(ctx, b, use)
+}
+
+// noticing uses a backend, and warns if the tasks it shows were carried elsewhere, or are being carried. Whoever wants to change
+// one gets the same as an error, and no warning.
+func (t *tool) noticing(ctx context.Context, b *app.Backend, use func(*app.Backend) error) error {
+	err := use(b)
+	if errors.Is(err, holdfast.ErrConflict) {
+		return err
+	}
+	if elsewhere := b.Exported(ctx); errors.Is(elsewhere, holdfast.ErrConflict) {
+		t.say("warning: %v", elsewhere)
+	}
+	return err
 }
 
 func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {

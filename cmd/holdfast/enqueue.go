@@ -23,7 +23,7 @@ func (t *tool) enqueueCommand() *cli.Command {
 		Name:  "enqueue",
 		Usage: "store one task, or many with --jsonl",
 		Description: `Prints the id of the task. From then on it will be done, or dead, whatever crashes. If RabbitMQ is
-away the task is kept all the same, and runs when it is back.
+away, or nobody serves the file, the task is kept all the same, and runs later.
 
 A --unique key that is taken is no error: the id of the task that has it is printed, and -o json
 says "duplicate": true.
@@ -100,7 +100,13 @@ func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
 // warnIfAway waits for the broker, so that the tickets go out at once if they can. What is
 // enqueued without it is safe, and late.
 func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
-	if err := b.Ping(ctx, brokerPatience); err != nil && ctx.Err() == nil {
+	err := b.Ping(ctx, brokerPatience)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	if _, embedded := b.Embedded(); embedded {
+		t.say("warning: what is stored waits: %v", err)
+	} else {
 		t.say("warning: tasks are stored, but run only when RabbitMQ is back: %v", err)
 	}
 }

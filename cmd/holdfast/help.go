@@ -34,7 +34,7 @@ func (t *tool) help(program *cli.App, path []*cli.Command) error {
 	if len(commands) > 0 {
 		b.WriteString("\nCommands:\n")
 		for _, command := range commands {
-			describe(&b, 12, command.Name, command.Usage)
+			describe(&b, 16, command.Name, command.Usage)
 		}
 		fmt.Fprintf(&b, "\n\"%s <command> --help\" tells more about a command.\n", line.name())
 	}

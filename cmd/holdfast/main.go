@@ -50,9 +50,10 @@ func (t *tool) run(ctx context.Context, args []string) int {
 func (t *tool) program() *cli.App {
 	program := &cli.App{
 		Name:  "holdfast",
-		Usage: "a reliable retry worker over PostgreSQL and RabbitMQ",
-		Description: `A task is stored in PostgreSQL, announced through RabbitMQ, run by a worker and
-retried until it is done, or dead and waiting for a person.
+		Usage: "a reliable retry worker, in one file or over PostgreSQL and RabbitMQ",
+		Description: `A task is stored, announced to the workers, run by one of them and retried until it is done,
+or dead and waiting for a person. With nothing configured all of it lives in one process and one
+file; DATABASE_URL and AMQP_URL move it to PostgreSQL and RabbitMQ.
 
 Settings come from flags, then the environment, then a YAML file, then defaults;
 "holdfast config show" prints each value and where it came from.
@@ -61,7 +62,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partly done,
 6 a server is unreachable, 7 a check failed, 124 wait timed out, 130 interrupted.
 
 Example:
-  holdfast migrate up
+  holdfast demo
   holdfast serve &
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}'`,
 		Flags:    globalFlags(),
@@ -100,6 +101,7 @@ func (t *tool) commands() []*cli.Command {
 		t.workerCommand(),
 		t.holdingCommand(),
 		t.migrateCommand(),
+		t.migrateBackendCommand(),
 		t.topologyCommand(),
 		t.configCommand(),
 		t.versionCommand(),

@@ -73,13 +73,15 @@ func (t *tool) migrations(c *cli.Context, found []store.Migration, none string) 
 }
 
 func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
-	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
-		applied, err := b.Store.MigrateUp(ctx)
-		if err != nil {
-			return err
-		}
-		return t.migrations(c, applied, "the schema is up to date")
-	})
+	cfg, err := t.load(c)
+	if err != nil {
+		return err
+	}
+	applied, err := app.Migrate(ctx, cfg, t.quietLogger(cfg))
+	if err != nil {
+		return err
+	}
+	return t.migrations(c, applied, "the schema is up to date")
 }
 
 func (t *tool) migrateDown(ctx context.Context, c *cli.Context) error {

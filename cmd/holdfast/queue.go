@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 )
@@ -141,7 +143,8 @@ func (t *tool) addDepths(ctx context.Context, b *app.Backend, queues []queue) {
 		}
 		depths, err = b.Broker.Depths(ctx, names)
 	}
-	if err != nil && ctx.Err() == nil {
+	elsewhere := errors.Is(err, holdfast.ErrConflict) // which is said once, of everything
+	if err != nil && ctx.Err() == nil && !elsewhere {
 		t.say("warning: the broker's figures are missing: %v", err)
 	}
 	for i := range queues {

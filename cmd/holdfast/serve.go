@@ -19,17 +19,22 @@ func (t *tool) serveCommand() *cli.Command {
 		Name:  "serve",
 		Usage: "run tasks and look after them until told to stop",
 		Description: `Runs a worker, which runs tasks; a janitor, which heals what crashes leave behind; and the
-health and metrics endpoints. Any number of processes may share the work. --roles splits
-them.
+health and metrics endpoints.
 
-PostgreSQL must answer at the start and its schema be the right one; RabbitMQ may be away, it
-is connected to when it is back. Later both are waited for, for ever.
+With nothing configured the tasks are kept in a file, holdfast/holdfast.db in your data folder, and
+the broker is part of this process. One process serves a file; enqueue, task, dead, queue and worker
+reach it from anywhere on the machine. DATABASE_URL=sqlite:/path/to/file.db chooses another one.
+
+With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ any number of processes share the work, and
+--roles splits it. PostgreSQL must answer at the start and its schema be the right one; RabbitMQ may
+be away, it is connected to when it is back. Later both are waited for, for ever.
 
 SIGTERM or Ctrl-C drains: no new tasks, and running ones get --drain-timeout to finish. A second
 signal hands them back at once, a third kills. What was handed back runs elsewhere, or later,
 and no attempt is counted.
 
 Example:
+  holdfast serve
   holdfast serve --migrate --concurrency 100 --lanes default,mail`,
 		Flags: []cli.Flag{
 			setting("roles", "roles", "ROLES"),
@@ -39,7 +44,7 @@ Example:
 			setting("name", "worker.name", "NAME"),
 			setting("drain-timeout", "worker.drain_timeout", "DURATION"),
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
-			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations first"},
+			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations first; to a file they always are"},
 		},
 		Action: t.serve,
 	}
@@ -76,24 +81,11 @@ func (t *tool) serve(c *cli.Context) error {
 // openToServe opens both servers, on a schema that is migrated first if that was asked for.
 func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, migrate bool) (*app.Backend, error) {
 	if migrate {
-		if err := migrateFirst(ctx, cfg, log); err != nil {
+		if _, err := app.Migrate(ctx, cfg, log); err != nil {
 			return nil, err
 		}
 	}
 	return app.Open(ctx, cfg, log)
-}
-
-func migrateFirst(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) error {
-	b, err := app.OpenStore(ctx, cfg, log)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	applied, err := b.Store.MigrateUp(ctx)
-	for _, m := range applied {
-		log.WithField("version", m.Version).WithField("name", m.Name).Info("applied migration")
-	}
-	return err
 }
 
 // onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the

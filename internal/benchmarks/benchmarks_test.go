@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	n, err := strconv.Atoi(os.Getenv(tasksVariable))
 	if err == nil {
-		err = map[string]func(int) error{"producer": produce, "worker": work}[role](n)
+		err = map[string]func(int) error{"producer": produce, "worker": work, "server": serve}[role](n)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, role+":", err)
@@ -138,14 +138,9 @@ func open(env []string) (*app.Backend, error) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	ctx := context.Background()
-	only, err := app.OpenStore(ctx, cfg, log)
-	if err != nil {
+	if _, err := app.Migrate(ctx, cfg, log); err != nil {
 		return nil, err
 	}
-	if _, err := only.Store.MigrateUp(ctx); err != nil {
-		return nil, err
-	}
-	_ = only.Close()
 	return app.Open(ctx, cfg, log)
 }
 

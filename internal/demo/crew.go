@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,39 +19,37 @@ import (
 type crew struct {
 	o       Options
 	members []*member
-	logs    string
 }
 
 type member struct {
-	name    string
+	part
 	cmd     *exec.Cmd
 	address chan string // of its endpoints, once they are served
 	ended   chan struct{}
 }
 
-// start runs one process. Its log goes to a file in a temporary folder.
-func (c *crew) start(ctx context.Context, name, roles string) error {
-	if c.logs == "" {
-		dir, err := os.MkdirTemp("", "holdfast-demo-")
-		if err != nil {
-			return err
-		}
-		c.logs = dir
-	}
-	file, err := os.Create(filepath.Join(c.logs, name+".log"))
+// log is the file that a part's log goes to.
+func (c *crew) log(p part) string {
+	return filepath.Join(c.o.Logs, strings.ReplaceAll(p.name, " ", "-")+".log")
+}
+
+// start runs one process.
+func (c *crew) start(ctx context.Context, p part) error {
+	file, err := os.OpenFile(c.log(p), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, c.o.Binary, "serve", "--roles", roles, "--name", name, "--listen", "127.0.0.1:0")
-	cmd.Env = c.o.environment()
+	arguments, environment := c.o.command(p, "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, c.o.Binary, arguments...)
+	cmd.Env = environment
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	m := &member{name: name, cmd: cmd, address: make(chan string, 1), ended: make(chan struct{})}
+	m := &member{part: p, cmd: cmd, address: make(chan string, 1), ended: make(chan struct{})}
 	c.members = append(c.members, m)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -81,12 +80,12 @@ func (c *crew) ready(ctx context.Context) error {
 		select {
 		case address := <-m.address:
 			if err := pollReady(ctx, "http://"+address+"/healthz/ready"); err != nil {
-				return fmt.Errorf("%s did not become ready; its log is %s/%s.log: %w", m.name, c.logs, m.name, err)
+				return fmt.Errorf("%s did not become ready; its log is %s: %w", m.name, c.log(m.part), err)
 			}
 		case <-m.ended:
-			return fmt.Errorf("%s ended at once; its log is %s/%s.log", m.name, c.logs, m.name)
+			return fmt.Errorf("%s ended at once; its log is %s", m.name, c.log(m.part))
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not start; its log is %s/%s.log: %w", m.name, c.logs, m.name, ctx.Err())
+			return fmt.Errorf("%s did not start; its log is %s: %w", m.name, c.log(m.part), ctx.Err())
 		}
 	}
 	return nil
@@ -114,11 +113,12 @@ func pollReady(ctx context.Context, url string) error {
 	}
 }
 
-// kill ends a process as a crash would.
-func (c *crew) kill(name string) {
+// kill ends a process as a crash would, and returns when it is gone.
+func (c *crew) kill(p part) {
 	for _, m := range c.members {
-		if m.name == name {
+		if m.part == p {
 			_ = m.cmd.Process.Kill() // the only error is that it has ended
+			<-m.ended
 		}
 	}
 }

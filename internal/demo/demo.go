@@ -1,6 +1,7 @@
-// Package demo is a guided tour of the main job on real servers: a flaky target,
-// two worker processes and a janitor process, a few thousand messages, and a worker killed in
-// the middle. Its closing table is counted at the target.
+// Package demo is a guided tour of the main job: a flaky target, a few thousand messages,
+// and a process killed in the middle. On the embedded default that is the one process
+// which does everything, started again at once; on servers it is one of two workers,
+// beside a janitor. The closing table is counted at the target.
 package demo
 
 import (
@@ -8,8 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -19,13 +18,15 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Options configures the tour. Backend is required; its schema must be up to date.
+// Options configures the tour. Backend, Binary and Logs are required.
 type Options struct {
-	Backend  *app.Backend
-	Binary   string    // the holdfast program to start as worker and janitor
-	Messages int       // 0 means 2000
-	Out      io.Writer // the story and the table
-	Terminal bool      // Out can show a moving bar
+	Backend  *app.Backend // its schema must be up to date
+	Binary   string       // the holdfast program to start
+	Logs     string       // a folder for the logs of what is started
+	Messages int          // 0 means 2000
+	Keep     bool         // leave a process serving at the end; for the embedded default
+	Out      io.Writer    // the story and the table
+	Terminal bool         // Out can show a moving bar
 }
 
 const (
@@ -44,47 +45,54 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer t.close()
+	cast := o.cast()
 	crew := &crew{o: o}
 	defer crew.stop()
 
 	o.say("A flaky target listens at %s.", t.url)
-	for _, p := range []struct{ name, roles string }{{"janitor", "janitor"}, {"worker-1", "worker"}, {"worker-2", "worker"}} {
-		if err := crew.start(ctx, p.name, p.roles); err != nil {
+	for _, part := range cast.parts {
+		if err := crew.start(ctx, part); err != nil {
 			return err
 		}
 	}
-	o.say("Started two workers and a janitor, as processes of their own.")
+	o.say("%s", cast.opening)
 	if err := crew.ready(ctx); err != nil {
 		return err
 	}
 
 	began := time.Now()
-	if err := o.enqueue(ctx, t.url); err != nil {
-		return err
-	}
-	o.say("Enqueued %d messages in %s. Now they are delivered; worker-1 will be killed with kill -9 in the middle.",
-		o.Messages, time.Since(began).Round(time.Millisecond))
-
-	bar := o.bar()
-	killed, err := o.watch(ctx, t, crew, bar)
+	ids, err := o.enqueue(ctx, t.url)
 	if err != nil {
 		return err
 	}
-	facts := t.facts(o.Messages, killed, time.Since(began))
+	o.say("Enqueued %d messages in %s. Now they are delivered; %s will be killed with kill -9 in the middle.",
+		o.Messages, time.Since(began).Round(time.Millisecond), cast.victim.name)
+
+	killed, err := o.watch(ctx, t, crew, cast)
+	if err != nil {
+		return err
+	}
+	crashed, err := o.crashed(ctx, ids)
+	if err != nil {
+		return err
+	}
+	facts := t.facts(o.Messages, crashed, killed, time.Since(began))
 	if facts.counts, err = o.counts(ctx); err != nil {
 		return err
 	}
 	facts.print(o.Out)
 	crew.stop()
-	o.next()
-	return facts.check()
+	if err := facts.check(); err != nil {
+		return err
+	}
+	return o.next()
 }
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 
 // enqueue stores the messages: most succeed at once or after a failure or two, one
-// in a hundred never does, and one in two hundred is refused for good.
-func (o Options) enqueue(ctx context.Context, url string) error {
+// in a hundred never does, and one in two hundred is refused for good. It returns their ids in order.
+func (o Options) enqueue(ctx context.Context, url string) ([]holdfast.TaskID, error) {
 	p := o.Backend.Producer(nil)
 	defer p.Close()
 	tasks := make([]holdfast.NewTask, o.Messages)
@@ -100,12 +108,33 @@ func (o Options) enqueue(ctx context.Context, url string) error {
 		}
 		payload, err := json.Marshal(map[string]any{"url": url, "body": body})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		tasks[i] = holdfast.NewTask{Type: "http", Lane: lane, Payload: payload, MaxAttempts: maxAttempts}
 	}
-	_, err := p.EnqueueMany(ctx, tasks)
-	return err
+	results, err := p.EnqueueMany(ctx, tasks)
+	ids := make([]holdfast.TaskID, len(results))
+	for i, result := range results {
+		ids[i] = result.ID
+	}
+	return ids, err
+}
+
+// crashed are the numbers of the messages of which an attempt ended with its process.
+func (o Options) crashed(ctx context.Context, ids []holdfast.TaskID) (map[int]bool, error) {
+	tasks, err := o.Backend.Store.TasksByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	crashes := make(map[holdfast.TaskID]bool)
+	for _, task := range tasks {
+		crashes[task.ID] = task.Crashes > 0
+	}
+	numbers := make(map[int]bool)
+	for number, id := range ids {
+		numbers[number] = crashes[id]
+	}
+	return numbers, nil
 }
 
 // counts are the store's, of the tour's lane.
@@ -113,10 +142,11 @@ func (o Options) counts(ctx context.Context) (map[holdfast.State]int64, error) {
 	return o.Backend.Store.Count(ctx, store.Filter{Lane: lane})
 }
 
-// watch shows progress until every task is final, and kills worker-1 when two fifths are
+// watch shows progress until every task is final, and kills the victim when two fifths are
 // delivered. It returns the moment of the kill.
-func (o Options) watch(ctx context.Context, t *target, crew *crew, bar *progressbar.ProgressBar) (killed time.Time, err error) {
+func (o Options) watch(ctx context.Context, t *target, crew *crew, cast cast) (killed time.Time, err error) {
 	const limit = 3 * time.Minute
+	bar := o.bar()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -131,9 +161,14 @@ func (o Options) watch(ctx context.Context, t *target, crew *crew, bar *progress
 		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
 		if killed.IsZero() && done >= o.Messages*2/5 {
 			killed = time.Now()
-			crew.kill("worker-1")
+			crew.kill(cast.victim)
 			_ = bar.Clear()
-			o.say("kill -9 of worker-1 after %d deliveries.", done)
+			o.say("kill -9 of %s after %d deliveries.%s", cast.victim.name, done, cast.afterwards)
+			if cast.revived {
+				if err := crew.start(ctx, cast.victim); err != nil {
+					return killed, err
+				}
+			}
 		}
 		counts, err := o.counts(ctx)
 		if err != nil {
@@ -158,35 +193,4 @@ func (o Options) bar() *progressbar.ProgressBar {
 	return progressbar.NewOptions(o.Messages, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription("delivered"),
 		progressbar.OptionShowCount(), progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionOnCompletion(func() { fmt.Fprintln(out) }))
-}
-
-// next says what to try, with the servers the tour used.
-func (o Options) next() {
-	o.say("\nWhat never could be delivered is dead and waits for you. With the servers of the tour running")
-	o.say("(make servers-up; . .servers/env), look at it:\n")
-	for _, line := range []string{
-		"bin/holdfast dead list --lane " + lane,
-		"bin/holdfast task get <ID>            # one of them, with its attempts",
-		"bin/holdfast task attempts <ID>       # what the target answered each time",
-		"bin/holdfast dead retry <ID>          # send it again",
-		"bin/holdfast serve                    # a worker, a janitor and health endpoints in one process",
-		"bin/holdfast --help",
-	} {
-		o.say("  %s", line)
-	}
-}
-
-// environment is what the started processes get: this one's, the servers in use, and the
-// tour's settings.
-func (o Options) environment() []string {
-	c := o.Backend.Config
-	return append(os.Environ(),
-		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
-		"HOLDFAST_AMQP_URLS="+strings.Join(c.AMQP.URLs, ","), "HOLDFAST_AMQP_PREFIX="+c.AMQP.Prefix,
-		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
-		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential",
-		"HOLDFAST_TYPES_HTTP_RETRY_BASE=500ms",
-		"HOLDFAST_TYPES_HTTP_RETRY_FACTOR=2",
-		"HOLDFAST_WORKER_LANES="+lane,
-	)
 }

@@ -14,21 +14,22 @@ import (
 // facts are what the target counted.
 type facts struct {
 	messages, delivered, retried, rejected, never int
-	twice, dying                                  int // delivered twice; of them, first in the killed worker's last moment
+	twice, dying                                  int // delivered twice; of them, with a first result that died with the process
 	calls                                         int
-	interrupted                                   int             // being served to worker-1 when it was killed
+	interrupted                                   int             // being delivered by the process that was killed
 	recovery                                      []time.Duration // kill to the next call, of those
 	took                                          time.Duration
 	counts                                        map[holdfast.State]int64 // the store's, to compare
 }
 
 // facts counts. A message whose sender went away around the kill is one that was
-// executing on the killed worker.
-func (t *target) facts(messages int, killed time.Time, took time.Duration) facts {
+// executing in the killed process. crashed says of which messages the store knows that an attempt
+// ended with its process.
+func (t *target) facts(messages int, crashed map[int]bool, killed time.Time, took time.Duration) facts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := facts{messages: messages, took: took}
-	for _, m := range t.messages {
+	for number, m := range t.messages {
 		f.calls += len(m.calls)
 		switch {
 		case len(m.delivered) > 0:
@@ -43,7 +44,7 @@ func (t *target) facts(messages int, killed time.Time, took time.Duration) facts
 		}
 		if len(m.delivered) > 1 {
 			f.twice++
-			if left := killed.Sub(m.delivered[0]); left > -lastMoment && left < lastMoment {
+			if crashed[number] {
 				f.dying++
 			}
 		}
@@ -73,12 +74,12 @@ func (f facts) print(out io.Writer) {
 		{"delivered", f.delivered},
 		{"of them after failures (retried)", f.retriedAndDelivered()},
 		{"delivered twice", f.twice},
-		{"of them answered as the worker died", f.dying},
+		{"of them answered as the process died", f.dying},
 		{"refused for good (400), dead", f.rejected},
 		{"failed every attempt, dead", f.never},
 		{"lost", f.lost()},
 		{"calls in all", f.calls},
-		{"in flight on the killed worker", f.interrupted},
+		{"in flight in the killed process", f.interrupted},
 		{"they started again after the kill", recovered},
 		{"everything took", f.took.Round(100 * time.Millisecond)},
 	})
@@ -92,11 +93,8 @@ func (f facts) retriedAndDelivered() int { return f.retried - f.never }
 // lost are messages of which neither the target nor the store's dead can tell.
 func (f facts) lost() int { return f.messages - f.delivered - f.rejected - f.never }
 
-// lastMoment is how long before the kill an answer may have come whose result the worker had
-// no time to write. Such a delivery is made again: execution is at least once.
-const lastMoment = 250 * time.Millisecond
-
-// check compares the target's books with the promises and with the store's.
+// check compares the target's books with the promises and with the store's. An answer whose result the
+// process had no time to write is one more delivery: execution is at least once.
 func (f facts) check() error {
 	switch {
 	case f.lost() != 0:

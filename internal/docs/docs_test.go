@@ -246,7 +246,7 @@ type help struct {
 }
 
 var (
-	commandLine = regexp.MustCompile(`(?m)^  ([a-z]+) {2,}\S`)
+	commandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
 	flagLine    = regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)`)
 )
 
@@ -287,7 +287,7 @@ func (h help) find(words []string) (path string, ok bool) {
 
 var (
 	invocation = regexp.MustCompile(`(?:^|[\s/])holdfast ([^#|&;]*)`)
-	word       = regexp.MustCompile(`^[a-z]+$`)
+	word       = regexp.MustCompile(`^[a-z][a-z-]*$`)
 	flag       = regexp.MustCompile(`^--[a-z-]+`)
 )
 

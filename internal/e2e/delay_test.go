@@ -14,7 +14,11 @@ import (
 // Two thousand delayed tasks due over ten seconds start on time: p99 at most 150 ms late. It does not run beside
 // the other tests, for it measures.
 func TestDelayedTasksStartOnTime(t *testing.T) {
-	w := newWorld(t)
+	t.Run("servers", func(t *testing.T) { delayedTasksStartOnTime(t, newWorld(t)) })
+	t.Run("embedded", func(t *testing.T) { delayedTasksStartOnTime(t, newFile(t)) })
+}
+
+func delayedTasksStartOnTime(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	var mu sync.Mutex
 	var late []time.Duration
@@ -56,9 +60,9 @@ func TestDelayedTasksStartOnTime(t *testing.T) {
 }
 
 // A delayed task can be cancelled before it is due, and a retry's delay is kept.
-func TestDelaysLiveInTheStore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestDelaysLiveInTheStore(t *testing.T) { everywhere(t, delaysLiveInTheStore) }
+
+func delaysLiveInTheStore(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	var executed runs
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": executed.handler(0)})

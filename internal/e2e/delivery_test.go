@@ -21,9 +21,9 @@ import (
 
 // The main job: messages reach a flaky target; what keeps failing is dead, is found, is
 // understood, is sent again.
-func TestMessagesReachAFlakyTarget(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestMessagesReachAFlakyTarget(t *testing.T) { everywhere(t, messagesReachAFlakyTarget) }
+
+func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	var mended atomic.Bool
 	failing := map[holdfast.TaskID]bool{}
 	var mu sync.Mutex
@@ -76,9 +76,9 @@ func TestMessagesReachAFlakyTarget(t *testing.T) {
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 300)
 }
 
-func TestOutcomesOfAHandler(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestOutcomesOfAHandler(t *testing.T) { everywhere(t, outcomesOfAHandler) }
+
+func outcomesOfAHandler(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	boom := errors.New("boom")
 	results := map[string]error{
@@ -113,8 +113,10 @@ func TestOutcomesOfAHandler(t *testing.T) {
 }
 
 func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	everywhere(t, cancelReachesARunningHandlerElsewhere)
+}
+
+func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	w.serve(t, nil)
 	id := w.enqueue(t, 1, deliver(tg))[0]
@@ -129,8 +131,10 @@ func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
 }
 
 func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	everywhere(t, unknownTypesWaitVisiblyAndRunWhenAHandlerComes)
+}
+
+func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	short := func(o *consumer.Options) { o.ParkFor = 300 * time.Millisecond }
 	w.runWorker(t, w.Backend, short, map[string]consumer.Handler{"other": consumer.HandlerFunc(nothing)})
@@ -146,9 +150,14 @@ func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
 func nothing(context.Context, holdfast.Task) error { return nil }
 
 func TestMalformedMessagesAreQuarantined(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.serve(t, nil)
+	everywhere(t, malformedMessagesAreQuarantined)
+}
+
+func malformedMessagesAreQuarantined(t *testing.T, w *world) {
+	w.runJanitor(t, w.Backend, nil)
+	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(nothing)})
+	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // everything is up
 	bad := []string{"", "hello", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"run":1,"page":1,"t":[[1,1]]}`}
 	queues := append(w.Topology.Holds(), w.Topology.Main("default"), w.Topology.Rescue())
 	var messages []broker.Message
@@ -166,9 +175,8 @@ func TestMalformedMessagesAreQuarantined(t *testing.T) {
 	if _, err := w.Broker.Publish(t.Context(), messages); err != nil {
 		t.Fatal(err)
 	}
-	tg := newTarget(t, func(call) int { return 200 })
-	w.enqueue(t, 20, deliver(tg))
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
+	w.enqueue(t, 20, holdfast.NewTask{Type: "work"})
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 21)
 	sub, err := w.Broker.Subscribe(t.Context(), w.Topology.Quarantine(), 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -184,8 +192,10 @@ func TestMalformedMessagesAreQuarantined(t *testing.T) {
 }
 
 func TestUniqueKeysAreReportedWithTheExistingTask(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	everywhere(t, uniqueKeysAreReportedWithTheExistingTask)
+}
+
+func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
 	p := w.Producer(nil)
 	defer p.Close()
 	var wg sync.WaitGroup
@@ -216,10 +226,14 @@ func TestUniqueKeysAreReportedWithTheExistingTask(t *testing.T) {
 
 // A task that kills its worker every time is dead after its crash limit.
 func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	everywhere(t, poisonTaskEndsAfterItsCrashLimit)
+}
+
+func poisonTaskEndsAfterItsCrashLimit(t *testing.T, w *world) {
 	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=2"}
-	w.serve(t, settings, "--roles", "janitor")
+	if !w.embedded { // else the process that is killed is all there is
+		w.serve(t, settings, "--roles", "janitor")
+	}
 	victims := make(chan *process, 1)
 	tg := newTarget(t, func(c call) int {
 		(<-victims).signal(syscall.SIGKILL)
@@ -228,9 +242,12 @@ func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
 	})
 	id := w.enqueue(t, 1, deliver(tg))[0]
 	for range 2 {
-		victim := w.spawn(t, settings, "--roles", "worker")
+		victim := w.spawn(t, settings, w.worker()...)
 		victims <- victim
 		victim.exit(60 * time.Second)
+	}
+	if w.embedded {
+		w.serve(t, settings)
 	}
 	task := w.awaitTask(t, 30*time.Second, id, "dead", in(holdfast.Dead))
 	if task.Crashes != 2 || task.Failures != 0 {
@@ -239,9 +256,9 @@ func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
 }
 
 // A saturated worker keeps its executors busy, although it hands back what it cannot run.
-func TestSaturatedWorkersStayBusy(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestSaturatedWorkersStayBusy(t *testing.T) { everywhere(t, saturatedWorkersStayBusy) }
+
+func saturatedWorkersStayBusy(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	var executed runs
 	const executors, tasks, each = 10, 200, 300 * time.Millisecond

@@ -271,9 +271,9 @@ func TestDatabaseOutageFencesNobody(t *testing.T) {
 }
 
 // All queues and exchanges deleted under load: every task still finishes.
-func TestDeletedTopologyComesBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestDeletedTopologyComesBack(t *testing.T) { everywhere(t, deletedTopologyComesBack) }
+
+func deletedTopologyComesBack(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	var executed runs
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 20 }, map[string]consumer.Handler{"work": executed.handler(20 * time.Millisecond)})

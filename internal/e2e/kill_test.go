@@ -131,9 +131,9 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 
 // A first SIGTERM stops the intake and lets tasks finish; what does not finish in time is handed back at
 // once, uncounted, and runs elsewhere.
-func TestDrainFinishesOrHandsBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestDrainFinishesOrHandsBack(t *testing.T) { everywhere(t, drainFinishesOrHandsBack) }
+
+func drainFinishesOrHandsBack(t *testing.T, w *world) {
 	quick := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt > 1 {
@@ -177,9 +177,9 @@ func TestDrainFinishesOrHandsBack(t *testing.T) {
 }
 
 // The second signal stops a drain at once.
-func TestSecondSignalStopsAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func TestSecondSignalStopsAtOnce(t *testing.T) { everywhere(t, secondSignalStopsAtOnce) }
+
+func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	p := w.serve(t, nil, "--drain-timeout", "10m")
 	id := w.enqueue(t, 1, deliver(tg))[0]

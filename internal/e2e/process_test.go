@@ -53,6 +53,15 @@ func (w *world) serve(t *testing.T, settings []string, args ...string) *process 
 	return p
 }
 
+// worker are the flags of a process that is killed in a test: a worker beside others, or on a
+// file the one process there is.
+func (w *world) worker() []string {
+	if w.embedded {
+		return nil
+	}
+	return []string{"--roles", "worker"}
+}
+
 // spawn starts a process and waits only until it serves its endpoints.
 func (w *world) spawn(t *testing.T, settings []string, args ...string) *process {
 	t.Helper()

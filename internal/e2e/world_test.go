@@ -26,11 +26,42 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// world is one test's own corner of the servers: a schema and a queue prefix.
+// world is one test's own corner: a schema and a queue prefix on servers, or a file.
 type world struct {
 	*app.Backend
 	databaseURL, amqpURL string
 	schema, prefix       string
+	embedded             bool
+}
+
+// everywhere runs a test on both backends: what it shows is promised of both.
+func everywhere(t *testing.T, run func(t *testing.T, w *world)) {
+	t.Parallel()
+	t.Run("servers", func(t *testing.T) {
+		t.Parallel()
+		run(t, newWorld(t))
+	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		run(t, newFile(t))
+	})
+}
+
+// newFile makes a world in a file.
+func newFile(t *testing.T) *world {
+	t.Helper()
+	return newFileAt(t, filepath.Join(t.TempDir(), "holdfast.db"))
+}
+
+func newFileAt(t *testing.T, path string) *world {
+	t.Helper()
+	w := &world{
+		databaseURL: configs.EmbeddedDatabase + path, amqpURL: configs.EmbeddedBroker,
+		schema: "unused", prefix: "test", embedded: true,
+	}
+	w.Backend = w.connect(t, w.databaseURL, w.amqpURL)
+	t.Cleanup(func() { _ = w.Close() })
+	return w
 }
 
 // servers are the URLs of the shared servers, or the end of the test.
@@ -99,14 +130,9 @@ func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend 
 	t.Helper()
 	ctx := t.Context()
 	cfg := w.config(t, databaseURL, amqpURL)
-	only, err := app.OpenStore(ctx, cfg, quiet())
-	if err != nil {
+	if _, err := app.Migrate(ctx, cfg, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := only.Store.MigrateUp(ctx); err != nil {
-		t.Fatal(err)
-	}
-	_ = only.Close()
 	b, err := app.Open(ctx, cfg, logger(t))
 	if err != nil {
 		t.Fatal(err)

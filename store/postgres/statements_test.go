@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -27,7 +28,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 	word := regexp.MustCompile(`'\{?([a-z_]+)\}?'`)
 	texts := statements("holdfast")
-	migration, err := schema.FS.ReadFile("00001_tables.sql")
+	migration, err := fs.ReadFile(schema.Postgres.FS(), "00001_tables.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

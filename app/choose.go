@@ -1,0 +1,112 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/inproc"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// choice is what the URLs of a configuration stand for.
+type choice struct {
+	// store opens the store. With create it may make the file of the embedded default, which is
+	// nil for a server.
+	store  func(ctx context.Context, create bool) (store.Store, *file, error)
+	broker func(context.Context) (broker.Broker, error)
+	// mismatch says why this store has no broker, although it can be used alone.
+	mismatch error
+	// gives and takes say whether tasks can be carried from here, and to here.
+	gives, takes bool
+}
+
+// choose is the one switch on backend. It opens nothing.
+func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
+	inside := slices.Equal(cfg.AMQP.URLs, []string{configs.EmbeddedBroker})
+	switch scheme, _, _ := strings.Cut(cfg.Database.URL, ":"); scheme {
+	case "postgres", "postgresql":
+		chosen := choice{store: openPostgres(cfg, log), broker: openRabbitMQ(cfg, log), takes: true}
+		if inside || len(cfg.AMQP.URLs) == 0 {
+			chosen.mismatch = fmt.Errorf("%w: PostgreSQL goes with RabbitMQ, and no broker is configured; set AMQP_URL, for example amqp://guest:guest@localhost:5672/", holdfast.ErrInvalid)
+		}
+		return chosen, nil
+	case "sqlite":
+		chosen := choice{store: openSQLite(cfg, log), broker: func(context.Context) (broker.Broker, error) {
+			return inproc.Open(inproc.Options{Log: log}), nil
+		}, gives: true}
+		if !inside {
+			chosen.mismatch = fmt.Errorf("%w: the broker is RabbitMQ, but the tasks would be in a file; set DATABASE_URL too, for example postgres://user:password@localhost:5432/app, or unset AMQP_URL", holdfast.ErrInvalid)
+		}
+		return chosen, nil
+	default:
+		return choice{}, fmt.Errorf("%w: the database is %q; set DATABASE_URL to postgres://user:password@host:5432/name or sqlite:/path/to/file.db", holdfast.ErrInvalid, scheme+":")
+	}
+}
+
+// chooseSource returns an ErrInvalid if tasks cannot be carried from the database of the configuration.
+func chooseSource(cfg configs.Config, log logrus.FieldLogger) error {
+	if chosen, err := choose(cfg, log); err != nil || !chosen.gives {
+		return fmt.Errorf("%w: tasks are carried from a file; give it as sqlite:/path/to/file.db, not %s", holdfast.ErrInvalid, configs.RedactURL(cfg.Database.URL))
+	}
+	return nil
+}
+
+// chooseTarget returns an ErrInvalid if tasks cannot be carried to the database of the configuration.
+func chooseTarget(cfg configs.Config, log logrus.FieldLogger) error {
+	if chosen, err := choose(cfg, log); err != nil || !chosen.takes {
+		return fmt.Errorf("%w: tasks are carried to PostgreSQL; give it as postgres://user:password@host:5432/name, not %s", holdfast.ErrInvalid, configs.RedactURL(cfg.Database.URL))
+	}
+	return nil
+}
+
+func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {
+	return func(ctx context.Context, _ bool) (store.Store, *file, error) {
+		s, err := postgres.Open(ctx, postgres.Options{
+			URL: cfg.Database.URL, Schema: cfg.Database.Schema, MaxConns: cfg.Database.MaxConns, Log: log,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, nil, nil
+	}
+}
+
+func openRabbitMQ(cfg configs.Config, log logrus.FieldLogger) func(context.Context) (broker.Broker, error) {
+	return func(ctx context.Context) (broker.Broker, error) {
+		b, err := rabbitmq.Open(ctx, rabbitmq.Options{
+			URLs: cfg.AMQP.URLs, ConfirmTimeout: cfg.Producer.ConfirmTimeout, Log: log,
+			// Tickets that were delivered to a process that hangs or is cut off come back when the
+			// broker misses its heartbeats; that should not take much longer than its lease.
+			Heartbeat: max(time.Second, cfg.Worker.Lease*3/5),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return b, nil
+	}
+}
+
+func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {
+	return func(ctx context.Context, create bool) (store.Store, *file, error) {
+		path, err := sqlite.ParseURL(cfg.Database.URL)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := sqlite.Open(ctx, sqlite.Options{Path: path, Create: create, Log: log})
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, &file{store: s}, nil
+	}
+}

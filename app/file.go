@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// file is the embedded default: one process serves it, with the broker in its own memory,
+// and others reach that process through the file alone.
+type file struct {
+	store *sqlite.Store
+	own   atomic.Bool // this process serves it
+	stuck atomic.Bool // something that works on it did not stop: nobody else may serve it before this process ends
+}
+
+// serve makes this process the one that serves the file. An ErrConflict names the one that does.
+func (f *file) serve(ctx context.Context, cfg configs.Config) (release func(context.Context) error, err error) {
+	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
+		return nil, fmt.Errorf("%w: with sqlite: one process does everything, so its roles must name worker and janitor; to split them, use PostgreSQL and RabbitMQ", holdfast.ErrInvalid)
+	}
+	unlock, err := f.store.Own()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.exported(ctx); err != nil { // while this process was starting
+		return nil, errors.Join(err, unlock())
+	}
+	f.own.Store(true)
+	return func(context.Context) error {
+		if f.stuck.Load() {
+			return nil
+		}
+		f.own.Store(false)
+		return unlock()
+	}, nil
+}
+
+// served returns an ErrUnavailable if no process serves the file now, an ErrConflict if that is because its tasks
+// were carried elsewhere.
+func (f *file) served(ctx context.Context) error {
+	if f.own.Load() {
+		return nil
+	}
+	served, err := f.store.Served()
+	if err != nil || served {
+		return err
+	}
+	if err = f.exported(ctx); err == nil {
+		err = fmt.Errorf("%w: no process serves %s now; start: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
+	}
+	return err
+}
+
+// inserter stores tasks so that whoever serves the file publishes them without delay: from any other
+// process there is no broker to publish to, hence no reason to wait for the producer to do so.
+func (f *file) inserter() store.Inserter { return &elsewhere{f.store, f} }
+
+type elsewhere struct {
+	store.Inserter
+	file *file
+}
+
+// Insert implements store.Inserter.
+func (e *elsewhere) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	if !e.file.own.Load() {
+		grace = 0
+	}
+	return e.Inserter.Insert(ctx, tasks, grace)
+}

@@ -1,0 +1,105 @@
+package benchmarks
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// BenchmarkEmbedded sends tasks through one process on a file: all of them are enqueued through it in
+// bulk and run by it at the same time, by a handler that does nothing. The figure is from the first
+// call to the last result stored.
+func BenchmarkEmbedded(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
+			var rate, enqueued, peak, file float64
+			rounds := 0.0
+			for b.Loop() {
+				path := filepath.Join(b.TempDir(), "holdfast.db")
+				env := append(os.Environ(), "HOLDFAST_DATABASE_URL=sqlite:"+path, "HOLDFAST_AMQP_URLS=inproc:", "HOLDFAST_LISTEN=", tasksVariable+"="+strconv.Itoa(n))
+				s := role(b, env, "server")
+				rounds++
+				rate += float64(n) / s["seconds"]
+				enqueued += float64(n) / s["enqueue_seconds"]
+				peak = max(peak, s["peak_mib"])
+				if info, err := os.Stat(path); err == nil {
+					file = float64(info.Size()) / float64(n)
+				}
+				_ = os.RemoveAll(filepath.Dir(path))
+			}
+			b.ReportMetric(rate/rounds, "tasks/s")
+			b.ReportMetric(enqueued/rounds, "enqueued/s")
+			b.ReportMetric(peak, "peak-MiB")
+			b.ReportMetric(file, "file-bytes/task")
+			b.ReportMetric(0, "ns/op") // says nothing here
+		})
+	}
+}
+
+// serve enqueues the tasks in the process that serves them.
+func serve(tasks int) error {
+	backend, err := open(os.Environ())
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- app.Serve(ctx, app.ServeOptions{Backend: backend, Handlers: func(r *consumer.Registry) {
+			r.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
+		}})
+	}()
+	p := backend.Producer(nil)
+	defer p.Close()
+	if _, err := p.Enqueue(ctx, holdfast.NewTask{Type: "noop"}); err != nil {
+		return err
+	}
+	if err := allDone(ctx, backend, 1); err != nil { // everything is up
+		return err
+	}
+	batch := make([]holdfast.NewTask, chunk)
+	for i := range batch {
+		batch[i] = holdfast.NewTask{Type: "noop", Payload: []byte(`"` + strings.Repeat("x", payloadSize-2) + `"`)}
+	}
+	began := time.Now()
+	for left := tasks; left > 0; left -= chunk {
+		if _, err := p.EnqueueMany(ctx, batch[:min(chunk, left)]); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("enqueue_seconds %f\n", time.Since(began).Seconds())
+	if err := allDone(ctx, backend, int64(tasks)+1); err != nil {
+		return err
+	}
+	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	stop()
+	return <-ended
+}
+
+func allDone(ctx context.Context, backend *app.Backend, n int64) error {
+	for tick := time.NewTicker(100 * time.Millisecond); ; <-tick.C {
+		counts, err := backend.Store.Count(ctx, store.Filter{States: []holdfast.State{holdfast.Ready, holdfast.Running}})
+		if err != nil {
+			return err
+		}
+		if counts[holdfast.Ready]+counts[holdfast.Running] == 0 {
+			counts, err = backend.Store.Count(ctx, store.Filter{})
+			if err == nil && counts[holdfast.Done] != n {
+				err = fmt.Errorf("%v tasks are left, want %d done", counts, n)
+			}
+			return err
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// VersionTable is where goose keeps the applied versions, beside the other tables.
+const VersionTable = "migrations"
+
+// MigrateHint is what to do about a schema that is behind.
+const MigrateHint = "run: holdfast migrate up"
+
+// Applied is one version found in a database.
+type Applied struct {
+	Number int64
+	At     time.Time
+}
+
+// Newest returns the newest version of a list, 0 if it is empty.
+func Newest(applied []Applied) int64 {
+	version := int64(0)
+	for _, a := range applied {
+		version = max(version, a.Number)
+	}
+	return version
+}
+
+// Compare returns a store.ErrSchema if version is not the one this build needs. where names the
+// place for people.
+func (d Dialect) Compare(where string, version int64) error {
+	switch latest := d.Latest(); {
+	case version < latest:
+		return fmt.Errorf("%w: %s is at version %d, this build needs %d; %s", store.ErrSchema, where, version, latest, MigrateHint)
+	case version > latest:
+		return fmt.Errorf("%w: %s is at version %d, this build knows %d; use a newer holdfast", store.ErrSchema, where, version, latest)
+	}
+	return nil
+}
+
+// Status lists every version this build knows, with what is applied of them.
+func (d Dialect) Status(applied []Applied) []store.Migration {
+	known := d.Versions()
+	status := make([]store.Migration, len(known))
+	for i, version := range known {
+		status[i] = store.Migration{Version: version.Number, Name: version.Name}
+		for _, a := range applied {
+			if a.Number == version.Number {
+				status[i].Applied, status[i].AppliedAt = true, a.At.UTC()
+			}
+		}
+	}
+	return status
+}
+
+// Up applies what is missing and returns it. The caller keeps others from migrating meanwhile. If
+// one version cannot be applied, those before it stand.
+func (d Dialect) Up(ctx context.Context, db *sql.DB) ([]store.Migration, error) {
+	provider, err := d.provider(db)
+	if err != nil {
+		return nil, err
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return nil, err
+	}
+	migrations := make([]store.Migration, len(results))
+	for i, result := range results {
+		migrations[i] = migrationOf(result)
+		migrations[i].Applied, migrations[i].AppliedAt = true, time.Now().UTC()
+	}
+	return migrations, nil
+}
+
+// Down takes the newest applied version back and returns it. The caller keeps others from migrating
+// meanwhile, and has made sure that there is one.
+func (d Dialect) Down(ctx context.Context, db *sql.DB) (store.Migration, error) {
+	provider, err := d.provider(db)
+	if err != nil {
+		return store.Migration{}, err
+	}
+	result, err := provider.Down(ctx)
+	if err != nil {
+		return store.Migration{}, err
+	}
+	if result == nil {
+		return store.Migration{}, errors.New("goose took nothing back")
+	}
+	return migrationOf(result), nil
+}
+
+func (d Dialect) provider(db *sql.DB) (*goose.Provider, error) {
+	return goose.NewProvider(d.dialect, db, d.FS(), goose.WithTableName(VersionTable), goose.WithDisableGlobalRegistry(true))
+}
+
+func migrationOf(result *goose.MigrationResult) store.Migration {
+	_, name, _ := strings.Cut(strings.TrimSuffix(path.Base(result.Source.Path), ".sql"), "_")
+	return store.Migration{Version: result.Source.Version, Name: name}
+}

@@ -1,0 +1,1 @@
+delete from holdfast.import_attempts where import_id = $1

@@ -1,0 +1,1 @@
+delete from holdfast.import_tasks where import_id = $1

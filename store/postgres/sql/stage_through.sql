@@ -1,0 +1,1 @@
+update holdfast.imports set through = $2 where id = $1

@@ -1,0 +1,115 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Apply implements store.Work. Successes are one statement; other moves go one by one, those of the same
+// task in their order.
+func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	accepted := make([]bool, len(moves))
+	if len(moves) == 0 {
+		return accepted, nil
+	}
+	plain, others := partition(moves)
+	err := s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
+		if err := complete(ctx, tx, moves, plain, accepted); err != nil {
+			return err
+		}
+		for _, i := range others {
+			var err error
+			if accepted[i], err = apply(ctx, tx, &moves[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return accepted, nil
+}
+
+// partition returns the indexes of the plain successes of tasks that no other move is about, and of the rest.
+func partition(moves []holdfast.Transition) (plain, others []int) {
+	times := make(map[holdfast.TaskID]int, len(moves))
+	for i := range moves {
+		times[moves[i].Task]++
+	}
+	for i := range moves {
+		if isPlainSuccess(&moves[i]) && times[moves[i].Task] == 1 {
+			plain = append(plain, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return plain, others
+}
+
+// isPlainSuccess reports whether sql/complete.sql says all there is to say.
+func isPlainSuccess(move *holdfast.Transition) bool {
+	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Run != 0 && !reported(move.Report) &&
+		len(move.From) == 1 && move.From[0] == holdfast.Running
+}
+
+func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+	if len(indexes) == 0 {
+		return nil
+	}
+	list := make([][]int64, len(indexes))
+	byTask := make(map[int64]int, len(indexes))
+	for i, index := range indexes {
+		move := &moves[index]
+		list[i] = []int64{int64(move.Task), int64(move.Attempt), int64(move.Run)}
+		byTask[int64(move.Task)] = index
+	}
+	done, err := all[idRow](ctx, tx, "complete", tuples(list), tx.now)
+	for _, row := range done {
+		accepted[byTask[row.ID]] = true
+	}
+	return err
+}
+
+// apply makes one move, if its task still stands where the judge saw it.
+func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, error) {
+	var origins strings.Builder
+	for _, state := range m.From {
+		origins.WriteString("," + string(state))
+	}
+	stands := []any{int64(m.Task), m.Attempt, int64(m.Run), origins.String() + ","}
+	class, text := clean(m.Report.Class), clean(m.Report.Error)
+	if reported(m.Report) {
+		args := append(stands[:4:4], string(m.Event), tx.now, class, text, clean(m.Report.Stack), detailsOf(m.Report))
+		if _, err := tx.exec(ctx, "apply_record", args...); err != nil {
+			return false, err
+		}
+	}
+	if m.Event == holdfast.EventCancel {
+		if _, err := tx.exec(ctx, "apply_tell", append(stands[:4:4], tx.now)...); err != nil {
+			return false, err
+		}
+	}
+	again := m.Event == holdfast.EventCrash || m.Event == holdfast.EventInterrupt
+	args := append(stands[:4:4], tx.now, string(m.To), tx.now+micros(m.Wait), m.NextAttempt,
+		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, again)
+	n, err := tx.exec(ctx, "apply", args...)
+	return n == 1, err
+}
+
+func reported(r holdfast.Report) bool {
+	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
+}
+
+// detailsOf returns JSON: one bad report must not hold up a whole batch of results.
+func detailsOf(r holdfast.Report) string {
+	details := clean(string(r.Details))
+	if details == "" || json.Valid([]byte(details)) {
+		return details
+	}
+	quoted, _ := json.Marshal(details) // of a string, which cannot fail
+	return string(quoted)
+}

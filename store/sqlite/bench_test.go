@@ -1,0 +1,188 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// Each iteration is one batch; the figure to look at is tasks/s.
+
+func benchTasks(n int) []holdfast.NewTask {
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+	}
+	return tasks
+}
+
+func BenchmarkInsert(b *testing.B) {
+	for _, size := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			s := open(b)
+			tasks := benchTasks(size)
+			for b.Loop() {
+				insertAll(b, s, tasks)
+			}
+			perSecond(b, size)
+		})
+	}
+}
+
+func BenchmarkInsertUnique(b *testing.B) {
+	const size = 1000
+	s := open(b)
+	tasks := benchTasks(size)
+	for n := 0; b.Loop(); n++ {
+		for i := range tasks {
+			tasks[i].Unique = fmt.Sprintf("key-%d-%d", n, i)
+		}
+		insertAll(b, s, tasks)
+	}
+	perSecond(b, size)
+}
+
+// BenchmarkInsertLong has payloads that are kept apart from their tasks.
+func BenchmarkInsertLong(b *testing.B) {
+	const size = 100
+	s := open(b)
+	tasks := benchTasks(size)
+	for i := range tasks {
+		tasks[i].Payload = []byte(`"` + strings.Repeat("long", 4000) + `"`)
+	}
+	for b.Loop() {
+		insertAll(b, s, tasks)
+	}
+	perSecond(b, size)
+}
+
+// BenchmarkClaimApply is the store's part of a task's life between its ticket and its success.
+func BenchmarkClaimApply(b *testing.B) {
+	for _, size := range []int{1, 64, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			s := open(b)
+			run := openRun(b, s)
+			var tickets []holdfast.Ticket
+			for b.Loop() {
+				if len(tickets) < size {
+					b.StopTimer()
+					tickets = nil
+					for range 64 {
+						tickets = append(tickets, insertAll(b, s, benchTasks(1000))...)
+					}
+					b.StartTimer()
+				}
+				claimApply(b, s, run, tickets[:size])
+				tickets = tickets[size:]
+			}
+			perSecond(b, size)
+		})
+	}
+}
+
+// BenchmarkRetry is a claim and a failure that is kept and tried again at once.
+func BenchmarkRetry(b *testing.B) {
+	const size = 64
+	s := open(b)
+	run := openRun(b, s)
+	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
+	tickets := insertAll(b, s, benchTasks(size))
+	for b.Loop() {
+		claims, err := s.Claim(b.Context(), run, []string{"bench"}, tickets)
+		if err != nil {
+			b.Fatal(err)
+		}
+		moves := make([]holdfast.Transition, size)
+		for i, claim := range claims {
+			claim.Task.MaxAttempts = 1 << 30
+			moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tickets[i].Attempt = moves[i].NextAttempt
+		}
+		if _, err := s.Apply(b.Context(), moves); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b, size)
+}
+
+// BenchmarkIdle is what a janitor asks for all the time, of a store with nothing to do.
+func BenchmarkIdle(b *testing.B) {
+	s := open(b)
+	insertAll(b, s, benchTasks(1000))
+	questions := map[string]func(context.Context) error{
+		"Now":   func(ctx context.Context) error { _, err := s.Now(ctx); return err },
+		"Fence": func(ctx context.Context) error { _, err := s.Fence(ctx, time.Now(), 0, 0); return err },
+		"DispatchDue": func(ctx context.Context) error {
+			_, err := s.DispatchDue(ctx, 1000, nil)
+			return err
+		},
+		"DispatchReceipts": func(ctx context.Context) error {
+			_, err := s.DispatchReceipts(ctx, 100, nil)
+			return err
+		},
+		"Turn":         func(ctx context.Context) error { _, err := s.Turn(ctx, "duty", time.Hour); return err },
+		"SentinelsDue": func(ctx context.Context) error { _, err := s.SentinelsDue(ctx, time.Hour, time.Hour); return err },
+		"UnticketLost": func(ctx context.Context) error { _, err := s.UnticketLost(ctx, time.Minute); return err },
+		"Abandoned":    func(ctx context.Context) error { _, err := s.Abandoned(ctx, 0, 100); return err },
+		"LaneNames":    func(ctx context.Context) error { _, err := s.LaneNames(ctx); return err },
+		"Prune": func(ctx context.Context) error {
+			_, err := s.Prune(ctx, store.PruneAges{Done: time.Hour, Cancelled: time.Hour, Archived: time.Hour, Runs: time.Hour}, 1000)
+			return err
+		},
+	}
+	for name, ask := range questions {
+		b.Run(name, func(b *testing.B) {
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			for b.Loop() {
+				if err := ask(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []holdfast.Ticket {
+	b.Helper()
+	inserted, err := s.Insert(context.Background(), tasks, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(inserted.Receipts) != 1 {
+		b.Fatalf("%d receipts", len(inserted.Receipts))
+	}
+	return inserted.Receipts[0].Tickets
+}
+
+func claimApply(b *testing.B, s *sqlite.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
+	b.Helper()
+	claims, err := s.Claim(context.Background(), run, []string{"bench"}, tickets)
+	if err != nil {
+		b.Fatal(err)
+	}
+	moves := make([]holdfast.Transition, len(claims))
+	for i, claim := range claims {
+		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := s.Apply(context.Background(), moves); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func perSecond(b *testing.B, size int) {
+	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}

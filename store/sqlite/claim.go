@@ -1,0 +1,145 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Claim implements store.Work. It is one statement if every ticket is good; one more looks
+// where the other tasks stand.
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]store.Claim, error) {
+	if len(tickets) == 0 {
+		return nil, nil
+	}
+	c := &claiming{run: run, types: types, answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	err := s.write(ctx, "claim tasks", func(ctx context.Context, tx *transaction) error {
+		c.now = moment(tx.now)
+		return c.claim(ctx, tx, distinct(tickets))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.inOrder(tickets), nil
+}
+
+// claiming is one call of Claim.
+type claiming struct {
+	run     holdfast.RunID
+	types   []string
+	answers map[holdfast.Ticket]store.Claim
+	now     time.Time
+}
+
+// inOrder gives every ticket its answer; of two that are the same the second one is Stale.
+func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
+	claims := make([]store.Claim, len(tickets))
+	for i, ticket := range tickets {
+		answer, first := c.answers[ticket]
+		if !first {
+			answer = store.Claim{Verdict: store.Stale, Now: c.now}
+		}
+		claims[i] = answer
+		delete(c.answers, ticket)
+	}
+	return claims
+}
+
+func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
+	seen := make(map[holdfast.Ticket]bool, len(tickets))
+	list := make([]holdfast.Ticket, 0, len(tickets))
+	for _, ticket := range tickets {
+		if !seen[ticket] {
+			seen[ticket] = true
+			list = append(list, ticket)
+		}
+	}
+	return list
+}
+
+// claim takes what can be taken and judges the rest. Nobody else writes meanwhile.
+func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []holdfast.Ticket) error {
+	if _, err := one[idRow](ctx, tx, "claim_live", int64(c.run)); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			err = fmt.Errorf("run %s: %w", c.run, store.ErrFenced)
+		}
+		return err
+	}
+	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now)
+	if err != nil {
+		return err
+	}
+	c.accept(rows)
+	if len(rows) == len(tickets) {
+		return nil
+	}
+	open := slices.DeleteFunc(tickets, func(ticket holdfast.Ticket) bool {
+		_, answered := c.answers[ticket]
+		return answered
+	})
+	return c.judge(ctx, tx, open)
+}
+
+func (c *claiming) accept(rows []fullRow) {
+	for _, row := range rows {
+		c.answers[holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}] = store.Claim{Verdict: store.Claimed, Task: row.task(), Now: c.now}
+	}
+}
+
+// refusedRow says where a task stands that was not claimed.
+type refusedRow struct {
+	ID      holdfast.TaskID
+	Type    string
+	Lane    string
+	State   holdfast.State
+	Attempt int
+	RunID   holdfast.RunID `db:"run_id"`
+	Waits   bool           // it is due later
+}
+
+// judge answers the tickets that were not claimed.
+func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []holdfast.Ticket) error {
+	rows, err := all[refusedRow](ctx, tx, "claim_refused", pairs(tickets), tx.now)
+	if err != nil {
+		return err
+	}
+	if len(rows) != len(tickets) {
+		return fmt.Errorf("the database answered for %d of %d tickets", len(rows), len(tickets))
+	}
+	var held []holdfast.Ticket
+	for i, row := range rows {
+		if row.State == holdfast.Running && row.RunID == c.run && row.Attempt == tickets[i].Attempt {
+			held = append(held, tickets[i])
+			continue
+		}
+		c.answers[tickets[i]] = row.verdict(tickets[i], c)
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	again, err := all[fullRow](ctx, tx, "claim_held", pairs(held), int64(c.run))
+	c.accept(again)
+	return err
+}
+
+func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) store.Claim {
+	answer := store.Claim{Verdict: store.Stale, Now: c.now}
+	switch {
+	case r.ID == 0 || r.Attempt < ticket.Attempt:
+		answer.Verdict = store.Ahead
+	case r.Attempt > ticket.Attempt:
+	case r.State == holdfast.Running && r.RunID != c.run:
+		answer.Verdict, answer.Owner = store.Contended, r.RunID
+	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
+	case r.State == holdfast.Ready: // so its type was not asked for
+		answer.Verdict = store.Unhandled
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
+	}
+	return answer
+}

@@ -1,0 +1,205 @@
+package sqlite_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// machine has clocks that a test moves.
+type machine struct {
+	mu    sync.Mutex
+	wall  time.Time
+	awake time.Duration
+}
+
+// clocked is a store on a machine of its own, which has been awake for a day.
+func clocked(t *testing.T) (*sqlite.Store, *machine) {
+	t.Helper()
+	s := open(t)
+	m := &machine{wall: time.Now()}
+	s.SetClocks(m.read)
+	m.pass(24 * time.Hour)
+	if _, err := s.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, m
+}
+
+func (m *machine) read() (time.Time, time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wall, m.awake
+}
+
+func (m *machine) pass(d time.Duration) { m.move(d, d) }
+
+func (m *machine) move(wall, awake time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wall, m.awake = m.wall.Add(wall), m.awake+awake
+}
+
+// fences asks who is fenced now, with a settle of ten seconds.
+func fences(t *testing.T, s *sqlite.Store, m *machine) []holdfast.RunID {
+	t.Helper()
+	now, _ := m.read()
+	fenced, err := s.Fence(t.Context(), now, time.Second, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fenced
+}
+
+func leased(t *testing.T, s *sqlite.Store, lease time.Duration) holdfast.RunID {
+	t.Helper()
+	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// Whoever slept could not renew.
+func TestFenceSparesAfterALeap(t *testing.T) {
+	t.Parallel()
+	for name, leap := range map[string]func(*machine){
+		"the machine slept":         func(m *machine) { m.move(time.Hour, time.Millisecond) },
+		"the clock was set forward": func(m *machine) { m.move(2*time.Minute, 0) },
+		"a frozen virtual machine":  func(m *machine) { m.move(time.Hour, time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, m := clocked(t)
+			run := leased(t, s, time.Minute)
+			leap(m)
+			if fenced := fences(t, s, m); len(fenced) > 0 {
+				t.Errorf("fenced %v at once", fenced)
+			}
+			m.pass(9 * time.Second)
+			if fenced := fences(t, s, m); len(fenced) > 0 {
+				t.Errorf("fenced %v before it has settled", fenced)
+			}
+			m.pass(2 * time.Second)
+			if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
+				t.Errorf("fenced %v, want %s", fenced, run)
+			}
+		})
+	}
+}
+
+func TestFenceAfterALeapSparesWhoRenews(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	run := leased(t, s, time.Minute)
+	m.move(time.Hour, 0)
+	m.pass(5 * time.Second)
+	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	m.pass(30 * time.Second)
+	if fenced := fences(t, s, m); len(fenced) > 0 {
+		t.Errorf("fenced %v", fenced)
+	}
+}
+
+// A clock that is corrected little by little is no leap, and one that goes back keeps leases longer.
+func TestFenceBesideAClockThatIsCorrected(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	run := leased(t, s, time.Minute)
+	for range 20 {
+		m.move(3*time.Second+100*time.Millisecond, 3*time.Second)
+		if _, err := s.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
+		t.Errorf("fenced %v, want %s", fenced, run)
+	}
+	other := leased(t, s, time.Minute)
+	m.move(-time.Hour, 0)
+	m.pass(30 * time.Minute)
+	if fenced := fences(t, s, m); len(fenced) > 0 {
+		t.Errorf("fenced %v, whose lease is not over", fenced)
+	}
+	m.pass(time.Hour)
+	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{other}) {
+		t.Errorf("fenced %v, want %s", fenced, other)
+	}
+}
+
+// As a server that has just come up.
+func TestFenceSettlesAfterOpening(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	m := &machine{wall: time.Now()}
+	s.SetClocks(m.read)
+	run := leased(t, s, time.Second)
+	m.pass(9 * time.Second)
+	if fenced := fences(t, s, m); len(fenced) > 0 {
+		t.Errorf("fenced %v", fenced)
+	}
+	m.pass(2 * time.Second)
+	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
+		t.Errorf("fenced %v, want %s", fenced, run)
+	}
+}
+
+// A ticket that is out must do although the clock is behind now: nothing would publish another one.
+func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	tickets := insert(t, s, 2)
+	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
+		t.Fatal(err)
+	}
+	m.move(-time.Hour, 0)
+	claims, err := s.Claim(t.Context(), leased(t, s, time.Minute), []string{"t"}, tickets[:1])
+	if err != nil || claims[0].Verdict != store.Claimed {
+		t.Errorf("claimed %+v, %v", claims, err)
+	}
+	if err := s.Park(t.Context(), tickets[1:], time.Second, "no handler"); err != nil {
+		t.Error(err)
+	}
+	if task, err := s.Task(t.Context(), tickets[1].Task); err != nil || task.Parked == "" {
+		t.Errorf("parked %+v, %v", task, err)
+	}
+	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
+		t.Errorf("a turn from the future keeps everybody away: %v", err)
+	}
+}
+
+// What a walk makes due, and the scheduler publishes meanwhile, is not made due again.
+func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	insert(t, s, 1200)
+	m.move(-time.Hour, 0) // those published from now on seem older than the others
+	done := make(chan int, 1)
+	go func() {
+		n, err := s.UnticketLane(t.Context(), holdfast.DefaultLane)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- n
+	}()
+	for {
+		if _, err := s.DispatchDue(t.Context(), 100, publishAll); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case n := <-done:
+			if n != 1200 {
+				t.Errorf("%d tasks were made due, want 1200", n)
+			}
+			return
+		default:
+		}
+	}
+}

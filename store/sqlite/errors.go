@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
+)
+
+// translate turns an error of the driver into one of the contract, with the name of the operation and what
+// to do. Errors that already belong to the contract pass.
+func (s *Store) translate(ctx context.Context, operation string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, holdfast.ErrUnavailable):
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	code, ofDriver := codeOf(err)
+	if ended := ctx.Err(); ended != nil && (code == codes.SQLITE_INTERRUPT || isEnd(err)) {
+		if errors.Is(ended, context.DeadlineExceeded) {
+			return fmt.Errorf("%s: %w: no answer from %s in time: %w", operation, holdfast.ErrUnavailable, s.path, ended)
+		}
+		return fmt.Errorf("%s: %w", operation, ended)
+	}
+	if !ofDriver {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if conflict := s.exported(ctx, err); conflict != nil {
+		return fmt.Errorf("%s: %w", operation, conflict)
+	}
+	if code == codes.SQLITE_ERROR { // of SQL, most of all because a table or a column is missing
+		if applied, readErr := s.versions(context.WithoutCancel(ctx)); readErr == nil {
+			if mismatch := schema.SQLite.Compare(s.path, schema.Newest(applied)); mismatch != nil {
+				return fmt.Errorf("%s: %w: %w", operation, mismatch, err)
+			}
+		}
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	advice, kind := s.explain(code)
+	if kind == nil {
+		return fmt.Errorf("%s: %s: %w", operation, advice, err)
+	}
+	return fmt.Errorf("%s: %w: %s: %w", operation, kind, advice, err)
+}
+
+// explain says what to do about a primary result code, and which error of the contract stands for it, nil if
+// none.
+func (s *Store) explain(code int) (advice string, kind error) {
+	switch code {
+	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_PROTOCOL:
+		return "another process keeps " + s.path + " locked", holdfast.ErrUnavailable
+	case codes.SQLITE_FULL:
+		return "the disk that holds " + s.path + " is full: free space; nothing that was accepted is lost", holdfast.ErrUnavailable
+	case codes.SQLITE_IOERR:
+		return "the disk that holds " + s.path + " does not answer as it should, or the file was changed by other means: look whether the disk is full, and into the system's log", holdfast.ErrUnavailable
+	case codes.SQLITE_CANTOPEN:
+		return s.path + " cannot be opened: look whether it and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm", holdfast.ErrUnavailable
+	case codes.SQLITE_NOMEM:
+		return "there is no memory left", holdfast.ErrUnavailable
+	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
+		return "this user may not write to " + s.path + ": give it the right to write to the file, to those beside it that end in -wal and -shm, and to the folder", nil
+	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_FORMAT:
+		return s.path + " is damaged or is not an SQLite database: stop holdfast, put the file aside and restore a backup (docs/operations.md)", nil
+	case codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
+		return "the database cannot hold such a value", holdfast.ErrInvalid
+	}
+	return s.path + " answers with an error", nil
+}
+
+// codeOf returns the primary result code of an error of the driver.
+func codeOf(err error) (code int, ok bool) {
+	failure, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
+		return 0, false
+	}
+	return failure.Code() & 0xff, true
+}
+
+// isEnd reports whether err is what the end of a context leads to.
+func isEnd(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// busy reports whether another process was in the way, and nothing was done.
+func busy(err error) bool {
+	code, _ := codeOf(err)
+	return code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED
+}
+
+// notFound explains the error of a statement that returned no row.
+func notFound(err error, id holdfast.TaskID) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
+	}
+	return err
+}

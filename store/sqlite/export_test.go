@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+)
+
+// Statements returns the statements as they are prepared.
+func Statements() map[string]string { return statements() }
+
+// NetworkKind, DataSource and the rest are what tests look at from outside.
+var (
+	NetworkKind = networkKind
+	DataSource  = dataSource
+)
+
+// Change runs a statement in the session that writes.
+func (s *Store) Change(ctx context.Context, statement string, args ...any) error {
+	return s.writer.with(ctx, func(c *session) error {
+		_, err := c.conn.ExecContext(ctx, statement, args...)
+		return err
+	})
+}
+
+// Number reads one number.
+func (s *Store) Number(ctx context.Context, statement string) (n int64, err error) {
+	err = s.reader.with(ctx, func(c *session) error { return c.conn.QueryRowContext(ctx, statement).Scan(&n) })
+	return n, err
+}
+
+// Plan returns what SQLite means to do for a statement, one line a step.
+func (s *Store) Plan(ctx context.Context, statement string) (steps []string, err error) {
+	err = s.writer.with(ctx, func(c *session) error {
+		rows, err := c.conn.QueryContext(ctx, "explain query plan "+statement, make([]any, 14)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				return err
+			}
+			steps = append(steps, detail)
+		}
+		return rows.Err()
+	})
+	return steps, err
+}
+
+// SetClocks replaces the clocks of the machine.
+func (s *Store) SetClocks(read func() (wall time.Time, awake time.Duration)) {
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	s.clock.read = func() look {
+		wall, awake := read()
+		return look{wall, awake}
+	}
+	s.clock.last = s.clock.read()
+	s.clock.since = s.clock.last.awake
+}
+
+// SetBusyLimit replaces the longest wait for other processes.
+func (s *Store) SetBusyLimit(limit time.Duration) { s.writer.limit = limit }
+
+// Hold has the session that writes until release is called.
+func (s *Store) Hold(ctx context.Context) (release func(), err error) {
+	c, err := s.writer.take(ctx)
+	return func() { s.writer.give(c, true) }, err
+}
+
+// Parse is ParseURL where the environment is another one.
+func Parse(address, system, home string, variables map[string]string, noHome error) (string, error) {
+	return environment{
+		variable: func(name string) string { return variables[name] },
+		home:     func() (string, error) { return filepath.FromSlash(home), noHome },
+		system:   system,
+	}.parse(address)
+}
+
+// Sound returns an error if SQLite finds that the file is damaged.
+func (s *Store) Sound(ctx context.Context) error {
+	return s.reader.with(ctx, func(c *session) error {
+		var verdict string
+		if err := c.conn.QueryRowContext(ctx, "pragma quick_check").Scan(&verdict); err != nil {
+			return err
+		}
+		if verdict != "ok" {
+			return errors.New(verdict)
+		}
+		return nil
+	})
+}
+
+// Write calls f in a transaction.
+func (s *Store) Write(ctx context.Context, f func()) error {
+	return s.write(ctx, "test", func(context.Context, *transaction) error {
+		f()
+		return nil
+	})
+}
+
+// Fail has a session for questions and the one that writes replaced, as after an error of the driver.
+func (s *Store) Fail(context.Context) error {
+	bad := func(c *session) error {
+		if _, err := c.statement(context.Background(), "now"); err != nil {
+			return err
+		}
+		_, err := c.conn.ExecContext(context.Background(), "no SQL")
+		return err
+	}
+	return errors.Join(s.reader.with(context.Background(), bad), s.writer.with(context.Background(), bad))
+}

@@ -1,0 +1,344 @@
+package sqlite_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// A bound that SQLite itself sets is answered like a full disk, by the session that has it.
+func TestDatabaseFull(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	stored := insert(t, s, 100)
+	change(t, s, "pragma max_page_count = 1") // means as many as there are
+	_, err := s.Insert(t.Context(), newTasks(5000), 0)
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "free space") {
+		t.Errorf("without room: %v", err)
+	}
+	// The session was replaced after the error.
+	insert(t, s, 5000)
+	if n := number(t, s, "select count(*) from tasks"); n != int64(len(stored))+5000 {
+		t.Errorf("there are %d tasks", n)
+	}
+	checkSound(t, s)
+}
+
+// closed is a file with tasks that nobody has open, all in one piece.
+func closedFile(t *testing.T, tasks int) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "jobs.db")
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, s, tasks)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// damage overwrites a part of a file.
+func damage(t *testing.T, path string, offset, size int64) {
+	t.Helper()
+	noise := make([]byte, size)
+	_, _ = rand.Read(noise)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteAt(noise, offset)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// use opens the file and goes through all tasks.
+func use(t *testing.T, path string) error {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.CheckSchema(t.Context()); err != nil {
+		return err
+	}
+	if _, err = s.List(t.Context(), store.Filter{Limit: 1 << 20}); err != nil {
+		return err
+	}
+	_, err = s.Insert(t.Context(), newTasks(2000), 0)
+	return err
+}
+
+func TestDamagedFile(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(path string){
+		"the header":    func(path string) { damage(t, path, 0, 100) },
+		"no database":   func(path string) { damage(t, path, 0, 16) },
+		"the first one": func(path string) { damage(t, path, 100, 3900) },
+		"in the middle": func(path string) {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			damage(t, path, 4096, info.Size()-8192)
+		},
+		"a text": func(path string) {
+			if err := os.WriteFile(path, []byte(strings.Repeat("# notes\n", 1000)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		path := closedFile(t, 3000)
+		harm(path)
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = use(t, path)
+		for _, want := range []string{path, "damaged", "backup"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want an error that names %q", name, err, want)
+			}
+		}
+		if errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("%s: trying again does not help: %v", name, err)
+		}
+		if after, err := os.ReadFile(path); err != nil || len(after) < len(before) {
+			t.Errorf("%s: the file was made anew: %d bytes, then %d, %v", name, len(before), len(after), err)
+		}
+	}
+}
+
+// The end of the file of changes is missing after a crash: whole transactions are missing, and no parts of any.
+func TestTruncatedChanges(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for range 20 {
+		insert(t, s, 100)
+	}
+	crashed := filepath.Join(t.TempDir(), "crashed.db")
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(s.Path() + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if suffix != "" {
+			content = content[:len(content)-len(content)/3-17]
+		}
+		if err := os.WriteFile(crashed+suffix, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := connect(t, crashed)
+	if err := other.CheckSchema(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, other, "select count(*) from tasks"); n == 0 || n >= 2000 || n%100 != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+	checkSound(t, other)
+	insert(t, other, 100)
+}
+
+// A backup that is made while others write is one moment of the database.
+func TestBackupWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	run := openRun(t, s)
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	begun := make(chan struct{}, 2)
+	for range 2 {
+		group.Go(func() {
+			for n := 0; ; n++ {
+				inserted, err := s.Insert(t.Context(), newTasks(50), time.Hour)
+				if err == nil {
+					_, err = s.Claim(t.Context(), run, []string{"t"}, inserted.Receipts[0].Tickets[:20])
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n == 5 {
+					begun <- struct{}{}
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	<-begun
+	var copies []string
+	db := callersDB(t, s, "")
+	for _, name := range []string{"a.db", "b.db"} {
+		copies = append(copies, filepath.Join(t.TempDir(), name))
+		if _, err := db.Exec("vacuum into ?", copies[len(copies)-1]); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	group.Wait()
+	for _, path := range copies {
+		backup := connect(t, path)
+		if err := errors.Join(backup.Sound(t.Context()), backup.CheckSchema(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		counts, err := backup.Count(t.Context(), store.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inserted := number(t, backup, "select coalesce(sum(json_array_length(task_ids)), 0) from outbox")
+		if all := counts[holdfast.Ready] + counts[holdfast.Running]; all != inserted || all%50 != 0 || counts[holdfast.Running]%20 != 0 {
+			t.Errorf("the backup has %v, and receipts for %d tasks", counts, inserted)
+		}
+		insert(t, backup, 10)
+	}
+}
+
+// A call that ends while it waits leaves nothing behind: the next one goes on.
+func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() {
+			for n := range 40 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n*(i+1))*20*time.Microsecond)
+				_, err := s.Insert(ctx, newTasks(20), 0)
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				_, err = s.List(ctx, store.Filter{})
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	insert(t, s, 20)
+	insert(t, openAt(t, s.Path()), 20) // not even another connection is kept waiting
+	if n := number(t, s, "select count(*) % 20 from tasks"); n != 0 {
+		t.Errorf("parts of batches were stored")
+	}
+	checkSound(t, s)
+}
+
+// Writers wait their turn, and those who give up are not missed.
+func TestCancelledInTheQueue(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	release, err := s.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Insert(ctx, newTasks(1), 0)
+		failed <- err
+	}()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if _, err := s.Runs(t.Context(), true); err != nil {
+		t.Errorf("a question waits for those who write: %v", err)
+	}
+	release()
+	insert(t, s, 1)
+}
+
+// What is written to a file that was deleted would be lost.
+func TestFileGone(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(path string) error{
+		"deleted":  os.Remove,
+		"moved":    func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		s := open(t)
+		insert(t, s, 1)
+		if err := remove(s.Path()); err != nil {
+			t.Fatal(err)
+		}
+		_, insertErr := s.Insert(t.Context(), newTasks(1), 0)
+		_, nowErr := s.Now(t.Context())
+		for operation, err := range map[string]error{"insert": insertErr, "now": nowErr} {
+			if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) {
+				t.Errorf("%s, %s: %v", name, operation, err)
+			}
+		}
+	}
+}
+
+// A handler that panics in the middle of a transaction must not keep it open.
+func TestPanicEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if n, err := s.Unticket(t.Context(), insert(t, s, 1)); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = s.Write(t.Context(), func() { panic("in a transaction") })
+	}()
+	insert(t, s, 1)
+	insert(t, openAt(t, s.Path()), 1)
+}
+
+// Another program's database is left alone, down to its journal mode.
+func TestForeignDatabase(t *testing.T) {
+	t.Parallel()
+	for name, statements := range map[string]string{
+		"with tables":                "create table bookmarks (url text); insert into bookmarks values ('x')",
+		"with an id":                 "pragma application_id = 252006673; create table repository (x)",
+		"with a table of our names":  "create table tasks (id integer primary key, title text)",
+		"with migrations of its own": "create table migrations (version); create table users (id)",
+	} {
+		path := filepath.Join(t.TempDir(), "other.db")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", sqlite.DataSource(path))
+		if err == nil {
+			_, err = db.Exec(statements)
+			err = errors.Join(err, db.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: true})
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another program") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+			t.Errorf("%s: the file was changed, %v", name, err)
+		}
+	}
+}

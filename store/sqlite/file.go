@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// creating keeps a file from being opened by SQLite while this process has it open as a plain file: closing
+// that would take away the locks of SQLite, which belong to the process.
+var creating sync.Mutex
+
+// find returns the path and the identity of the file, which is made first if create is true.
+func find(path string, create bool) (string, os.FileInfo, error) {
+	if path == "" {
+		return "", nil, fmt.Errorf("%w: the path of the database is empty", holdfast.ErrInvalid)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %w", holdfast.ErrInvalid, err)
+	}
+	creating.Lock()
+	defer creating.Unlock()
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err := orphaned(path); err != nil {
+			return "", nil, err
+		}
+		if err := makeFile(path); err != nil {
+			return "", nil, err
+		}
+		info, err = os.Stat(path)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil, fmt.Errorf("%w: there is no database at %s yet; holdfast serve, holdfast enqueue or holdfast migrate up makes it", holdfast.ErrNotFound, path)
+	case err != nil:
+		return "", nil, refused(path, err)
+	case !info.Mode().IsRegular():
+		return "", nil, fmt.Errorf("%w: %s is not a file but a %s; name a file for the database", holdfast.ErrInvalid, path, kindOfFile(info))
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, refused(path, err)
+	}
+	if why := otherNames(real, info); why != "" {
+		return "", nil, fmt.Errorf("%w: %s can be reached under two names, for %s; then two processes do not see each other's locks and overwrite what the other has stored; leave it one name",
+			holdfast.ErrInvalid, real, why)
+	}
+	return real, info, nil
+}
+
+const hardLinked = "there are hard links to it (find them with: find -samefile)"
+
+// orphaned refuses to make a file where another one was: its write-ahead log, which may hold tasks, would be
+// thrown away with the first look into the new file.
+func orphaned(path string) error {
+	for _, beside := range []string{"-wal", "-shm"} {
+		if _, err := os.Stat(path + beside); err == nil {
+			return fmt.Errorf("%w: %s is gone, but %s is there: it was moved or deleted, perhaps while in use; put it back, or delete the files beside it to begin with no tasks",
+				holdfast.ErrConflict, path, path+beside)
+		}
+	}
+	return nil
+}
+
+// makeFile makes an empty file, which is a database to SQLite, and its folder.
+func makeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return refused(path, err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) { // another process was quicker, or it is a symbolic link to nothing
+		return nil
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		return refused(path, err)
+	}
+	return nil
+}
+
+// refused explains an error of the operating system.
+func refused(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this user may not use %s: %w; give it the right to read and write the file and its folder, or name another one in DATABASE_URL", path, err)
+	}
+	return fmt.Errorf("%w: %s cannot be used: %w; name another file in DATABASE_URL", holdfast.ErrInvalid, path, err)
+}
+
+func kindOfFile(info os.FileInfo) string {
+	if info.IsDir() {
+		return "folder"
+	}
+	return "device or the like"
+}

@@ -1,0 +1,208 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+func publishAll(_ context.Context, due []store.Due) []bool {
+	outcomes := make([]bool, len(due))
+	for i := range outcomes {
+		outcomes[i] = true
+	}
+	return outcomes
+}
+
+// ticketed stores a task that got its ticket some time ago.
+func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, again bool) holdfast.Ticket {
+	t.Helper()
+	ticket := insert(t, s, 1)[0]
+	now, _ := m.read()
+	change(t, s, "delete from outbox")
+	change(t, s, "update tasks set ticketed_at = ?2, again = ?3 where id = ?1", int64(ticket.Task), now.Add(-ago).UnixMicro(), again)
+	return ticket
+}
+
+// drainLane has a sentinel come out that was sent some time ago.
+func drainLane(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
+	t.Helper()
+	now, _ := m.read()
+	if err := s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
+func lost(t *testing.T, s *sqlite.Store, when string, want map[holdfast.Ticket]bool) {
+	t.Helper()
+	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for ticket, want := range want {
+		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if positions[0].Ticketed == want {
+			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
+		}
+	}
+}
+
+// What lay just before the sentinel was given to somebody just now, however old it is.
+func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	old := ticketed(t, s, m, time.Hour, false)
+	drainLane(t, s, m, 30*time.Minute) // it has waited behind a backlog
+	lost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	young := ticketed(t, s, m, 29*time.Minute, false)
+	near := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
+	m.pass(50 * time.Second)
+	lost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	m.pass(20 * time.Second)
+	lost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+}
+
+// Sentinels come out every ten seconds, and yet one is some day old enough.
+func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	old := ticketed(t, s, m, time.Hour, false)
+	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
+		drainLane(t, s, m, time.Second)
+		if elapsed%(30*time.Second) == 0 {
+			lost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
+		}
+		m.pass(10 * time.Second)
+	}
+	// And the next proof is held meanwhile.
+	next := ticketed(t, s, m, 3*time.Minute, false)
+	m.pass(30 * time.Second)
+	drainLane(t, s, m, time.Second)
+	lost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+}
+
+// A task that is due again has its ticket in the other queue of the lane.
+func TestLostAgainTakesLonger(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	drainLane(t, s, m, 2*time.Minute)
+	m.pass(2 * time.Minute) // so it was sent four minutes ago
+	first, again, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
+	lost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+}
+
+// The word of an earlier sentinel is not newer for coming late.
+func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	old := ticketed(t, s, m, time.Hour, false)
+	now, _ := m.read()
+	for range 2 {
+		if err := s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-20 * time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(40 * time.Second)
+	}
+	lost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
+}
+
+// A million tasks of a type that nobody knows must not go round every few seconds.
+func TestParkedLongerTheOlder(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	const asked = 15 * time.Second
+	for age, want := range map[time.Duration]time.Duration{
+		0: asked, time.Minute: asked, 10 * time.Minute: 2 * time.Minute, time.Hour: 10 * time.Minute, 1000 * time.Hour: 10 * time.Minute,
+	} {
+		ticket := insert(t, s, 1)
+		m.pass(age)
+		now, _ := m.read()
+		if err := s.Park(t.Context(), ticket, asked, "no handler"); err != nil {
+			t.Fatal(err)
+		}
+		task, err := s.Task(t.Context(), ticket[0].Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait := task.NextRunAt.Sub(now).Round(time.Millisecond); wait != want {
+			t.Errorf("%s old, it waits for %s, want %s", age, wait, want)
+		}
+	}
+}
+
+// A receipt that is published long after its tasks were stored dates their tickets anew.
+func TestLateReceiptDatesTheTickets(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	inserted, err := s.Insert(t.Context(), newTasks(1), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.pass(20 * time.Minute)
+	drainLane(t, s, m, time.Minute)
+	deleted, err := s.DispatchReceipts(t.Context(), 10, func(_ context.Context, receipts []store.Receipt) []bool { return []bool{true} })
+	if err != nil || deleted != 1 {
+		t.Fatal(deleted, err)
+	}
+	m.pass(2 * time.Minute)
+	lost(t, s, "with a ticket newer than the sentinel", map[holdfast.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
+}
+
+// A row that moves on while its ticket is published is left as it is, and counts as published.
+func TestDispatchLeavesWhatMovedOn(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	run := openRun(t, s)
+	tickets := insert(t, s, 4)
+	if n, err := s.Unticket(t.Context(), tickets); err != nil || n != 4 {
+		t.Fatal(n, err)
+	}
+	result, err := s.DispatchDue(t.Context(), 10, func(ctx context.Context, due []store.Due) []bool {
+		if _, err := s.Claim(ctx, run, []string{"t"}, tickets[:1]); err != nil {
+			t.Error(err)
+		}
+		if err := s.Park(ctx, tickets[1:2], time.Hour, "later"); err != nil {
+			t.Error(err)
+		}
+		task, err := s.Task(ctx, tickets[2].Task)
+		if err != nil {
+			t.Error(err)
+		}
+		move, err := holdfast.Settle(task, holdfast.Asked(holdfast.EventCancel), task.CreatedAt, holdfast.DefaultPolicy())
+		if err != nil {
+			t.Error(err)
+		}
+		if accepted, err := s.Apply(ctx, []holdfast.Transition{move}); err != nil || !accepted[0] {
+			t.Error(accepted, err)
+		}
+		return publishAll(ctx, due)
+	})
+	if err != nil || result.Given != 4 || result.Marked != 4 {
+		t.Errorf("dispatched %+v, %v", result, err)
+	}
+	positions, err := s.Positions(t.Context(), tickets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []store.Position{
+		{Found: true, State: holdfast.Running, Attempt: 1, Run: run, RunState: store.RunLive},
+		{Found: true, State: holdfast.Ready, Attempt: 1},
+		{Found: true, State: holdfast.Cancelled, Attempt: 1},
+		{Found: true, State: holdfast.Ready, Attempt: 1, Ticketed: true},
+	} {
+		if positions[i] != want {
+			t.Errorf("task %d is %+v, want %+v", i, positions[i], want)
+		}
+	}
+	if n := number(t, s, "select count(*) from tasks where parked = 'later' and next_run_at > unixepoch() * 1000000"); n != 1 {
+		t.Error("the parked task does not wait")
+	}
+}

@@ -1,0 +1,196 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// application is the id that the first migration gives the file: "Hold" in ASCII.
+const application = 0x486f6c64
+
+// migrating is how the connections of migrations differ: they wait for others by themselves.
+const migrating = writing + "pragma busy_timeout = 30000;"
+
+// CheckSchema implements store.Migrations. The database of another program is an ErrInvalid.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	const operation = "check the schema"
+	err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) })
+	if err != nil {
+		return err
+	}
+	applied, err := s.versions(ctx)
+	if err != nil {
+		return s.translate(ctx, operation, err)
+	}
+	return s.compare(operation, applied)
+}
+
+// compare reports an ErrSchema if the newest version is not the one this build needs.
+func (s *Store) compare(operation string, applied []schema.Applied) error {
+	if err := schema.SQLite.Compare(s.path, schema.Newest(applied)); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return nil
+}
+
+type ownerRow struct {
+	Application int64
+	Migrated    bool
+	Table       string // one that no migration has made yet
+}
+
+// checkOwner returns an ErrInvalid if the file is the database of another program.
+func (s *Store) checkOwner(ctx context.Context, q querier) error {
+	owner, err := one[ownerRow](ctx, q, "schema_owner")
+	if err != nil || owner.Application == application || owner.Application == 0 && owner.Table == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s is the database of another program (application id %d, with the table %q); give holdfast a file of its own: set DATABASE_URL=sqlite:/path/to/holdfast.db",
+		holdfast.ErrInvalid, s.path, owner.Application, owner.Table)
+}
+
+// versions returns the versions that are applied, none if there are no tables. Its errors are the driver's.
+func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
+	var applied []schema.Applied
+	err := s.reader.with(ctx, func(c *session) error {
+		return s.patiently(ctx, func() error {
+			owner, err := one[ownerRow](ctx, c, "schema_owner")
+			if err != nil || !owner.Migrated {
+				return err
+			}
+			rows, err := all[struct {
+				Number    int64
+				AppliedAt int64 `db:"applied_at"`
+			}](ctx, c, "schema_versions")
+			for _, row := range rows {
+				applied = append(applied, schema.Applied{Number: row.Number, At: time.Unix(row.AppliedAt, 0)})
+			}
+			return err
+		})
+	})
+	return applied, err
+}
+
+// MigrateUp implements store.Migrations. Concurrent calls wait for each other, those of other processes too.
+func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
+	var migrations []store.Migration
+	err := s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
+		var err error
+		migrations, err = schema.SQLite.Up(ctx, db)
+		return err
+	})
+	return migrations, err
+}
+
+// MigrateDown implements store.Migrations.
+func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
+	var migration store.Migration
+	err := s.alone(ctx, "migrate down", func(db *sql.DB, applied []schema.Applied) error {
+		if len(applied) == 0 {
+			return fmt.Errorf("%w: no migration is applied to %s", holdfast.ErrNotFound, s.path)
+		}
+		if err := s.unmarked(ctx, applied); err != nil {
+			return err
+		}
+		var err error
+		migration, err = schema.SQLite.Down(ctx, db)
+		return err
+	})
+	return migration, err
+}
+
+// unmarked returns an ErrConflict if the tasks were carried elsewhere, or are on their way: without the mark nobody could
+// tell any more.
+func (s *Store) unmarked(ctx context.Context, applied []schema.Applied) error {
+	const marks = 2 // the version since which there are any
+	if schema.Newest(applied) < marks {
+		return nil
+	}
+	mark, err := s.Export(ctx)
+	if err == nil && mark.Transfer != "" {
+		err = mark.Err()
+	}
+	return err
+}
+
+// alone runs f while nobody else migrates this file, and only if the file is ours and not ahead of this build.
+func (s *Store) alone(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
+	if err := s.gone(); err != nil {
+		return s.translate(ctx, operation, err)
+	}
+	unlock, err := lockMigrations(ctx, s.path+".migrate.lock")
+	if err != nil {
+		return s.translate(ctx, operation, err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
+		return err
+	}
+	applied, err := s.versions(ctx)
+	if err != nil {
+		return s.translate(ctx, operation, err)
+	}
+	if schema.Newest(applied) > schema.SQLite.Latest() {
+		return s.compare(operation, applied)
+	}
+	db := sql.OpenDB(connector(s.path, migrating))
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return s.translate(ctx, operation, f(db, applied))
+}
+
+// lockMigrations waits for the lock file and makes it. It is deleted with the lock, so whoever gets the lock
+// of a file that is deleted meanwhile starts again.
+func lockMigrations(ctx context.Context, path string) (unlock func() error, err error) {
+	for {
+		lock := flock.New(path, flock.SetPermissions(0o600))
+		if _, err := lock.TryLockContext(ctx, 5*time.Millisecond); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), lock.Close())
+		}
+		mine, err := lock.Stat()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("look at %s: %w", path, err), lock.Close())
+		}
+		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+			return func() error {
+				_ = os.Remove(path) // where open files cannot be deleted it stays, and does no harm
+				return lock.Close()
+			}, nil
+		}
+		if err := lock.Close(); err != nil {
+			return nil, fmt.Errorf("unlock %s: %w", path, err)
+		}
+	}
+}
+
+// MigrationStatus implements store.Migrations.
+func (s *Store) MigrationStatus(ctx context.Context) ([]store.Migration, error) {
+	applied, err := s.versions(ctx)
+	if err != nil {
+		return nil, s.translate(ctx, "read the schema's version", err)
+	}
+	return schema.SQLite.Status(applied), nil
+}
+
+// Incarnation implements store.Migrations.
+func (s *Store) Incarnation(ctx context.Context) (string, error) {
+	var row struct{ Value string }
+	err := s.read(ctx, "read the incarnation", func(ctx context.Context, c *session) error {
+		var err error
+		row, err = one[struct{ Value string }](ctx, c, "incarnation")
+		if errors.Is(err, sql.ErrNoRows) {
+			err = fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, schema.MigrateHint)
+		}
+		return err
+	})
+	return row.Value, err
+}

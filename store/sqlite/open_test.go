@@ -1,0 +1,181 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+func TestOpenMissing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "none", "jobs.db")
+	_, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+	for _, want := range []string{path, "holdfast serve", "holdfast enqueue", "holdfast migrate up"} {
+		if !errors.Is(err, holdfast.ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an ErrNotFound that names %q", err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		t.Error("the folder was made")
+	}
+}
+
+// Payloads are nobody else's business.
+func TestOpenMakesPrivateFiles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new", "deep", "jobs.db")
+	s := openAt(t, path)
+	insert(t, s, 1)
+	own(t, s)
+	for file, want := range map[string]os.FileMode{
+		filepath.Dir(path): 0o700, filepath.Dir(filepath.Dir(path)): 0o700,
+		path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600, path + ".lock": 0o600,
+	} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %o", file, info.Mode().Perm(), err, want)
+		}
+	}
+}
+
+func TestOpenUnusable(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "file")
+	dangling := filepath.Join(folder, "dangling")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(filepath.Join(folder, "nothing"), dangling)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path string
+		kind error
+	}{
+		"no path":               {"", holdfast.ErrInvalid},
+		"a folder":              {folder, holdfast.ErrInvalid},
+		"below a file":          {filepath.Join(file, "jobs.db"), holdfast.ErrInvalid},
+		"below a file, deep":    {filepath.Join(file, "deep", "jobs.db"), holdfast.ErrInvalid},
+		"a device":              {os.DevNull, holdfast.ErrInvalid},
+		"a link to nothing":     {dangling, holdfast.ErrNotFound},
+		"a name of many bytes":  {filepath.Join(folder, strings.Repeat("x", 300)), holdfast.ErrInvalid},
+		"a name with a NUL":     {filepath.Join(folder, "a\x00b"), holdfast.ErrInvalid},
+		"a folder with a slash": {folder + "/", holdfast.ErrInvalid},
+	} {
+		_, err := sqlite.Open(t.Context(), sqlite.Options{Path: c.path, Create: true})
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), strings.TrimSuffix(c.path, "/")) {
+			t.Errorf("%s: %v, want %v", name, err, c.kind)
+		}
+	}
+}
+
+// Whatever is in the name reaches the file system.
+func TestOpenOddNames(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, name := range []string{"a b.db", "what?.db", "no#1.db", "100%.db", "%41.db", "ключ.db", "a&b=c.db", "file:x.db", "'quoted\".db", "back\\slash.db", "new\nline.db"} {
+		path := filepath.Join(folder, name)
+		s := openAt(t, path)
+		insert(t, s, 1)
+		if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 {
+			t.Errorf("%q: its changes are elsewhere: %v", name, err)
+		}
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 33 { // each with -wal and -shm
+		t.Errorf("%d files were made: %v, %v", len(entries), entries, err)
+	}
+}
+
+func TestOpenRelative(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	t.Chdir(filepath.Dir(path))
+	s := openAt(t, "jobs.db")
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || s.Path() != real {
+		t.Errorf("the path is %s, want %s, %v", s.Path(), real, err)
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Runs(context.Background(), true); err == nil {
+		t.Error("a closed store answers")
+	}
+	if _, err := s.Insert(context.Background(), newTasks(1), 0); err == nil {
+		t.Error("a closed store takes tasks")
+	}
+}
+
+// A newer build has migrated the file: this one must neither work on it nor take anything back.
+func TestSchemaAhead(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	change(t, s, "insert into migrations (version_id, is_applied) values (999, true)")
+	_, upErr := s.MigrateUp(t.Context())
+	_, downErr := s.MigrateDown(t.Context())
+	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr} {
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "newer holdfast") {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+}
+
+// Before the first migration there are no tables.
+func TestSchemaMissing(t *testing.T) {
+	t.Parallel()
+	s := connect(t, filepath.Join(t.TempDir(), "jobs.db"))
+	err := s.CheckSchema(t.Context())
+	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "holdfast migrate up") {
+		t.Errorf("check: %v", err)
+	}
+	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "holdfast migrate up") {
+		t.Errorf("list lanes: %v", err)
+	}
+	if _, err := s.Insert(t.Context(), newTasks(1), 0); !errors.Is(err, store.ErrSchema) {
+		t.Errorf("insert: %v", err)
+	}
+	if status, err := s.MigrationStatus(t.Context()); err != nil || len(status) == 0 || status[0].Applied {
+		t.Errorf("the status is %+v, %v", status, err)
+	}
+}
+
+func TestNetworkFileSystems(t *testing.T) {
+	t.Parallel()
+	for magic, want := range map[int64]string{
+		0x6969: "NFS", 0xff534d42: "CIFS", int64(int32(-0xacb2be)): "CIFS", 0xfe534d42: "SMB2", 0x01021997: "9p", 0x65735546: "FUSE", 0x00c36400: "Ceph",
+		0xef53: "", 0x58465342: "", 0x9123683e: "", 0x01021994: "", 0x2fc12fc1: "", 0x794c7630: "", 0: "", // ext4, XFS, Btrfs, tmpfs, ZFS, overlayfs
+	} {
+		if got := sqlite.NetworkKind(magic); got != want {
+			t.Errorf("%x is %q, want %q", magic, got, want)
+		}
+	}
+}
+
+func TestOpenOnALocalDiskWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "jobs.db"), Create: true, Log: log})
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil || out.Len() > 0 {
+		t.Errorf("logged %q, %v", fmt.Sprint(out.String()), err)
+	}
+}

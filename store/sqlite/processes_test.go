@@ -1,0 +1,230 @@
+package sqlite_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// `holdfast enqueue --jsonl` into the file must not cost the process that serves it its lease.
+func TestRenewBesideABusyWriter(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s := openAt(t, path)
+	other := start(t, "insert", path)
+	other.said("stored") // it is under way
+	stored := int64(0)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for line, ok := other.line(); ok; line, ok = other.line() {
+			if !strings.HasPrefix(line, "stored") {
+				t.Errorf("the other process said %q", line)
+			}
+			stored++
+		}
+	})
+	worst := renewals(t, s, 25)
+	_ = other.stdin.Close()
+	group.Wait()
+	t.Logf("the slowest of 25 renewals took %s beside %d batches of another process", worst, stored)
+	if worst > time.Second {
+		t.Errorf("a renewal took %s", worst)
+	}
+	if stored < 5 {
+		t.Errorf("the other process stored only %d batches", stored)
+	}
+}
+
+// In one process, too, nobody is overtaken for long.
+func TestRenewBesideABusyStore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s, other := openAt(t, path), openAt(t, path)
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for _, writer := range []*sqlite.Store{s, s, other, other} {
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := writer.Insert(t.Context(), newTasks(large), time.Hour); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	worst := renewals(t, s, 25)
+	close(stop)
+	group.Wait()
+	t.Logf("the slowest of 25 renewals took %s beside four busy writers", worst)
+	if worst > time.Second {
+		t.Errorf("a renewal took %s", worst)
+	}
+}
+
+// renewals renews a lease every tenth of a second and returns how long the slowest one took.
+func renewals(t *testing.T, s *sqlite.Store, n int) (worst time.Duration) {
+	t.Helper()
+	run := openRun(t, s)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range n {
+		<-tick.C
+		began := time.Now()
+		if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		worst = max(worst, time.Since(began))
+	}
+	return worst
+}
+
+func TestProcessesClaimEachTaskOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s := openAt(t, path)
+	const size = 600
+	insert(t, s, size)
+	workers := []*process{start(t, "claim", path), start(t, "claim", path), start(t, "claim", path)}
+	for _, w := range workers {
+		w.said("ready")
+	}
+	for _, w := range workers {
+		w.begin()
+	}
+	owners := map[string]int{}
+	for i, w := range workers {
+		for line, ok := w.line(); ok; line, ok = w.line() {
+			id, claimed := strings.CutPrefix(line, "claimed ")
+			if before, taken := owners[id]; !claimed || taken {
+				t.Fatalf("worker %d said %q; worker %d has it", i, line, before)
+			}
+			owners[id] = i
+		}
+	}
+	if len(owners) != size {
+		t.Errorf("%d of %d tasks were claimed", len(owners), size)
+	}
+}
+
+func TestProcessesStoreAKeyOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s := openAt(t, path)
+	producers := []*process{start(t, "unique", path), start(t, "unique", path), start(t, "unique", path)}
+	for _, p := range producers {
+		p.said("ready")
+	}
+	for _, p := range producers {
+		p.begin()
+	}
+	type answers struct {
+		id     holdfast.TaskID
+		stored int
+	}
+	byKey := map[string]answers{}
+	for _, p := range producers {
+		for range 200 {
+			words := p.said("key")
+			var task store.InsertedTask
+			if err := json.Unmarshal([]byte(words[1]), &task); err != nil {
+				t.Fatal(err)
+			}
+			a, known := byKey[words[0]]
+			if known && a.id != task.ID {
+				t.Errorf("key %s belongs to task %s and to task %s", words[0], a.id, task.ID)
+			}
+			a.id = task.ID
+			if !task.Duplicate {
+				a.stored++
+			}
+			byKey[words[0]] = a
+		}
+	}
+	for key, a := range byKey {
+		if a.stored != 1 {
+			t.Errorf("key %s was stored %d times", key, a.stored)
+		}
+	}
+	if n := number(t, s, "select count(*) from tasks"); n != 200 || len(byKey) != 200 {
+		t.Errorf("there are %d tasks and %d keys, want 200", n, len(byKey))
+	}
+}
+
+func TestProcessesMigrateOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new", "jobs.db")
+	var processes []*process
+	for range 4 {
+		processes = append(processes, start(t, "migrate", path))
+	}
+	did := 0
+	for _, p := range processes {
+		if p.said("applied")[0] != "0" {
+			did++
+		}
+	}
+	if did != 1 {
+		t.Errorf("%d of 4 processes migrated", did)
+	}
+	if err := connect(t, path).CheckSchema(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(path + ".migrate*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// Whatever was accepted is there after kill -9 in the middle of writing.
+func TestKilledProcessLosesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s := openAt(t, path)
+	for range 3 {
+		p := start(t, "insert", path)
+		last := parse(t, p.said("stored")[0])
+		for range 3 {
+			last = parse(t, p.said("stored")[0])
+		}
+		for _, line := range p.kill() {
+			if id, ok := strings.CutPrefix(line, "stored "); ok {
+				last = max(last, parse(t, id)) // the end of a line may be missing
+			}
+		}
+		if n := number(t, s, "select max(id) from tasks"); n < last {
+			t.Errorf("task %d was accepted, the last one is %d", last, n)
+		}
+		if n := number(t, s, "select count(*) from tasks") % large; n != 0 {
+			t.Errorf("a part of a batch was stored: %d tasks", n)
+		}
+		insert(t, s, large) // nothing is locked
+	}
+	checkSound(t, s)
+}
+
+// checkSound looks at the file, and at what the schema cannot say.
+func checkSound(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	if err := s.Sound(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for what, statement := range map[string]string{
+		"receipts name tasks that are not there": "select count(*) from outbox o, json_each(o.task_ids) e where e.value not in (select id from tasks)",
+		"tickets without a receipt":              "select count(*) from tasks where ticketed_at is not null and id not in (select e.value from outbox o, json_each(o.task_ids) e)",
+	} {
+		if n := number(t, s, statement); n > 0 {
+			t.Errorf("%s: %d", what, n)
+		}
+	}
+}

@@ -1,0 +1,1 @@
+select count(*) as n from tasks where run_id is not null

@@ -1,0 +1,1 @@
+delete from exports where transfer = ?1

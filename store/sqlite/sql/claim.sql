@@ -1,0 +1,9 @@
+-- ?1 lists [task, attempt], ?2 the types, ?3 is the run and ?4 now.
+update tasks
+set state = 'running', run_id = ?3, started_at = ?4, due_at = null, ticketed_at = null, parked = null
+from json_each(?1) as asked
+where tasks.id = asked.value ->> 0 and tasks.attempt = asked.value ->> 1 and tasks.state = 'ready'
+  and tasks.type in (select value from json_each(?2))
+  -- Its time has come. A due_at that is later then only postpones the next try to publish.
+  and (tasks.due_at is null or tasks.due_at <= ?4 or tasks.next_run_at <= ?4)
+returning {{columns}}, {{payload}}

@@ -1,0 +1,1 @@
+select id from runs where id = ?1 and state = 'live'

@@ -1,0 +1,1 @@
+delete from cancellations where run_id = ?1

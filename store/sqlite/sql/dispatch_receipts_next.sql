@@ -1,0 +1,1 @@
+select publish_after as at from outbox order by publish_after limit 1

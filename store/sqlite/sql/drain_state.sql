@@ -1,0 +1,1 @@
+select state from runs where id = ?1

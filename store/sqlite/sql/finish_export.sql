@@ -1,0 +1,1 @@
+update exports set finished_at = coalesce(finished_at, ?2) where transfer = ?1

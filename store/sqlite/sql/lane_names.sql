@@ -1,0 +1,1 @@
+select name from lanes order by name

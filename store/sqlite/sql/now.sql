@@ -1,0 +1,2 @@
+-- Whether the file can be read.
+select count(*) as n from (select 1 from sqlite_schema limit 1)

@@ -1,0 +1,1 @@
+update runs set state = 'dead', ended_at = ?1 where state = 'live'

@@ -1,0 +1,1 @@
+delete from cancellations where id in (select value from json_each(?1))

@@ -1,0 +1,1 @@
+delete from runs where id in (select value from json_each(?1))

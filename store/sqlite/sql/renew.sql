@@ -1,0 +1,4 @@
+update runs
+set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6
+where id = ?1 and state = 'live'
+returning draining

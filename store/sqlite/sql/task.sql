@@ -1,0 +1,1 @@
+select {{columns}}, {{payload}} from tasks where tasks.id = ?1

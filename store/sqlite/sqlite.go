@@ -1,0 +1,112 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// readers is how many questions are answered at once. SQLite keeps the processor busy rather than waiting.
+const readers = 4
+
+// Options configures a Store. Path is required.
+type Options struct {
+	// Path is the file; see ParseURL for how people name it.
+	Path string
+	// Create makes the file and its folder if they do not exist, for this user only. It makes no tables: see
+	// MigrateUp.
+	Create bool
+	Log    logrus.FieldLogger // nil discards
+}
+
+// Store is a store.Store in one file. It is safe for concurrent use.
+type Store struct {
+	path   string      // of the file itself, whatever symbolic link led to it
+	opened os.FileInfo // the file that was there when it was opened
+	writer *writer
+	reader *pool
+	clock  *clock
+	log    logrus.FieldLogger
+
+	owned    atomic.Pointer[os.FileInfo] // the lock file, if this store has it because of Own
+	still    stillness
+	due      reservations // tasks that are being published
+	receipts reservations
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the file. It neither makes nor checks the tables, but refuses the database of another
+// program: see MigrateUp and CheckSchema.
+//
+// The error wraps holdfast.ErrNotFound if there is no file and Create is false, holdfast.ErrInvalid if the path
+// cannot be one of a database of holdfast, and holdfast.ErrUnavailable if trying again may help.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	path, info, err := find(o.Path, o.Create)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{
+		path: path, opened: info, clock: newClock(machineClock()), still: stillness{log: path + "-wal"},
+		log: logs.OrDiscard(o.Log).WithField("database", path),
+	}
+	s.clock.log = s.log
+	if kind := networkFileSystem(filepath.Dir(path)); kind != "" {
+		s.log.Warnf("the database is on a network file system (%s), where the locks of SQLite do not work reliably and tasks can be lost; move it to a disk of this machine, or use PostgreSQL", kind)
+	}
+	texts := statements()
+	s.writer = &writer{pool: newPool(connector(path, writing), 1, texts), limit: busyLimit}
+	s.reader = newPool(connector(path, reading), readers, texts)
+	s.writer.patiently, s.reader.patiently = s.patiently, s.patiently
+	if err := s.prepare(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare looks whose file it is, and only then has it written ahead.
+func (s *Store) prepare(ctx context.Context) error {
+	const operation = "open the database"
+	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
+		return err
+	}
+	err := s.writer.with(ctx, func(c *session) error {
+		return s.patiently(ctx, func() error {
+			_, err := c.exec(context.WithoutCancel(ctx), "write_ahead")
+			return err
+		})
+	})
+	return s.translate(ctx, operation, err)
+}
+
+// Path returns the path of the file, with symbolic links resolved.
+func (s *Store) Path() string { return s.path }
+
+// Close implements store.Store. It waits for calls that are under way.
+func (s *Store) Close() error {
+	return errors.Join(s.reader.close(), s.writer.close())
+}
+
+// now is the store's clock.
+func (s *Store) now() time.Time { return s.clock.now() }
+
+// gone reports, as an error, that the file is not the one that was opened. What is written to a file that was
+// deleted is lost when it is closed.
+func (s *Store) gone() error {
+	info, err := os.Stat(s.path)
+	if err != nil || !os.SameFile(info, s.opened) {
+		return fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use; stop holdfast, put the file back if that was a mistake, and start it again", holdfast.ErrUnavailable, s.path)
+	}
+	return s.disowned()
+}

@@ -1,0 +1,92 @@
+package sqlite_test
+
+import (
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+// The state machine is the domain's; SQL may only quote its words.
+func TestQuotedWordsAreKnown(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "exported": true}
+	for event := range holdfast.Moves() {
+		known[string(event)] = true
+	}
+	for _, state := range holdfast.States() {
+		known[string(state)] = true
+	}
+	for _, state := range []store.RunState{store.RunLive, store.RunDead, store.RunStopped} {
+		known[string(state)] = true
+	}
+	texts := sqlite.Statements()
+	migration, err := fs.ReadFile(schema.SQLite.FS(), "00001_tables.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts["the migration"] = regexp.MustCompile(`--.*`).ReplaceAllString(string(migration), "")
+	word := regexp.MustCompile(`'([a-z_]+)'`)
+	for name, text := range texts {
+		for _, match := range word.FindAllStringSubmatch(text, -1) {
+			if !known[match[1]] {
+				t.Errorf("%s quotes %q, which is neither a state nor an event", name, match[1])
+			}
+		}
+	}
+}
+
+// fragments are parts of statements.
+var fragments = []string{"columns", "payload", "filter", "apply_stands", "sentinels_due_which"}
+
+// A statement that reads all tasks takes a second for a million of them. Only what a person asks may.
+func TestStatementsUseIndexes(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	may := []string{"list", "count"}
+	// These sort what they were asked for, or the few tasks that run.
+	sorts := []string{"abandoned", "list_running", "claim_refused", "positions", "schema_owner"}
+	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
+	// A list of ids is looked up one by one, whatever else there is to compare.
+	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
+	texts := sqlite.Statements()
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if slices.Contains(fragments, name) || name == "cancel_export_unguard" { // which needs what begin_export_guard makes
+			continue
+		}
+		text := texts[name]
+		if strings.Contains(text, "{{") || strings.Contains(text, "--") {
+			t.Errorf("%s is not filled in: %s", name, text)
+		}
+		if strings.HasPrefix(text, "pragma") {
+			continue
+		}
+		steps, err := s.Plan(t.Context(), text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, step := range steps {
+			if scan.MatchString(step) && !strings.Contains(step, "USING") && !slices.Contains(may, name) {
+				t.Errorf("%s reads a whole table: %s", name, strings.Join(steps, "; "))
+			}
+			if strings.Contains(text, "json_each(?1)") && !strings.HasPrefix(name, "list") && !strings.HasPrefix(name, "count") && name != "insert_holders" &&
+				byID.MatchString(step) && !strings.Contains(step, "INTEGER PRIMARY KEY") {
+				t.Errorf("%s does not look up ids: %s", name, strings.Join(steps, "; "))
+			}
+			if strings.Contains(step, "TEMP B-TREE FOR ORDER BY") && !slices.Contains(sorts, name) {
+				t.Errorf("%s sorts: %s", name, strings.Join(steps, "; "))
+			}
+		}
+		if testing.Verbose() {
+			t.Logf("%s: %s", name, strings.Join(steps, "; "))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package sqlite
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// UnticketLost implements store.Repair. An index finds the tasks, so it costs little if there are none.
+func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+	const operation = "unticket lost tasks"
+	lanes, err := s.proofs(ctx, operation, slack)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, lane := range lanes {
+		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_late.
+		before := lane.moment - micros(min(slack, 10*time.Second))
+		if lane.Uncertain != 0 {
+			before = min(before, lane.Uncertain)
+		}
+		again := lane.moment - micros(10*min(slack, math.MaxInt64/10))
+		n, err := s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
+			return list[ticketedRow](ctx, s, operation, "unticket_lost", lane.Name, from.At, int64(from.ID), before, again, unticketStep)
+		})
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// provedLane is a lane of which sentinels came out. Times are in microseconds, 0 for one that is missing.
+type provedLane struct {
+	Name           string
+	DrainedThrough int64 `db:"drained_through"`
+	DrainedAt      int64 `db:"drained_at"`
+	HeldThrough    int64 `db:"held_through"`
+	HeldAt         int64 `db:"held_at"`
+	// Uncertain is when the oldest receipt of the lane was stored. Tasks since then have perhaps never had
+	// a ticket; the receipt will give them one.
+	Uncertain int64
+	moment    int64 // through which the lane is proved drained
+}
+
+// proofs returns the lanes of which a sentinel has come out at least slack ago.
+//
+// The newest sentinel of a busy lane has always come out just now. So an older one is held until its
+// proof is ripe, and only then replaced by the one that is the newest by that time.
+func (s *Store) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedLane, error) {
+	lanes, err := list[provedLane](ctx, s, operation, "unticket_lost_lanes")
+	if err != nil {
+		return nil, err
+	}
+	ripe := s.now().UnixMicro() - micros(slack)
+	var proved []provedLane
+	var hold []string
+	for _, lane := range lanes {
+		switch {
+		case lane.DrainedAt <= ripe:
+			lane.moment = lane.DrainedThrough
+		case lane.HeldAt != 0 && lane.HeldAt <= ripe:
+			lane.moment = lane.HeldThrough
+		}
+		if lane.moment != 0 {
+			proved = append(proved, lane)
+		}
+		if (lane.HeldAt == 0 || lane.moment != 0) && lane.HeldAt != lane.DrainedAt {
+			hold = append(hold, lane.Name)
+		}
+	}
+	if len(hold) > 0 {
+		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+			_, err := tx.exec(ctx, "unticket_lost_hold", words(hold))
+			return err
+		})
+	}
+	return proved, err
+}
