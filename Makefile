@@ -9,7 +9,7 @@ TESTFLAGS ?=
 BENCHFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo bench lint servers-up servers-down servers-env clean go
+.PHONY: help build test test-short demo demo-servers bench lint servers-up servers-down servers-env clean go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -24,8 +24,11 @@ test: build ## all tests; starts PostgreSQL and RabbitMQ if need be (TESTFLAGS="
 test-short: go ## only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
 
-demo: build ## see it work: holdfast demo, with servers
-	scripts/servers run --keep bin/holdfast demo
+demo: build ## see it work, with nothing installed but Go
+	bin/holdfast demo
+
+demo-servers: build ## the tour on PostgreSQL and RabbitMQ, started if need be
+	scripts/servers run --keep bin/holdfast demo --servers
 
 bench: go ## the benchmarks, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
