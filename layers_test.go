@@ -104,6 +104,8 @@ func TestLayers(t *testing.T) {
 		"broker/inproc":     {".", "broker"},
 		"store/storetest":   {".", "store"},
 		"broker/brokertest": {".", "broker"},
+
+		"internal/sim/simstore": {".", "store"},
 	}
 	for folder, may := range allowed {
 		for _, imported := range found.code[folder] {

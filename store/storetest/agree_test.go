@@ -11,25 +11,65 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// TestStoresAgree asks a PostgreSQL store and a file the same questions in the same random order, and compares
-// every answer. Ids differ between them, and so do clocks: tasks, runs and receipts are compared by the
-// order in which they were made, and moments by whether they are missing, over, or far ahead. So every wait is nothing or
-// an hour, and a walk ends before a row that was put off for three seconds can come back.
+// TestMain bounds the random walks: as many as are usual take most of a minute with the race detector.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		if err := checks.Value.Set("40"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}
+
+// TestStoresAgree shows that the two databases cannot be told apart.
 func TestStoresAgree(t *testing.T) {
 	t.Parallel()
+	agree(t, onServer(t), inFile(t))
+}
+
+// TestTheSimulatedStoreAgrees shows that what the simulator takes for a database behaves as one.
+func TestTheSimulatedStoreAgrees(t *testing.T) {
+	t.Parallel()
+	agree(t, inFile(t), contender{"memory", func(*rapid.T) store.Store { return simstore.New(ticking()).Client(nil) }})
+}
+
+// contender is a kind of store; open returns an empty one for each walk.
+type contender struct {
+	name string
+	open func(t *rapid.T) store.Store
+}
+
+func onServer(t *testing.T) contender {
 	address, schema := pgtest.Schema(t)
+	admin := pgtest.Admin(t)
+	return contender{"PostgreSQL", func(t *rapid.T) store.Store {
+		if _, err := admin.Exec(strings.ReplaceAll(emptied, "{{schema}}", schema)); err != nil {
+			t.Fatal(err)
+		}
+		server, err := postgres.Open(context.Background(), postgres.Options{URL: address, Schema: schema, MaxConns: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server
+	}}
+}
+
+func inFile(t *testing.T) contender {
 	template := filepath.Join(t.TempDir(), "template.db")
 	empty, err := sqlite.Open(t.Context(), sqlite.Options{Path: template, Create: true})
 	if err != nil {
@@ -45,24 +85,9 @@ func TestStoresAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := pgtest.Admin(t)
 	folder, walks := t.TempDir(), 0
-	// As many walks as are usual take most of a minute with the race detector.
-	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("40"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
+	return contender{"SQLite", func(t *rapid.T) store.Store {
 		walks++
-		if _, err := admin.Exec(strings.ReplaceAll(emptied, "{{schema}}", schema)); err != nil {
-			t.Fatal(err)
-		}
-		server, err := postgres.Open(context.Background(), postgres.Options{URL: address, Schema: schema, MaxConns: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
 		path := filepath.Join(folder, fmt.Sprintf("%d.db", walks))
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
@@ -71,11 +96,41 @@ func TestStoresAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			_ = embedded.Close()
-			_ = os.Remove(path)
-		}()
-		w := &pair{T: t, ctx: context.Background(), began: time.Now(), both: [2]*half{{Store: server}, {Store: embedded}}}
+		t.Cleanup(func() { _ = os.Remove(path) })
+		return embedded
+	}}
+}
+
+// ticking returns the time, with a few microseconds between one reading and the next, as between two calls of a
+// store that has further to go.
+func ticking() func() time.Time {
+	var mu sync.Mutex
+	var last time.Time
+	return func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now().Round(0)
+		if soonest := last.Add(5 * time.Microsecond); now.Before(soonest) {
+			now = soonest
+		}
+		last = now
+		return now
+	}
+}
+
+// agree asks two stores the same questions in the same random order, and compares
+// every answer. Ids differ between them, and so do clocks: tasks, runs and receipts are compared by the
+// order in which they were made, and moments by whether they are missing, over, or far ahead. So every wait is nothing or
+// an hour, and a walk ends before a row that was put off for three seconds can come back.
+func agree(t *testing.T, a, b contender) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) {
+		w := &pair{T: t, ctx: context.Background(), began: time.Now()}
+		for i, c := range []contender{a, b} {
+			opened := c.open(t)
+			defer opened.Close()
+			w.both[i] = &half{Store: opened, name: c.name}
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"insert": w.insert, "discharge": w.discharge,
 			"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain,
@@ -103,7 +158,7 @@ type pair struct {
 	ctx   context.Context
 	began time.Time
 	both  [2]*half
-	rows  []holdfast.Task // as the server's store saw them last, by index
+	rows  []holdfast.Task // as the first one saw them last, by index
 	old   [][2]holdfast.Transition
 	sent  [][2]holdfast.Sentinel
 	steps int
@@ -112,6 +167,7 @@ type pair struct {
 // half is one of them, with what it calls the things that were made.
 type half struct {
 	store.Store
+	name     string
 	tasks    []holdfast.TaskID
 	runs     []holdfast.RunID
 	receipts []int64
@@ -145,7 +201,7 @@ func (w *pair) ask(what string, f func(*half, int) (string, error)) {
 		answers[i] = answer
 	}
 	if !w.over() && answers[0] != answers[1] {
-		w.Fatalf("%s\n PostgreSQL: %s\n SQLite:     %s", what, answers[0], answers[1])
+		w.Fatalf("%s\n %10s: %s\n %10s: %s", what, w.both[0].name, answers[0], w.both[1].name, answers[1])
 	}
 }
 

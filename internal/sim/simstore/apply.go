@@ -1,0 +1,95 @@
+package simstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Apply implements store.Work.
+func (c *Client) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	if len(moves) == 0 {
+		return []bool{}, nil
+	}
+	own, accepted := slices.Clone(moves), make([]bool, len(moves))
+	err := c.do(ctx, Step{Op: "Apply", moves: own}, func(now time.Time) error {
+		for i := range own {
+			accepted[i] = c.store.apply(&own[i], now)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return accepted, nil
+}
+
+// apply makes one move, if its task still stands where the judge saw it.
+func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
+	task := s.db.task(move.Task)
+	if task == nil || task.Attempt != move.Attempt || task.Run != move.Run || !slices.Contains(move.From, task.State) {
+		return false
+	}
+	s.changing(task)
+	if reported(move.Report) {
+		s.record(task, move, now)
+	}
+	if move.Event == holdfast.EventCancel && task.State == holdfast.Running {
+		s.db.last.cancellation++
+		s.db.cancellations = append(s.db.cancellations, Cancellation{
+			ID: s.db.last.cancellation, Run: task.Run, Ticket: holdfast.Ticket{Task: task.ID, Attempt: task.Attempt},
+		})
+	}
+	task.State, task.Run, task.Attempt = move.To, 0, move.NextAttempt
+	task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = move.Failures, move.Crashes, move.Deferrals, move.MaxAttempts
+	task.Again = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
+	task.TicketedAt, task.Parked = time.Time{}, ""
+	if move.To == holdfast.Ready {
+		task.DueAt, task.FinishedAt = later(now, move.Wait), time.Time{}
+		task.NextRunAt = task.DueAt
+	} else {
+		task.DueAt, task.FinishedAt = time.Time{}, now
+	}
+	if move.Report.Error != "" {
+		task.LastError = clean(move.Report.Error)
+	}
+	s.changed("Apply", task, move)
+	return true
+}
+
+// record leaves a row among the task's attempts; the first of one event of one attempt stays.
+func (s *Store) record(task *Task, move *holdfast.Transition, now time.Time) {
+	for i := range task.Attempts {
+		if task.Attempts[i].Attempt == task.Attempt && task.Attempts[i].Event == move.Event {
+			return
+		}
+	}
+	attempt := holdfast.Attempt{
+		Task: task.ID, Attempt: task.Attempt, Event: move.Event, Run: task.Run, StartedAt: task.StartedAt, FinishedAt: now,
+		Class: clean(move.Report.Class), Error: clean(move.Report.Error), Stack: clean(move.Report.Stack), Details: detailsOf(move.Report),
+	}
+	if run := s.db.run(task.Run); run != nil {
+		attempt.Worker = run.Name
+	}
+	task.Attempts = append(slices.Clip(task.Attempts), attempt) // copies: a snapshot may have the same list
+}
+
+func reported(r holdfast.Report) bool {
+	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
+}
+
+// detailsOf returns JSON: one bad report must not hold up a whole batch of results.
+func detailsOf(r holdfast.Report) json.RawMessage {
+	if len(r.Details) == 0 {
+		return nil
+	}
+	details := clean(string(r.Details))
+	if json.Valid([]byte(details)) {
+		return json.RawMessage(details)
+	}
+	quoted, _ := json.Marshal(details) // of a string, which cannot fail
+	return quoted
+}

@@ -1,0 +1,126 @@
+package simstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Gate decides when a step of a client takes place. It calls effect at most once, never while another effect of the
+// same Store takes place, and returns afterwards; if it returns nil it has called it. An error says that the client
+// cannot know whether the effect took place: the client's call fails with an ErrUnavailable, or as the context ended.
+//
+// A gate may also call effect later, after it has returned an error: as a server carries out a statement that nobody waits for
+// any more.
+type Gate func(ctx context.Context, step Step, effect func()) error
+
+// open is the gate of those who have none.
+func (s *Store) open(_ context.Context, _ Step, effect func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	effect()
+	return nil
+}
+
+// Client is what one process has of a Store: its connections, and what its adapter remembers. It is safe for
+// concurrent use.
+type Client struct {
+	store *Store
+	gate  Gate
+	lives int // of its connections: ends open transactions by growing; belongs to effects
+
+	mu    sync.Mutex
+	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them
+	lanes map[string]bool            // that it has stored, and does not store again
+}
+
+var _ store.Store = (*Client)(nil)
+
+// Disconnect breaks the client's connections: what it has open is rolled back. It has new ones for its next step. It is
+// called as an effect is, never beside one.
+func (c *Client) Disconnect() { c.lives++ }
+
+// Close implements store.Store. There is nothing to free.
+func (c *Client) Close() error { return nil }
+
+// do sends a step through the gate and returns the error of f, which is the effect. After another error f may take place
+// at any time, so what it reads must be nobody else's, and what it writes must not be looked at.
+func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error) error {
+	if err := ctx.Err(); err != nil {
+		return ended(step.Op, err)
+	}
+	var failed error
+	took := false
+	err := c.gate(ctx, step, func() {
+		if took || !c.store.busy.CompareAndSwap(false, true) {
+			panic("simstore: the gate lets " + step.Op + " take place twice, or beside another effect")
+		}
+		took = true
+		defer c.store.busy.Store(false)
+		if c.store.db.migratedAt.IsZero() && !step.tableless {
+			failed = fmt.Errorf("%w: there are no tables; migrate up", store.ErrSchema)
+			return
+		}
+		failed = f(c.store.now())
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ended(step.Op, ctx.Err())
+	case errors.Is(err, holdfast.ErrUnavailable):
+		return fmt.Errorf("%s: %w", step.Op, err)
+	case err != nil:
+		return fmt.Errorf("%s: %w: %w", step.Op, holdfast.ErrUnavailable, err)
+	case !took:
+		panic("simstore: the gate let " + step.Op + " pass without its effect")
+	case failed != nil:
+		return fmt.Errorf("%s: %w", step.Op, failed)
+	}
+	return nil
+}
+
+// ended is the error for a context that is over. Whether the server would have answered in time nobody knows.
+func ended(op string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w: no answer in time: %w", op, holdfast.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// transaction is what holds the locks of rows that a client has in its hands between two effects. The rows
+// point to it, and are free as soon as it does not hold any more.
+type transaction struct {
+	client *Client
+	epoch  int
+	lives  int
+	began  time.Time
+	over   atomic.Bool // set by the client, which may do so beside an effect of somebody else
+}
+
+// idleLimit is how long a server waits for the next statement of a transaction. A process that is frozen meanwhile lets
+// its rows go after it.
+const idleLimit = 11 * time.Second
+
+// begin must come inside an effect.
+func (t *transaction) begin(now time.Time) {
+	t.epoch, t.lives, t.began = t.client.store.epoch, t.client.lives, now
+}
+
+func (t *transaction) holds(now time.Time) bool {
+	return t != nil && t.client != nil && !t.over.Load() &&
+		t.epoch == t.client.store.epoch && t.lives == t.client.lives && now.Sub(t.began) <= idleLimit
+}
+
+// commit ends the transaction. It is an ErrUnavailable if it is gone already.
+func (t *transaction) commit(now time.Time) error {
+	if !t.holds(now) {
+		return fmt.Errorf("%w: the connection was lost and the transaction with it", holdfast.ErrUnavailable)
+	}
+	t.over.Store(true)
+	return nil
+}

@@ -1,0 +1,276 @@
+package simstore
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// stepSize bounds the rows that one small step changes. It is small, so that a simulation sees walks that are half done.
+const stepSize = 10
+
+// Unticket implements store.Repair.
+func (c *Client) Unticket(ctx context.Context, tickets []holdfast.Ticket) (int, error) {
+	if len(tickets) == 0 {
+		return 0, nil
+	}
+	own, changed := slices.Clone(tickets), 0
+	err := c.do(ctx, Step{Op: "Unticket", tickets: own}, func(now time.Time) error {
+		for _, ticket := range own {
+			if task := c.store.db.task(ticket.Task); task != nil && task.Attempt == ticket.Attempt && task.Ticketed() {
+				c.store.unticket("Unticket", task, now)
+				changed++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return changed, nil
+}
+
+func (s *Store) unticket(op string, task *Task, now time.Time) {
+	s.changing(task)
+	task.unticket(now)
+	s.changed(op, task, nil)
+}
+
+// UnticketLane implements store.Repair. After an error some tasks are changed and
+// others are not; calling it again does the rest.
+func (c *Client) UnticketLane(ctx context.Context, lane string) (int, error) {
+	return c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, func(task *Task) bool { return task.Lane == lane })
+}
+
+// unticketInSteps unticks the tasks that match in the order of their ids, through the largest there is at the first
+// step. match is called inside the effects, for ticketed tasks.
+func (c *Client) unticketInSteps(ctx context.Context, step Step, match func(*Task) bool) (int, error) {
+	total, through, last := 0, holdfast.TaskID(0), holdfast.TaskID(0)
+	for {
+		changed, after := 0, last // of this step alone: one that failed may still write to its own
+		reached, end := after, through
+		err := c.do(ctx, step, func(now time.Time) error {
+			tasks := c.store.db.tasks
+			if end == 0 && len(tasks) > 0 {
+				end = tasks[len(tasks)-1].ID
+			}
+			for i := 0; i < len(tasks) && tasks[i].ID <= end && changed < stepSize; i++ {
+				if task := &tasks[i]; task.ID > after && task.Ticketed() && match(task) {
+					c.store.unticket(step.Op, task, now)
+					changed, reached = changed+1, task.ID
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return total, err
+		}
+		total, last, through = total+changed, reached, end
+		if changed < stepSize {
+			return total, nil
+		}
+	}
+}
+
+// UnticketLost implements store.Repair.
+func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+	var proved []proof
+	err := c.do(ctx, Step{Op: "UnticketLost proofs"}, func(now time.Time) error {
+		proved = c.store.proofs(ago(now, slack))
+		return nil
+	})
+	if err != nil || len(proved) == 0 {
+		return 0, err
+	}
+	return c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, func(task *Task) bool {
+		i := slices.IndexFunc(proved, func(p proof) bool { return p.lane == task.Lane })
+		if i < 0 {
+			return false
+		}
+		// Tasks since the oldest receipt of their lane have perhaps never had a ticket; the receipt will give them one.
+		if uncertain := c.store.uncertain(task.Lane); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
+			return false
+		}
+		// The ticket of a new task goes out a moment after the row says so: see longGrace.
+		margin := min(slack, longGrace)
+		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing; it is short
+			margin = 10 * min(slack, math.MaxInt64/10)
+		}
+		return task.TicketedAt.Before(ago(proved[i].moment, margin))
+	})
+}
+
+// proof says through which moment a lane is proved drained.
+type proof struct {
+	lane   string
+	moment time.Time
+}
+
+// proofs returns the lanes of which a sentinel has come out by the moment ripe.
+//
+// The newest sentinel of a busy lane has always come out just now. So an older one is held until its
+// proof is ripe, and only then replaced by the one that is the newest by that time.
+func (s *Store) proofs(ripe time.Time) []proof {
+	var proved []proof
+	for i := range s.db.lanes {
+		lane := &s.db.lanes[i]
+		if lane.DrainedAt.IsZero() {
+			continue
+		}
+		moment := time.Time{}
+		switch {
+		case !lane.DrainedAt.After(ripe):
+			moment = lane.DrainedThrough
+		case !lane.HeldAt.IsZero() && !lane.HeldAt.After(ripe):
+			moment = lane.HeldThrough
+		}
+		if !moment.IsZero() {
+			proved = append(proved, proof{lane.Name, moment})
+		}
+		if lane.HeldAt.IsZero() || !moment.IsZero() {
+			lane.HeldThrough, lane.HeldAt = lane.DrainedThrough, lane.DrainedAt
+		}
+	}
+	return proved
+}
+
+// uncertain is when the oldest receipt of a lane was stored.
+func (s *Store) uncertain(lane string) time.Time {
+	var oldest time.Time
+	for i := range s.db.receipts {
+		if row := &s.db.receipts[i]; row.Lane == lane && (oldest.IsZero() || row.CreatedAt.Before(oldest)) {
+			oldest = row.CreatedAt
+		}
+	}
+	return oldest
+}
+
+// SentinelsDue implements store.Repair.
+func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error) {
+	var sentinels []holdfast.Sentinel
+	err := c.do(ctx, Step{Op: "SentinelsDue"}, func(now time.Time) error {
+		rested, given := ago(now, interval), ago(now, lost)
+		for i := range c.store.db.lanes {
+			lane := &c.store.db.lanes[i]
+			out := !lane.DrainedThrough.IsZero() && !lane.DrainedThrough.Before(lane.SentAt)
+			if lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
+				lane.SentAt = now
+				sentinels = append(sentinels, holdfast.Sentinel{Lane: lane.Name, At: now})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sentinels, nil
+}
+
+// Turn implements store.Repair.
+func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
+	mine := false
+	err := c.do(ctx, Step{Op: "Turn", text: duty}, func(now time.Time) error {
+		d := &c.store.db
+		i := slices.IndexFunc(d.turns, func(t turn) bool { return t.duty == duty })
+		if i < 0 {
+			d.turns, mine = append(d.turns, turn{duty, now}), true
+			return nil
+		}
+		// A turn that lies in the future is from a clock that went wrong.
+		at := &d.turns[i].takenAt
+		if mine = !at.After(ago(now, every)) || at.After(later(now, every).Add(time.Minute)); mine {
+			*at = now
+		}
+		return nil
+	})
+	return mine && err == nil, err
+}
+
+// Prune implements store.Repair. After an error some rows are gone and others are not.
+func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
+	total := 0
+	for _, kind := range []struct {
+		state holdfast.State
+		age   time.Duration
+	}{{holdfast.Done, ages.Done}, {holdfast.Cancelled, ages.Cancelled}, {holdfast.Archived, ages.Archived}} {
+		if kind.age <= 0 {
+			continue
+		}
+		n, err := c.pruneInSteps(ctx, Step{Op: "Prune tasks", text: string(kind.state)}, limit-total, func(now time.Time, size int) int {
+			return c.store.pruneTasks(kind.state, ago(now, kind.age), size)
+		})
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	if _, err := c.pruneInSteps(ctx, Step{Op: "Prune news"}, limit, func(_ time.Time, size int) int {
+		return c.store.pruneNews(size)
+	}); err != nil || ages.Runs <= 0 {
+		return total, err
+	}
+	n, err := c.pruneInSteps(ctx, Step{Op: "Prune runs"}, limit-total, func(now time.Time, size int) int {
+		return c.store.pruneRuns(ago(now, ages.Runs), size)
+	})
+	return total + n, err
+}
+
+// pruneInSteps deletes at most limit rows. prune deletes at most size of them.
+func (c *Client) pruneInSteps(ctx context.Context, step Step, limit int, prune func(now time.Time, size int) int) (int, error) {
+	total := 0
+	for total < limit {
+		size, n := min(stepSize, limit-total), 0
+		err := c.do(ctx, step, func(now time.Time) error {
+			n = prune(now, size)
+			return nil
+		})
+		if err != nil {
+			return total, err
+		}
+		if total += n; n < size {
+			break
+		}
+	}
+	return total, nil
+}
+
+func (s *Store) pruneTasks(state holdfast.State, before time.Time, size int) int {
+	return prune(&s.db.tasks, size, func(task *Task) bool {
+		old := task.State == state && task.FinishedAt.Before(before)
+		if old && s.observe != nil {
+			s.observe(Change{Op: "Prune tasks", Before: task})
+		}
+		return old
+	})
+}
+
+// pruneNews deletes what nobody will ask for any more.
+func (s *Store) pruneNews(size int) int {
+	return prune(&s.db.cancellations, size, func(word *Cancellation) bool { return !s.db.live(word.Run) })
+}
+
+// pruneRuns deletes only runs that are known to own nothing.
+func (s *Store) pruneRuns(before time.Time, size int) int {
+	return prune(&s.db.runs, size, func(run *Run) bool { return run.State != store.RunLive && run.Swept && run.EndedAt.Before(before) })
+}
+
+// prune deletes the first rows that are old, at most size of them.
+func prune[Row any](rows *[]Row, size int, old func(*Row) bool) int {
+	n, kept := 0, 0
+	for i := range *rows {
+		if n < size && old(&(*rows)[i]) {
+			n++
+			continue
+		}
+		if n > 0 {
+			(*rows)[kept] = (*rows)[i]
+		}
+		kept++
+	}
+	clear((*rows)[kept:])
+	*rows = (*rows)[:kept]
+	return n
+}

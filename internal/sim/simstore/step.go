@@ -1,0 +1,71 @@
+package simstore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Step names what is about to take place. A Step may be kept.
+type Step struct {
+	Op string // such as "Claim" or "DispatchDue end"
+
+	run       holdfast.RunID
+	tickets   []holdfast.Ticket
+	outcomes  []bool // of the tickets or the ids
+	moves     []holdfast.Transition
+	ids       []int64
+	text      string
+	names     []string
+	count     int  // of tasks
+	tableless bool // it needs no tables
+}
+
+// Note says in a few words what the step is about, such as "run 3, tickets 1/1 2/1". It is the same for the same
+// step, and put together only when it is called.
+func (s Step) Note() string {
+	var parts []string
+	if s.text != "" {
+		parts = append(parts, s.text)
+	}
+	if len(s.names) > 0 {
+		parts = append(parts, strings.Join(s.names, " "))
+	}
+	if s.count > 0 {
+		parts = append(parts, fmt.Sprintf("%d tasks", s.count))
+	}
+	if s.run != 0 {
+		parts = append(parts, "run "+s.run.String())
+	}
+	if len(s.tickets) > 0 {
+		parts = append(parts, "tickets"+join(s.tickets, func(i int, t holdfast.Ticket) string {
+			return fmt.Sprintf("%d/%d%s", t.Task, t.Attempt, s.outcome(i))
+		}))
+	}
+	if len(s.moves) > 0 {
+		parts = append(parts, "moves"+join(s.moves, func(_ int, m holdfast.Transition) string {
+			return fmt.Sprintf("%s:%d/%d", m.Event, m.Task, m.Attempt)
+		}))
+	}
+	if len(s.ids) > 0 {
+		parts = append(parts, "ids"+join(s.ids, func(i int, id int64) string { return fmt.Sprint(id, s.outcome(i)) }))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// outcome marks what was not published.
+func (s Step) outcome(i int) string {
+	if i < len(s.outcomes) && !s.outcomes[i] {
+		return "!"
+	}
+	return ""
+}
+
+func join[T any](list []T, say func(int, T) string) string {
+	var said strings.Builder
+	for i, value := range list {
+		said.WriteString(" " + say(i, value))
+	}
+	return said.String()
+}

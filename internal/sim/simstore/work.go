@@ -1,0 +1,51 @@
+package simstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// longestPark bounds how much longer than asked for an old task waits.
+const longestPark = 10 * time.Minute
+
+// Park implements store.Work.
+func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	own := slices.Clone(tickets)
+	return c.do(ctx, Step{Op: "Park", tickets: own}, func(now time.Time) error {
+		for _, ticket := range own {
+			task := c.store.db.task(ticket.Task)
+			if task == nil || task.Attempt != ticket.Attempt || !task.arrived(now) {
+				continue
+			}
+			c.store.changing(task)
+			old := min(now.Sub(task.CreatedAt)/5, longestPark).Truncate(time.Microsecond)
+			task.DueAt = later(now, max(wait, old))
+			task.NextRunAt = task.DueAt
+			task.TicketedAt, task.Parked = time.Time{}, clean(why)
+			c.store.changed("Park", task, nil)
+		}
+		return nil
+	})
+}
+
+// Drained implements store.Work.
+func (c *Client) Drained(ctx context.Context, sentinel holdfast.Sentinel) error {
+	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
+		i, known := c.store.db.findLane(sentinel.Lane)
+		if !known {
+			return nil
+		}
+		// One that an earlier one has overtaken, or that is reported twice, changes nothing.
+		lane := &c.store.db.lanes[i]
+		if at := earlier(sentinel.At.UTC().Truncate(time.Microsecond), now); lane.DrainedThrough.IsZero() || lane.DrainedThrough.Before(at) {
+			lane.DrainedThrough, lane.DrainedAt = at, now
+		}
+		return nil
+	})
+}
