@@ -105,7 +105,8 @@ func TestLayers(t *testing.T) {
 		"store/storetest":   {".", "store"},
 		"broker/brokertest": {".", "broker"},
 
-		"internal/sim/simstore": {".", "store"},
+		"internal/sim/simstore":  {".", "store"},
+		"internal/sim/simbroker": {".", "broker"},
 	}
 	for folder, may := range allowed {
 		for _, imported := range found.code[folder] {

@@ -1,0 +1,187 @@
+package simbroker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// ask is one request of an Admin.
+func (c *Client) ask(ctx context.Context, v *conn, op, name string, question func() error) error {
+	var answer error
+	lost := false
+	err := c.call(ctx, v, requestLimit, Step{op, func() string { return short(name) }}, func(Fate) {
+		if lost = v.dead; !lost {
+			answer = question()
+		}
+	})
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case lost:
+		return c.lost(v)
+	}
+	return answer
+}
+
+// administer waits a few seconds for a connection.
+func (c *Client) administer(ctx context.Context, errand func(*conn) error) error {
+	waiting, cancel := context.WithTimeoutCause(ctx, connectLimit, errNoAnswer)
+	v, err := c.await(waiting, administering)
+	cancel()
+	if err != nil {
+		return err
+	}
+	return errand(v)
+}
+
+// Declare implements [broker.Admin]. Like the adapter for RabbitMQ it asks about each object before it makes
+// it, so that two who declare at the same time may both say that they created something.
+func (c *Client) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
+	err = c.administer(ctx, func(v *conn) error {
+		for _, o := range objects {
+			exists, err := c.exists(ctx, v, o)
+			if err != nil {
+				return err
+			}
+			o.Args = maps.Clone(o.Args)
+			if err := checkArgs(o); err != nil {
+				return err
+			}
+			err = c.ask(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
+			if err != nil {
+				return fmt.Errorf("declare: %w", err)
+			}
+			if !exists {
+				created = append(created, o.Name)
+			}
+		}
+		return nil
+	})
+	return created, err
+}
+
+func checkArgs(o broker.Object) error {
+	for key, value := range o.Args {
+		switch value.(type) {
+		case string, int64:
+		default:
+			return fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+		}
+	}
+	return nil
+}
+
+// declare is a declaration's arrival at the broker.
+func (b *Broker) declare(o broker.Object) error {
+	args, exists := b.find(o)
+	switch {
+	case !exists:
+		return b.create(o)
+	case !maps.Equal(args, o.Args):
+		return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
+	}
+	return nil
+}
+
+func (c *Client) exists(ctx context.Context, v *conn, o broker.Object) (exists bool, err error) {
+	answer := false
+	err = c.ask(ctx, v, "inspect", o.Name, func() error {
+		_, answer = c.broker.find(o)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for %s: %w", describe(o), err)
+	}
+	return answer, nil
+}
+
+// Missing implements [broker.Admin].
+func (c *Client) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
+	err = c.administer(ctx, func(v *conn) error {
+		for _, o := range objects {
+			exists, err := c.exists(ctx, v, o)
+			if err != nil {
+				return err
+			}
+			if !exists {
+				missing = append(missing, o.Name)
+			}
+		}
+		return nil
+	})
+	return missing, err
+}
+
+// Delete implements [broker.Admin].
+func (c *Client) Delete(ctx context.Context, objects []broker.Object) error {
+	return c.administer(ctx, func(v *conn) error {
+		for _, o := range objects {
+			err := c.ask(ctx, v, "delete", o.Name, func() error {
+				c.broker.destroy(c, o)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("delete %s: %w", describe(o), err)
+			}
+		}
+		return nil
+	})
+}
+
+func (b *Broker) destroy(c *Client, o broker.Object) {
+	if b.observer.Destroyed != nil {
+		b.observer.Destroyed(c, o)
+	}
+	if o.Kind == broker.Exchange {
+		delete(b.exchanges, o.Name)
+	} else if q := b.queues[o.Name]; q != nil {
+		q.remove(Deleted)
+	}
+}
+
+// Depths implements [broker.Admin]. As with RabbitMQ, Ready does not count what consumers have, and a consumer
+// that was cancelled counts as long as it has something.
+func (c *Client) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
+	depths := make(map[string]broker.Depth, len(queues))
+	err := c.administer(ctx, func(v *conn) error {
+		for _, name := range queues {
+			var depth broker.Depth
+			exists := false
+			err := c.ask(ctx, v, "inspect", name, func() error {
+				if q := c.broker.queues[name]; q != nil {
+					depth, exists = q.depth(), true
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("look for queue %q: %w", name, err)
+			}
+			if exists {
+				depths[name] = depth
+			}
+		}
+		return nil
+	})
+	return depths, err
+}
+
+func (q *queue) depth() broker.Depth {
+	d := broker.Depth{Ready: q.waiting()}
+	for _, ch := range q.channels {
+		if ch.consumer.active || len(ch.unacked) > 0 {
+			d.Consumers++
+		}
+	}
+	return d
+}
+
+func describe(o broker.Object) string {
+	if o.Kind == broker.Exchange {
+		return fmt.Sprintf("exchange %q", o.Name)
+	}
+	return fmt.Sprintf("queue %q", o.Name)
+}

@@ -1,0 +1,106 @@
+package simbroker
+
+import "slices"
+
+// Disconnect ends all connections of the client, on both sides. Its subscriptions are over, and unsettled
+// messages go back to the front of their queues. It can connect again at once.
+func (c *Client) Disconnect() {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	disconnect(c)
+}
+
+// HangUp ends the connections on the client's side only: they are half-open. The broker keeps what they
+// held, and even assigns more to them, until Expire; and frames on their way to it may still arrive.
+func (c *Client) HangUp() {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	c.hangUp()
+}
+
+// Expire has the broker give up all connections of the client that it knows, half-open ones included, as when
+// the heartbeat of a process fails that is dead, suspended or cut off. A client that lives learns of
+// it by its next request, or by HangUp.
+func (c *Client) Expire() {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	expire(c.open)
+}
+
+// SetCut cuts the client off from the broker, which both notice at once, or ends that: it can
+// connect again at once.
+func (c *Client) SetCut(cut bool) {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	c.cut = cut
+	if cut {
+		disconnect(c)
+	}
+	c.wake()
+}
+
+// CutSilently cuts the client off without the broker noticing before Expire. The client may be connected again
+// before that.
+func (c *Client) CutSilently() {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	c.cut = true
+	c.hangUp()
+}
+
+// SetBlocked raises an alarm: the client's publishes wait. An empty reason ends it.
+func (c *Client) SetBlocked(reason string) {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	c.blocked = reason
+	c.wake()
+}
+
+// SetDown takes the server away from everybody, or brings it back with everything that was stored.
+func (b *Broker) SetDown(down bool) {
+	b.mu.Lock()
+	defer b.unlock()
+	b.down = down
+	if down {
+		disconnect(b.clients...)
+		return
+	}
+	for _, c := range b.clients {
+		c.wake()
+	}
+}
+
+// Wipe disconnects everybody and forgets everything.
+func (b *Broker) Wipe() {
+	b.mu.Lock()
+	defer b.unlock()
+	for _, c := range b.clients {
+		c.hangUp()
+	}
+	for _, q := range slices.Clone(b.order) {
+		q.remove(Wiped)
+	}
+	clear(b.exchanges)
+	disconnect(b.clients...)
+}
+
+// DeleteQueue is what an operator can do. Whoever published to the queue before has its confirm, or will
+// get it; later messages are Returned. Its subscriptions are cancelled.
+func (b *Broker) DeleteQueue(name string) {
+	b.mu.Lock()
+	defer b.unlock()
+	if q := b.queues[name]; q != nil {
+		q.remove(Deleted)
+	}
+}
+
+// disconnect ends the connections of all these clients at the same moment: none of them gets
+// what another gives back.
+func disconnect(clients ...*Client) {
+	var open []*conn
+	for _, c := range clients {
+		c.hangUp()
+		open = append(open, c.open...)
+	}
+	expire(open)
+}

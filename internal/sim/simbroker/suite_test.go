@@ -1,0 +1,35 @@
+package simbroker_test
+
+import (
+	"testing"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/brokertest"
+	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+)
+
+var features = brokertest.Features{
+	Conflicts:  true,
+	Disconnect: func(b broker.Broker) { b.(*simbroker.Client).Disconnect() },
+}
+
+func TestConformance(t *testing.T) {
+	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t, nil) })
+}
+
+// open returns a client of a server of its own.
+func open(t testing.TB, n simbroker.Network) *simbroker.Client {
+	t.Helper()
+	c := simbroker.New().Client(n)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// TestConformanceOfALateNetwork shows that nothing depends on frames that arrive at once.
+func TestConformanceOfALateNetwork(t *testing.T) {
+	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t, newSlow(t)) })
+}
