@@ -139,7 +139,7 @@ func (c *Client) Health() broker.Health {
 }
 
 // Close implements [broker.Broker]. The broker takes the messages back once it hears of it, which may be
-// later; if it never does, they are gone until Expire.
+// later; if it never does, they are gone until Expire or Forget.
 func (c *Client) Close() error {
 	b := c.broker
 	b.mu.Lock()
@@ -181,7 +181,7 @@ func (c *Client) sayGoodbye(ending []*conn) {
 		expire(open)
 	}
 	// Over a connection of its own, for the client's end of the others is closed.
-	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"goodbye", none}, effect) // else Expire does it
+	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"goodbye", none}, effect) // else the simulator tells it
 }
 
 func none() string { return "" }

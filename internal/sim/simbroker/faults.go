@@ -18,10 +18,17 @@ func (c *Client) HangUp() {
 	c.hangUp()
 }
 
-// Expire has the broker give up all connections of the client that it knows, half-open ones included, as when
-// the heartbeat of a process fails that is dead, suspended or cut off. A client that lives learns of
-// it by its next request, or by HangUp.
+// Expire has the broker notice that connections are half-open, as when their heartbeats fail. Connections that the
+// client has made since remain.
 func (c *Client) Expire() {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	expire(slices.DeleteFunc(slices.Clone(c.open), func(v *conn) bool { return !v.gone }))
+}
+
+// Forget ends all connections of the client on the broker's side only, as when the heartbeats of a process
+// fail that is dead or suspended. If it lives it learns of that by its next request, or by HangUp.
+func (c *Client) Forget() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	expire(c.open)

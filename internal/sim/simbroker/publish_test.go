@@ -1,0 +1,167 @@
+package simbroker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+)
+
+const (
+	unknown  = broker.Unknown
+	stored   = broker.Stored
+	returned = broker.Returned
+)
+
+func TestFates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fate     simbroker.Fate
+		outcomes []broker.Outcome // nil if all are known
+		holds    []string
+	}{
+		"fine":                 {simbroker.Fine, nil, []string{"q a 0", "q c 0"}},
+		"nothing arrives":      {simbroker.Fate{}, []broker.Outcome{unknown, unknown, unknown}, nil},
+		"some arrive":          {simbroker.Fate{Arrive: 2}, []broker.Outcome{stored, returned, unknown}, []string{"q a 0"}},
+		"more than there are":  {simbroker.Fate{Arrive: 4}, nil, []string{"q a 0", "q c 0"}},
+		"unconfirmed":          {simbroker.Fate{Arrive: -1, Unconfirmed: true}, []broker.Outcome{unknown, unknown, unknown}, []string{"q a 0", "q c 0"}},
+		"some are unconfirmed": {simbroker.Fate{Arrive: 1, Unconfirmed: true}, []broker.Outcome{unknown, unknown, unknown}, []string{"q a 0"}},
+		"nacked":               {simbroker.Fate{Arrive: -1, Nacked: true}, []broker.Outcome{unknown, unknown, unknown}, nil},
+		"twice":                {simbroker.Fate{Arrive: -1, Twice: true}, nil, []string{"q a 0", "q c 0", "q a 0", "q c 0"}},
+		"some arrive twice":    {simbroker.Fate{Arrive: 1, Twice: true}, []broker.Outcome{stored, unknown, unknown}, []string{"q a 0", "q a 0"}},
+	} {
+		test(t, name, func(w *world) {
+			sub := w.subscribe(w.client, "q", 1)
+			w.must(sub.Pause())
+			w.net.fate = c.fate
+			list := messages("q", "a", "b", "c")
+			list[1].Queue = "nowhere"
+			outcomes, err := w.client.Publish(w.Context(), list)
+			if c.outcomes == nil {
+				w.mustBe(err, broker.ErrNoQueue)
+				w.same([]string{fmt.Sprint(outcomes)}, []string{fmt.Sprint([]broker.Outcome{stored, returned, stored})})
+			} else {
+				w.unknown(outcomes, err, c.outcomes...)
+			}
+			w.holds(c.holds...)
+			w.net.fate = simbroker.Fine
+			_, err = w.client.Publish(w.Context(), messages("q", "d"))
+			w.must(err)
+			w.expect(sub) // is on another connection, and still there
+		})
+	}
+}
+
+func TestMessagesAreCopied(t *testing.T) {
+	t.Parallel()
+	test(t, "body", func(w *world) {
+		list := messages("q", "a")
+		_, err := w.other.Publish(w.Context(), list)
+		w.must(err)
+		list[0].Body[0] = 'x'
+		sub := w.subscribe(w.other, "q", 1)
+		(<-sub.Deliveries()).Body[0] = 'x'
+		w.must(sub.Close())
+		w.holds("q a 1")
+	})
+}
+
+func TestAPublishWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	test(t, "ends at its limit, and may still arrive", func(w *world) {
+		w.net.mute = true
+		began := time.Now()
+		outcomes, err := w.client.Publish(w.Context(), messages("q", "a"))
+		w.unknown(outcomes, err, unknown)
+		if took := time.Since(began); took != 5*time.Second {
+			w.Errorf("it took %s", took)
+		}
+		w.net.late[0](simbroker.Fine)
+		w.unknown(outcomes, err, unknown)
+		w.holds("q a 0")
+	})
+	test(t, "ends with the connection, at once", func(w *world) {
+		w.net.mute = true
+		began := time.Now()
+		time.AfterFunc(time.Second, w.client.Disconnect)
+		outcomes, err := w.client.Publish(w.Context(), messages("q", "a"))
+		w.unknown(outcomes, err, unknown)
+		if took := time.Since(began); took != time.Second {
+			w.Errorf("it took %s", took)
+		}
+		w.net.late[0](simbroker.Fine)
+		w.holds()
+	})
+	test(t, "ends with its context", func(w *world) {
+		w.net.mute = true
+		ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+		defer cancel()
+		outcomes, err := w.client.Publish(ctx, messages("q", "a"))
+		w.unknown(outcomes, err, unknown)
+	})
+	test(t, "in a later part", func(w *world) {
+		bodies := make([]string, 1200)
+		calls := 0
+		c := w.Client(counting{w.net, func() { w.net.mute = calls == 1; calls++ }})
+		outcomes, err := c.Publish(w.Context(), messages("q", bodies...))
+		if err == nil || outcomes[499] != stored || outcomes[500] != unknown || outcomes[1199] != unknown {
+			w.Errorf("got %v, %d, %d, %d", err, outcomes[499], outcomes[500], outcomes[1199])
+		}
+		if calls != 2 {
+			w.Errorf("%d parts were sent", calls)
+		}
+		w.net.mute = false
+		w.must(c.Close())
+	})
+}
+
+// counting does something before each call.
+type counting struct {
+	*hand
+	before func()
+}
+
+func (n counting) Call(ctx context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
+	n.before()
+	return n.hand.Call(ctx, step, effect)
+}
+
+func TestAnAlarm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(*world)
+		took time.Duration
+		want broker.Outcome
+	}{
+		"ends":                            {func(w *world) { w.client.SetBlocked("") }, time.Second, stored},
+		"changes its reason":              {func(w *world) { w.client.SetBlocked("disk") }, 5 * time.Second, unknown},
+		"lasts":                           {func(*world) {}, 5 * time.Second, unknown},
+		"ends with the connection":        {func(w *world) { w.client.Disconnect() }, time.Second, unknown},
+		"ends with the client":            {func(w *world) { w.must(w.client.Close()) }, time.Second, unknown},
+		"and the server goes":             {func(w *world) { w.SetDown(true) }, time.Second, unknown},
+		"ends when all is over otherwise": {func(w *world) { w.SetDown(true); w.SetDown(false); w.client.SetBlocked("") }, time.Second, unknown},
+	} {
+		test(t, name, func(w *world) {
+			w.client.SetBlocked("memory")
+			if h := w.client.Health(); !h.Connected || h.Blocked != "memory" {
+				w.Errorf("got %+v", h)
+			}
+			w.send("q", "of others")
+			sub := w.subscribe(w.client, "q", 1)
+			w.net.deliver()
+			w.must(sub.Ack(w.expect(sub, "of others")[0], broker.One))
+			began := time.Now()
+			timer := time.AfterFunc(time.Second, func() { c.end(w) })
+			defer timer.Stop()
+			outcomes, _ := w.client.Publish(w.Context(), messages("q", "a"))
+			if took := time.Since(began); took != c.took || outcomes[0] != c.want {
+				w.Errorf("got outcome %d after %s, want %d after %s", outcomes[0], took, c.want, c.took)
+			}
+			synctest.Wait()
+		})
+	}
+}
