@@ -9,6 +9,7 @@ type channel struct {
 	sub      *subscription // the other side
 	queue    *queue
 	consumer *consumer // the newest one
+	lingers  int       // consumers that were cancelled and still have something
 	up, down uint64    // lanes
 	closed   bool
 	finished bool // closed by the client, after which it must not say anything more
@@ -83,6 +84,9 @@ func (ch *channel) consume(q *queue, prefetch int) {
 // stop ends the consumer. Its deliveries can still be settled.
 func (ch *channel) stop() {
 	c := ch.consumer
+	if c.active && c.inHand > 0 {
+		ch.lingers++
+	}
 	c.active = false
 	if c.inTurn {
 		c.inTurn = false
@@ -199,7 +203,9 @@ func (ch *channel) take(wire uint64) (*Message, bool) {
 		n++
 	}
 	ch.unacked, ch.base = ch.unacked[n:], ch.base+uint64(n)
-	e.consumer.inHand--
+	if e.consumer.inHand--; e.consumer.inHand == 0 && !e.consumer.active {
+		ch.lingers--
+	}
 	ch.queue.enlist(e.consumer)
 	return e.message, true
 }

@@ -172,7 +172,8 @@ func (c *Client) Depths(ctx context.Context, queues []string) (map[string]broker
 func (q *queue) depth() broker.Depth {
 	d := broker.Depth{Ready: q.waiting()}
 	for _, ch := range q.channels {
-		if ch.consumer.active || len(ch.unacked) > 0 {
+		d.Consumers += ch.lingers
+		if ch.consumer.active {
 			d.Consumers++
 		}
 	}
