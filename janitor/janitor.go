@@ -99,7 +99,7 @@ type Janitor struct {
 	fenced chan struct{} // has a token while fenced runs wait for a sweep
 	made   time.Time
 
-	rebuilding sync.Mutex
+	rebuilding chan struct{} // has a token while somebody rebuilds
 }
 
 // New checks the options. It starts nothing.
@@ -107,7 +107,9 @@ func New(o Options) (*Janitor, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	return &Janitor{o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now()}, nil
+	return &Janitor{
+		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), rebuilding: make(chan struct{}, 1), made: time.Now(),
+	}, nil
 }
 
 // beat is the time until the next multiple of an interval. What is done often by several duties is done at

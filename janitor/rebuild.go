@@ -11,12 +11,16 @@ import (
 
 // rebuild does Rebuild and tells what it found. One at a time is enough for a process.
 func (j *Janitor) rebuild(ctx context.Context) error {
-	j.rebuilding.Lock()
-	defer j.rebuilding.Unlock()
+	select {
+	case j.rebuilding <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { <-j.rebuilding }()
 	return j.rebuildAlone(ctx)
 }
 
-// rebuildAlone is rebuild for whoever has the lock.
+// rebuildAlone is rebuild for whoever has put the token.
 func (j *Janitor) rebuildAlone(ctx context.Context) error {
 	missing, tasks, err := Rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology)
 	if err != nil || len(missing) == 0 {

@@ -131,13 +131,15 @@ const rebuildPatience = 500 * time.Millisecond
 // publishAgain makes the queues that were missing, most likely of a new lane, and publishes what
 // was returned once more. Else it would wait for the next look at the topology, and then be put off.
 func (j *Janitor) publishAgain(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
-	if !j.rebuilding.TryLock() {
+	select {
+	case j.rebuilding <- struct{}{}:
+	default:
 		return outcomes, broker.ErrNoQueue
 	}
 	limited, cancel := context.WithTimeout(ctx, rebuildPatience)
 	err := j.rebuildAlone(limited)
 	cancel()
-	j.rebuilding.Unlock()
+	<-j.rebuilding
 	if err != nil {
 		return outcomes, fmt.Errorf("%w: %w", broker.ErrNoQueue, err)
 	}

@@ -155,9 +155,9 @@ func TestARebuildUnderWayHoldsUpNobody(t *testing.T) {
 	w.must(err)
 	goes := w.due(1)[0]
 	j := w.janitor(nil)
-	j.rebuilding.Lock()
+	j.rebuilding <- struct{}{}
 	_, err = j.dispatchDue(t.Context())
-	j.rebuilding.Unlock()
+	<-j.rebuilding
 	w.must(err)
 	if w.position(waits).Ticketed || !w.position(goes).Ticketed {
 		t.Errorf("marked: without a queue %t, with one %t", w.position(waits).Ticketed, w.position(goes).Ticketed)

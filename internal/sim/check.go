@@ -1,0 +1,303 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// checker knows what must be true, and notes the first thing that is not. Its methods are called with the world's
+// lock held.
+type checker struct {
+	world     *world
+	violation string
+
+	wanted     map[holdfast.TaskID]TaskPlan // accepted tasks
+	executions []*execution
+	byTicket   map[eraTicket]*execution
+	active     map[holdfast.TaskID][]*execution
+	ended      map[holdfast.TaskID]holdfast.State // tasks that reached a final state
+	over       map[holdfast.RunID]bool            // runs that are not live any more
+	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
+
+	// What a fault took away excuses what is missing until it is made anew.
+	noTickets bool // the broker lost data: tickets and manifests may be missing
+	noMarker  bool // it lost everything: until the marker is back
+}
+
+// eraTicket is an attempt. A store that lost commits gives the same attempts out again.
+type eraTicket struct {
+	holdfast.Ticket
+	era int
+}
+
+// execution is one run of a handler.
+type execution struct {
+	process *process
+	ctx     context.Context
+	task    holdfast.Task
+	era     int
+	began   time.Time
+	over    bool
+}
+
+func newChecker(w *world) *checker {
+	return &checker{
+		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
+		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
+		over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
+	}
+}
+
+// fail notes a violation; the first one counts.
+func (c *checker) fail(format string, args ...any) {
+	if c.violation == "" {
+		c.violation = fmt.Sprintf(format, args...)
+		c.world.log.say(time.Since(c.world.began), "VIOLATION: %s", c.violation)
+	}
+}
+
+// accepted notes that Enqueue returned nil: the task must reach a final state.
+func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan) {
+	c.wanted[id] = plan
+	if task := c.world.store.Task(id); task == nil {
+		c.fail("task %s was accepted and is not in the store", id)
+	} else if task.State.Final() {
+		c.judge(task.Task)
+	}
+}
+
+// starts checks that a handler may run now: nobody has run this attempt, and whoever runs the task still had
+// its run ended.
+func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *execution {
+	e := &execution{process: p, ctx: ctx, task: task, era: c.world.state.fellBack, began: time.Now()}
+	c.world.log.say(time.Since(c.world.began), "%s runs task %s attempt %d under run %s", p.name, task.ID, task.Attempt, task.Run)
+	key := eraTicket{holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}, e.era}
+	if before := c.byTicket[key]; before != nil {
+		c.fail("attempt %d of task %s runs twice: by %s and by %s", task.Attempt, task.ID, before.process.name, p.name)
+	}
+	c.byTicket[key] = e
+	for _, other := range c.active[task.ID] {
+		if other.era == e.era && !other.process.dead && !c.over[other.task.Run] && other.ctx.Err() == nil {
+			c.fail("task %s runs beside itself: attempt %d by %s, whose run %s is live, and attempt %d by %s",
+				task.ID, other.task.Attempt, other.process.name, other.task.Run, task.Attempt, p.name)
+		}
+	}
+	c.executions = append(c.executions, e)
+	c.active[task.ID] = append(c.active[task.ID], e)
+	return e
+}
+
+func (c *checker) ends(e *execution, err error) {
+	e.over = true
+	c.world.log.say(time.Since(c.world.began), "%s ends task %s attempt %d: %v", e.process.name, e.task.ID, e.task.Attempt, err)
+	c.active[e.task.ID] = slices.DeleteFunc(c.active[e.task.ID], func(other *execution) bool { return other == e })
+}
+
+// changed is told of every change of a task.
+func (c *checker) changed(change simstore.Change) {
+	before, after := change.Before, change.After
+	switch {
+	case before == nil:
+	case after == nil:
+		c.fail("task %s was deleted", before.ID)
+	case before.State.Final():
+		c.fail("task %s was %s and is %s", before.ID, before.State, after.State)
+	case after.State.Final():
+		c.ended[after.ID] = after.State
+		c.judge(after.Task)
+	}
+}
+
+// judge checks that a task ended as its plan says.
+func (c *checker) judge(task holdfast.Task) {
+	plan, ok := c.wanted[task.ID]
+	if !ok {
+		return // its producer never learned that it was accepted, or has not yet
+	}
+	want := holdfast.Done
+	if plan.Always || plan.Poison {
+		want = holdfast.Dead
+	}
+	fails := plan.Fails
+	if plan.Always {
+		fails = maxAttempts
+	}
+	switch {
+	case task.State != want:
+		c.fail("task %s (%s) is %s, not %s: %s", task.ID, plan.Name, task.State, want, task.LastError)
+	case !plan.Poison && task.Failures != fails:
+		c.fail("task %s (%s) has %d failures, not %d", task.ID, plan.Name, task.Failures, fails)
+	case plan.Poison && task.Crashes != poisonLimit:
+		c.fail("task %s (%s) has %d crashes, not %d", task.ID, plan.Name, task.Crashes, poisonLimit)
+	}
+}
+
+// runEnded checks that a run was declared dead for a reason.
+func (c *checker) runEnded(run store.Run) {
+	c.over[run.ID] = true
+	if run.State != store.RunDead {
+		return
+	}
+	w := c.world
+	now := time.Now()
+	if up := now.Sub(w.state.storeUp); up < lease && !w.state.storeUp.Equal(w.began) {
+		c.fail("run %s was fenced %v after the store came back", run.ID, up)
+	}
+	recent := func(t time.Time) bool { return now.Sub(t) < 2*lease+slowish }
+	for _, p := range w.processes {
+		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.leapt) || recent(w.state.storeUp) {
+			continue
+		}
+		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
+	}
+	if recent(w.state.leapt) {
+		return
+	}
+	for _, e := range c.executions {
+		if !e.over && e.task.Run == run.ID && e.era == w.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
+			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
+		}
+	}
+}
+
+// observer is what the broker tells.
+func (c *checker) observer() simbroker.Observer {
+	return simbroker.Observer{
+		Left: func(m *simbroker.Message, why simbroker.Reason) {
+			if c.world.log.keep {
+				c.world.log.say(time.Since(c.world.began), "gone, %s: %s", why, m)
+			}
+			if why == simbroker.Dropped {
+				c.fail("the broker dropped a message: %s", m)
+			}
+		},
+		Misused:   func(_ *simbroker.Client, what string) { c.fail("the broker was misused: %s", what) },
+		Destroyed: func(_ *simbroker.Client, o broker.Object) { c.fail("somebody deleted %s", o.Name) },
+	}
+}
+
+func (c *checker) wiped() { c.noMarker, c.noTickets = true, true }
+
+func (c *checker) queueLost() { c.noTickets = true }
+
+// fellBack takes note that the store lost commits: what it does not know any more cannot be asked of it.
+func (c *checker) fellBack() {
+	c.noTickets = true
+	clear(c.ended)
+	clear(c.over)
+	for id := range c.wanted {
+		delete(c.wanted, id)
+	}
+	tasks := c.world.store.Tasks()
+	for i := range tasks {
+		c.readopt(&tasks[i])
+	}
+	for _, r := range c.world.store.Runs() {
+		if r.State != store.RunLive {
+			c.over[r.ID] = true
+		}
+	}
+}
+
+// readopt wants what the store still has.
+func (c *checker) readopt(t *simstore.Task) {
+	name := strings.Trim(string(t.Payload), `"`)
+	if plan := c.world.taskPlan(name); plan != nil {
+		c.wanted[t.ID] = *plan
+		if t.State.Final() {
+			c.ended[t.ID] = t.State
+		}
+	}
+}
+
+// afterStep checks what must be true after every step.
+func (c *checker) afterStep() {
+	runs := c.world.store.Runs()
+	for i := range runs {
+		r := &runs[i]
+		switch over := r.State != store.RunLive; {
+		case over && !c.over[r.ID]:
+			c.runEnded(r.Run)
+		case !over && c.over[r.ID]:
+			c.fail("run %s was over and is live again", r.ID)
+		}
+	}
+	if !c.noTickets {
+		c.checkTokens()
+	}
+}
+
+// checkTokens checks that every task that is not final has what will bring it back.
+func (c *checker) checkTokens() {
+	clear(c.tokens)
+	receipts := c.world.store.Receipts()
+	for i := range receipts {
+		c.token(receipts[i].Tickets)
+	}
+	for m := range c.world.broker.Messages() {
+		c.token(m.Content.Tickets)
+		if m.Content.Manifest != nil {
+			c.token(m.Content.Manifest.Tickets)
+		}
+	}
+	tasks := c.world.store.Tasks()
+	for i := range tasks {
+		t := &tasks[i]
+		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.tokens[holdfast.Ticket{Task: t.ID, Attempt: t.Attempt}] {
+			continue
+		}
+		c.fail("task %s has no token: it is %s at attempt %d under run %s, and there is no receipt, ticket or manifest",
+			t.ID, t.State, t.Attempt, t.Run)
+	}
+}
+
+func (c *checker) token(tickets []holdfast.Ticket) {
+	for _, t := range tickets {
+		c.tokens[t] = true
+	}
+}
+
+// settled reports whether every accepted task is final and nothing is left in the queues.
+func (c *checker) settled() bool {
+	for id := range c.wanted {
+		if _, ok := c.ended[id]; !ok {
+			return false
+		}
+	}
+	return c.left() == ""
+}
+
+// left says what is in the queues that should not stay there.
+func (c *checker) left() (what string) {
+	for m := range c.world.broker.Messages() {
+		if m.Content.Sentinel == nil && m.Queue != c.world.topology.Quarantine() {
+			what = m.String()
+		}
+	}
+	for _, t := range c.world.store.Tasks() {
+		if !t.State.Final() {
+			what = "task " + t.ID.String()
+		}
+	}
+	return what
+}
+
+func (c *checker) unfinished() string {
+	var open []string
+	for id, plan := range c.wanted {
+		if _, ok := c.ended[id]; !ok {
+			open = append(open, plan.Name)
+		}
+	}
+	slices.Sort(open)
+	return fmt.Sprintf("accepted and not final: %v; left: %s", open, c.left())
+}

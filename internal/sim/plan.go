@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is what happens in a run. Plans are made by NewPlan; Without takes parts away.
+type Plan struct {
+	Seed   uint64
+	Roles  []Role // of the processes
+	Tasks  []TaskPlan
+	Faults []Fault
+	Net    NetPlan
+	// Drift is how much faster the store's clock goes than that of the processes; 0.01 is 1 %.
+	Drift   float64
+	Removed []string // names of the parts taken away
+}
+
+// Role is what a process does.
+type Role uint8
+
+// The roles.
+const (
+	Serve   Role = iota // a worker and a janitor
+	Worker              // a worker alone
+	Janitor             // a janitor alone
+	Produce             // a producer
+)
+
+// TaskPlan is one task and what its handler does.
+type TaskPlan struct {
+	Name  string
+	At    time.Duration // when it is enqueued, since the begin
+	By    int           // index of the producer among the processes
+	Lane  string
+	Delay time.Duration
+	Takes time.Duration // of one execution
+
+	Fails    int  // the first executions fail
+	Always   bool // they all do
+	Defers   int  // the first executions ask to come back later
+	Panics   bool // the first failure is a panic
+	Stubborn bool // goes on when its context has ended
+	Poison   bool // kills its process, each time
+}
+
+// FaultKind is what breaks.
+type FaultKind uint8
+
+// The kinds of faults. Target is a process unless something else is said.
+const (
+	Kill          FaultKind = iota // killed before or after its N-th step from then on, started again after For
+	Stop                           // neither sends nor hears for For
+	Drain                          // asked to end, started again after For
+	CutStore                       // no way to the store for For; with N odd, its questions arrive and only the answers do not
+	CutBroker                      // no way to the broker for For; with N odd the broker notices later
+	CloseBroker                    // its connections to the broker are closed
+	StoreRestart                   // the store is away for For
+	StoreBack                      // the store fails over to a replica that lacks the last For
+	StoreLeap                      // the store's clock leaps ahead by For, or back with N odd
+	BrokerRestart                  // the broker is away for For
+	BrokerWipe                     // and comes back empty
+	DeleteQueue                    // an operator deletes the N-th queue
+	Block                          // the broker takes no messages from anybody for For
+	faultKinds
+)
+
+// Fault is one thing that breaks.
+type Fault struct {
+	Name   string
+	Kind   FaultKind
+	At     time.Duration
+	For    time.Duration
+	Target int
+	N      int
+}
+
+// NetPlan says how messages fare.
+type NetPlan struct {
+	Usual time.Duration // the most an ordinary message takes
+	// Of a thousand messages so many are slow, up to Slow, and so many publish calls go wrong.
+	PerMilleSlow, PerMilleMishap int
+	Slow                         time.Duration
+}
+
+const (
+	loadTime  = 3 * time.Second  // in which tasks are enqueued
+	faultTime = 10 * time.Second // in which faults begin
+	longest   = 5 * time.Second  // a fault lasts at most
+	// patience is how long after the last fault everything must be over.
+	patience = 3 * time.Minute
+)
+
+// NewPlan draws a plan.
+func NewPlan(seed uint64) Plan {
+	r := rand.New(rand.NewPCG(seed, 0x9b05688c2b3e6c1f))
+	p := Plan{Seed: seed, Net: newNet(r)}
+	for range 1 + r.IntN(3) {
+		p.Roles = append(p.Roles, Serve)
+	}
+	if r.IntN(3) == 0 {
+		p.Roles = append(p.Roles, Worker)
+	}
+	if r.IntN(3) == 0 {
+		p.Roles = append(p.Roles, Janitor)
+	}
+	producers := 1 + r.IntN(2)
+	for range producers {
+		p.Roles = append(p.Roles, Produce)
+	}
+	if r.IntN(4) == 0 {
+		p.Drift = (r.Float64() - 0.5) * 0.1
+	}
+	for i := range 3 + r.IntN(18) {
+		task := newTask(r, i)
+		task.By = len(p.Roles) - 1 - r.IntN(producers)
+		p.Tasks = append(p.Tasks, task)
+	}
+	for i := range r.IntN(8) {
+		p.Faults = append(p.Faults, newFault(r, i, len(p.Roles)))
+	}
+	return p
+}
+
+func newNet(r *rand.Rand) NetPlan {
+	net := NetPlan{Usual: between(r, 100*time.Microsecond, 10*time.Millisecond)}
+	if r.IntN(2) == 0 {
+		net.PerMilleSlow, net.Slow = 1+r.IntN(30), between(r, 20*time.Millisecond, 2*time.Second)
+	}
+	if r.IntN(2) == 0 {
+		net.PerMilleMishap = 1 + r.IntN(100)
+	}
+	return net
+}
+
+func newTask(r *rand.Rand, i int) TaskPlan {
+	task := TaskPlan{Name: fmt.Sprint("t", i), At: between(r, 0, loadTime), Lane: "a", Takes: between(r, 0, 300*time.Millisecond)}
+	if r.IntN(4) == 0 {
+		task.Lane = "b"
+	}
+	if r.IntN(5) == 0 {
+		task.Takes = between(r, 0, 6*time.Second)
+	}
+	if r.IntN(5) == 0 {
+		task.Delay = between(r, 0, 4*time.Second)
+	}
+	switch r.IntN(10) {
+	case 0:
+		task.Always = true
+	case 1, 2:
+		task.Fails = 1 + r.IntN(maxAttempts-1)
+		task.Panics = r.IntN(2) == 0
+	case 3:
+		task.Defers = 1 + r.IntN(2)
+	case 4:
+		task.Poison = r.IntN(4) == 0
+	}
+	task.Stubborn = r.IntN(10) == 0
+	return task
+}
+
+func newFault(r *rand.Rand, i, processes int) Fault {
+	f := Fault{
+		Name: fmt.Sprint("f", i), Kind: FaultKind(r.IntN(int(faultKinds))), At: between(r, 0, faultTime),
+		For: between(r, 0, longest), Target: r.IntN(processes), N: r.IntN(40),
+	}
+	switch f.Kind {
+	case StoreBack:
+		f.For /= 10
+	case StoreRestart, BrokerRestart, BrokerWipe:
+		if r.IntN(2) == 0 {
+			f.For /= 10
+		}
+	}
+	if r.IntN(3) == 0 || f.Kind == StoreBack { // killed often: it is what the design is about
+		f.Kind = Kill
+	}
+	return f
+}
+
+func between(r *rand.Rand, from, to time.Duration) time.Duration {
+	return from + time.Duration(r.Int64N(int64(to-from)))
+}
+
+// Without returns the plan without the named task or fault ("t3", "f0"), or with the fault's numbers eased.
+func (p Plan) Without(names ...string) Plan {
+	gone := func(name string) bool { return slices.Contains(names, name) }
+	p.Removed = append(slices.Clone(p.Removed), names...)
+	p.Tasks = slices.DeleteFunc(slices.Clone(p.Tasks), func(t TaskPlan) bool { return gone(t.Name) })
+	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return gone(f.Name) })
+	if gone("slow") {
+		p.Net.PerMilleSlow = 0
+	}
+	if gone("mishaps") {
+		p.Net.PerMilleMishap = 0
+	}
+	if gone("drift") {
+		p.Drift = 0
+	}
+	return p
+}
+
+// Parts are the names that Without can take away.
+func (p Plan) Parts() []string {
+	var names []string
+	for _, f := range p.Faults {
+		names = append(names, f.Name)
+	}
+	for _, t := range p.Tasks {
+		names = append(names, t.Name)
+	}
+	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "drift": p.Drift != 0} {
+		if there {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// String prints the plan for a person, a line a part.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, processes", p.Seed)
+	for i, role := range p.Roles {
+		fmt.Fprintf(&b, " %d:%s", i, role)
+	}
+	fmt.Fprintf(&b, "\nnet %+v, drift %.3f\n", p.Net, p.Drift)
+	for _, t := range p.Tasks {
+		fmt.Fprintf(&b, "%-4s at %v by %d lane %s delay %v takes %v%s\n", t.Name, t.At, t.By, t.Lane, t.Delay, t.Takes, t.how())
+	}
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)
+	}
+	return b.String()
+}
+
+func (t TaskPlan) how() string {
+	how := ""
+	for _, h := range []struct {
+		yes  bool
+		text string
+	}{
+		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
+		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Poison, ", poison"},
+	} {
+		if h.yes {
+			how += h.text
+		}
+	}
+	return how
+}
+
+func (r Role) String() string { return [...]string{"serve", "worker", "janitor", "producer"}[r] }
+
+func (k FaultKind) String() string {
+	return [...]string{
+		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "restart store", "store falls back",
+		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker",
+	}[k]
+}

@@ -1,0 +1,344 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// Everything that can be short is, so that a run needs few steps.
+const (
+	lease        = 2 * time.Second
+	heartbeat    = lease * 3 / 5 // of the broker's connections
+	maxAttempts  = 3             // failures
+	poisonLimit  = 3             // crashes of a poison task
+	concurrency  = 4
+	sentinelTime = time.Second
+	slack        = 6 * time.Second
+)
+
+// process is one life of one process.
+type process struct {
+	world *world
+	index int // in the plan
+	role  Role
+	name  string
+
+	store  *simstore.Client
+	broker *simbroker.Client
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	dead         bool          // killed, or over
+	gone         chan struct{} // closed when it is
+	killIn       int           // steps until it is killed; 0: it is not
+	killBefore   bool          // that step, not after it
+	restartAfter time.Duration
+
+	stoppedUntil  time.Time
+	resumed       chan struct{} // closed when it goes on; nil if it is not stopped
+	storeCut      bool
+	storeCutUntil time.Time
+	answersOnly   bool // only the answers of the store are lost
+	brokerCut     bool
+	troubled      time.Time // until when something kept it from working as it should
+}
+
+// start begins a new life of a process; the caller holds w.mu.
+func (w *world) start(index, life int) {
+	if now := w.processes[index]; now != nil && !now.dead && now.ctx.Err() == nil {
+		return // it was killed while it drained, and has been started again already
+	}
+	p := &process{world: w, index: index, role: w.plan.Roles[index]}
+	p.name = fmt.Sprintf("%d.%d", index, life)
+	p.troubled = w.began
+	p.store = w.store.Client(p.ask)
+	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.gone = make(chan struct{})
+	w.processes[index], w.lives[index] = p, life
+	w.log.say(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
+	p.broker.SetBlocked(w.state.blocked)
+	w.living.Go(func() { p.live() })
+}
+
+// live runs the services of the process until they end, which is when its context has ended.
+func (p *process) live() {
+	log := p.logger()
+	services := make(chan struct{}, 2)
+	running := 0
+	run := func(f func()) {
+		running++
+		go func() { f(); services <- struct{}{} }()
+	}
+	if p.role == Produce {
+		run(p.produce)
+	}
+	var j *janitor.Janitor
+	if p.role == Serve || p.role == Janitor {
+		j = p.janitor(log)
+		run(func() { p.must(j.Run(p.ctx)) })
+	}
+	if p.role == Serve || p.role == Worker {
+		c := p.consumer(log, j)
+		run(func() { p.mayFail(c.Run(p.ctx)) })
+	}
+	for range running {
+		<-services
+	}
+	p.world.mu.Lock()
+	p.die()
+	p.world.mu.Unlock()
+	_ = p.broker.Close()
+	_ = p.store.Close()
+}
+
+func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer.Consumer {
+	handlers := new(consumer.Registry)
+	for _, kind := range []string{"work", "poison"} {
+		handlers.Add(kind, consumer.HandlerFunc(p.handle))
+	}
+	o := consumer.Options{
+		Store: p.store, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
+		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
+	}
+	if j != nil {
+		o.OnReady = j.Nudge
+	}
+	c, err := consumer.New(o)
+	p.must(err)
+	return c
+}
+
+func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
+	j, err := janitor.New(janitor.Options{
+		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
+		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
+		Name: p.name, Log: log,
+	})
+	p.must(err)
+	return j
+}
+
+func settings() holdfast.Settings {
+	policy := holdfast.Policy{Strategy: holdfast.Fixed, Base: 300 * time.Millisecond, Jitter: 0.5,
+		MaxAttempts: maxAttempts, MaxCrashes: 1000, MaxDeferrals: 10}
+	poison := policy
+	poison.MaxCrashes = poisonLimit
+	return holdfast.Settings{
+		Defaults: holdfast.TypeSettings{Policy: policy},
+		Types:    map[string]holdfast.TypeSettings{"poison": {Policy: poison}},
+	}
+}
+
+// produce enqueues the tasks that fall to this process, those that an earlier life has not begun with.
+func (p *process) produce() {
+	w := p.world
+	source := producer.New(producer.Options{
+		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
+	})
+	done := make(chan struct{})
+	n := 0
+	w.mu.Lock()
+	for _, task := range w.plan.Tasks {
+		if task.By == p.index && w.todo[task.Name] {
+			n++
+			go func() { p.enqueue(source, task); done <- struct{}{} }()
+		}
+	}
+	w.mu.Unlock()
+	for range n {
+		<-done
+	}
+	<-p.ctx.Done()
+	p.must(source.Close())
+}
+
+func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
+	w := p.world
+	select {
+	case <-time.After(task.At - time.Since(w.began)):
+	case <-p.ctx.Done():
+		return
+	}
+	w.mu.Lock()
+	gone := p.dead
+	if !gone {
+		delete(w.todo, task.Name)
+	}
+	w.mu.Unlock()
+	if gone {
+		return
+	}
+	kind := "work"
+	if task.Poison {
+		kind = "poison"
+	}
+	payload, _ := json.Marshal(task.Name)
+	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Lane: task.Lane, Delay: task.Delay, Payload: payload})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && !p.dead {
+		w.check.accepted(result.ID, task)
+	}
+}
+
+// handle is the handler of every task: it does what the plan says.
+func (p *process) handle(ctx context.Context, task holdfast.Task) error {
+	w := p.world
+	var name string
+	if err := json.Unmarshal(task.Payload, &name); err != nil {
+		return holdfast.Permanent(err)
+	}
+	w.mu.Lock()
+	plan := w.taskPlan(name)
+	if p.dead || w.over || plan == nil {
+		w.mu.Unlock()
+		return context.Canceled
+	}
+	run := w.check.starts(p, ctx, task)
+	w.mu.Unlock()
+	err := p.work(ctx, task, plan)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.check.ends(run, err)
+	if err != nil && plan.Panics && task.Failures == 0 && !errors.Is(err, context.Canceled) {
+		panic(err)
+	}
+	return err
+}
+
+var errPlanned = errors.New("the plan says so")
+
+// work takes its time and returns what the plan says of this execution.
+func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) error {
+	if plan.Poison {
+		p.world.mu.Lock()
+		p.world.in(0, &step{what: "poison", run: func() { p.kill(-1, 300*time.Millisecond) }})
+		p.world.mu.Unlock()
+		<-p.gone
+		return context.Canceled
+	}
+	timer := time.NewTimer(plan.Takes)
+	defer timer.Stop()
+	ended := ctx.Done()
+	if plan.Stubborn {
+		ended = p.gone
+	}
+	var err error
+	select {
+	case <-timer.C:
+		switch {
+		case plan.Always, task.Failures < plan.Fails:
+			err = errPlanned
+		case task.Deferrals < plan.Defers:
+			err = holdfast.RetryAfter(200*time.Millisecond, errPlanned)
+		}
+	case <-ended:
+		err = context.Canceled
+	}
+	p.whileStopped()
+	return err
+}
+
+// whileStopped returns when the process goes on, or is gone.
+func (p *process) whileStopped() {
+	for {
+		p.world.mu.Lock()
+		resumed := p.resumed
+		p.world.mu.Unlock()
+		if resumed == nil {
+			return
+		}
+		select {
+		case <-resumed:
+		case <-p.gone:
+			return
+		}
+	}
+}
+
+// die ends what handlers wait for; the caller holds w.mu.
+func (p *process) die() {
+	if !p.dead {
+		p.dead = true
+		close(p.gone)
+	}
+}
+
+// stoppedFor is how long the process stays stopped.
+func (p *process) stoppedFor() time.Duration { return max(0, time.Until(p.stoppedUntil)) }
+
+// trouble notes that something may keep the process from working until then.
+func (p *process) trouble(until time.Time) {
+	if until.After(p.troubled) {
+		p.troubled = until
+	}
+}
+
+func (w *world) taskPlan(name string) *TaskPlan {
+	for i := range w.plan.Tasks {
+		if w.plan.Tasks[i].Name == name {
+			return &w.plan.Tasks[i]
+		}
+	}
+	return nil
+}
+
+// must reports an error that cannot be.
+func (p *process) must(err error) {
+	if err == nil {
+		return
+	}
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.world.check.fail("process %s: %v", p.name, err)
+}
+
+// mayFail takes the one error that Run returns: results that could not be written before the stop.
+func (p *process) mayFail(err error) {
+	if err != nil && !unavailable(err) {
+		p.must(err)
+	}
+}
+
+// logger writes into the journal. It takes the same random numbers whether that is kept or not, or keeping it
+// would change what happens.
+func (p *process) logger() logrus.FieldLogger {
+	log := logrus.New()
+	log.SetLevel(logrus.DebugLevel)
+	log.SetFormatter(journalFormatter{p})
+	log.SetOutput(io.Discard)
+	return log
+}
+
+type journalFormatter struct{ *process }
+
+func (f journalFormatter) Format(entry *logrus.Entry) ([]byte, error) {
+	fields := make([]string, 0, len(entry.Data))
+	for key := range entry.Data {
+		fields = append(fields, key)
+	}
+	if f.world.log.keep {
+		slices.Sort(fields)
+		for i, key := range fields {
+			fields[i] = fmt.Sprintf("%s=%v", key, entry.Data[key])
+		}
+		f.world.log.say(time.Since(f.world.began), "%s %s: %s %s", f.name, entry.Level, entry.Message, strings.Join(fields, " "))
+	}
+	return nil, nil
+}

@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/sim/patch"
+	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+)
+
+// Result is how a run ended.
+type Result struct {
+	Violation string // of the first invariant that was broken; "" if none was
+	Steps     int
+	Sum       uint64        // of everything that happened: equal sums, equal runs
+	Lasted    time.Duration // in the simulated world
+	Tasks     int           // accepted
+	Started   int           // executions
+	Exact     bool          // the runtime was the one that replays exactly
+	Journal   []string      // if it was asked for
+}
+
+// Run carries out a plan in a bubble of its own. With keep the result has the journal.
+func Run(t *testing.T, plan Plan, keep bool) (result Result) {
+	// Collecting garbage in the middle of a run would change the order of its goroutines.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	synctest.Test(t, func(*testing.T) {
+		exact := patch.Active()
+		for range plan.Seed % 97 { // the runtime's own choices should differ from seed to seed
+			rand.Uint64()
+		}
+		w := newWorld(plan, keep)
+		result = w.run()
+		result.Exact = exact
+	})
+	return result
+}
+
+func newWorld(plan Plan, keep bool) *world {
+	now := time.Now()
+	w := &world{
+		plan: plan, began: now, rng: rand.New(rand.NewPCG(plan.Seed, 0x3c6ef372fe94f82b)),
+		clock: clock{drift: plan.Drift, began: now}, state: weather{storeUp: now}, arrived: make(chan struct{}, 1),
+		log: &journal{keep: keep, sum: 0xcbf29ce484222325}, todo: make(map[string]bool), faults: len(plan.Faults),
+		processes: make([]*process, len(plan.Roles)), lives: make([]int, len(plan.Roles)),
+	}
+	w.check = newChecker(w)
+	w.store = simstore.New(w.clock.now)
+	w.store.Observe(w.check.changed)
+	w.broker = simbroker.New()
+	w.broker.Observe(w.check.observer())
+	incarnation, err := w.store.Client(nil).Incarnation(context.Background())
+	if err != nil {
+		w.check.fail("incarnation: %v", err)
+	}
+	w.topology = broker.NewTopology(broker.DefaultPrefix, 1, incarnation)
+	for _, task := range plan.Tasks {
+		w.todo[task.Name] = true
+	}
+	return w
+}
+
+func (w *world) run() Result {
+	w.mu.Lock()
+	for index := range w.plan.Roles {
+		w.start(index, 1)
+	}
+	for _, f := range w.plan.Faults {
+		w.in(f.At, &step{what: "fault " + f.Name + ": " + f.Kind.String(), run: func() { w.strike(f) }})
+	}
+	w.mu.Unlock()
+	w.drive()
+	result := Result{
+		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
+		Tasks: len(w.check.wanted), Started: len(w.check.executions),
+	}
+	w.end()
+	result.Journal = w.log.lines
+	return result
+}
+
+// String tells how it ended in a line.
+func (r Result) String() string {
+	how := "held"
+	if r.Violation != "" {
+		how = "BROKEN: " + r.Violation
+	}
+	return fmt.Sprintf("%d tasks, %d executions, %d steps in %.1f simulated seconds, sum %016x: %s",
+		r.Tasks, r.Started, r.Steps, r.Lasted.Seconds(), r.Sum, how)
+}

@@ -1,0 +1,69 @@
+// Command simulate runs seeds of the simulator; see package sim. It is what `make sim` calls.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/sim/campaign"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	o := campaign.Options{Root: ".", Work: ".sim"}
+	flag.Uint64Var(&o.Seed, "seed", 1, "the first seed")
+	flag.IntVar(&o.Runs, "runs", 1, "how many seeds")
+	flag.IntVar(&o.Processes, "processes", runtime.NumCPU(), "how many processes at once")
+	flag.BoolVar(&o.Journal, "journal", false, "print what happens, step by step")
+	without := flag.String("without", "", "parts of the plans to leave out, with commas between")
+	flag.Parse()
+	if *without != "" {
+		o.Without = strings.Split(*without, ",")
+	}
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "simulate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o campaign.Options) error {
+	fmt.Fprintln(os.Stderr, "simulate: building with a runtime that replays exactly; the first time takes a minute")
+	if err := campaign.Build(o); err != nil {
+		return err
+	}
+	var seeds, tasks, started, steps int
+	var broken []campaign.Seed
+	began := time.Now()
+	o.Seen = func(s campaign.Seed) {
+		seeds, tasks, started, steps = seeds+1, tasks+s.Tasks, started+s.Started, steps+s.Steps
+		if s.Violation != "" {
+			broken = append(broken, s)
+			fmt.Printf("seed %d: %s\n  replay: %s\n", s.Seed, s.Violation, s.Replay())
+		}
+		if o.Runs == 1 {
+			fmt.Printf("seed %d: sum %016x, exact: %t\n", s.Seed, s.Sum, s.Exact)
+		}
+		if seeds%1000 == 0 {
+			fmt.Fprintf(os.Stderr, "simulate: %d of %d seeds after %.0f s\n", seeds, o.Runs, time.Since(began).Seconds())
+		}
+	}
+	err := campaign.Run(ctx, o)
+	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d steps; %d seeds broke an invariant\n",
+		seeds, time.Since(began).Seconds(), tasks, started, steps, len(broken))
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case len(broken) > 0:
+		return fmt.Errorf("%d of %d seeds broke an invariant", len(broken), seeds)
+	}
+	return nil
+}
