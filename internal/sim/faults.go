@@ -128,7 +128,7 @@ func (p *process) kill(sent, restart time.Duration) {
 	p.cancel()
 	w.in(time.Duration(w.rng.Int64N(int64(fin))), &step{what: "connections close", run: func() {
 		p.store.Disconnect()
-		p.broker.Disconnect()
+		p.broker.Forget()
 	}})
 	w.faults++
 	w.in(restart, &step{what: "restart", run: func() {
@@ -166,7 +166,7 @@ func (p *process) stop(f Fault) {
 	if f.For > heartbeat {
 		w.in(heartbeat, &step{what: "no heartbeats", run: func() {
 			if !p.dead {
-				p.broker.Expire() // which it learns when it goes on
+				p.broker.Forget() // which it learns when it goes on
 			}
 		}})
 	}

@@ -25,7 +25,7 @@ func (n *timed) run(effect func()) {
 }
 
 func (n *timed) Call(_ context.Context, _ simbroker.Step, effect func(simbroker.Fate)) error {
-	n.run(func() { effect(simbroker.Fine) })
+	n.run(func() { effect(simbroker.Fine()) })
 	return nil
 }
 

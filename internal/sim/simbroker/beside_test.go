@@ -47,7 +47,7 @@ type pair struct {
 func TestBesideRabbitMQ(t *testing.T) {
 	t.Parallel()
 	real, prefix := rabbittest.Open(t)
-	for range 10 {
+	for range 4 {
 		seed := rand.Uint64()
 		name := fmt.Sprint(seed)
 		w := &beside{

@@ -36,6 +36,25 @@ func TestDisconnect(t *testing.T) {
 		w.net.deliver()
 		w.expect(sub, "a*")
 	})
+	test(t, "gives no channel what another one of the client gives back", func(w *world) {
+		w.subscribe(w.client, "q", 9)
+		w.subscribe(w.client, "q", 9)
+		w.send("q", "a", "b")
+		w.client.Disconnect()
+		w.holds("q a 1", "q b 1")
+	})
+	test(t, "makes it irrelevant which frames arrive", func(w *world) {
+		w.send("q", "a", "b")
+		sub := w.subscribe(w.client, "q", 9)
+		w.net.deliver()
+		for _, tag := range w.expect(sub, "a", "b") {
+			w.must(sub.Ack(tag, broker.One))
+		}
+		w.client.Disconnect()
+		w.net.first() // is lost
+		w.net.deliver()
+		w.holds("q a 1", "q b 1")
+	})
 	test(t, "of one client does not touch others", func(w *world) {
 		sub := w.subscribe(w.other, "q", 1)
 		w.client.Disconnect()
@@ -147,8 +166,8 @@ func TestCut(t *testing.T) {
 func TestDown(t *testing.T) {
 	t.Parallel()
 	test(t, "ends all connections at the same moment and keeps the data", func(w *world) {
+		one, two := w.subscribe(w.client, "q", 9), w.subscribe(w.other, "q", 9)
 		w.send("q", "a", "b")
-		one, two := w.subscribe(w.client, "q", 1), w.subscribe(w.other, "q", 1)
 		w.SetDown(true)
 		w.expect(one, "end")
 		w.expect(two, "end")

@@ -119,7 +119,7 @@ func (r Reason) String() string {
 type Observer struct {
 	// Entered is told of every message that was stored in a queue, dead letters included.
 	Entered func(*Message)
-	// Left is told of every message that left its queue for good.
+	// Left is told of every message that left its queue for good. Who had it is still its holder.
 	Left func(*Message, Reason)
 	// Misused is told of what no correct client does: settling a delivery that it never received, or
 	// saying anything on a channel that it has closed.
@@ -136,10 +136,11 @@ func (b *Broker) Observe(o Observer) {
 }
 
 func (b *Broker) left(m *Message, why Reason) {
-	m.gone, m.Holder, m.Dead = true, nil, false
+	m.gone = true
 	if b.observer.Left != nil {
 		b.observer.Left(m, why)
 	}
+	m.Holder, m.Dead = nil, false
 }
 
 func (b *Broker) misused(c *Client, what string) {

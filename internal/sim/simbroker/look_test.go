@@ -92,6 +92,16 @@ func TestLooking(t *testing.T) {
 			break
 		}
 	})
+	test(t, "at who acknowledges", func(w *world) {
+		var holder *simbroker.Client
+		w.Observe(simbroker.Observer{Left: func(m *simbroker.Message, _ simbroker.Reason) { holder = m.Holder }})
+		w.send("q", "a")
+		sub := w.subscribe(w.other, "q", 1)
+		w.must(sub.Ack((<-sub.Deliveries()).Tag, broker.One))
+		if holder != w.other {
+			t.Error("it is not the one who had it")
+		}
+	})
 	test(t, "at who deletes", func(w *world) {
 		var deleted []string
 		w.Observe(simbroker.Observer{Destroyed: func(c *simbroker.Client, o broker.Object) {

@@ -36,7 +36,7 @@ type Fate struct {
 }
 
 // Fine is the fate of a call with which nothing goes wrong.
-var Fine = Fate{Arrive: -1}
+func Fine() Fate { return Fate{Arrive: -1} }
 
 // The limits of calls are those of the adapter for RabbitMQ.
 const (
@@ -83,7 +83,7 @@ func (c *Client) call(ctx context.Context, via *conn, limit time.Duration, step 
 		if via.gone {
 			return errLost
 		}
-		effect(Fine)
+		effect(Fine())
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -98,7 +98,7 @@ func (n *slow) Call(ctx context.Context, step simbroker.Step, effect func(simbro
 	done := make(chan struct{})
 	n.mu.Lock()
 	n.add(-1, func() {
-		effect(simbroker.Fine)
+		effect(simbroker.Fine())
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.add(-1, func() { close(done) })

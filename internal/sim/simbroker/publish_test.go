@@ -24,7 +24,7 @@ func TestFates(t *testing.T) {
 		outcomes []broker.Outcome // nil if all are known
 		holds    []string
 	}{
-		"fine":                 {simbroker.Fine, nil, []string{"q a 0", "q c 0"}},
+		"fine":                 {simbroker.Fine(), nil, []string{"q a 0", "q c 0"}},
 		"nothing arrives":      {simbroker.Fate{}, []broker.Outcome{unknown, unknown, unknown}, nil},
 		"some arrive":          {simbroker.Fate{Arrive: 2}, []broker.Outcome{stored, returned, unknown}, []string{"q a 0"}},
 		"more than there are":  {simbroker.Fate{Arrive: 4}, nil, []string{"q a 0", "q c 0"}},
@@ -48,7 +48,7 @@ func TestFates(t *testing.T) {
 				w.unknown(outcomes, err, c.outcomes...)
 			}
 			w.holds(c.holds...)
-			w.net.fate = simbroker.Fine
+			w.net.fate = simbroker.Fine()
 			_, err = w.client.Publish(w.Context(), messages("q", "d"))
 			w.must(err)
 			w.expect(sub) // is on another connection, and still there
@@ -80,7 +80,7 @@ func TestAPublishWithoutAnAnswer(t *testing.T) {
 		if took := time.Since(began); took != 5*time.Second {
 			w.Errorf("it took %s", took)
 		}
-		w.net.late[0](simbroker.Fine)
+		w.net.late[0](simbroker.Fine())
 		w.unknown(outcomes, err, unknown)
 		w.holds("q a 0")
 	})
@@ -93,7 +93,7 @@ func TestAPublishWithoutAnAnswer(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			w.Errorf("it took %s", took)
 		}
-		w.net.late[0](simbroker.Fine)
+		w.net.late[0](simbroker.Fine())
 		w.holds()
 	})
 	test(t, "ends with its context", func(w *world) {

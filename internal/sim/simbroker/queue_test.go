@@ -48,6 +48,16 @@ func TestTheDeliveryLimit(t *testing.T) {
 		w.holds("dead earlier 0", "dead a 0", "limited b 0")
 		w.expect(w.subscribe(w.other, "dead", 2), "earlier", "a")
 	})
+	test(t, "gives nothing to the connection whose end was too much", func(w *world) {
+		setUp(w, queue("dead", ""), queue("limited", "dead"))
+		w.send("limited", "a")
+		sub := w.subscribe(w.other, "limited", 1)
+		w.subscribe(w.other, "dead", 1)
+		w.must(sub.Requeue(w.expect(sub, "a")...))
+		w.must(sub.Requeue(w.expect(sub, "a*")...))
+		w.other.Disconnect()
+		w.holds("dead a 0")
+	})
 	test(t, "keeps a message until there is a target", func(w *world) {
 		setUp(w, queue("limited", "dead"))
 		w.send("limited", "a", "b")

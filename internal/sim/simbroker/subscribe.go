@@ -57,7 +57,6 @@ func (c *Client) subscribe(ctx context.Context, v *conn, queue string, prefetch 
 	})
 	if err == nil {
 		err = answer
-		answer = nil
 	}
 	c.broker.mu.Lock()
 	defer c.broker.unlock()

@@ -25,7 +25,7 @@ func (n *dice) Call(_ context.Context, step simbroker.Step, effect func(simbroke
 		n.deliver()
 	}
 	n.trace = append(n.trace, step.Op+" "+step.Note())
-	fate := simbroker.Fine
+	fate := simbroker.Fine()
 	if n.IntN(8) == 0 {
 		fate = simbroker.Fate{Arrive: n.IntN(3) - 1, Unconfirmed: n.IntN(3) == 0, Nacked: n.IntN(3) == 0, Twice: n.IntN(3) == 0}
 	}

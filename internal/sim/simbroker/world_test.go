@@ -80,7 +80,7 @@ func test(t *testing.T, name string, story func(*world)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{T: t, Broker: simbroker.New(), net: &hand{fate: simbroker.Fine}}
+			w := &world{T: t, Broker: simbroker.New(), net: &hand{fate: simbroker.Fine()}}
 			w.client, w.other = w.Client(w.net), w.Client(nil)
 			w.Observe(simbroker.Observer{
 				Entered: func(*simbroker.Message) { w.entered++ },

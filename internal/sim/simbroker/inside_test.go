@@ -84,11 +84,32 @@ func subscribed(t *testing.T, b *Broker) (*subscription, *Client) {
 	return sub.(*subscription), c
 }
 
+// TestTheEndWhileAPauseStopsThePump needs an unlikely moment: the pump has stopped, and the Pause does not know yet.
+func TestTheEndWhileAPauseStopsThePump(t *testing.T) {
+	t.Parallel()
+	s, c := subscribed(t, New())
+	b := c.broker
+	b.mu.Lock()
+	s.pump = newPump(s)
+	s.pump.stop()
+	b.unlock()
+	<-s.pump.done
+	c.Disconnect()
+	select {
+	case _, open := <-s.Deliveries():
+		if open {
+			t.Error("there was nothing to deliver")
+		}
+	default:
+		t.Error("Deliveries was not closed")
+	}
+}
+
 // broken is a network that does what none may do.
 type broken struct{ frames []func() }
 
 func (n *broken) Call(_ context.Context, _ Step, effect func(Fate)) error {
-	effect(Fine)
+	effect(Fine())
 	return nil
 }
 
