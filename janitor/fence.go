@@ -19,22 +19,27 @@ const (
 
 // guard says whether this janitor may fence: after an outage of the store every
 // lease looks expired, so nobody may be fenced before every live worker has had
-// the time to renew. It is the store's reachability that counts, as this process saw it.
+// the time to renew. It is the store's reachability that counts, as this process saw it. The same holds after
+// the store's clock has leapt.
 type guard struct {
 	need  time.Duration
 	since time.Time // of the first answer in an unbroken row; zero if there is none
 	last  time.Time
+	clock time.Time // the store's at that moment
 }
 
 // maxGap is the longest time between two answers that counts as unbroken.
 const maxGap = 5 * fenceEvery
 
-// answered notes an answer of the store and returns whether the row is long enough.
-func (g *guard) answered(now time.Time) bool {
-	if g.since.IsZero() || now.Sub(g.last) > maxGap {
+// answered notes an answer of the store, which says how late it is there, and returns whether the row is long
+// enough.
+func (g *guard) answered(now, clock time.Time) bool {
+	passed := now.Sub(g.last)
+	leap := clock.Sub(g.clock) - passed
+	if g.since.IsZero() || passed > maxGap || leap.Abs() > min(maxGap, g.need/5) {
 		g.since = now
 	}
-	g.last = now
+	g.last, g.clock = now, clock
 	return now.Sub(g.since) >= g.need
 }
 
@@ -70,7 +75,7 @@ func (j *Janitor) fence(ctx context.Context, g *guard) ([]holdfast.RunID, error)
 	if err != nil {
 		return nil, err
 	}
-	if !g.answered(time.Now()) {
+	if !g.answered(time.Now(), asked) {
 		return nil, nil
 	}
 	fenced, err := j.o.Store.Fence(ctx, asked, j.o.FenceGrace, g.need)

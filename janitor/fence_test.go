@@ -17,12 +17,19 @@ func TestGuardNeedsAnUnbrokenRowOfAnswers(t *testing.T) {
 	const need = 5 * time.Second
 	type step struct {
 		at     time.Duration
+		leap   time.Duration // of the store's clock, so far
 		failed bool
 		want   bool
 	}
 	yes := func(from, to time.Duration, want bool) (steps []step) {
 		for at := from; at <= to; at += 500 * time.Millisecond {
 			steps = append(steps, step{at: at, want: want})
+		}
+		return steps
+	}
+	leapt := func(steps []step, leap time.Duration) []step {
+		for i := range steps {
+			steps[i].leap = leap
 		}
 		return steps
 	}
@@ -34,23 +41,26 @@ func TestGuardNeedsAnUnbrokenRowOfAnswers(t *testing.T) {
 		return all
 	}
 	for name, steps := range map[string][]step{
-		"first answer":            {{at: 0}},
-		"long enough":             join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 9*s, true)),
-		"one nanosecond too soon": join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 5*s - 1}, {at: 5 * s, want: true}}),
-		"two answers far apart":   {{at: 0}, {at: 5 * s}, {at: 10 * s}, {at: 15 * s}},
-		"the longest gap":         join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 4*s + 500*time.Millisecond + maxGap, want: true}}),
-		"a longer gap":            join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 4*s + 500*time.Millisecond + maxGap + 1}}, yes(6*s, 10*s+500*time.Millisecond, false), yes(11*s, 12*s, true)),
-		"a failure":               join(yes(0, 4*s, false), []step{{at: 4 * s, failed: true}}, yes(4*s+500*time.Millisecond, 9*s, false), yes(9*s+500*time.Millisecond, 10*s, true)),
-		"a failure after it":      join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 6*s, true), []step{{at: 6 * s, failed: true}}, yes(6*s, 10*s+500*time.Millisecond, false), yes(11*s, 11*s, true)),
-		"a stopped process":       join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 6*s, true), yes(60*s, 64*s+500*time.Millisecond, false), yes(65*s, 65*s, true)),
-		"failures only":           {{at: 0, failed: true}, {at: s, failed: true}, {at: 6 * s}},
+		"first answer":             {{at: 0}},
+		"long enough":              join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 9*s, true)),
+		"one nanosecond too soon":  join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 5*s - 1}, {at: 5 * s, want: true}}),
+		"two answers far apart":    {{at: 0}, {at: 5 * s}, {at: 10 * s}, {at: 15 * s}},
+		"the longest gap":          join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 4*s + 500*time.Millisecond + maxGap, want: true}}),
+		"a longer gap":             join(yes(0, 4*s+500*time.Millisecond, false), []step{{at: 4*s + 500*time.Millisecond + maxGap + 1}}, yes(6*s, 10*s+500*time.Millisecond, false), yes(11*s, 12*s, true)),
+		"a failure":                join(yes(0, 4*s, false), []step{{at: 4 * s, failed: true}}, yes(4*s+500*time.Millisecond, 9*s, false), yes(9*s+500*time.Millisecond, 10*s, true)),
+		"a failure after it":       join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 6*s, true), []step{{at: 6 * s, failed: true}}, yes(6*s, 10*s+500*time.Millisecond, false), yes(11*s, 11*s, true)),
+		"a stopped process":        join(yes(0, 4*s+500*time.Millisecond, false), yes(5*s, 6*s, true), yes(60*s, 64*s+500*time.Millisecond, false), yes(65*s, 65*s, true)),
+		"a leap of the clock":      join(yes(0, 4*s, false), leapt(yes(4*s+500*time.Millisecond, 9*s, false), time.Minute), leapt(yes(9*s+500*time.Millisecond, 10*s, true), time.Minute)),
+		"a leap back":              join(yes(0, 4*s, false), leapt(yes(4*s+500*time.Millisecond, 9*s, false), -time.Minute), leapt(yes(9*s+500*time.Millisecond, 10*s, true), -time.Minute)),
+		"a leap within the margin": join(yes(0, 4*s+500*time.Millisecond, false), leapt(yes(5*s, 6*s, true), s)),
+		"failures only":            {{at: 0, failed: true}, {at: s, failed: true}, {at: 6 * s}},
 	} {
 		g := &guard{need: need}
 		begin := time.Now()
 		for _, step := range steps {
 			if step.failed {
 				g.failed()
-			} else if got := g.answered(begin.Add(step.at)); got != step.want {
+			} else if got := g.answered(begin.Add(step.at), begin.Add(step.at+step.leap)); got != step.want {
 				t.Errorf("%s: at %s: %t, want %t", name, step.at, got, step.want)
 			}
 		}

@@ -218,7 +218,7 @@ func (w *world) stopBroker() {
 }
 
 func (w *world) storeBack() {
-	w.state.storeDown, w.state.storeUp = false, time.Now()
+	w.state.storeDown, w.state.storeUp, w.state.upSince = false, time.Now(), w.clock.now()
 	w.store.Restarted()
 }
 

@@ -88,9 +88,9 @@ type NetPlan struct {
 }
 
 const (
-	loadTime  = 3 * time.Second  // in which tasks are enqueued
-	faultTime = 10 * time.Second // in which faults begin
-	longest   = 5 * time.Second  // a fault lasts at most
+	loadTime  = 3 * time.Second // in which tasks are enqueued
+	faultTime = 7 * time.Second // in which faults begin
+	longest   = 5 * time.Second // a fault lasts at most
 	// patience is how long after the last fault everything must be over.
 	patience = 3 * time.Minute
 )
@@ -123,7 +123,21 @@ func NewPlan(seed uint64) Plan {
 	for i := range r.IntN(8) {
 		p.Faults = append(p.Faults, newFault(r, i, len(p.Roles)))
 	}
+	if r.IntN(3) == 0 {
+		p.gather(r)
+	}
 	return p
+}
+
+// gather makes a storm of the faults: they begin within a second, most of them at the same process.
+func (p *Plan) gather(r *rand.Rand) {
+	begin, target := between(r, 0, loadTime), r.IntN(len(p.Roles))
+	for i := range p.Faults {
+		p.Faults[i].At = begin + between(r, 0, time.Second)
+		if r.IntN(3) > 0 {
+			p.Faults[i].Target = target
+		}
+	}
 }
 
 func newNet(r *rand.Rand) NetPlan {

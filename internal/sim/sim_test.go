@@ -69,7 +69,7 @@ func TestSeeds(t *testing.T) {
 		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
-			if !*showSteps {
+			if !*showSteps && !*stopFirst {
 				l.Without = Shrink(t, plan).Removed
 				slices.Sort(l.Without)
 				t.Errorf("the same, smaller: make sim SEED=%d RUNS=1 WITHOUT=%s", plan.Seed, strings.Join(l.Without, ","))

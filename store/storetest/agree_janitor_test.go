@@ -26,7 +26,7 @@ func (w *pair) drained(t *rapid.T) {
 }
 
 func (w *pair) sentinelsDue(t *rapid.T) {
-	interval, lost := short.Draw(t, "interval"), short.Draw(t, "lost")
+	interval, lost := w.short.Draw(t, "interval"), w.short.Draw(t, "lost")
 	found := make(map[string]*[2]holdfast.Sentinel)
 	w.ask("sentinels due", func(h *half, i int) (string, error) {
 		sentinels, err := h.SentinelsDue(w.ctx, interval, lost)
@@ -50,9 +50,13 @@ func (w *pair) sentinelsDue(t *rapid.T) {
 }
 
 func (w *pair) fence(t *rapid.T) {
-	grace := waits.Draw(t, "grace")
+	grace, settle, age := w.waits.Draw(t, "grace"), time.Duration(0), time.Duration(0)
+	if w.exact {
+		settle = w.waits.Draw(t, "settle")
+		age = rapid.SampledFrom([]time.Duration{0, 0, 2*time.Second - time.Microsecond, 2 * time.Second}).Draw(t, "asked ago")
+	}
 	w.ask("fence", func(h *half, _ int) (string, error) {
-		fenced, err := h.Fence(w.ctx, h.now, grace, 0)
+		fenced, err := h.Fence(w.ctx, h.now.Add(-age), grace, settle)
 		said := ""
 		for _, run := range fenced {
 			said += h.sayRun(run)
@@ -76,19 +80,31 @@ func (w *pair) abandoned(t *rapid.T) {
 
 func (w *pair) dispatchDue(t *rapid.T) {
 	mask := shares.Draw(t, "published") | shares.Draw(t, "published too")
+	limit, meanwhile := 1000, w.meanwhile(t)
+	if w.exact {
+		limit = rapid.SampledFrom([]int{0, 1, 2, 5, 1000}).Draw(t, "limit")
+	}
 	w.ask("dispatch due", func(h *half, _ int) (string, error) {
 		said := []string{}
-		result, err := h.DispatchDue(w.ctx, 1000, func(_ context.Context, due []store.Due) []bool {
+		result, err := h.DispatchDue(w.ctx, limit, func(_ context.Context, due []store.Due) []bool {
 			published := make([]bool, len(due))
 			for i, d := range due {
 				published[i] = mask>>(slices.Index(h.tasks, d.Task)%64)&1 == 1
 				said = append(said, fmt.Sprintf("%s/%d %s again=%t", h.say(d.Task), d.Attempt, d.Lane, d.Again))
+				if h.exact {
+					said = append(said, d.Late.String())
+				}
 			}
+			said = append(said, meanwhile(h, due))
 			return published
 		})
-		slices.Sort(said)
+		if !w.exact {
+			slices.Sort(said)
+		}
 		next := "long"
 		switch {
+		case w.exact:
+			next = result.Next.String()
 		case result.Next <= time.Second:
 			next = result.Next.String()
 		case result.Next < 4*time.Second:
@@ -135,7 +151,10 @@ func (w *pair) unticketLane(t *rapid.T) {
 }
 
 func (w *pair) unticketLost(t *rapid.T) {
-	slack := short.Draw(t, "slack")
+	slack := w.slack
+	if slack == 0 {
+		slack = w.short.Draw(t, "slack")
+	}
 	w.ask(fmt.Sprint("unticket lost ", slack), func(h *half, _ int) (string, error) {
 		n, err := h.UnticketLost(w.ctx, slack)
 		return fmt.Sprint(n), err
@@ -143,7 +162,7 @@ func (w *pair) unticketLost(t *rapid.T) {
 }
 
 func (w *pair) turn(t *rapid.T) {
-	duty, every := rapid.SampledFrom([]string{"sweep", "prune"}).Draw(t, "duty"), short.Draw(t, "every")
+	duty, every := rapid.SampledFrom([]string{"sweep", "prune"}).Draw(t, "duty"), w.short.Draw(t, "every")
 	w.ask("turn", func(h *half, _ int) (string, error) {
 		mine, err := h.Turn(w.ctx, duty, every)
 		return fmt.Sprint(mine), err
@@ -151,8 +170,7 @@ func (w *pair) turn(t *rapid.T) {
 }
 
 func (w *pair) prune(t *rapid.T) {
-	age := rapid.SampledFrom([]time.Duration{0, 0, 1, time.Hour})
-	ages := store.PruneAges{Done: age.Draw(t, "done"), Cancelled: age.Draw(t, "cancelled"), Archived: age.Draw(t, "archived"), Runs: age.Draw(t, "runs")}
+	ages := store.PruneAges{Done: w.ages.Draw(t, "done"), Cancelled: w.ages.Draw(t, "cancelled"), Archived: w.ages.Draw(t, "archived"), Runs: w.ages.Draw(t, "runs")}
 	limit := rapid.SampledFrom([]int{0, 1000, 1000}).Draw(t, "limit")
 	w.ask(fmt.Sprint("prune ", ages, limit), func(h *half, _ int) (string, error) {
 		n, err := h.Prune(w.ctx, ages, limit)

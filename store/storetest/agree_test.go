@@ -7,22 +7,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
-	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
 // TestMain bounds the random walks: as many as are usual take most of a minute with the race detector.
@@ -45,77 +38,7 @@ func TestStoresAgree(t *testing.T) {
 // TestTheSimulatedStoreAgrees shows that what the simulator takes for a database behaves as one.
 func TestTheSimulatedStoreAgrees(t *testing.T) {
 	t.Parallel()
-	agree(t, inFile(t), contender{"memory", func(*rapid.T) store.Store { return simstore.New(ticking()).Client(nil) }})
-}
-
-// contender is a kind of store; open returns an empty one for each walk.
-type contender struct {
-	name string
-	open func(t *rapid.T) store.Store
-}
-
-func onServer(t *testing.T) contender {
-	address, schema := pgtest.Schema(t)
-	admin := pgtest.Admin(t)
-	return contender{"PostgreSQL", func(t *rapid.T) store.Store {
-		if _, err := admin.Exec(strings.ReplaceAll(emptied, "{{schema}}", schema)); err != nil {
-			t.Fatal(err)
-		}
-		server, err := postgres.Open(context.Background(), postgres.Options{URL: address, Schema: schema, MaxConns: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return server
-	}}
-}
-
-func inFile(t *testing.T) contender {
-	template := filepath.Join(t.TempDir(), "template.db")
-	empty, err := sqlite.Open(t.Context(), sqlite.Options{Path: template, Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := empty.MigrateUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := empty.Close(); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.ReadFile(template)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, walks := t.TempDir(), 0
-	return contender{"SQLite", func(t *rapid.T) store.Store {
-		walks++
-		path := filepath.Join(folder, fmt.Sprintf("%d.db", walks))
-		if err := os.WriteFile(path, file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		embedded, err := sqlite.Open(context.Background(), sqlite.Options{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Remove(path) })
-		return embedded
-	}}
-}
-
-// ticking returns the time, with a few microseconds between one reading and the next, as between two calls of a
-// store that has further to go.
-func ticking() func() time.Time {
-	var mu sync.Mutex
-	var last time.Time
-	return func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		now := time.Now().Round(0)
-		if soonest := last.Add(5 * time.Microsecond); now.Before(soonest) {
-			now = soonest
-		}
-		last = now
-		return now
-	}
+	agree(t, inFile(t), inMemory(ticking()))
 }
 
 // agree asks two stores the same questions in the same random order, and compares
@@ -125,32 +48,38 @@ func ticking() func() time.Time {
 func agree(t *testing.T, a, b contender) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &pair{T: t, ctx: context.Background(), began: time.Now()}
-		for i, c := range []contender{a, b} {
-			opened := c.open(t)
-			defer opened.Close()
-			w.both[i] = &half{Store: opened, name: c.name}
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"insert": w.insert, "discharge": w.discharge,
-			"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain,
-			"claim": w.claim, "apply": w.apply, "apply late": w.applyLate, "park": w.park, "drained": w.drained,
-			"fence": w.fence, "abandoned": w.abandoned,
-			"dispatch due": w.dispatchDue, "dispatch receipts": w.dispatchReceipts,
-			"unticket": w.unticket, "unticket lane": w.unticketLane, "unticket lost": w.unticketLost,
-			"sentinels due": w.sentinelsDue, "turn": w.turn, "prune": w.prune,
-			"list": w.list, "count": w.count,
-			// What leads further comes more often.
-			"insert more": w.insert, "open another run": w.openRun, "renew again": w.renew, "claim more": w.claim, "claim the rest": w.claim, "apply more": w.apply, "apply another": w.apply,
-			"": w.compare,
-		})
+		w := &pair{T: t, ctx: context.Background(), began: time.Now(), spans: coarse}
+		defer w.open(t, a, b)()
+		t.Repeat(w.actions())
 	})
 }
 
-const emptied = `
-delete from {{schema}}.attempts; delete from {{schema}}.tasks; delete from {{schema}}.outbox; delete from {{schema}}.runs;
-delete from {{schema}}.cancellations; delete from {{schema}}.turns; delete from {{schema}}.lanes;
-insert into {{schema}}.lanes (name) values ('default')`
+func (w *pair) open(t *rapid.T, contenders ...contender) (closed func()) {
+	for i, c := range contenders {
+		w.both[i] = &half{Store: c.open(t), name: c.name}
+	}
+	return func() {
+		for _, h := range w.both {
+			_ = h.Close()
+		}
+	}
+}
+
+func (w *pair) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"insert": w.insert, "discharge": w.discharge,
+		"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain,
+		"claim": w.claim, "apply": w.apply, "apply late": w.applyLate, "park": w.park, "drained": w.drained,
+		"fence": w.fence, "abandoned": w.abandoned,
+		"dispatch due": w.dispatchDue, "dispatch receipts": w.dispatchReceipts,
+		"unticket": w.unticket, "unticket lane": w.unticketLane, "unticket lost": w.unticketLost,
+		"sentinels due": w.sentinelsDue, "turn": w.turn, "prune": w.prune,
+		"list": w.list, "count": w.count,
+		// What leads further comes more often.
+		"insert more": w.insert, "open another run": w.openRun, "renew again": w.renew, "claim more": w.claim, "claim the rest": w.claim, "apply more": w.apply, "apply another": w.apply,
+		"": w.compare,
+	}
+}
 
 // pair is two stores on one walk.
 type pair struct {
@@ -162,12 +91,16 @@ type pair struct {
 	old   [][2]holdfast.Transition
 	sent  [][2]holdfast.Sentinel
 	steps int
+	spans
+	slack time.Duration // of one walk; 0 means a new one each time
+	exact bool          // both have the same clock, which stands still while they answer
 }
 
 // half is one of them, with what it calls the things that were made.
 type half struct {
 	store.Store
 	name     string
+	exact    bool
 	tasks    []holdfast.TaskID
 	runs     []holdfast.RunID
 	receipts []int64
@@ -177,7 +110,7 @@ type half struct {
 // walk bounds a walk: a row that was put off comes back after three seconds.
 const walk = 2 * time.Second
 
-func (w *pair) over() bool { return time.Since(w.began) > walk }
+func (w *pair) over() bool { return !w.exact && time.Since(w.began) > walk }
 
 // ask compares what f says of both.
 func (w *pair) ask(what string, f func(*half, int) (string, error)) {
@@ -268,10 +201,20 @@ func (h *half) when(t time.Time) string {
 		return "never"
 	case t.Location() != time.UTC:
 		return "not UTC"
+	case h.exact:
+		return t.Format(time.RFC3339Nano)
 	case t.After(h.now.Add(20 * time.Minute)):
 		return "ahead"
 	}
 	return "over"
+}
+
+// long says what the answers must agree on of a duration: all of it, or whether there is one.
+func (h *half) long(d time.Duration) string {
+	if h.exact {
+		return d.String()
+	}
+	return fmt.Sprint(d > 0)
 }
 
 func (h *half) sayTask(t holdfast.Task) string {
@@ -328,7 +271,7 @@ func (w *pair) compare(*rapid.T) {
 		lanes, err := h.Lanes(w.ctx)
 		said := ""
 		for _, l := range lanes {
-			said += fmt.Sprintf("{%s %d %d %d old=%t %s}", l.Name, l.Ready, l.Due, l.Running, l.OldestDue > 0, h.when(l.DrainedAt))
+			said += fmt.Sprintf("{%s %d %d %d old=%s %s}", l.Name, l.Ready, l.Due, l.Running, h.long(l.OldestDue), h.when(l.DrainedAt))
 		}
 		return said, err
 	})

@@ -22,12 +22,22 @@ var (
 		"", "null", `{"a":1}`, ` {"b" : [1, 2.50e3] , "b":2} `, `"\u0000\ud83d\ude00 <&>"`, "\"\u2028\"", "12345678901234567890.123456789",
 		`"` + strings.Repeat("x", 1020) + `"`, `"` + strings.Repeat("x", 1021) + `"`, `"` + strings.Repeat("y", 1022) + `"`, `["` + strings.Repeat("ä", 4000) + `"]`,
 	})
-	waits  = rapid.SampledFrom([]time.Duration{0, time.Hour})
-	short  = rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour})
-	leases = rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour, time.Hour, time.Hour, time.Hour})
 	limits = rapid.SampledFrom([]int{0, 1, 1000})
 	shares = rapid.Uint64()
 )
+
+// spans are how long things may take.
+type spans struct {
+	waits, short, leases, ages *rapid.Generator[time.Duration]
+}
+
+// coarse spans are over at once, or not in the time of a walk.
+var coarse = spans{
+	waits:  rapid.SampledFrom([]time.Duration{0, time.Hour}),
+	short:  rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour}),
+	leases: rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour, time.Hour, time.Hour, time.Hour}),
+	ages:   rapid.SampledFrom([]time.Duration{0, 0, 1, time.Hour}),
+}
 
 // which draws a task by its index, now and then one that does not exist.
 func (w *pair) which(t *rapid.T) int {
@@ -71,7 +81,7 @@ func (w *pair) insert(t *rapid.T) {
 			}).Draw(t, "at")
 		}
 	}
-	grace := waits.Draw(t, "grace")
+	grace := w.waits.Draw(t, "grace")
 	w.ask("insert", func(h *half, _ int) (string, error) {
 		inserted, err := h.Insert(w.ctx, tasks, grace)
 		if err != nil {
@@ -111,7 +121,7 @@ func (w *pair) discharge(t *rapid.T) {
 func (w *pair) openRun(t *rapid.T) {
 	info := store.RunInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7, Version: dirty.Draw(t, "version"), Concurrency: 4,
 		Lanes: rapid.SampledFrom([][]string{nil, {"default"}, {"c", "a"}, {"a", "a"}}).Draw(t, "lanes")}
-	lease := leases.Draw(t, "lease")
+	lease := w.leases.Draw(t, "lease")
 	w.ask("open run", func(h *half, _ int) (string, error) {
 		run, err := h.OpenRun(w.ctx, info, lease)
 		if err == nil {
@@ -122,7 +132,7 @@ func (w *pair) openRun(t *rapid.T) {
 }
 
 func (w *pair) renew(t *rapid.T) {
-	run, lease, n := w.whichRun(t), leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
+	run, lease, n := w.whichRun(t), w.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
 	w.ask("renew", func(h *half, _ int) (string, error) {
 		news, err := h.Renew(w.ctx, store.Renewal{Run: h.runID(run), Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
 		return fmt.Sprint(h.sayTickets(news.Cancelled), news.Draining, news.Lanes), err
@@ -172,7 +182,7 @@ func (w *pair) judge(t *rapid.T) (moves [2]holdfast.Transition, ok bool) {
 		holdfast.EventComplete, holdfast.EventRetry, holdfast.EventDefer, holdfast.EventGiveUp, holdfast.EventInterrupt, holdfast.EventCrash,
 		holdfast.EventRequeue, holdfast.EventCancel, holdfast.EventCancel, holdfast.EventArchive, holdfast.EventRestore,
 	}).Draw(t, "event")
-	wait := waits.Draw(t, "wait")
+	wait := w.waits.Draw(t, "wait")
 	report := holdfast.Report{}
 	if rapid.IntRange(0, 3).Draw(t, "report") == 0 {
 		report = holdfast.Report{Class: dirty.Draw(t, "class"), Error: dirty.Draw(t, "error"), Stack: dirty.Draw(t, "stack"), Details: []byte(dirty.Draw(t, "details"))}
@@ -246,6 +256,9 @@ func (w *pair) applyAll(moves [][2]holdfast.Transition) {
 }
 
 func (w *pair) park(t *rapid.T) {
-	tickets, why := w.drawTickets(t), dirty.Draw(t, "why")
-	w.ask("park", func(h *half, _ int) (string, error) { return "", h.Park(w.ctx, h.tickets(tickets), time.Hour, why) })
+	tickets, why, wait := w.drawTickets(t), dirty.Draw(t, "why"), time.Hour
+	if w.exact {
+		wait = w.short.Draw(t, "wait")
+	}
+	w.ask("park", func(h *half, _ int) (string, error) { return "", h.Park(w.ctx, h.tickets(tickets), wait, why) })
 }

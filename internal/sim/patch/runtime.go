@@ -11,9 +11,9 @@ func Active() bool { return rand.Uint64() == first }
 
 // Deterministic are the edits that make goroutines of a testing/synctest bubble run in the same order every
 // time, as long as GOMAXPROCS is 1 and no garbage is collected meanwhile: every bubble has random numbers of
-// its own, which start with the same number, for the order of select, of timers due at the same moment and of maps
-// and for math/rand/v2; hashes are the same in every process; no goroutine is preempted for having run
-// long.
+// its own, which start with the same number, for the order of select and of timers due at the same moment, and for
+// math/rand; the order of a map is decided by what was put into it; hashes are the same in every process; no goroutine is
+// preempted for having run long.
 //
 // Written for Go 1.26; where a later release differs, Build says which line.
 func Deterministic() []Edit {
@@ -32,12 +32,27 @@ func (b *synctestBubble) nextRand() uint64 {
 type synctestBubble struct {
 	rand uint64
 `},
-		{goroot + "runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", `	if b := getg().bubble; b != nil {
-		return b.nextRand()
+		// Maps ask for theirs here. Caches make maps when they are first used, which may be in any run: so these
+		// are always the same number and take none of the bubble's.
+		{goroot + "runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", `	if getg().bubble != nil {
+		return 0x9e3779b97f4a7c15
 	}
 	mp := getg().m
 	c := &mp.chacha8
 `},
+		{goroot + "runtime/rand.go", "// rand32 is uint32(rand())", `// bubbleRand is rand for package math/rand.
+//
+//go:linkname bubbleRand
+func bubbleRand() uint64 {
+	if b := getg().bubble; b != nil {
+		return b.nextRand()
+	}
+	return rand()
+}
+
+// rand32 is uint32(rand())`},
+		{goroot + "math/rand/rand.go", "//go:linkname runtime_rand runtime.rand\n", "//go:linkname runtime_rand runtime.bubbleRand\n"},
+		{goroot + "math/rand/v2/rand.go", "//go:linkname runtime_rand runtime.rand\n", "//go:linkname runtime_rand runtime.bubbleRand\n"},
 		{goroot + "runtime/rand.go", "\tglobalRand.state.Init(*seed)\n", "\t*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)\n"},
 		{goroot + "runtime/select.go", "\t\tj := cheaprandn(uint32(norder + 1))\n", `		j := cheaprandn(uint32(norder + 1))
 		if gp.bubble != nil {
@@ -45,7 +60,7 @@ type synctestBubble struct {
 		}
 `},
 		{goroot + "runtime/time.go", "t.rand = cheaprand()", "t.rand = uint32(getg().bubble.nextRand() >> 32)"},
-		// Drawn once in a process, by whichever bubble comes first.
+		// Its seed was drawn by whichever bubble came first.
 		{goroot + "internal/sync/hashtriemap.go", "ht.seed = uintptr(runtime_rand())", "ht.seed = 1"},
 		{goroot + "runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000", "const forcePreemptNS = 1000 * 1000 * 1000 * 1000"},
 	}

@@ -55,20 +55,8 @@ func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error)
 	if err := ctx.Err(); err != nil {
 		return ended(step.Op, err)
 	}
-	var failed error
-	took := false
-	err := c.gate(ctx, step, func() {
-		if took || !c.store.busy.CompareAndSwap(false, true) {
-			panic("simstore: the gate lets " + step.Op + " take place twice, or beside another effect")
-		}
-		took = true
-		defer c.store.busy.Store(false)
-		if c.store.db.migratedAt.IsZero() && !step.tableless {
-			failed = fmt.Errorf("%w: there are no tables; migrate up", store.ErrSchema)
-			return
-		}
-		failed = f(c.store.now())
-	})
+	e := &effect{store: c.store, op: step.Op, tableless: step.tableless, f: f}
+	err := c.gate(ctx, step, e.take)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ended(step.Op, ctx.Err())
@@ -76,12 +64,36 @@ func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error)
 		return fmt.Errorf("%s: %w", step.Op, err)
 	case err != nil:
 		return fmt.Errorf("%s: %w: %w", step.Op, holdfast.ErrUnavailable, err)
-	case !took:
+	case !e.took:
 		panic("simstore: the gate let " + step.Op + " pass without its effect")
-	case failed != nil:
-		return fmt.Errorf("%s: %w", step.Op, failed)
+	case e.failed != nil:
+		return fmt.Errorf("%s: %w", step.Op, e.failed)
 	}
 	return nil
+}
+
+// effect is an atomic action that may take place once.
+type effect struct {
+	store     *Store
+	op        string
+	tableless bool
+	f         func(now time.Time) error
+
+	took   bool
+	failed error
+}
+
+func (e *effect) take() {
+	if e.took || !e.store.busy.CompareAndSwap(false, true) {
+		panic("simstore: the gate lets " + e.op + " take place twice, or beside another effect")
+	}
+	defer e.store.busy.Store(false)
+	e.took = true
+	if e.store.db.migratedAt.IsZero() && !e.tableless {
+		e.failed = fmt.Errorf("%w: there are no tables; migrate up", store.ErrSchema)
+		return
+	}
+	e.failed = e.f(e.store.now())
 }
 
 // ended is the error for a context that is over. Whether the server would have answered in time nobody knows.

@@ -111,12 +111,13 @@ func (g *dispatching) choose(now time.Time, limit int) {
 	}
 }
 
-// mark notes which tasks have a ticket now and lets the others wait. One that moved on meanwhile is left as it is.
+// mark notes which tasks have a ticket now and lets the others wait. One that moved on meanwhile is left as it is,
+// and one that is not due any more because the clock went back.
 func (g *dispatching) mark(now time.Time, outcomes []bool) {
 	s := g.client.store
 	for i, due := range g.due {
 		task := s.db.task(due.Task)
-		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) {
+		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) || outcomes[i] && task.DueAt.After(now) {
 			continue
 		}
 		s.changing(task)

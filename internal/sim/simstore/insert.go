@@ -70,7 +70,7 @@ func (c *Client) storeLanes(ctx context.Context, tasks []holdfast.NewTask) error
 	if len(unseen) == 0 {
 		return nil
 	}
-	if err := c.addLanes(ctx, unseen); err != nil {
+	if err := c.addLanes(ctx, "Insert lanes", unseen); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -84,8 +84,8 @@ func (c *Client) storeLanes(ctx context.Context, tasks []holdfast.NewTask) error
 	return nil
 }
 
-func (c *Client) addLanes(ctx context.Context, names []string) error {
-	return c.do(ctx, Step{Op: "lanes", names: names}, func(time.Time) error {
+func (c *Client) addLanes(ctx context.Context, op string, names []string) error {
+	return c.do(ctx, Step{Op: op, names: names}, func(time.Time) error {
 		c.store.db.addLanes(names)
 		return nil
 	})

@@ -16,7 +16,7 @@ func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 	info.Name, info.Host, info.Version = clean(info.Name), clean(info.Host), clean(info.Version)
 	info.Lanes = append([]string{}, info.Lanes...)
 	if len(info.Lanes) > 0 {
-		if err := c.addLanes(ctx, info.Lanes); err != nil {
+		if err := c.addLanes(ctx, "OpenRun lanes", info.Lanes); err != nil {
 			return 0, err
 		}
 	}

@@ -1,14 +1,17 @@
 package simstore
 
-// Snapshot is all that was stored at one moment. It never changes and may be restored more than once.
+// Snapshot is all that was stored at one moment. It does not change with the Store and may be restored more than once.
 type Snapshot struct{ db database }
 
 // Snapshot copies the rows.
 func (s *Store) Snapshot() *Snapshot {
 	snapshot := new(Snapshot)
-	s.db.copyTo(&snapshot.db)
+	s.SnapshotInto(snapshot)
 	return snapshot
 }
+
+// SnapshotInto replaces a snapshot that is not needed any more, which costs less than a new one.
+func (s *Store) SnapshotInto(snapshot *Snapshot) { s.db.copyTo(&snapshot.db) }
 
 // IDs says what becomes of ids that were given out after a snapshot that is restored.
 type IDs bool

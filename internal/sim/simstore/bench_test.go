@@ -1,0 +1,68 @@
+package simstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// crowd is a database with 30 tasks, whose clock moves with every reading.
+func crowd(b *testing.B) (*simstore.Store, *simstore.Client, []holdfast.Ticket) {
+	b.Helper()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := simstore.New(func() time.Time {
+		now = now.Add(time.Microsecond)
+		return now
+	})
+	c := s.Client(func(_ context.Context, _ simstore.Step, effect func()) error {
+		effect()
+		return nil
+	})
+	tasks := make([]holdfast.NewTask, 30)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "a", Lane: holdfast.DefaultLane, Payload: []byte(`{"n":1}`), MaxAttempts: 3}
+	}
+	inserted, err := c.Insert(b.Context(), tasks, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s, c, inserted.Receipts[0].Tickets
+}
+
+func BenchmarkEffects(b *testing.B) {
+	s, c, tickets := crowd(b)
+	ctx := b.Context()
+	run, err := c.OpenRun(ctx, store.RunInfo{Name: "w", Concurrency: 1}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	snapshot := s.Snapshot()
+	calls := map[string]func() error{
+		"Now":       func() error { _, err := c.Now(ctx); return err },
+		"Renew":     func() error { _, err := c.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour}); return err },
+		"Claim":     func() error { _, err := c.Claim(ctx, run, []string{"b"}, tickets[:3]); return err }, // two effects
+		"Positions": func() error { _, err := c.Positions(ctx, tickets[:3]); return err },
+		"Fence":     func() error { _, err := c.Fence(ctx, time.Time{}, 0, 0); return err },
+		"DispatchDue": func() error {
+			_, err := c.DispatchDue(ctx, 100, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
+			return err
+		},
+		"Unticket":     func() error { _, err := c.Unticket(ctx, tickets[9:10]); return err },
+		"Snapshot":     func() error { s.Snapshot(); return nil },
+		"SnapshotInto": func() error { s.SnapshotInto(snapshot); return nil },
+	}
+	for _, name := range []string{"Now", "Renew", "Claim", "Positions", "Fence", "DispatchDue", "Unticket", "Snapshot", "SnapshotInto"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := calls[name](); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
