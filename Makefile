@@ -7,9 +7,11 @@ RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && 
 # package several at once, however few the cores: most of their time they wait for servers and leases.
 TESTFLAGS ?=
 BENCHFLAGS ?=
+SEED ?= 1
+RUNS ?= $(if $(filter command line,$(origin SEED)),1,1000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench lint servers-up servers-down servers-env clean go
+.PHONY: help build test test-short demo demo-servers bench sim lint servers-up servers-down servers-env clean go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +35,9 @@ demo-servers: build ## the tour on PostgreSQL and RabbitMQ, started if need be
 bench: go ## the benchmarks, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
 
+sim: go ## the simulator (SEED=1 RUNS=1000, to replay SEED=... RUNS=1 WITHOUT=... JOURNAL=1)
+	go run ./internal/sim/simulate -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)
+
 lint: go ## go vet, gofmt, staticcheck
 	go vet ./...
 	@files=$$(gofmt -l $$(find . -name .servers -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
@@ -49,7 +54,7 @@ servers-env: ## DATABASE_URL and AMQP_URL: eval "$(make -s servers-env)"
 
 clean: ## stop the servers, delete their data and all build output
 	scripts/servers clean
-	rm -rf bin coverage.*
+	rm -rf bin .sim coverage.*
 
 go:
 	@command -v go >/dev/null || { echo "Go is not installed or not in PATH: https://go.dev/doc/install" >&2; exit 1; }

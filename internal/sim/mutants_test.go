@@ -1,14 +1,10 @@
 package sim
 
 import (
-	"context"
 	"flag"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/holdfastq/holdfast/internal/sim/campaign"
 	"github.com/holdfastq/holdfast/internal/sim/patch"
 )
 
@@ -72,38 +68,20 @@ const mutantSeeds = 2000
 
 // TestMutants shows that the invariants have teeth.
 func TestMutants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the simulator once for every mutant")
-	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, m := range mutants {
 		if !strings.Contains(m.name, *onlyMutants) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
-			o := campaign.Options{
-				Root: root, Work: t.TempDir(), Mutant: []patch.Edit{{File: m.file, Old: m.old, New: m.new}},
-				Seed: 1, Runs: mutantSeeds, Processes: runtime.NumCPU(), StopFirst: true,
-			}
-			var caught *campaign.Seed
-			o.Seen = func(s campaign.Seed) {
-				if s.Violation != "" && caught == nil {
-					caught = &s
+			o := built(t, patch.Edit{File: m.file, Old: m.old, New: m.new})
+			o.Runs, o.StopFirst = mutantSeeds, true
+			for _, s := range outcomes(t, o) {
+				if s.Violation != "" {
+					t.Logf("caught by seed %d: %s", s.Seed, s.Violation)
+					return
 				}
 			}
-			if err := campaign.Build(o); err != nil {
-				t.Fatal(err)
-			}
-			if err := campaign.Run(context.Background(), o); err != nil {
-				t.Fatal(err)
-			}
-			if caught == nil {
-				t.Fatalf("not caught within %d seeds", mutantSeeds)
-			}
-			t.Logf("caught by seed %d: %s", caught.Seed, caught.Violation)
+			t.Errorf("not caught within %d seeds", mutantSeeds)
 		})
 	}
 }

@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"context"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/holdfastq/holdfast/internal/sim/campaign"
+	"github.com/holdfastq/holdfast/internal/sim/patch"
+)
+
+// built is a campaign with a simulator that has been compiled with these edits.
+func built(t *testing.T, mutant ...patch.Edit) campaign.Options {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("compiles the simulator with an edited runtime")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := campaign.Options{Root: root, Work: t.TempDir(), Mutant: mutant, Seed: 1, Processes: runtime.NumCPU()}
+	if err := campaign.Build(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// outcomes runs a campaign and returns what became of each seed.
+func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
+	t.Helper()
+	seen := make(map[uint64]campaign.Seed)
+	o.Seen = func(s campaign.Seed) { seen[s.Seed] = s }
+	if err := campaign.Run(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+func TestTwoThousandSeeds(t *testing.T) {
+	o := built(t)
+	o.Runs = 2000
+	tasks, started := 0, 0
+	seen := outcomes(t, o)
+	for _, s := range seen {
+		tasks, started = tasks+s.Tasks, started+s.Started
+		if s.Violation != "" {
+			t.Errorf("seed %d: %s\nreplay: %s", s.Seed, s.Violation, s.Replay())
+		}
+	}
+	if len(seen) != o.Runs {
+		t.Errorf("%d seeds were run, not %d", len(seen), o.Runs)
+	}
+	t.Logf("%d tasks were accepted, and run %d times", tasks, started)
+}
+
+// What ran before it in its process must not matter to a seed.
+func TestSeedsReplayExactly(t *testing.T) {
+	o := built(t)
+	o.Runs, o.Processes = 60, 1
+	together := outcomes(t, o)
+	o.Seed, o.Runs, o.Processes = 20, 41, 4
+	for seed, s := range outcomes(t, o) {
+		if first := together[seed]; !s.Exact || s.Sum != first.Sum || s.Steps != first.Steps {
+			t.Errorf("seed %d: sum %x after %d steps, and %x after %d the second time", seed, first.Sum, first.Steps, s.Sum, s.Steps)
+		}
+	}
+}
+
+func TestAFailingSeedIsMadeSmaller(t *testing.T) {
+	m := mutants[0]
+	o := built(t, patch.Edit{File: m.file, Old: m.old, New: m.new})
+	o.Runs = 10
+	for _, s := range outcomes(t, o) {
+		if s.Violation == "" {
+			continue
+		}
+		again := o
+		again.Seed, again.Runs, again.Without, again.StopFirst = s.Seed, 1, s.Without, true
+		if outcomes(t, again)[s.Seed].Violation == "" {
+			t.Errorf("seed %d fails, but not without %v", s.Seed, s.Without)
+		}
+		if parts := len(NewPlan(s.Seed).Parts()); len(s.Without) < parts/2 {
+			t.Errorf("seed %d: only %d of %d parts were taken away", s.Seed, len(s.Without), parts)
+		}
+		return
+	}
+	t.Error("no seed failed")
+}
