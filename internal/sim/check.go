@@ -155,8 +155,11 @@ func (c *checker) runEnded(run store.Run) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
 	}
 	recent := func(t time.Time) bool { return now.Sub(t) < 2*lease+slowish }
+	runs := w.store.Runs()
+	startedOver := slices.ContainsFunc(runs, func(r simstore.Run) bool { return r.Name == run.Name && r.ID > run.ID })
 	for _, p := range w.processes {
-		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
+		// A process that has started over could not close its last run.
+		if p.name != run.Name || startedOver || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
 			continue
 		}
 		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)

@@ -75,6 +75,11 @@ func (w *world) strikeServers(f Fault) {
 		w.check.queueLost()
 		w.faults--
 	case Block:
+		if p := w.processes[f.Target]; f.N%2 == 1 {
+			p.broker.SetBlocked("simulated: its publishing connection is held back")
+			w.during(f, f.For, func() { p.broker.SetBlocked(w.state.blocked) })
+			return
+		}
 		w.block("simulated alarm")
 		w.during(f, f.For, func() { w.block("") })
 	}
@@ -194,6 +199,21 @@ func (p *process) breakBroker() {
 			s.lost()
 		}
 	}
+}
+
+// breakNow closes the connections to the broker some time from now, again and again.
+func (p *process) breakNow() {
+	w := p.world
+	if time.Since(w.began) > faultTime {
+		return
+	}
+	w.in(time.Duration(w.rng.Int64N(int64(w.plan.Net.Breaks))), &step{of: p, what: "connections break", run: func() {
+		if !p.dead {
+			p.breakBroker()
+			p.broker.Disconnect()
+			p.breakNow()
+		}
+	}})
 }
 
 func (p *process) cutBroker(f Fault) {

@@ -27,8 +27,6 @@ var mutants = []mutant{
 		"\t\t\tforeign[claim.Owner] = append(foreign[claim.Owner], ticket)\n", ""},
 	{"consumer numbers another run's manifest with its own page", "consumer/page.go",
 		"p.manifest(run, 0, tickets)", "p.manifest(run, p.number, tickets)"},
-	{"consumer writes no manifest for what it has in hand already", "consumer/page.go",
-		"\t\t\tp.manifest(s.run, 0, inHand)\n", ""},
 	{"consumer acks a page that it could not claim", "consumer/page.go",
 		"\tif err != nil {\n\t\ts.room.add(-len(p.tickets))", "\tif err != nil {\n\t\t_ = acks.finish(p.tags)\n\t\ts.room.add(-len(p.tickets))"},
 	{"consumer acks up to the last finished delivery, not the first open one", "consumer/acks.go",

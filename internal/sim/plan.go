@@ -85,6 +85,8 @@ type NetPlan struct {
 	// Of a thousand messages so many are slow, up to Slow, and so many publish calls go wrong.
 	PerMilleSlow, PerMilleMishap int
 	Slow                         time.Duration
+	// Breaks is how long connections to the broker last at most, while faults begin; 0 means for ever.
+	Breaks time.Duration
 }
 
 const (
@@ -147,6 +149,9 @@ func newNet(r *rand.Rand) NetPlan {
 	}
 	if r.IntN(2) == 0 {
 		net.PerMilleMishap = 1 + r.IntN(100)
+	}
+	if r.IntN(4) == 0 {
+		net.Breaks = between(r, 200*time.Millisecond, 4*time.Second)
 	}
 	return net
 }
@@ -212,6 +217,9 @@ func (p Plan) Without(names ...string) Plan {
 	if gone("mishaps") {
 		p.Net.PerMilleMishap = 0
 	}
+	if gone("breaks") {
+		p.Net.Breaks = 0
+	}
 	if gone("drift") {
 		p.Drift = 0
 	}
@@ -227,7 +235,7 @@ func (p Plan) Parts() []string {
 	for _, t := range p.Tasks {
 		names = append(names, t.Name)
 	}
-	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "drift": p.Drift != 0} {
+	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
 		}

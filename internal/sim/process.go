@@ -73,6 +73,9 @@ func (w *world) start(index, life int) {
 	w.processes[index], w.lives[index] = p, life
 	w.log.say(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
 	p.broker.SetBlocked(w.state.blocked)
+	if w.plan.Net.Breaks > 0 {
+		p.breakNow()
+	}
 	w.living.Go(func() { p.live() })
 }
 
