@@ -9,9 +9,11 @@ TESTFLAGS ?=
 BENCHFLAGS ?=
 SEED ?= 1
 RUNS ?= $(if $(filter command line,$(origin SEED)),1,1000)
+FUZZTIME ?= 30s
+FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench sim lint servers-up servers-down servers-env clean go
+.PHONY: help build test test-short demo demo-servers bench sim fuzz lint servers-up servers-down servers-env clean go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +39,14 @@ bench: go ## the benchmarks, with servers
 
 sim: go ## the simulator (SEED=1 RUNS=1000, to replay SEED=... RUNS=1 WITHOUT=... JOURNAL=1)
 	go run ./internal/sim/simulate -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)
+
+fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in testdata/fuzz
+	@for folder in $$(grep -rl --include='*_test.go' --exclude-dir='.*' '^func Fuzz' * | xargs -n 1 dirname | sort -u); do \
+		for target in $$(go test -list '^Fuzz' "./$$folder" | grep '^Fuzz'); do \
+			echo "== $$folder $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $(FUZZFLAGS) "./$$folder" || exit 1; \
+		done; \
+	done
 
 lint: go ## go vet, gofmt, staticcheck
 	go vet ./...

@@ -80,9 +80,21 @@ func (m Message) Encode() []byte {
 	return body
 }
 
+// maxReason bounds the text of an error of DecodeMessage, in bytes. It travels in a header of the quarantined
+// message, and what does not fit into a broker's frame would cost the connection, with every try anew.
+const maxReason = 300
+
 // DecodeMessage reads what Encode wrote. Every error means the message is
-// malformed and belongs into the quarantine, and its text says why.
+// malformed and belongs into the quarantine, and its text says why in one short line.
 func DecodeMessage(body []byte) (Message, error) {
+	message, err := decodeMessage(body)
+	if err != nil {
+		return Message{}, errors.New(clip(err.Error(), maxReason))
+	}
+	return message, nil
+}
+
+func decodeMessage(body []byte) (Message, error) {
 	var w wire
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()

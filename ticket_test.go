@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -110,6 +111,9 @@ func FuzzDecodeMessage(f *testing.F) {
 		if err != nil {
 			if !reflect.DeepEqual(m, holdfast.Message{}) {
 				t.Fatalf("%+v besides %v", m, err)
+			}
+			if text := err.Error(); len(text) < 10 || len(text) > 300 || !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\r\n") {
+				t.Fatalf("no reason to put into a header: %q", text)
 			}
 			return
 		}

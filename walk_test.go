@@ -102,8 +102,13 @@ func TestATaskThatNeverSucceedsIsGivenUp(t *testing.T) {
 	})
 }
 
+// failer ends a test, whatever draws its input.
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
 // judge settles and checks what holds for every judgement.
-func judge(t *rapid.T, task holdfast.Task, cause holdfast.Cause, now time.Time, policy holdfast.Policy) holdfast.Transition {
+func judge(t failer, task holdfast.Task, cause holdfast.Cause, now time.Time, policy holdfast.Policy) holdfast.Transition {
 	move, err := holdfast.Settle(task, cause, now, policy)
 	if err != nil {
 		t.Fatalf("%+v: %v", task, err)

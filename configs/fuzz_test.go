@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
 )
@@ -27,9 +30,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		c, err := Load(Options{File: path})
 		if err != nil {
-			if !errors.Is(err, holdfast.ErrInvalid) {
-				t.Fatalf("not an ErrInvalid: %v", err)
-			}
+			checkProblems(t, err)
 			return
 		}
 		if err := c.Validate(); err != nil {
@@ -49,6 +50,77 @@ func FuzzLoad(f *testing.F) {
 		c.origins, second.origins = nil, nil
 		if first, again := c.Entries(), second.Entries(); !reflect.DeepEqual(first, again) {
 			t.Fatalf("got %v\nwant %v", again, first)
+		}
+	})
+}
+
+// checkProblems looks at an error of Load: every problem names a key, where it came from and what is wrong, in text
+// that a terminal can show.
+func checkProblems(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, holdfast.ErrInvalid) {
+		t.Fatalf("not an ErrInvalid: %v", err)
+	}
+	problems := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		problems = joined.Unwrap()
+	}
+	for len(problems) > 0 {
+		one := problems[0]
+		problems = problems[1:]
+		if joined, ok := one.(interface{ Unwrap() []error }); ok && strings.Contains(one.Error(), "\n") {
+			problems = append(problems, joined.Unwrap()...)
+			continue
+		}
+		if p, ok := errors.AsType[*Error](one); ok && (p.Key == "" || p.Origin == "" || p.Problem == "") {
+			t.Fatalf("half a problem: %+v", p)
+		}
+		if text := one.Error(); len(text) > 2000 || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			t.Fatalf("no text for a terminal, %d bytes: %.3000q", len(text), text)
+		}
+	}
+}
+
+// FuzzRetrySettings reads retry policies from text: what is accepted is a valid policy whose every delay is in its
+// bounds, and reads the same when it is written down; what is not is blamed on a key of the policy.
+func FuzzRetrySettings(f *testing.F) {
+	f.Add("exponential", "10s", "2.5", "1h", "0.1", "", "0s", "10", "5", "1000")
+	f.Add("list", "0s", "1", "0s", "1", "1s, 2h,,0s", "24h", "1", "1", "0")
+	f.Add("LIST", "-1s", "NaN", "1e9h", "+Inf", ",", "10000000h", "0x10", "-0", "99999999999999999999")
+	f.Fuzz(func(t *testing.T, strategy, base, factor, longest, jitter, delays, deadline, attempts, crashes, deferrals string) {
+		const under = "types.mail."
+		flags := map[string]string{
+			under + "retry.strategy": strategy, under + "retry.base": base, under + "retry.factor": factor, under + "retry.max": longest,
+			under + "retry.jitter": jitter, under + "retry.delays": delays, under + "retry.deadline": deadline,
+			under + "max_attempts": attempts, under + "max_crashes": crashes, under + "max_deferrals": deferrals,
+		}
+		c, err := Load(Options{Flags: flags})
+		if err != nil {
+			checkProblems(t, err)
+			if p, ok := errors.AsType[*Error](err); !ok || !strings.HasPrefix(p.Key, under) {
+				t.Fatalf("blamed on something else: %v", err)
+			}
+			return
+		}
+		policy := c.Settings().For("mail").Policy
+		if err := policy.Validate(); err != nil {
+			t.Fatalf("accepted, but %v", err)
+		}
+		for _, failures := range []int{1, 2, 1000, policy.MaxAttempts} {
+			for _, dice := range []float64{0, 0.5, 0.999} {
+				const century = 100 * 365 * 24 * time.Hour
+				if d := policy.Delay(failures, dice); d < 0 || d > century {
+					t.Fatalf("%+v waits %s after %d failures", policy, d, failures)
+				}
+			}
+		}
+		written := c.Types["mail"]
+		for _, s := range taskSettings(under, &written) {
+			flags[s.key] = s.value.text()
+		}
+		again, err := Load(Options{Flags: flags})
+		if err != nil || !reflect.DeepEqual(again.Types, c.Types) {
+			t.Fatalf("its own text is %+v, %v\nwant %+v", again.Types, err, c.Types)
 		}
 	})
 }

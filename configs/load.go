@@ -126,7 +126,7 @@ func (l *loader) readFile(path string) error {
 	origin := "file " + path
 	file := koanf.New(".")
 	if err := file.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
-		return fmt.Errorf("%w: read configuration %s: %w", holdfast.ErrInvalid, path, err)
+		return fmt.Errorf("%w: read configuration %s: %s", holdfast.ErrInvalid, path, oneLine(err))
 	}
 	if moreDocuments(data) {
 		return fmt.Errorf("%w: read configuration %s: it holds more than one YAML document", holdfast.ErrInvalid, path)
@@ -138,6 +138,16 @@ func (l *loader) readFile(path string) error {
 	}
 	l.add(layer)
 	return nil
+}
+
+// oneLine is the text of an error of the YAML parser, which can be a list without end, for a terminal.
+func oneLine(err error) string {
+	const longest = 500
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > longest {
+		text = text[:longest] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
 // moreDocuments reports whether something follows the first YAML document; the

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -171,8 +172,27 @@ func FuzzRetryAfter(f *testing.F) {
 		if ok && (wait < time.Second || wait > limit) || !ok && wait != 0 {
 			t.Fatalf("%q: got %s, %v with the limit %s", text, wait, ok, limit)
 		}
-		if n, err := strconv.Atoi(text); ok && err == nil && n < 0 {
-			t.Fatalf("%q counts", text)
+		if again, same := retryAfter(" "+strings.TrimSpace(text)+"\t", now, limit); again != wait || same != ok {
+			t.Fatalf("%q: %s and with other spaces around it %s", text, wait, again)
+		}
+		n, err := strconv.Atoi(text)
+		if signed := strings.HasPrefix(text, "+"); err == nil && ok != (n > 0 && !signed) {
+			t.Fatalf("%q counts: %v", text, ok)
+		}
+		if want := min(time.Duration(min(n, 1<<30))*time.Second, limit); ok && err == nil && wait != want {
+			t.Fatalf("%q is %s, want %s", text, wait, want)
+		}
+		if at, err := http.ParseTime(strings.TrimSpace(text)); err == nil && ok != at.After(now) {
+			t.Fatalf("%q counts: %v", text, ok)
+		}
+		// What it leads to is one of three moves, with the wait that was asked for.
+		r := defaultRules(t)
+		for _, status := range []int{429, 503} {
+			_, result := r.classify(status, http.Header{"Retry-After": {text}}, nil, now)
+			event, asked := verdict(t, result)
+			if deferred := event == holdfast.EventDefer; deferred && status != 429 || !deferred && event != holdfast.EventRetry || asked < time.Second || asked > time.Hour {
+				t.Fatalf("%d with %q: %s after %s", status, text, event, asked)
+			}
 		}
 	})
 }

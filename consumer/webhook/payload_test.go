@@ -1,12 +1,17 @@
 package webhook
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
 )
@@ -162,6 +167,15 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
+// equivalent compares bodies. Writing JSON down escapes what HTML would misread, so it is compared as values.
+func equivalent(a, b []byte) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil {
+		return reflect.DeepEqual(x, y)
+	}
+	return bytes.Equal(a, b)
+}
+
 // FuzzPayload checks that whatever parses can be sent, and that its errors are readable.
 func FuzzPayload(f *testing.F) {
 	f.Add([]byte(`{"url":"http://a/b?c=d","method":"put","headers":{"A":"b"},"body":{"x":[1,2]},"timeout":"5s"}`))
@@ -171,8 +185,8 @@ func FuzzPayload(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		err := h.Validate(payload)
 		if err != nil {
-			if !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 20<<10 {
-				t.Fatalf("%v", err)
+			if text := err.Error(); !errors.Is(err, holdfast.ErrInvalid) || len(text) > 1000 || !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\n\x1b") {
+				t.Fatalf("%d bytes: %.2000q", len(text), text)
 			}
 			return
 		}
@@ -189,6 +203,25 @@ func FuzzPayload(f *testing.F) {
 		}
 		if p.content == "application/json" && !json.Valid(p.body) {
 			t.Fatalf("the body %q is not JSON", p.body)
+		}
+		// The request as it was understood, written down, is the same request.
+		written, err := json.Marshal(p.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parse(written)
+		if err != nil || again.url.String() != p.url.String() || again.Method != p.Method || again.timeout != p.timeout ||
+			again.content != p.content || !equivalent(again.body, p.body) {
+			t.Fatalf("%s is %+v, %v; want %+v", written, again, err, p)
+		}
+		// What reaches the wire is one request, with the headers that are reserved unharmed.
+		var wire bytes.Buffer
+		if err := req.Write(&wire); err != nil {
+			t.Fatalf("cannot be written: %v", err)
+		}
+		sent, err := http.ReadRequest(bufio.NewReader(&wire))
+		if err != nil || sent.Method != p.Method || sent.Header.Get("Webhook-Id") != "" {
+			t.Fatalf("on the wire it is %+v, %v", sent, err)
 		}
 	})
 }

@@ -237,6 +237,9 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 		return answer{}, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode < 100 { // three digits are all that the transport looks for
+		return answer{}, fmt.Errorf("malformed HTTP response: the status is %03d", resp.StatusCode)
+	}
 	stop := time.AfterFunc(bodyTime, cancel) // the status is known, which is what matters
 	defer stop.Stop()
 	a := answer{status: resp.StatusCode, header: resp.Header}

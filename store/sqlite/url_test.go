@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -119,8 +120,15 @@ func FuzzParseURL(f *testing.F) {
 			t.Errorf("%q: %q and %v", address, path, err)
 		case err != nil && !errors.Is(err, holdfast.ErrInvalid):
 			t.Errorf("%q: %v is no ErrInvalid", address, err)
-		case err == nil && (path == "" || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0)):
+		case err != nil && (len(err.Error()) < 15 || !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\x00\n\x1b")):
+			t.Errorf("%q: %q helps nobody", address, err)
+		case err == nil && (path == "" || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) || !utf8.ValidString(path)):
 			t.Errorf("%q is %q", address, path)
+		case err == nil && strings.HasPrefix(path, "/"): // whatever the path is, its URL leads back to it
+			back := "sqlite://" + (&url.URL{Path: path}).EscapedPath()
+			if again, err := sqlite.ParseURL(back); err != nil || again != path {
+				t.Errorf("%q is %q, and %q is %q, %v", address, path, back, again, err)
+			}
 		}
 	})
 }

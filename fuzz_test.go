@@ -1,0 +1,153 @@
+package holdfast_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// FuzzManifest writes manifests of any numbers: those within the limits survive the journey as they are, and
+// no other one is read as a manifest.
+func FuzzManifest(f *testing.F) {
+	for _, seed := range []struct{ run, page, rounds int64 }{
+		{1, 1, 0}, {math.MaxInt64, math.MaxInt64, math.MaxInt32}, {0, 0, 0}, {-1, 5, 1}, {3, -1, 0}, {3, 0, math.MinInt64},
+	} {
+		f.Add(seed.run, seed.page, seed.rounds, uint16(3), int64(5), int64(1))
+	}
+	f.Fuzz(func(t *testing.T, run, page, rounds int64, count uint16, task, attempt int64) {
+		n := int(count) % (holdfast.MaxTickets + 3)
+		tickets := make([]holdfast.Ticket, n)
+		for i := range tickets { // every third one is there twice
+			tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(task - int64(i/3)), Attempt: int(attempt)}
+		}
+		want := holdfast.Manifest{Run: holdfast.RunID(run), Page: page, Rounds: int(rounds), Tickets: tickets}
+		valid := run > 0 && page >= 0 && rounds >= 0 && n > 0 && n <= holdfast.MaxTickets && attempt > 0 && attempt <= math.MaxInt32 &&
+			!slices.ContainsFunc(tickets, func(ticket holdfast.Ticket) bool { return ticket.Task <= 0 })
+		got, err := holdfast.DecodeMessage(holdfast.Message{Manifest: &want}.Encode())
+		switch {
+		case valid && (err != nil || got.Manifest == nil || !reflect.DeepEqual(*got.Manifest, want)):
+			t.Fatalf("got %+v, %v\nwant %+v", got.Manifest, err, want)
+		case !valid && got.Manifest != nil:
+			t.Fatalf("%+v is read as a manifest", got.Manifest)
+		case !valid && err == nil && (run != 0 || page != 0 || rounds != 0): // without a run it is a message of tickets
+			t.Fatalf("%+v is read as %+v", want, got)
+		}
+	})
+}
+
+// anyPolicy makes a policy of numbers that mean nothing, valid or not.
+func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jitter float64, limits uint32) holdfast.Policy {
+	names := []holdfast.Strategy{holdfast.Exponential, holdfast.Linear, holdfast.Fixed, holdfast.List, "", "hope"}
+	return holdfast.Policy{
+		Strategy: names[int(strategy)%len(names)], Base: time.Duration(base), Factor: factor, Max: time.Duration(longest), Jitter: jitter,
+		Delays:      []time.Duration{time.Duration(delay), time.Duration(base), 0}[:int(strategy/8)%4],
+		MaxAttempts: int(int8(limits)), MaxCrashes: int(int8(limits >> 8)), MaxDeferrals: int(int8(limits >> 16)),
+		Deadline: time.Duration(deadline),
+	}
+}
+
+// FuzzPolicy: a policy is refused with a reason, or none of its delays is out of bounds, whatever the number of
+// failures and however the dice fall.
+func FuzzPolicy(f *testing.F) {
+	const five = 5<<16 | 5<<8 | 5
+	f.Add(uint8(0), int64(time.Second), int64(0), int64(0), int64(0), 2.5, 0.1, uint32(five), 7, 0.5)
+	f.Add(uint8(0), int64(math.MaxInt64), int64(math.MaxInt64), int64(0), int64(0), math.MaxFloat64, 1.0, uint32(five), math.MaxInt, 0.999)
+	f.Add(uint8(3+8), int64(-1), int64(5), int64(math.MaxInt64), int64(time.Hour), math.NaN(), math.Inf(1), uint32(math.MaxUint32), -3, 0.0)
+	f.Fuzz(func(t *testing.T, strategy uint8, base, longest, delay, deadline int64, factor, jitter float64, limits uint32, failures int, dice float64) {
+		p := anyPolicy(strategy, base, longest, delay, deadline, factor, jitter, limits)
+		if err := p.Validate(); err != nil {
+			if !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 300 || !strings.Contains(err.Error(), "retry policy: ") {
+				t.Fatalf("%+v: %v", p, err)
+			}
+			return
+		}
+		if !(dice >= 0 && dice < 1) {
+			dice = 0.5
+		}
+		got := p.Delay(failures, dice)
+		plain := p
+		plain.Jitter = 0
+		middle := plain.Delay(failures, dice)
+		if p.Max > 0 && middle > p.Max || middle < 0 || middle > century {
+			t.Fatalf("%+v after %d failures: %s without jitter", p, failures, middle)
+		}
+		low, high := float64(middle)*(1-p.Jitter), min(float64(middle)*(1+p.Jitter), float64(century))
+		const slack = 1e-9 // of rounding
+		if d := float64(got); got < 0 || d < low*(1-slack)-1 || d > high*(1+slack)+1 {
+			t.Fatalf("%+v after %d failures, dice %v: %s is not from %v to %v", p, failures, dice, got, low, high)
+		}
+		if failures < math.MaxInt && p.Strategy != holdfast.List && plain.Delay(failures+1, dice) < middle {
+			t.Fatalf("%+v: the delay shrinks after %d failures", p, failures)
+		}
+		if err := (holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: p}}).Validate(); err != nil {
+			t.Fatalf("valid alone, but not as a setting: %v", err)
+		}
+	})
+}
+
+// causes are one of each kind, by number.
+func causes(kind uint8, wait int64) holdfast.Cause {
+	d := time.Duration(wait)
+	all := []holdfast.Cause{
+		holdfast.Returned(nil), holdfast.Returned(errBoom), holdfast.Returned(holdfast.RetryIn(d, errBoom)), holdfast.Returned(holdfast.RetryAfter(d, errBoom)),
+		holdfast.Returned(holdfast.Permanent(errBoom)), holdfast.Returned(holdfast.Cancel(nil)), holdfast.Crashed(9), holdfast.Interrupted(errBoom),
+		holdfast.Asked(holdfast.EventRequeue), holdfast.Asked(holdfast.EventCancel), holdfast.Asked(holdfast.EventArchive),
+		holdfast.Asked(holdfast.EventRestore), holdfast.Asked(holdfast.EventComplete), holdfast.Asked("\x00"),
+	}
+	return all[int(kind)%len(all)]
+}
+
+// FuzzSettle judges any task for any cause by any valid policy: the move is one of the table, and the budgets hold,
+// also for tasks whose counters are past them already.
+func FuzzSettle(f *testing.F) {
+	const five = 5<<16 | 5<<8 | 5
+	for kind := range uint8(14) {
+		f.Add(uint8(1), kind, int64(time.Minute), []byte{1, 2, 3, 4, 5, 6}, uint8(0), int64(time.Second), int64(0), int64(time.Hour), 2.0, 0.1, uint32(five))
+	}
+	f.Fuzz(func(t *testing.T, state, kind uint8, wait int64, counters []byte, strategy uint8, base, age, deadline int64, factor, jitter float64, limits uint32) {
+		policy := anyPolicy(strategy, base, 0, wait, deadline, factor, jitter, limits)
+		if policy.Validate() != nil {
+			return
+		}
+		c := make([]byte, 12)
+		copy(c, counters)
+		number := func(i int) int { return int(binary.BigEndian.Uint16(c[2*i:])) }
+		task := holdfast.Task{
+			ID: holdfast.TaskID(1 + number(0)), State: holdfast.States()[int(state)%6], Attempt: 1 + number(1), CreatedAt: now.Add(-time.Duration(age)),
+			MaxAttempts: number(2), Failures: number(3), Crashes: number(4), Deferrals: number(5),
+		}
+		if task.State == holdfast.Running {
+			task.Run = 9
+		}
+		cause := causes(kind, wait)
+		if move, err := holdfast.Settle(task, cause, now, policy); err != nil {
+			if !errors.Is(err, holdfast.ErrConflict) || !reflect.DeepEqual(move, holdfast.Transition{}) || !strings.Contains(err.Error(), "cannot") {
+				t.Fatalf("%+v: %+v, %v", task, move, err)
+			}
+			return
+		}
+		move := judge(t, task, cause, now, policy)
+		row := holdfast.Moves()[move.Event]
+		if move.To != row.To || !reflect.DeepEqual(move.From, row.From) || !slices.Contains(move.From, task.State) ||
+			move.Task != task.ID || move.Attempt != task.Attempt || move.Run != task.Run {
+			t.Fatalf("%+v of %+v is not in the table", move, task)
+		}
+		limit := task.MaxAttempts
+		if limit == 0 {
+			limit = policy.MaxAttempts
+		}
+		over := move.Event == holdfast.EventRetry && move.Failures >= limit ||
+			move.Event == holdfast.EventCrash && move.Crashes >= policy.MaxCrashes ||
+			move.Event == holdfast.EventDefer && move.Deferrals > policy.MaxDeferrals
+		if over || move.Wait > century || len(move.Report.Error) > holdfast.MaxErrorLength {
+			t.Fatalf("over its budget: %+v of %+v by %+v", move, task, policy)
+		}
+	})
+}
