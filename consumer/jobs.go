@@ -225,6 +225,21 @@ func (js *jobs) takeRunning() []*job {
 // idle is closed when, after stop, no handler runs any more.
 func (js *jobs) idle() <-chan struct{} { return js.quiet }
 
+// none reports whether nothing is in hand: nothing is being claimed, runs or waits to be written.
+func (js *jobs) none() bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return len(js.held) == 0
+}
+
+// has reports whether a ticket is in hand.
+func (js *jobs) has(t holdfast.Ticket) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	_, held := js.held[t]
+	return held
+}
+
 // running is the number of handlers that run.
 func (js *jobs) running() int {
 	js.mu.Lock()

@@ -17,13 +17,15 @@ type page struct {
 	s         *session
 	tags      []uint64 // of its messages
 	tickets   []holdfast.Ticket
+	crashes   []int             // how many a task may have had to be claimed, by type; nil means any number
+	suspects  []holdfast.Ticket // of tasks that have had more
 	sentinels []holdfast.Sentinel
 	letters   []broker.Message // to publish before the messages may be acked
 	malformed int
 	number    int64
 }
 
-func (s *session) newPage() *page { return &page{s: s} }
+func (s *session) newPage() *page { return &page{s: s, crashes: s.crashes} }
 
 // read adds one delivery to the page.
 func (p *page) read(d broker.Delivery) {
@@ -55,6 +57,27 @@ func (p *page) quarantine(body []byte, reason string) {
 // claim is idempotent.
 func (p *page) process(ctx context.Context, acks *acks) {
 	s := p.s
+	err := p.take(ctx)
+	if err == nil {
+		err = p.takeSuspects(ctx)
+	}
+	if err != nil {
+		s.log.WithError(err).Debug("a page was not taken; its messages are left to be delivered again")
+		return
+	}
+	for _, sentinel := range p.sentinels {
+		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // the next sentinel will say it again
+			s.log.WithError(err).Warn("a sentinel's arrival could not be noted")
+		}
+	}
+	if err := acks.finish(p.tags); err != nil && !errors.Is(err, broker.ErrOver) {
+		s.log.WithError(err).Warn("ack")
+	}
+}
+
+// take claims the page's tickets, starts what is ours and mirrors it.
+func (p *page) take(ctx context.Context) error {
+	s := p.s
 	if len(p.tickets) > 0 {
 		fresh, inHand := s.jobs.reserve(p.tickets)
 		s.room.add(-len(inHand))
@@ -73,22 +96,13 @@ func (p *page) process(ctx context.Context, acks *acks) {
 		s.room.add(-len(p.tickets))
 		s.jobs.forget(p.tickets...)
 		s.pages.finish(p.number, len(p.tickets))
-		s.log.WithError(err).Debug("a page was not claimed; its messages are left to be delivered again")
-		return
+		return fmt.Errorf("claim: %w", err)
 	}
 	p.sort(ctx, claims)
 	if err := p.mirror(ctx); err != nil {
-		s.log.WithError(err).Debug("a page was not mirrored; its messages are left to be delivered again")
-		return
+		return fmt.Errorf("mirror: %w", err)
 	}
-	for _, sentinel := range p.sentinels {
-		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // the next sentinel will say it again
-			s.log.WithError(err).Warn("a sentinel's arrival could not be noted")
-		}
-	}
-	if err := acks.finish(p.tags); err != nil && !errors.Is(err, broker.ErrOver) {
-		s.log.WithError(err).Warn("ack")
-	}
+	return nil
 }
 
 const claimTimeout = 5 * time.Second
@@ -108,7 +122,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		}
 		left := p.tickets[len(claims):]
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.run, s.types, left[:min(size, len(left))])
+		part, err := s.o.Store.Claim(attempt, s.run, s.types, left[:min(size, len(left))], p.crashes...)
 		cancel()
 		if err == nil {
 			claims = append(claims, part...)
@@ -153,12 +167,14 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 			ahead = append(ahead, ticket)
 		case store.Unhandled:
 			unhandled = append(unhandled, ticket)
+		case store.Suspect:
+			p.suspects = append(p.suspects, ticket)
 		}
 	}
 	s.jobs.forget(dropped...)
 	s.room.add(-len(dropped))
 	s.pages.finish(p.number, len(dropped))
-	s.see(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(ahead)-count(foreign))
+	s.see(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(ahead)-len(p.suspects)-count(foreign))
 	s.see(holdfast.ObservedContended, count(foreign))
 
 	if len(own) > 0 {

@@ -16,6 +16,7 @@ type room struct {
 	mean   time.Duration // of the last tasks, more or less; 0 before the first
 	held   int
 	change chan struct{} // closed and renewed when there may be more room
+	closed bool          // nothing is taken, whatever is free
 
 	waiting   int // preferred ones that wait for a place
 	unwritten int // results
@@ -38,7 +39,7 @@ func newRoom(limit int) *room {
 
 // size is how many tasks may be in hand now. r.mu is held.
 func (r *room) size() int {
-	if r.unwritten > maxUnwritten*r.limit+resultBatch {
+	if r.closed || r.unwritten > maxUnwritten*r.limit+resultBatch {
 		return 0
 	}
 	if r.mean <= 0 || r.mean > lookAhead {
@@ -81,6 +82,25 @@ func (r *room) add(n int) {
 		close(r.change)
 		r.change = make(chan struct{})
 	}
+}
+
+// shut keeps anything more from being taken until open is called.
+func (r *room) shut() { r.close(true) }
+
+func (r *room) open() { r.close(false) }
+
+func (r *room) close(closed bool) {
+	r.mu.Lock()
+	r.closed = closed
+	r.mu.Unlock()
+	r.add(0)
+}
+
+// taken is the number of places that are taken.
+func (r *room) taken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
 }
 
 // free returns the number of free places.

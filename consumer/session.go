@@ -35,6 +35,8 @@ type session struct {
 	results  *results
 	policies map[string]holdfast.TypeSettings // of the handled types, looked up once
 	types    []string
+	crashes  []int         // that a task may have had to be run beside others, by type
+	solo     chan struct{} // holds one while this worker has a suspect
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
@@ -60,6 +62,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 		policies: make(map[string]holdfast.TypeSettings),
 		types:    o.Handlers.Types(),
 		intakes:  make(map[string]string),
+		solo:     make(chan struct{}, 1),
 
 		cancelHandling: cancelHandling,
 	}
@@ -67,6 +70,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
 	}
+	s.crashes = crashesBeside(s.types, s.policies)
 	return s
 }
 

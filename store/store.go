@@ -170,8 +170,9 @@ type Work interface {
 	// taken. It is idempotent: a task that run holds already, at the ticket's attempt, is
 	// Claimed again, because the answer to an earlier call may have been lost; the caller
 	// knows which it has in hand. The second of two equal tickets in one call is Stale.
-	// ErrFenced if the run is not live; then nothing was taken.
-	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]Claim, error)
+	// crashes, if given, has for each of the types how many crashes its tasks may have had: one with
+	// more is not taken and Suspect. ErrFenced if the run is not live; then nothing was taken.
+	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]Claim, error)
 	// Apply makes the moves and reports for each whether it was accepted; one that
 	// was not has changed nothing, because the task no longer stood where the judge
 	// saw it. A move with a report leaves a row among the task's attempts. Cancelling
@@ -196,12 +197,13 @@ const (
 	Contended                // it runs under another run: mirror it under that run, do not run it
 	Ahead                    // the ticket is newer than the row, or there is no row: the database lost commits; to rescue
 	Unhandled                // its type is not among those asked for: park it
+	Suspect                  // it has had more crashes than was asked for: claim it when nothing else is in hand
 )
 
 // Claim is a verdict with what belongs to it.
 type Claim struct {
 	Verdict Verdict
-	Task    holdfast.Task  // complete if Claimed; only ID, Type, Lane if Unhandled
+	Task    holdfast.Task  // complete if Claimed; only ID, Type, Lane if Unhandled or Suspect
 	Owner   holdfast.RunID // if Contended
 	Now     time.Time      // the store's clock
 }

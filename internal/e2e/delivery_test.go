@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -221,37 +220,6 @@ func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
 	}
 	if fresh.Load() != 5 {
 		t.Errorf("%d tasks were stored for 5 keys", fresh.Load())
-	}
-}
-
-// A task that kills its worker every time is dead after its crash limit.
-func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
-	everywhere(t, poisonTaskEndsAfterItsCrashLimit)
-}
-
-func poisonTaskEndsAfterItsCrashLimit(t *testing.T, w *world) {
-	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=2"}
-	if !w.embedded { // else the process that is killed is all there is
-		w.serve(t, settings, "--roles", "janitor")
-	}
-	victims := make(chan *process, 1)
-	tg := newTarget(t, func(c call) int {
-		(<-victims).signal(syscall.SIGKILL)
-		<-c.ctx.Done()
-		return 200
-	})
-	id := w.enqueue(t, 1, deliver(tg))[0]
-	for range 2 {
-		victim := w.spawn(t, settings, w.worker()...)
-		victims <- victim
-		victim.exit(60 * time.Second)
-	}
-	if w.embedded {
-		w.serve(t, settings)
-	}
-	task := w.awaitTask(t, 30*time.Second, id, "dead", in(holdfast.Dead))
-	if task.Crashes != 2 || task.Failures != 0 {
-		t.Errorf("the poison task has %d crashes and %d failures, want 2 and 0", task.Crashes, task.Failures)
 	}
 }
 

@@ -14,13 +14,16 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
 		c = &claiming{run: run, types: append(pq.StringArray{}, types...), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+		for _, most := range crashes {
+			c.crashes = append(c.crashes, int64(most))
+		}
 		return s.claim(ctx, c, tickets)
 	})
 	if err != nil {
@@ -33,6 +36,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, t
 type claiming struct {
 	run     holdfast.RunID
 	types   pq.StringArray
+	crashes pq.Int64Array // for each type
 	answers map[holdfast.Ticket]store.Claim
 	taken   int
 	now     time.Time
@@ -98,7 +102,7 @@ func (c *claiming) unanswered(tickets []holdfast.Ticket) []holdfast.Ticket {
 func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
 	tasks, attempts := pairs(tickets)
 	rows := make([]claimedRow, 0, len(tickets))
-	if err := s.all(ctx, s.db, &rows, "claim", int64(c.run), tasks, attempts, c.types); err != nil {
+	if err := s.all(ctx, s.db, &rows, "claim", int64(c.run), tasks, attempts, c.types, c.crashes); err != nil {
 		return err
 	}
 	c.accept(rows)
@@ -123,7 +127,8 @@ type refusedRow struct {
 	RunID   holdfast.RunID `db:"run_id"`
 	Waits   bool           // it is due later
 	Wanted  bool           // its type was asked for
-	Live    bool           // the claiming run is
+	Crashes int
+	Live    bool // the claiming run is
 	Now     time.Time
 }
 
@@ -146,7 +151,7 @@ func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 	}
 	var held []holdfast.Ticket
 	for i, row := range rows {
-		switch answer, certain := row.verdict(tickets[i], c.run); {
+		switch answer, certain := row.verdict(tickets[i], c); {
 		case row.heldBy(c.run, tickets[i]):
 			held = append(held, tickets[i])
 		case certain || !row.Live:
@@ -164,22 +169,31 @@ func (r refusedRow) heldBy(run holdfast.RunID, ticket holdfast.Ticket) bool {
 }
 
 // verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
-func (r refusedRow) verdict(ticket holdfast.Ticket, run holdfast.RunID) (answer store.Claim, certain bool) {
+func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) (answer store.Claim, certain bool) {
 	answer = store.Claim{Verdict: store.Stale, Now: r.Now.UTC()}
 	switch {
 	case r.ID == 0 || r.Attempt < ticket.Attempt:
 		answer.Verdict = store.Ahead
 	case r.Attempt > ticket.Attempt:
-	case r.State == holdfast.Running && r.RunID != run:
+	case r.State == holdfast.Running && r.RunID != c.run:
 		answer.Verdict, answer.Owner = store.Contended, r.RunID
 	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
 	case r.State == holdfast.Ready && !r.Wanted:
 		answer.Verdict = store.Unhandled
 		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
+	case r.State == holdfast.Ready && c.suspects(r):
+		answer.Verdict = store.Suspect
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
 	case r.State == holdfast.Ready:
 		return answer, false
 	}
 	return answer, true
+}
+
+// suspects reports whether the task has had more crashes than the caller allows for its type.
+func (c *claiming) suspects(r refusedRow) bool {
+	i := slices.Index(c.types, r.Type)
+	return i >= 0 && i < len(c.crashes) && int64(r.Crashes) > c.crashes[i]
 }
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A

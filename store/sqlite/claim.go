@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,11 +15,14 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	c := &claiming{run: run, types: types, answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	c := &claiming{run: run, types: types, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	for i, most := range crashes {
+		c.crashes[types[i]] = most
+	}
 	err := s.write(ctx, "claim tasks", func(ctx context.Context, tx *transaction) error {
 		c.now = moment(tx.now)
 		return c.claim(ctx, tx, distinct(tickets))
@@ -33,6 +37,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, t
 type claiming struct {
 	run     holdfast.RunID
 	types   []string
+	crashes map[string]int // by type
 	answers map[holdfast.Ticket]store.Claim
 	now     time.Time
 }
@@ -49,6 +54,12 @@ func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
 		delete(c.answers, ticket)
 	}
 	return claims
+}
+
+// limits writes numbers by name.
+func limits(numbers map[string]int) string {
+	text, _ := json.Marshal(numbers) // which cannot fail
+	return string(text)
 }
 
 func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
@@ -71,7 +82,7 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []holdfas
 		}
 		return err
 	}
-	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now)
+	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now, limits(c.crashes))
 	if err != nil {
 		return err
 	}
@@ -137,6 +148,9 @@ func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) store.Claim {
 	case r.State == holdfast.Running && r.RunID != c.run:
 		answer.Verdict, answer.Owner = store.Contended, r.RunID
 	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
+	case r.State == holdfast.Ready && slices.Contains(c.types, r.Type): // so it has had too many crashes
+		answer.Verdict = store.Suspect
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
 	case r.State == holdfast.Ready: // so its type was not asked for
 		answer.Verdict = store.Unhandled
 		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}

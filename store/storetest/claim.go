@@ -19,6 +19,7 @@ var claimTests = []test{
 	{"gives each task to one of many", testClaimConcurrently},
 	{"never drops a task that is just coming back", testClaimComingBack},
 	{"parks what has no handler", testPark},
+	{"leaves suspects until they are asked for alone", testClaimSuspects},
 }
 
 func testClaimVerdicts(s *suite) {
@@ -254,5 +255,40 @@ func testPark(s *suite) {
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[0].Task.Parked != "" {
 		s.Errorf("claimed %+v", claims[0])
+	}
+}
+
+// A task that has had more crashes than the caller allows is left where it is, and can be taken by whoever
+// allows them.
+func testClaimSuspects(s *suite) {
+	tickets := s.inserts(3)
+	for i, crashes := range []int{0, 1, 2} {
+		for range crashes {
+			doomed := s.openRun()
+			move := s.settle(s.claimed(doomed, tickets[i])[0], holdfast.Crashed(doomed))
+			move.Wait = 0
+			s.apply(move)
+			tickets[i].Attempt++
+		}
+	}
+	run := s.openRun()
+	for _, c := range []struct {
+		allowed []int
+		want    []store.Verdict
+	}{
+		{[]int{1}, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}},
+		{[]int{0}, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}}, // the run has the second one already
+		{nil, []store.Verdict{store.Claimed, store.Claimed, store.Claimed}},
+	} {
+		claims, err := s.Claim(s.ctx, run, kinds[:1], tickets, c.allowed...)
+		s.must(err)
+		for i, claim := range claims {
+			if claim.Verdict != c.want[i] || claim.Task.ID != tickets[i].Task {
+				s.Errorf("%v crashes allowed, %d had: %s of task %s, want %s", c.allowed, i, verdictName(claim.Verdict), claim.Task.ID, verdictName(c.want[i]))
+			}
+		}
+	}
+	if claims, err := s.Claim(s.ctx, run, []string{other}, tickets[:1], 5); err != nil || claims[0].Verdict != store.Claimed {
+		s.Errorf("what is held already: %+v, %v", claims, err)
 	}
 }

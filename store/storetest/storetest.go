@@ -248,7 +248,7 @@ func (s *suite) position(ticket holdfast.Ticket) store.Position {
 
 func verdictName(v store.Verdict) string {
 	names := map[store.Verdict]string{
-		store.Stale: "stale", store.Claimed: "claimed", store.Contended: "contended", store.Ahead: "ahead", store.Unhandled: "unhandled",
+		store.Stale: "stale", store.Claimed: "claimed", store.Contended: "contended", store.Ahead: "ahead", store.Unhandled: "unhandled", store.Suspect: "suspect",
 	}
 	if name, ok := names[v]; ok {
 		return name

@@ -2,6 +2,7 @@
 select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.lane, '') as lane,
   coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt, coalesce(t.run_id, 0) as run_id,
   coalesce(t.due_at > now() and t.next_run_at > now(), false) as waits, coalesce(t.type = any($4::text[]), false) as wanted,
+  coalesce(t.crashes, 0) as crashes,
   exists (select from holdfast.runs where id = $1 and state = 'live') as live,
   now() as now
 from unnest($2::bigint[], $3::int[]) with ordinality as asked (task, attempt, n)
