@@ -94,7 +94,13 @@ func DecodeMessage(body []byte) (Message, error) {
 	return message, nil
 }
 
+// maxMessage is more than any message of ours has: a thousand tickets of the largest numbers are 34 kB.
+const maxMessage = 64 << 10
+
 func decodeMessage(body []byte) (Message, error) {
+	if len(body) > maxMessage { // not to be parsed first, for the parser's complaint may be as long
+		return Message{}, fmt.Errorf("not a holdfast message: %d bytes are more than %d", len(body), maxMessage)
+	}
 	var w wire
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()

@@ -92,6 +92,8 @@ func TestMalformedMessagesAreExplained(t *testing.T) {
 		`{"v":1,"lane":"a","sentinel":"2026-07-01T12:00:00Z","run":1}`:     "a sentinel carries a lane and a time only",
 		`{"v":1,"lane":"a","sentinel":"2026-07-01T12:00:00Z","page":1}`:    "a sentinel carries a lane and a time only",
 		`{"v":1,"lane":"a","sentinel":"9999-12-31T23:59:59-01:00"}`:        "a sentinel carries a lane and a time only",
+		`{"v":1,"` + strings.Repeat("k", 1000) + `":1}`:                    "not a holdfast message: json: unknown field \"kkk",
+		strings.Repeat(" ", 1<<20):                                         "1048576 bytes are more than 65536",
 		`{"v":1,"t":[` + strings.Repeat("[1,1],", 1000) + `[1,1]]}`:        "a message carries 1 to 1000 tickets, not 1001",
 	} {
 		m, err := holdfast.DecodeMessage([]byte(body))

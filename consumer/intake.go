@@ -107,21 +107,56 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	p := in.s.newPage()
+	next, found := in.skim(p, read(first))
+	if !found {
+		in.start(ctx, p)
+		return nil
+	}
 	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
 	if reserved == 0 {
-		<-in.turns
-		return in.rest(ctx, first)
+		in.start(ctx, p)
+		return in.rest(ctx, next.Delivery)
 	}
-	p := in.s.newPage()
-	p.read(first)
+	p.add(next)
 	in.gather(p, reserved)
 	in.s.room.add(len(p.tickets) - reserved)
 	err := in.widen()
+	in.start(ctx, p)
+	return err
+}
+
+// start processes a page, and gives its turn to the next one afterwards.
+func (in *intake) start(ctx context.Context, p *page) {
 	in.s.takers.Go(func() {
 		defer func() { <-in.turns }()
 		p.process(ctx, in.acks)
 	})
-	return err
+}
+
+// skim adds deliveries that carry no tickets to the page and returns the first one that does, if there is one: what
+// needs no executor must not wait for one, with the tasks behind it.
+func (in *intake) skim(p *page, next reading) (reading, bool) {
+	timer := time.NewTimer(gatherGap)
+	defer timer.Stop()
+	for len(next.message.Tickets) == 0 {
+		p.add(next)
+		if len(p.tags) == maxPage {
+			return reading{}, false
+		}
+		select {
+		case delivery, open := <-in.sub.Deliveries():
+			if !open {
+				return reading{}, false // receive sees it too
+			}
+			in.acks.received(delivery.Tag)
+			next = read(delivery)
+			timer.Reset(gatherGap)
+		case <-timer.C:
+			return reading{}, false
+		}
+	}
+	return next, true
 }
 
 // gatherGap ends a page when no further delivery comes for this long: they come
@@ -139,7 +174,7 @@ func (in *intake) gather(p *page, granted int) {
 				return // receive sees it too
 			}
 			in.acks.received(delivery.Tag)
-			p.read(delivery)
+			p.add(read(delivery))
 			timer.Reset(gatherGap)
 		case <-timer.C:
 			return

@@ -17,27 +17,44 @@ type page struct {
 	s         *session
 	tags      []uint64 // of its messages
 	tickets   []holdfast.Ticket
-	crashes   []int             // how many a task may have had to be claimed, by type; nil means any number
-	suspects  []holdfast.Ticket // of tasks that have had more
-	sentinels []holdfast.Sentinel
-	letters   []broker.Message // to publish before the messages may be acked
+	crashes   []int                        // how many a task may have had to be claimed, by type; nil means any number
+	suspects  []holdfast.Ticket            // of tasks that have had more
+	sentinels map[string]holdfast.Sentinel // by lane, the newest
+	letters   []broker.Message             // to publish before the messages may be acked
 	malformed int
 	number    int64
 }
 
 func (s *session) newPage() *page { return &page{s: s, crashes: s.crashes} }
 
-// read adds one delivery to the page.
-func (p *page) read(d broker.Delivery) {
-	p.tags = append(p.tags, d.Tag)
+// reading is a delivery and what it says.
+type reading struct {
+	broker.Delivery
+	message holdfast.Message
+	err     error
+}
+
+func read(d broker.Delivery) reading {
 	message, err := holdfast.DecodeMessage(d.Body)
+	return reading{d, message, err}
+}
+
+// add adds one delivery to the page.
+func (p *page) add(r reading) {
+	p.tags = append(p.tags, r.Tag)
+	message := r.message
 	switch {
-	case err != nil:
-		p.quarantine(d.Body, err.Error())
+	case r.err != nil:
+		p.quarantine(r.Body, r.err.Error())
 	case message.Manifest != nil:
-		p.quarantine(d.Body, "a manifest has no place in a lane")
+		p.quarantine(r.Body, "a manifest has no place in a lane")
 	case message.Sentinel != nil:
-		p.sentinels = append(p.sentinels, *message.Sentinel)
+		if p.sentinels == nil {
+			p.sentinels = make(map[string]holdfast.Sentinel)
+		}
+		if s := *message.Sentinel; s.At.After(p.sentinels[s.Lane].At) { // which says all that an older one does
+			p.sentinels[s.Lane] = s
+		}
 	default:
 		p.tickets = append(p.tickets, message.Tickets...)
 	}
@@ -231,12 +248,16 @@ func (p *page) mirror(ctx context.Context) error {
 	letters := p.letters
 	for pause := newPause(); len(letters) > 0; {
 		// A drain lets the letters on their way arrive; the broker has its own limit.
-		outcomes, err := p.s.o.Broker.Publish(context.WithoutCancel(ctx), letters)
 		var left []broker.Message
-		for i, outcome := range outcomes {
-			if outcome != broker.Stored {
-				left = append(left, letters[i])
+		var err error
+		for parcel := range broker.Parcels(letters) {
+			outcomes, parcelErr := p.s.o.Broker.Publish(context.WithoutCancel(ctx), parcel)
+			for i, outcome := range outcomes {
+				if outcome != broker.Stored {
+					left = append(left, parcel[i])
+				}
 			}
+			err = errors.Join(err, parcelErr)
 		}
 		if letters = left; len(letters) == 0 {
 			break

@@ -48,15 +48,13 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 			if !open {
 				return broker.ErrOver
 			}
-			message, err := holdfast.DecodeMessage(delivery.Body)
-			if err == nil && message.Manifest != nil {
-				hand = append(hand, inHand{delivery.Tag, *message.Manifest, time.Now()})
-				continue
-			}
-			if err := j.quarantine(ctx, delivery.Body, whyNotManifest(err)); err != nil {
+			batch := gather(sub, delivery)
+			manifests, malformed, letters := j.readManifests(batch)
+			hand = append(hand, manifests...)
+			if err := j.quarantine(ctx, letters); err != nil {
 				return err
 			}
-			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
+			if err := ackAll(sub, malformed); err != nil {
 				return err
 			}
 		case <-walks:
@@ -76,6 +74,20 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 			}
 		}
 	}
+}
+
+// readManifests tells manifests from what has no place here, which it makes ready for the quarantine.
+func (j *Janitor) readManifests(batch []broker.Delivery) (manifests []inHand, malformed []broker.Delivery, letters []broker.Message) {
+	for _, delivery := range batch {
+		message, err := holdfast.DecodeMessage(delivery.Body)
+		if err == nil && message.Manifest != nil {
+			manifests = append(manifests, inHand{delivery.Tag, *message.Manifest, time.Now()})
+			continue
+		}
+		malformed = append(malformed, delivery)
+		letters = append(letters, j.aside(delivery.Body, whyNotManifest(err)))
+	}
+	return manifests, malformed, letters
 }
 
 func whyNotManifest(err error) string {
@@ -180,7 +192,7 @@ func (j *Janitor) rearm(m holdfast.Manifest, open map[holdfast.TaskID]holder) []
 		if run == m.Run {
 			page = m.Page
 		}
-		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: m.Rounds + 1}))
+		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: min(m.Rounds, maxRounds) + 1}))
 	}
 	return letters
 }

@@ -3,6 +3,7 @@ package janitor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
@@ -22,8 +23,9 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 			if !open {
 				return broker.ErrOver
 			}
+			batch := gather(sub, delivery)
 			for pause := newBackoff(); ; { // kept in hand: to give it back would count against its deliveries
-				err := j.rescueOne(ctx, delivery.Body)
+				err := j.rescueAll(ctx, batch)
 				if err == nil {
 					break
 				}
@@ -32,25 +34,41 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 					return nil
 				}
 			}
-			if err := sub.Ack(delivery.Tag, broker.One); err != nil {
+			if err := ackAll(sub, batch); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (j *Janitor) rescueOne(ctx context.Context, body []byte) error {
-	message, err := holdfast.DecodeMessage(body)
-	if err != nil {
-		return j.quarantine(ctx, body, err.Error())
+// rescueAll explains the tickets of all these messages and puts the malformed ones aside.
+func (j *Janitor) rescueAll(ctx context.Context, batch []broker.Delivery) error {
+	var tickets []holdfast.Ticket
+	var malformed []broker.Message
+	for _, delivery := range batch {
+		message, err := holdfast.DecodeMessage(delivery.Body)
+		switch {
+		case err != nil:
+			malformed = append(malformed, j.aside(delivery.Body, err.Error()))
+		case message.Sentinel != nil: // the next one will do
+		case message.Manifest != nil:
+			tickets = append(tickets, message.Manifest.Tickets...)
+		default:
+			tickets = append(tickets, message.Tickets...)
+		}
 	}
-	if message.Sentinel != nil {
-		return nil // the next one will do
+	if err := j.quarantine(ctx, malformed); err != nil {
+		return err
 	}
-	tickets := message.Tickets
-	if message.Manifest != nil {
-		tickets = message.Manifest.Tickets
+	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+		if err := j.rescueTickets(ctx, part); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (j *Janitor) rescueTickets(ctx context.Context, tickets []holdfast.Ticket) error {
 	open, err := j.explain(ctx, tickets)
 	if err != nil {
 		return err
@@ -114,13 +132,23 @@ func (j *Janitor) explain(ctx context.Context, tickets []holdfast.Ticket) (map[h
 	if err := j.returnGone(ctx, gone); err != nil {
 		return nil, err
 	}
-	for _, ticket := range missing {
-		body := holdfast.Message{Tickets: []holdfast.Ticket{ticket}}.Encode()
-		if err := j.quarantine(ctx, body, fmt.Sprintf("the store has no task %s", ticket.Task)); err != nil {
-			return nil, err
-		}
+	if err := j.quarantine(ctx, j.missing(missing)); err != nil {
+		return nil, err
 	}
 	return open, nil
+}
+
+// missing makes letters for the quarantine of tickets without a row: few, for a message that names a thousand tasks
+// must not become a thousand.
+func (j *Janitor) missing(tickets []holdfast.Ticket) (letters []broker.Message) {
+	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+		reason := fmt.Sprintf("the store has no task %s", part[0].Task)
+		if more := len(part) - 1; more > 0 {
+			reason += fmt.Sprintf(" nor %d others", more)
+		}
+		letters = append(letters, j.aside(holdfast.Message{Tickets: part}.Encode(), reason))
+	}
+	return letters
 }
 
 // returnGone takes back tasks that run under a run that is over.
@@ -151,26 +179,4 @@ func (j *Janitor) returnGone(ctx context.Context, ids []holdfast.TaskID) error {
 		}
 	}
 	return j.takeBack(ctx, gone)
-}
-
-// quarantine puts a message aside for a person and returns when it is confirmed.
-func (j *Janitor) quarantine(ctx context.Context, body []byte, reason string) error {
-	j.o.Log.WithField("reason", reason).Warn("a message goes to the quarantine")
-	err := j.publishAll(ctx, []broker.Message{{
-		Queue: j.o.Topology.Quarantine(), Body: body,
-		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": j.o.Name},
-	}})
-	if err == nil {
-		j.see(holdfast.ObservedQuarantined, 1)
-	}
-	return err
-}
-
-// publishAll returns nil only if every message is confirmed.
-func (j *Janitor) publishAll(ctx context.Context, letters []broker.Message) error {
-	if len(letters) == 0 {
-		return nil
-	}
-	_, err := j.o.Broker.Publish(ctx, letters)
-	return err
 }

@@ -209,7 +209,7 @@ func TestQuarantineSaysWhy(t *testing.T) {
 	j := w.janitor(func(o *Options) { o.Broker = s })
 	body, err := json.Marshal(map[string]any{"v": 1, "surprise": true})
 	w.must(err)
-	w.must(j.rescueOne(t.Context(), body))
+	w.must(j.rescueAll(t.Context(), []broker.Delivery{{Body: body}}))
 	e := s.saw("stored")[0]
 	if e.queue != w.topology.Quarantine() || e.body != string(body) || e.headers["holdfast-found-by"] != "test janitor" || !strings.Contains(e.headers["holdfast-reason"], "surprise") {
 		t.Errorf("got %+v", e)

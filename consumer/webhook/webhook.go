@@ -237,8 +237,8 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 100 { // three digits are all that the transport looks for
-		return answer{}, fmt.Errorf("malformed HTTP response: the status is %03d", resp.StatusCode)
+	if resp.ProtoMajor != 1 || resp.StatusCode < 100 { // the transport only looks for digits
+		return answer{}, fmt.Errorf("malformed HTTP response: %s with the status %03d", resp.Proto, resp.StatusCode)
 	}
 	stop := time.AfterFunc(bodyTime, cancel) // the status is known, which is what matters
 	defer stop.Stop()

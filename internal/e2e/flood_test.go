@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/janitor"
+)
+
+// rubbish are messages no queue takes: of every kind of wrong, and none of them is one of ours.
+func rubbish() [][]byte {
+	numbers := `{"v":1,"t":[[%s,%s]],"run":%s,"page":%s,"rounds":%s}`
+	bodies := []string{
+		"", "hello", "null", "[]", "\x00\x01\xff\xfe", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`,
+		`{"v":1,"t":[[1,1],[2,`, `{"v":1,"t":[]}`, `{"v":1,"lane":"default"}`, `{"v":1,"lane":"default","sentinel":"soon"}`,
+		`{"v":1,"lane":"default","sentinel":"9999-12-31T23:59:59-23:00"}`, strings.Repeat("[", 10_000), `{"v":1,"t":[` + strings.Repeat("[1,1],", 1000) + `[1,1]]}`,
+		`{"v":1,"` + strings.Repeat("k", 200_000) + `":1}`, // a reason longer than a frame, if it were told in full
+		fmt.Sprintf(numbers, "0", "1", "1", "1", "0"), fmt.Sprintf(numbers, "-1", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1", "2147483648", "1", "1", "0"),
+		fmt.Sprintf(numbers, "1", "1", "-1", "1", "0"), fmt.Sprintf(numbers, "1", "1", "1", "-1", "0"), fmt.Sprintf(numbers, "1", "1", "1", "1", "-1"),
+		fmt.Sprintf(numbers, "9223372036854775808", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1e99", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1", "1.5", "1", "1", "0"),
+	}
+	all := make([][]byte, len(bodies))
+	for i, body := range bodies {
+		all[i] = []byte(body)
+	}
+	return all
+}
+
+// flood is n malformed messages for a queue, which besides rubbish are what belongs elsewhere.
+func flood(w *world, queue string, n int) []broker.Message {
+	kinds := rubbish()
+	switch {
+	case strings.Contains(queue, ".hold."):
+		kinds = append(kinds, []byte(`{"v":1,"t":[[1,1]]}`), []byte(`{"v":1,"lane":"default","sentinel":"2026-07-01T12:00:00Z"}`))
+	case strings.Contains(queue, ".main."), strings.Contains(queue, ".again."):
+		kinds = append(kinds, []byte(`{"v":1,"t":[[1,1]],"run":1,"page":1}`))
+	}
+	const large = 16 // of bodies of some size only a few: they are to harm the program, not the machine
+	messages := make([]broker.Message, n)
+	for i := range messages {
+		body := kinds[i%len(kinds)]
+		if len(body) > 1000 && i >= large*len(kinds) {
+			body = kinds[1]
+		}
+		messages[i] = broker.Message{Queue: queue, Body: body}
+	}
+	messages[n/2].Body = bytes.Repeat([]byte("x"), 8<<20)
+	return messages
+}
+
+// quarantined counts what a janitor or worker puts aside.
+type quarantined struct{ n atomic.Int64 }
+
+func (q *quarantined) Observe(o holdfast.Observation) {
+	if o.Kind == holdfast.ObservedQuarantined {
+		q.n.Add(int64(o.Count))
+	}
+}
+
+// counting counts the calls that put something into a queue.
+type counting struct {
+	broker.Broker
+	queue string
+	calls atomic.Int64
+}
+
+func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	if slices.ContainsFunc(messages, func(m broker.Message) bool { return m.Queue == c.queue }) {
+		c.calls.Add(1)
+	}
+	return c.Broker.Publish(ctx, messages)
+}
+
+// Ten thousand malformed messages straight into every queue: all of them end in the quarantine, nothing else does,
+// and the tasks beside them are done about as fast as without.
+func TestAFloodOfMalformedMessagesIsPutAside(t *testing.T) {
+	everywhere(t, aFloodOfMalformedMessagesIsPutAside)
+}
+
+func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world) {
+	const rounds, perRound = 4, 2500
+	var aside quarantined
+	var executed runs
+	letters := &counting{Broker: w.Broker, queue: w.Topology.Quarantine()}
+	w.runJanitor(t, w.Backend, func(o *janitor.Options) { o.Observer, o.Broker = &aside, letters })
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Observer, o.Broker = 50, &aside, letters },
+		map[string]consumer.Handler{"work": executed.handler(200 * time.Millisecond)})
+	enqueued, stop := feed(t, w, &executed)
+	poll(t, 30*time.Second, func() string { return "nothing runs" }, func(context.Context) bool { return executed.total.Load() > 200 })
+
+	queues := slices.Concat(w.Topology.Lane("default"), w.Topology.Holds(), []string{w.Topology.Rescue()})
+	var calm, beside []float64
+	for round := range rounds {
+		calm = append(calm, rate(&executed, func() {}))
+		beside = append(beside, rate(&executed, func() {
+			began := time.Now()
+			for _, queue := range queues {
+				if _, err := w.Broker.Publish(t.Context(), flood(w, queue, perRound)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			published := time.Since(began)
+			want := int64((round + 1) * perRound * len(queues))
+			poll(t, 60*time.Second, func() string { return fmt.Sprintf("%d of %d are put aside", aside.n.Load(), want) },
+				func(context.Context) bool { return aside.n.Load() >= want })
+			t.Logf("round %d: published in %s, put aside after %s", round, published.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		}))
+	}
+	total := int(stop())
+	w.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
+	executed.checkOnce(t)
+	slices.Sort(calm)
+	slices.Sort(beside)
+	ratio := beside[rounds/2] / calm[rounds/2]
+	t.Logf("%d tasks; a second did %.0f without and %.0f with the flood (medians of %.0f and %.0f): %.1f %%", enqueued.Load(), calm[rounds/2], beside[rounds/2], calm, beside, 100*ratio)
+	want := rounds * perRound * len(queues)
+	each := float64(want) / float64(letters.calls.Load())
+	t.Logf("%d malformed messages cost %d waits for the broker: %.0f each", want, letters.calls.Load(), each)
+	// What a message costs can be counted on a busy machine, and how fast the others are cannot: so 0.9, which a
+	// quiet machine with some room keeps, is only told.
+	if ratio < 0.25 || each < 5 {
+		t.Errorf("the tasks beside the flood are slowed to %.0f %%, with %.1f messages for each wait", 100*ratio, each)
+	}
+	poll(t, 30*time.Second, func() string {
+		return fmt.Sprintf("the queues hold %v, want %d in the quarantine and nothing else", depths(t, w), want)
+	},
+		func(context.Context) bool {
+			held := depths(t, w)
+			here := held[w.Topology.Quarantine()]
+			delete(held, w.Topology.Quarantine())
+			for _, n := range held {
+				if n > 0 {
+					return false
+				}
+			}
+			return here == want
+		})
+}
+
+// feed keeps the worker busy: there are always some tasks waiting, and never many. stop ends it and returns how
+// many there were.
+func feed(t *testing.T, w *world, executed *runs) (enqueued *atomic.Int64, stop func() int64) {
+	enqueued = new(atomic.Int64)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if enqueued.Load()-executed.total.Load() < 200 {
+				w.enqueue(t, 100, holdfast.NewTask{Type: "work"})
+				enqueued.Add(100)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return enqueued, func() int64 {
+		cancel()
+		<-done
+		return enqueued.Load()
+	}
+}
+
+// rate is how many executions a second begin in a window of at least three seconds in which something is done.
+func rate(executed *runs, do func()) float64 {
+	began, before := time.Now(), executed.total.Load()
+	window := time.NewTimer(3 * time.Second)
+	do()
+	<-window.C
+	return float64(executed.total.Load()-before) / time.Since(began).Seconds()
+}
+
+// depths are the messages that wait, by queue.
+func depths(t *testing.T, w *world) map[string]int {
+	t.Helper()
+	names := slices.Concat(w.Topology.Lane("default"), w.Topology.Holds(), []string{w.Topology.Rescue(), w.Topology.Quarantine()})
+	found, err := w.Broker.Depths(t.Context(), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := make(map[string]int)
+	for name, depth := range found {
+		held[name] = depth.Ready
+	}
+	return held
+}
