@@ -1,0 +1,196 @@
+package webhook
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// wall starts a server that hands over raw connections before anything was read. They are closed when handle
+// returns; ctx ends with the test.
+func wall(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				handle(ctx, conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		listener.Close()
+		all.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// pour writes the same text until the other side is gone.
+func pour(ctx context.Context, conn net.Conn, text string) {
+	for ctx.Err() == nil {
+		if _, err := io.WriteString(conn, text); err != nil {
+			return
+		}
+	}
+}
+
+// The connection is cut in each phase: before a byte is read, in the TLS handshake, between headers, between chunks.
+func TestResetsInEveryPhase(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 10 * time.Second})
+	cut := func(conn *net.TCPConn) { _ = conn.SetLinger(0) }
+	for name, test := range map[string]struct {
+		scheme, class string
+		handle        func(context.Context, *net.TCPConn)
+	}{
+		"at once":              {"http", "reset|closed", func(_ context.Context, c *net.TCPConn) { cut(c) }},
+		"before the handshake": {"https", "reset|closed", func(_ context.Context, c *net.TCPConn) { cut(c) }},
+		"inside the handshake": {"https", "reset|closed|tls", func(_ context.Context, c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 100))
+			_, _ = c.Write([]byte{0x16, 3, 3})
+			cut(c)
+		}},
+		"garbage for a handshake": {"https", "reset|closed|tls", func(_ context.Context, c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write([]byte("\x16\x03\x03\xff\xff\x00"))
+		}},
+		"plain text for TLS": {"https", "tls", func(_ context.Context, c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
+		}},
+		"inside the headers":        {"http", "reset|closed|transport", answering("HTTP/1.1 200 OK\r\nContent-Le", cut)},
+		"inside the status line":    {"http", "reset|closed|transport", answering("HTTP/1.", cut)},
+		"inside the body":           {"http", "http_500", answering("HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nabc", cut)},
+		"inside a chunk":            {"http", "http_500", answering("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", cut)},
+		"after an unfinished chunk": {"http", "http_500", answering("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", cut)},
+	} {
+		address := wall(t, test.handle)
+		err := h.Handle(t.Context(), task(`{"url":"`+test.scheme+`://`+address+`"}`))
+		if err == nil {
+			t.Errorf("%s: success", name)
+			continue
+		}
+		class := holdfast.ReportOf(err).Class
+		if event, _ := verdict(t, err); event != holdfast.EventRetry || !strings.Contains("|"+test.class+"|", "|"+class+"|") {
+			t.Errorf("%s: %s, %s: %v; want %s", name, event, class, err, test.class)
+		}
+	}
+}
+
+// answering reads a request's head, says something and ends.
+func answering(text string, end func(*net.TCPConn)) func(context.Context, *net.TCPConn) {
+	return func(_ context.Context, conn *net.TCPConn) {
+		if readHead(bufio.NewReader(conn)) == nil {
+			_, _ = io.WriteString(conn, text)
+			end(conn)
+		}
+	}
+}
+
+// hostile are targets that never come to an end, each in its own way.
+func hostile(t *testing.T) []string {
+	t.Helper()
+	say := func(first, again string, every time.Duration) string {
+		return wall(t, func(ctx context.Context, conn *net.TCPConn) {
+			if readHead(bufio.NewReader(conn)) != nil {
+				return
+			}
+			if _, err := io.WriteString(conn, first); err != nil {
+				return
+			}
+			if every > 0 {
+				drip(ctx, conn, again, every)
+			} else {
+				pour(ctx, conn, again)
+			}
+		})
+	}
+	large := strings.Repeat("x", 16<<10)
+	itself := wall(t, func(_ context.Context, conn *net.TCPConn) {
+		if readHead(bufio.NewReader(conn)) == nil {
+			fmt.Fprintf(conn, "HTTP/1.1 302 X\r\nLocation: http://%s/again\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr())
+		}
+	})
+	return []string{
+		wall(t, func(ctx context.Context, _ *net.TCPConn) { <-ctx.Done() }),                     // never reads, never answers
+		say("", "HTTP/1.1 200 OK\r\nX: y", 200*time.Millisecond),                                // bytes of a head now and then
+		say("HTTP/1.1 500 X\r\nContent-Length: 1073741824\r\n\r\n", large, 0),                   // a GiB of body
+		say("HTTP/1.1 200 OK\r\n", "X: "+large+"\r\n", 0),                                       // headers without end
+		say("HTTP/1.1 500 X\r\nContent-Encoding: gzip\r\n\r\n", large, 0),                       // compressed, perhaps
+		say("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0),            // chunks without end
+		say("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "T: "+large+"\r\n", 0), // trailers without end
+		say("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0),                            // answers before the answer
+		say("", "\x00\xff", 0), // no HTTP at all
+		itself,
+	}
+}
+
+// Two hundred deliveries to targets that never come to an end, beside as many to good ones: each ends in its time,
+// none keeps more than its share of memory, and the good ones do not wait for the others.
+func TestHostileTargetsBesideGoodOnes(t *testing.T) {
+	t.Parallel()
+	const each, timeout = 200, time.Second
+	good := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("thanks")) })
+	targets := hostile(t)
+	h := testHandler(t, Options{AllowCIDRs: loopback})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var all sync.WaitGroup
+	var slowestGood, slowest, kept atomic.Int64
+	began := time.Now()
+	for i := range each {
+		all.Go(func() {
+			err := h.Handle(t.Context(), task(`{"url":"http://`+targets[i%len(targets)]+`/","timeout":"`+timeout.String()+`"}`))
+			slowest.Store(max(slowest.Load(), int64(time.Since(began))))
+			if err == nil {
+				t.Errorf("target %d is a success", i%len(targets))
+			}
+			report := holdfast.ReportOf(err)
+			kept.Add(int64(len(report.Details) + len(report.Error)))
+		})
+		all.Go(func() {
+			if err := h.Handle(t.Context(), task(`{"url":"`+good.URL+`"}`)); err != nil {
+				t.Errorf("a good target: %v", err)
+			}
+			slowestGood.Store(max(slowestGood.Load(), int64(time.Since(began))))
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	perTarget := int64(after.TotalAlloc-before.TotalAlloc) / each
+	t.Logf("the good ones took at most %s, the others %s; allocated were %d kB for each pair, kept %d bytes of each hostile answer",
+		time.Duration(slowestGood.Load()).Round(time.Millisecond), time.Duration(slowest.Load()).Round(time.Millisecond), perTarget>>10, kept.Load()/each)
+	if perTarget > 2<<20 { // both ends of the connections, and other tests beside this one
+		t.Errorf("%d bytes were allocated for each target", perTarget)
+	}
+	if most := int64(64 << 10); kept.Load()/each > most {
+		t.Errorf("%d bytes are kept of each answer", kept.Load()/each)
+	}
+	// A timeout and a second, and as much again for a machine that does other things.
+	if limit := 2 * (timeout + bodyTime) * 3; time.Duration(slowest.Load()) > limit || slowestGood.Load() > slowest.Load() && time.Duration(slowestGood.Load()) > limit {
+		t.Errorf("it took %s, and the good ones %s", time.Duration(slowest.Load()), time.Duration(slowestGood.Load()))
+	}
+}
