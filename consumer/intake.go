@@ -111,7 +111,7 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	next, found := in.skim(p, read(first))
 	if !found {
 		in.start(ctx, p)
-		return nil
+		return in.swallow(len(p.tags))
 	}
 	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
 	if reserved == 0 {
@@ -159,6 +159,19 @@ func (in *intake) skim(p *page, next reading) (reading, bool) {
 	return next, true
 }
 
+// swallow raises the prefetch when nothing but messages without tickets comes: they need no executors, and the
+// tasks behind them would wait for one confirm after the other. The next rest or widen lowers it.
+func (in *intake) swallow(messages int) error {
+	if messages < in.s.fullPrefetch()/2 || in.prefetch == maxPrefetch {
+		return nil
+	}
+	if err := in.sub.Pause(); err != nil {
+		return err
+	}
+	in.prefetch = maxPrefetch
+	return in.sub.Resume(maxPrefetch)
+}
+
 // gatherGap ends a page when no further delivery comes for this long: they come
 // in bursts, with microseconds in between.
 const gatherGap = 300 * time.Microsecond
@@ -204,7 +217,7 @@ func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
 	return in.sub.Resume(in.prefetch)
 }
 
-// widen raises a lowered prefetch again once half of the executors are free.
+// widen makes the prefetch the usual one again once half of the executors are free.
 func (in *intake) widen() error {
 	full := in.s.fullPrefetch()
 	if in.prefetch == full {
