@@ -21,14 +21,14 @@ func poisonTaskEndsAfterItsCrashLimit(t *testing.T, w *world) {
 	poisoned(t, w, 2, 1, 0)
 }
 
-// Three tasks that kill their worker each time they start share its page and its executors with 47 that do no
+// Three tasks that kill their worker each time they start share its page and its executors with 27 that do no
 // harm: the three are dead after their crash limit, with their story, and the others are done.
 func TestPoisonTasksTakeNoHealthyTaskAlong(t *testing.T) {
 	everywhere(t, poisonTasksTakeNoHealthyTaskAlong)
 }
 
 func poisonTasksTakeNoHealthyTaskAlong(t *testing.T, w *world) {
-	poisoned(t, w, 3, 3, 47)
+	poisoned(t, w, 3, 3, 27)
 }
 
 // poisoned runs tasks of both kinds on one worker that is started again each time it is killed.
@@ -61,12 +61,12 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 	}
 	began := time.Now()
 	for w.open(t) > 0 {
-		if time.Since(began) > 2*time.Minute {
+		if time.Since(began) > 4*time.Minute {
 			t.Fatalf("%d tasks are still open after %d kills", w.open(t), kills.Load())
 		}
 		p := w.spawn(t, settings, append(w.worker(), "--concurrency", "50")...)
 		victim.Store(p)
-		for over := false; !over && w.open(t) > 0 && time.Since(began) < 2*time.Minute; {
+		for over := false; !over && w.open(t) > 0 && time.Since(began) < 4*time.Minute; {
 			select {
 			case <-p.ended:
 				over = true
