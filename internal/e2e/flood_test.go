@@ -44,7 +44,7 @@ func flood(w *world, queue string, n int) []broker.Message {
 	case strings.Contains(queue, ".main."), strings.Contains(queue, ".again."):
 		kinds = append(kinds, []byte(`{"v":1,"t":[[1,1]],"run":1,"page":1}`))
 	}
-	const large = 16 // of bodies of some size only a few: they are to harm the program, not the machine
+	const large = 2 // of bodies of some size only a few: they are to harm the program, not the machine
 	messages := make([]broker.Message, n)
 	for i := range messages {
 		body := kinds[i%len(kinds)]
@@ -53,7 +53,7 @@ func flood(w *world, queue string, n int) []broker.Message {
 		}
 		messages[i] = broker.Message{Queue: queue, Body: body}
 	}
-	messages[n/2].Body = bytes.Repeat([]byte("x"), 8<<20)
+	messages[n/2].Body = bytes.Repeat([]byte("x"), 2<<20)
 	return messages
 }
 
