@@ -13,10 +13,10 @@ FUZZTIME ?= 30s
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench sim fuzz lint servers-up servers-down servers-env clean go
+.PHONY: help build test test-short demo demo-servers bench sim fuzz lint servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
@@ -24,6 +24,9 @@ build: go ## build bin/holdfast
 test: build ## all tests; starts PostgreSQL and RabbitMQ if need be (TESTFLAGS="-run Name")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
 	scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
+
+test-rabbitmq4: build ## what talks to a broker, against RabbitMQ 4 (Debian or Ubuntu, as root)
+	HOLDFAST_SERVERS=rabbitmq4 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...
 
 test-short: go ## only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...

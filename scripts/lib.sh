@@ -33,7 +33,8 @@ rabbitmq_bin() {
 
 # --- Ports -------------------------------------------------------------------------------------------------------
 
-port_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; } # listens IP PORT
+port_taken() { listens 127.0.0.1 "$1"; }
 
 # free_block BASE COUNT: the first BASE + n*200 whose COUNT ports are all free. All stay below 32768, where Linux
 # begins to hand out ports to outgoing connections. With bases 25432 and 25672 the two kinds never overlap.

@@ -86,7 +86,7 @@ func privateBroker(t *testing.T, env ...string) (run, address string) {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { script(t, run, "private-rabbitmq", nil, "wipe") })
+	t.Cleanup(func() { script(t, run, "private-rabbitmq", nil, "down") }) // of its epmd too; the data go with the folder
 	return run, address
 }
 
@@ -217,6 +217,8 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	if fenced == 0 {
 		t.Error("the worker that was cut off was not fenced: its tasks cannot have run elsewhere")
 	}
+	cutOff.mu.Lock() // it has resumed, and may be starting more
+	defer cutOff.mu.Unlock()
 	for ticket, n := range cutOff.starts {
 		if n != 1 {
 			t.Errorf("attempt %d of task %s started %d times", ticket.Attempt, ticket.Task, n)
