@@ -103,6 +103,7 @@ func (t *tool) commands() []*cli.Command {
 		t.migrateCommand(),
 		t.migrateBackendCommand(),
 		t.topologyCommand(),
+		t.doctorCommand(),
 		t.configCommand(),
 		t.versionCommand(),
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,8 +31,8 @@ Example:
 		}, {
 			Name:  "check",
 			Usage: "compare what is in RabbitMQ with what should be",
-			Description: `Changes nothing. The exit code is 7 if something is missing or has other arguments; the list says
-what, and what to do.
+			Description: `Changes nothing. The list says what is missing or has other arguments, and what to do; it also warns
+of a version that should be replaced. The exit code is 7 if something failed; warnings are 0.
 
 Example:
   holdfast topology check`,
@@ -131,54 +130,57 @@ func (t *tool) topologyPrint(ctx context.Context, c *cli.Context) error {
 
 // finding is something that is not as it should be.
 type finding struct {
-	Name    string `json:"name"`
-	Problem string `json:"problem"`
-	Remedy  string `json:"remedy"`
+	Name    string         `json:"name"`
+	Result  holdfast.Grade `json:"result"`
+	Problem string         `json:"problem"`
+	Remedy  string         `json:"remedy"`
 }
 
 func (t *tool) topologyCheck(ctx context.Context, c *cli.Context) error {
 	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		lanes, err := b.Store.LaneNames(ctx)
-		if err != nil {
-			return err
-		}
-		findings, err := inspect(ctx, b, lanes)
+		findings, failed, err := inspect(ctx, b)
 		if err != nil {
 			return err
 		}
 		err = list(t, c, findings, "everything is as it should be",
 			column[finding]{"name", func(f finding) string { return f.Name }},
+			column[finding]{"result", func(f finding) string { return string(f.Result) }},
 			column[finding]{"problem", func(f finding) string { return f.Problem }},
 			column[finding]{"remedy", func(f finding) string { return f.Remedy }})
-		if err == nil && len(findings) > 0 {
-			err = &failure{err: fmt.Errorf("the topology differs in %s", several(len(findings), "place")), code: exitCheck}
+		if err == nil && failed > 0 {
+			err = &failure{err: fmt.Errorf("the topology differs in %s", several(failed, "place")), code: exitCheck}
 		}
 		return err
 	})
 }
 
-func inspect(ctx context.Context, b *app.Backend, lanes []string) ([]finding, error) {
-	missing, err := b.Topology.Verify(ctx, b.Broker, lanes)
+// inspect returns what a person should look at, in the server and in the queues, and how many of it failed.
+func inspect(ctx context.Context, b *app.Backend) (findings []finding, failed int, err error) {
+	lanes, err := b.Store.LaneNames(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	findings := []finding{}
-	for _, o := range all(b.Topology, lanes) {
-		if slices.Contains(missing, o.Name) {
-			findings = append(findings, finding{o.Name, "missing", "holdfast topology apply"})
+	var all []holdfast.Finding
+	if server, ok := b.Broker.(broker.Examiner); ok {
+		if all, err = server.Server(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	objects, err := b.CompareTopology(ctx, lanes)
+	if err != nil {
+		return nil, 0, err
+	}
+	findings = []finding{}
+	for _, f := range append(all, objects...) {
+		switch f.Grade {
+		case holdfast.GradeFailed:
+			failed++
+		case holdfast.GradeOK, holdfast.GradeSkipped:
 			continue
 		}
-		// Only a declaration compares arguments, and of what exists it changes nothing.
-		_, err := b.Broker.Declare(ctx, []broker.Object{o})
-		switch {
-		case errors.Is(err, holdfast.ErrConflict):
-			findings = append(findings, finding{o.Name, singleLine(err.Error()),
-				"stop all workers, delete it in RabbitMQ, then: holdfast topology apply"})
-		case err != nil:
-			return nil, err
-		}
+		findings = append(findings, finding{f.Check, f.Grade, f.Detail, f.Remedy})
 	}
-	return findings, nil
+	return findings, failed, nil
 }
 
 func (t *tool) topologyApply(ctx context.Context, c *cli.Context) error {

@@ -64,6 +64,7 @@ type Store struct {
 	migrations *sqlx.DB
 	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
+	runtime    map[string]string // settings every connection begins with
 	statements map[string]string
 	log        logrus.FieldLogger
 
@@ -104,6 +105,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
+		runtime:    config.Runtime,
 		statements: statements(o.Schema),
 		log:        o.Log,
 	}

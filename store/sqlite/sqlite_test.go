@@ -14,6 +14,11 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 }
 
+func TestExaminer(t *testing.T) {
+	t.Parallel()
+	storetest.RunExaminer(t, func(t *testing.T) storetest.Examinable { return open(t) })
+}
+
 // open returns an empty, migrated store in a file of its own.
 func open(t testing.TB) *sqlite.Store {
 	t.Helper()

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var _ store.Examiner = (*Store)(nil)
+
+// oldest is the first version that has everything the statements use.
+const oldest = 13
+
+// keeping is what is known of how a server is kept.
+type keeping struct {
+	version  string
+	settings map[string]string // in the units of pg_settings
+	asked    map[string]string // the settings that the connection began with
+	standby  bool
+	replicas int64 // that may be behind
+	synced   int64 // that a commit waits for
+	shared   bool  // two connections at a time had one and the same process of the server
+}
+
+// Settings implements store.Examiner.
+func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
+	k := keeping{settings: map[string]string{}, asked: s.runtime}
+	err := s.do(ctx, "ask for the settings", func() error {
+		var rows []struct{ Name, Setting string }
+		if err := s.all(ctx, s.db, &rows, "settings", pq.StringArray{
+			"server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names",
+			"default_transaction_read_only", "statement_timeout", "idle_in_transaction_session_timeout",
+		}); err != nil {
+			return err
+		}
+		for _, row := range rows {
+			k.settings[row.Name] = row.Setting
+		}
+		k.version = k.settings["server_version"]
+		replicas, err := one[struct {
+			Standby   bool
+			Following int64
+			WaitedFor int64 `db:"waited_for"`
+		}](ctx, s, s.db, "settings_replicas", pq.StringArray{"async", "potential"}, pq.StringArray{"sync", "quorum"})
+		if err != nil {
+			return err
+		}
+		k.standby, k.replicas, k.synced = replicas.Standby, replicas.Following, replicas.WaitedFor
+		k.shared, err = s.backendIsShared(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []holdfast.Finding{k.versionFinding(), k.primaryFinding(), k.durabilityFinding(), k.poolerFinding()}, nil
+}
+
+// backendIsShared reports whether two connections that are open at the same time are served by one and the same
+// process: then it is lent to them for a transaction each.
+func (s *Store) backendIsShared(ctx context.Context) (bool, error) {
+	var pids [2]int64
+	for i := range pids {
+		conn, err := s.leases.Connx(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer conn.Close()
+		row, err := one[struct{ N int64 }](ctx, s, conn, "settings_backend")
+		if err != nil {
+			return false, err
+		}
+		pids[i] = row.N
+	}
+	return pids[0] == pids[1], nil
+}
+
+func (k keeping) versionFinding() holdfast.Finding {
+	f := holdfast.Finding{Check: "store version", Grade: holdfast.GradeOK, Detail: "PostgreSQL " + k.version}
+	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // of 16.4, or 18beta1
+	if n, err := strconv.Atoi(k.version[:major]); err == nil && n < oldest {
+		f.Grade = holdfast.GradeFailed
+		f.Remedy = fmt.Sprintf("use PostgreSQL %d or later", oldest)
+	}
+	return f
+}
+
+func (k keeping) primaryFinding() holdfast.Finding {
+	f := holdfast.Finding{Check: "store primary", Grade: holdfast.GradeOK, Detail: "this is the primary"}
+	switch {
+	case k.standby:
+		f.Grade, f.Detail = holdfast.GradeFailed, "this is a standby, where nothing can be stored"
+		f.Remedy = "connect to the primary, or name all hosts and add target_session_attrs=read-write to DATABASE_URL"
+	case k.settings["default_transaction_read_only"] == "on":
+		f.Grade, f.Detail = holdfast.GradeFailed, "transactions are read-only by default"
+		f.Remedy = "set default_transaction_read_only = off for this user and database, and find out who set it and why"
+	}
+	return f
+}
+
+func (k keeping) durabilityFinding() holdfast.Finding {
+	f := holdfast.Finding{Check: "store durability", Grade: holdfast.GradeOK, Detail: "commits are on the disk when they return"}
+	commit, standbys := k.settings["synchronous_commit"], k.settings["synchronous_standby_names"]
+	set := func(grade holdfast.Grade, detail, remedy string) { f.Grade, f.Detail, f.Remedy = grade, detail, remedy }
+	switch {
+	case k.settings["fsync"] == "off":
+		set(holdfast.GradeFailed, "fsync = off: a crash of the machine loses commits and can damage the database", "set fsync = on in postgresql.conf and reload")
+	case commit == "off":
+		set(holdfast.GradeFailed, "synchronous_commit = off: a crash of the server loses the tasks accepted last", "set synchronous_commit = on for this user, database or server")
+	case k.settings["full_page_writes"] == "off":
+		set(holdfast.GradeWarning, "full_page_writes = off: a crash of the machine can damage the database", "set full_page_writes = on, unless the file system never tears a page")
+	case standbys != "" && commit == "local":
+		set(holdfast.GradeWarning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
+	case k.replicas > 0 && k.synced == 0:
+		set(holdfast.GradeWarning, fmt.Sprintf("commits wait for none of the %d replicas: promoting one can lose accepted tasks, and run finished ones again", k.replicas),
+			"name one in synchronous_standby_names and promote only that")
+	}
+	return f
+}
+
+func (k keeping) poolerFinding() holdfast.Finding {
+	f := holdfast.Finding{Check: "store pooler", Grade: holdfast.GradeOK, Detail: "each connection has a process of its own"}
+	const remedy = "connect to PostgreSQL directly, or through a pooler in session mode"
+	if k.shared {
+		f.Grade, f.Detail, f.Remedy = holdfast.GradeWarning, "a connection pooler lends connections for single transactions, which is not supported", remedy
+		return f
+	}
+	for name, asked := range k.asked {
+		if got, known := k.settings[name]; known && got != asked && isNumber(asked) {
+			f.Grade, f.Remedy = holdfast.GradeWarning, "connect to PostgreSQL directly: nothing bounds a statement or a forgotten transaction now"
+			f.Detail = fmt.Sprintf("%s is %s although the connection asked for %s: a connection pooler seems to drop settings", name, got, asked)
+		}
+	}
+	return f
+}
+
+// isNumber keeps out what people write with units, which the server may write differently.
+func isNumber(text string) bool {
+	_, err := strconv.Atoi(text)
+	return err == nil
+}

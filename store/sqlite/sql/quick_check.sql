@@ -1,0 +1,1 @@
+select quick_check as problem from pragma_quick_check
