@@ -96,12 +96,15 @@ func (e *examiner) skipped(check, why string) {
 	e.add(holdfast.Finding{Check: check, Grade: holdfast.GradeSkipped, Detail: why})
 }
 
-// failed tells an error. Many of ours end with what to do, behind a semicolon.
+// failed tells an error. Many of ours end with what to do, behind a semicolon; remedy is for the others.
 func (e *examiner) failed(check string, err error, remedy string) {
 	e.Unreachable = e.Unreachable || errors.Is(err, holdfast.ErrUnavailable)
 	detail := strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": ")
-	if before, after, ok := strings.Cut(detail, "; "); ok && remedy == "" {
+	if before, after, ok := strings.Cut(detail, "; "); ok {
 		detail, remedy = before, after
+	}
+	if remedy == "" {
+		remedy = "try again, and see docs/operations.md if it stays"
 	}
 	e.add(holdfast.Finding{Check: check, Grade: holdfast.GradeFailed, Detail: detail, Remedy: remedy})
 }
@@ -181,7 +184,7 @@ func (e *examiner) examineBroker(ctx context.Context, chosen choice) {
 		err = e.Ping(ctx, examinePatience)
 	}
 	if err != nil {
-		e.failed("broker", err, "")
+		e.failed("broker", err, "check that it runs at "+strings.Join(redacted(e.Config.AMQP.URLs), ", ")+" and that nothing in between drops packets")
 		return
 	}
 	e.answers = true

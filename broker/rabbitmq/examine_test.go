@@ -38,7 +38,7 @@ func TestEveryDifferenceIsNamed(t *testing.T) {
 		args map[string]any
 		want []string
 	}{
-		"classic": {nil, []string{"x-queue-type is not set instead of quorum", "x-overflow is not set instead of reject-publish",
+		"classic": {nil, []string{"x-overflow is not set instead of reject-publish",
 			`x-dead-letter-exchange is not set instead of ""`, "only a quorum queue survives"}},
 		"classic with a TTL": {map[string]any{"x-queue-type": "classic", "x-message-ttl": int64(60000)}, []string{"x-queue-type is classic instead of quorum", "x-message-ttl is 60000 instead of not set (it removes messages)"}},
 		"quorum":             {map[string]any{"x-queue-type": "quorum"}, []string{"x-delivery-limit is not set instead of 1000"}},

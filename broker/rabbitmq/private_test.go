@@ -3,9 +3,12 @@ package rabbitmq_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
@@ -48,6 +51,13 @@ func testAlarm(t *testing.T, server *rabbittest.Server) {
 		if health := b.Health(); !health.Connected || health.Blocked == "" {
 			t.Errorf("after %q: %+v", body, health)
 		}
+	}
+	findings, err := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{}).Server(ctx(t))
+	must(t, err)
+	if !slices.ContainsFunc(findings, func(f holdfast.Finding) bool {
+		return f.Check == "broker alarms" && f.Grade == holdfast.GradeFailed && strings.Contains(f.Detail, "takes no messages now")
+	}) {
+		t.Errorf("a doctor does not see the alarm: %+v", findings)
 	}
 	// Whoever receives is not held up.
 	must(t, sub.Ack(first.Tag, broker.One))

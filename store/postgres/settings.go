@@ -117,7 +117,7 @@ func (k keeping) durabilityFinding() holdfast.Finding {
 	case standbys != "" && commit == "local":
 		set(holdfast.GradeWarning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
 	case k.replicas > 0 && k.synced == 0:
-		set(holdfast.GradeWarning, fmt.Sprintf("commits wait for none of the %d replicas: promoting one can lose accepted tasks, and run finished ones again", k.replicas),
+		set(holdfast.GradeWarning, fmt.Sprintf("commits wait for no replica (%d may be behind): promoting one can lose accepted tasks, and run finished ones again", k.replicas),
 			"name one in synchronous_standby_names and promote only that")
 	}
 	return f
