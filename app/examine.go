@@ -244,7 +244,7 @@ func (e *examiner) summed(objects []holdfast.Finding) []holdfast.Finding {
 			Remedy: "start a janitor (holdfast serve), or: holdfast topology apply"})
 	}
 	if len(found) == 0 {
-		found = append(found, holdfast.Finding{Check: "topology", Grade: holdfast.GradeOK, Detail: fmt.Sprintf("%d queues as they should be", len(queues))})
+		found = append(found, holdfast.Finding{Check: "topology", Grade: holdfast.GradeOK, Detail: counted(int64(len(queues)), "queue is as it should be", "queues are as they should be")})
 	}
 	marker.Check = "marker"
 	if marker.Grade == holdfast.GradeFailed && marker.Detail == "missing" {

@@ -23,6 +23,7 @@ func TestPrivateServer(t *testing.T) {
 		run  func(*testing.T, *rabbittest.Server)
 	}{
 		{"alarm", testAlarm},
+		{"rights", testRights},
 		{"consumer timeout", testConsumerTimeout},
 		{"connections closed by the server", testCloseConnections},
 		{"kill -9", testKill},
@@ -75,6 +76,27 @@ func testAlarm(t *testing.T, server *rabbittest.Server) {
 			t.Error("a message was written to a blocked connection")
 		}
 		must(t, sub.Ack(d.Tag, broker.One))
+	}
+}
+
+// What a user may not look at is told as that, and not as missing.
+func testRights(t *testing.T, server *rabbittest.Server) {
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
+	queue := declare(t, b)
+	server.Ctl("add_user", "poor", "poor")
+	server.Ctl("set_permissions", "poor", "^$", "^$", "^$")
+	poor := rabbittest.OpenWith(t, strings.Replace(server.URL, "guest:guest", "poor:poor", 1), rabbitmq.Options{})
+	findings, err := poor.Compare(ctx(t), []broker.Object{{Name: queue}})
+	must(t, err)
+	if f := findings[0]; f.Grade != holdfast.GradeFailed || !strings.Contains(f.Detail, "ACCESS_REFUSED") || !strings.Contains(f.Remedy, "set_permissions") {
+		t.Errorf("%+v", f)
+	}
+	findings, err = poor.Server(ctx(t))
+	must(t, err)
+	if !slices.ContainsFunc(findings, func(f holdfast.Finding) bool {
+		return f.Check == "broker alarms" && f.Grade == holdfast.GradeFailed && strings.Contains(f.Remedy, "amq.default")
+	}) {
+		t.Errorf("it may publish nothing: %+v", findings)
 	}
 }
 
