@@ -53,7 +53,7 @@ fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in t
 
 lint: go ## go vet, gofmt, staticcheck
 	go vet ./...
-	@files=$$(gofmt -l $$(find . -name .servers -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
+	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
 	go run $(STATICCHECK) ./...
 
 servers-up: ## start PostgreSQL and RabbitMQ and leave them running

@@ -53,8 +53,7 @@ type process struct {
 	resumed       chan struct{} // closed when it goes on; nil if it is not stopped
 	storeCut      bool
 	storeCutUntil time.Time
-	answersOnly   bool // only the answers of the store are lost
-	brokerCut     bool
+	answersOnly   bool      // only the answers of the store are lost
 	troubled      time.Time // until when something kept it from working as it should
 }
 
