@@ -270,7 +270,8 @@ func (r insertedRow) receipt() store.Receipt {
 	return receipt
 }
 
-// storeLanes stores the lanes this process has not seen before.
+// storeLanes stores the lanes this process has not seen before, on its own: in a caller's transaction a new lane would
+// keep everybody else waiting who inserts into it. Those that a failover loses later, the insert stores itself.
 func (s *Store) storeLanes(ctx context.Context, lanes []string) error {
 	var unseen pq.StringArray
 	last := ""

@@ -57,7 +57,7 @@ func storable(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 }
 
 // storeLanes stores the lanes this client has not stored before. That it remembers them is part of how the
-// real adapter behaves: it does not notice when a failover loses them.
+// real adapter behaves: when a failover loses them, the next insert stores them again.
 func (c *Client) storeLanes(ctx context.Context, tasks []holdfast.NewTask) error {
 	var unseen []string
 	c.mu.Lock()
@@ -103,6 +103,7 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 			continue
 		}
 		inserted.Tasks[i].ID = id
+		d.addLanes([]string{tasks[i].Lane})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
 		task := &d.tasks[len(d.tasks)-1]
 		if task.Ticketed() {

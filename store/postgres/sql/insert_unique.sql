@@ -8,6 +8,13 @@ with input as (
     end as later
   from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[])
     as a (type, lane, payload, max_attempts, delay, at, unique_key)
+), lanes as (
+  -- They are stored already, unless a failover has lost them since this process saw to it. Without them no task
+  -- of theirs would ever be found.
+  insert into holdfast.lanes (name)
+  select distinct lane from unnest($2::text[]) as a (lane)
+  where not exists (select from holdfast.lanes l where l.name = a.lane)
+  on conflict do nothing
 ), stored as (
   insert into holdfast.tasks (id, type, lane, payload, max_attempts, unique_key, next_run_at, due_at, ticketed_at)
   select id, type, lane, payload::json, max_attempts, unique_key, coalesce(later, now()), later, case when later is null then now() end
