@@ -120,6 +120,9 @@ func (g *dispatching) mark(now time.Time, outcomes []bool) {
 		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) || outcomes[i] && task.DueAt.After(now) {
 			continue
 		}
+		if outcomes[i] && !task.arrived(now) { // the clock was set back: a claim has perhaps dropped its ticket as too early
+			continue
+		}
 		s.changing(task)
 		if outcomes[i] {
 			task.DueAt, task.TicketedAt = time.Time{}, now
