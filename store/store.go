@@ -98,10 +98,10 @@ type Leases interface {
 	// a janitor declares their queues.
 	OpenRun(ctx context.Context, info RunInfo, lease time.Duration) (holdfast.RunID, error)
 	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
-	// the run should know. ErrFenced if the run is not live.
+	// the run should know. ErrFenced if the run is not live, or is not r.By's.
 	Renew(ctx context.Context, r Renewal) (News, error)
-	// CloseRun ends a run cleanly; the caller has handed everything back. Closing
-	// a run that is not live is no error.
+	// CloseRun ends a run cleanly; the caller has handed everything back, and knows
+	// from a renewal that the run is its own. Closing a run that is not live is no error.
 	CloseRun(ctx context.Context, run holdfast.RunID) error
 	// Drain asks a live run to shut down. ErrNotFound, or ErrConflict if it is over.
 	Drain(ctx context.Context, run holdfast.RunID) error
@@ -147,7 +147,10 @@ type Run struct {
 
 // Renewal is one sign of life.
 type Renewal struct {
-	Run     holdfast.RunID
+	Run holdfast.RunID
+	// By is what OpenRun was given: name, host and PID must be those of the run. After commits were lost
+	// its id may have been given out again, to another process. Without a name nothing is compared.
+	By      RunInfo
 	Lease   time.Duration
 	Taken   int64
 	Settled int64
@@ -161,6 +164,10 @@ type News struct {
 	Cancelled []holdfast.Ticket
 	Draining  bool
 	Lanes     []string // every known lane, sorted
+	// History names the line of commits that the renewal is part of. When it differs from that of an earlier
+	// renewal, commits that were answered before may be gone; see Held. It stays the same over a
+	// restart that loses nothing. "" says nothing: no answered commit can be lost, or the store cannot tell.
+	History string
 }
 
 // Work is what a consumer does with tickets and results.
@@ -173,6 +180,9 @@ type Work interface {
 	// crashes, if given, has for each of the types how many crashes its tasks may have had: one with
 	// more is not taken and Suspect. ErrFenced if the run is not live; then nothing was taken.
 	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]Claim, error)
+	// Held returns the tasks, without payload, that are running under the run, in any order. It may read
+	// all tasks, and those that come or go meanwhile are in it or not.
+	Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error)
 	// Apply makes the moves and reports for each whether it was accepted; one that
 	// was not has changed nothing, because the task no longer stood where the judge
 	// saw it. A move with a report leaves a row among the task's attempts. Cancelling

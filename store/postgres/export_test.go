@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -16,4 +17,16 @@ func (s *Store) Text(name string) string { return s.text(name) }
 // BeginImportOnce is BeginImport without another try.
 func (s *Store) BeginImportOnce(ctx context.Context, i store.Import, last holdfast.TaskID, into store.Into) (store.Import, error) {
 	return s.beginImport(ctx, i, int64(last), into, 1)
+}
+
+// SetHistory has renewals ask for something else than the timeline.
+func (s *Store) SetHistory(expression string) {
+	s.statements[renew] = strings.Replace(s.statements[renew], s.statements[history], expression, 1)
+}
+
+// SetClock has another clock decide whether published tasks are due, until the function it returns is called.
+func (s *Store) SetClock(expression string) (restore func()) {
+	before := s.statements["dispatch_due_mark"]
+	s.statements["dispatch_due_mark"] = strings.ReplaceAll(before, "clock_timestamp()", expression)
+	return func() { s.statements["dispatch_due_mark"] = before }
 }

@@ -68,10 +68,12 @@ type Store struct {
 	statements map[string]string
 	log        logrus.FieldLogger
 
-	lanes     sync.Map // names of lanes that are stored for certain
-	heard     heard
-	swept     atomic.Int64 // when Abandoned last looked at all tasks, in Unix nanoseconds
-	lostAgain atomic.Int64 // before that moment, UnticketLost does not look again
+	lanes sync.Map // names of lanes that are stored for certain
+	heard heard
+	// historyless is set once the server has refused to name the history.
+	historyless atomic.Bool
+	swept       atomic.Int64 // when Abandoned last looked at all tasks, in Unix nanoseconds
+	lostAgain   atomic.Int64 // before that moment, UnticketLost does not look again
 }
 
 var _ store.Store = (*Store)(nil)

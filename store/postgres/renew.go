@@ -17,11 +17,7 @@ import (
 func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
 	var news store.News
 	err := s.do(ctx, "renew lease", func() error {
-		row, err := one[struct {
-			Draining              bool
-			Lanes                 pq.StringArray
-			News, Tasks, Attempts pq.Int64Array
-		}](ctx, s, s.leases, "renew", int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run))
+		row, err := s.renew(ctx, r)
 		if errors.Is(err, sql.ErrNoRows) {
 			s.heard.set(r.Run, nil)
 			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
@@ -30,13 +26,48 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 			return err
 		}
 		s.heard.set(r.Run, row.News)
-		news = store.News{Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]holdfast.Ticket, len(row.Tasks))}
+		news = store.News{History: row.History, Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]holdfast.Ticket, len(row.Tasks))}
 		for i := range row.Tasks {
 			news.Cancelled[i] = holdfast.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
 		}
 		return nil
 	})
 	return news, err
+}
+
+// The statements of Renew: the second one does not ask for the history.
+const (
+	renew      = "renew"
+	plainRenew = "renew_plain"
+)
+
+type newsRow struct {
+	Draining              bool
+	History               string
+	Lanes                 pq.StringArray
+	News, Tasks, Attempts pq.Int64Array
+}
+
+// renew does without the history where the server does not tell it, as some services do: no lease may end for that.
+func (s *Store) renew(ctx context.Context, r store.Renewal) (newsRow, error) {
+	send := func(name string) (newsRow, error) {
+		return one[newsRow](ctx, s, s.leases, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
+			clean(r.By.Name), clean(r.By.Host), r.By.PID)
+	}
+	if s.historyless.Load() {
+		return send(plainRenew)
+	}
+	row, err := send(renew)
+	if pq.As(err) == nil || passing(err) || kindOf(err) == holdfast.ErrUnavailable {
+		return row, err
+	}
+	plain, plainErr := send(plainRenew)
+	if plainErr != nil && !errors.Is(plainErr, sql.ErrNoRows) {
+		return row, err // it was not the history's fault
+	}
+	s.historyless.Store(true)
+	s.log.WithError(err).Warn("the server does not tell its WAL timeline: if it loses commits in a failover, restart the workers")
+	return plain, plainErr
 }
 
 // heard remembers, for each run of this process, the news that the last renewal brought.

@@ -19,8 +19,12 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// columns is the name of the file that lists a task's columns; {{columns}} in other files stands for it.
-const columns = "columns"
+// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{history}} for what names
+// the line of commits.
+const (
+	columns = "columns"
+	history = "history"
+)
 
 // statements reads the embedded files for one schema. A file that cannot be used
 // is a mistake of the build.
@@ -37,7 +41,8 @@ func statements(schema string) map[string]string {
 		}
 		texts[strings.TrimSuffix(entry.Name(), ".sql")] = compact(string(text))
 	}
-	names := strings.NewReplacer("{{columns}}", texts[columns], "holdfast.", pq.QuoteIdentifier(schema)+".")
+	texts[plainRenew] = strings.ReplaceAll(texts[renew], "{{"+history+"}}", "''")
+	names := strings.NewReplacer("{{columns}}", texts[columns], "{{"+history+"}}", texts[history], "holdfast.", pq.QuoteIdentifier(schema)+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)
 	}

@@ -13,11 +13,12 @@ import (
 )
 
 // Renew implements store.Leases. It queues with the other calls that write; see writer for why that
-// is never for long.
+// is never for long. The news name no history: what was answered is on the disk, and there is no other copy to fall back to.
 func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
 	var news store.News
 	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
-		run, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Run), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running)
+		run, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Run), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running,
+			clean(r.By.Name), clean(r.By.Host), r.By.PID)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
 		}

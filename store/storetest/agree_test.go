@@ -68,7 +68,7 @@ func (w *pair) open(t *rapid.T, contenders ...contender) (closed func()) {
 func (w *pair) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"insert": w.insert, "discharge": w.discharge,
-		"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain,
+		"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain, "held": w.held,
 		"claim": w.claim, "apply": w.apply, "apply late": w.applyLate, "park": w.park, "drained": w.drained,
 		"fence": w.fence, "abandoned": w.abandoned,
 		"dispatch due": w.dispatchDue, "dispatch receipts": w.dispatchReceipts,

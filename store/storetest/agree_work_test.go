@@ -133,9 +133,22 @@ func (w *pair) openRun(t *rapid.T) {
 
 func (w *pair) renew(t *rapid.T) {
 	run, lease, n := w.whichRun(t), w.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
+	by := store.RunInfo{}
+	if rapid.IntRange(0, 4).Draw(t, "by name") == 0 {
+		by = store.RunInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7}
+	}
 	w.ask("renew", func(h *half, _ int) (string, error) {
-		news, err := h.Renew(w.ctx, store.Renewal{Run: h.runID(run), Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
+		news, err := h.Renew(w.ctx, store.Renewal{Run: h.runID(run), By: by, Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
 		return fmt.Sprint(h.sayTickets(news.Cancelled), news.Draining, news.Lanes), err
+	})
+}
+
+func (w *pair) held(t *rapid.T) {
+	run := w.whichRun(t)
+	w.ask("held", func(h *half, _ int) (string, error) {
+		tasks, err := h.Held(w.ctx, h.runID(run))
+		slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
+		return h.sayTasks(tasks), err
 	})
 }
 

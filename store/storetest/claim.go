@@ -20,6 +20,7 @@ var claimTests = []test{
 	{"never drops a task that is just coming back", testClaimComingBack},
 	{"parks what has no handler", testPark},
 	{"leaves suspects until they are asked for alone", testClaimSuspects},
+	{"lists what a run holds", testHeld},
 }
 
 func testClaimVerdicts(s *suite) {

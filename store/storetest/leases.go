@@ -15,6 +15,8 @@ var leaseTests = []test{
 	{"move cursors forward only", testRenewCursors},
 	{"bring word of cancelled tasks", testRenewNews},
 	{"ask a run to drain", testDrain},
+	{"end for a process that the run is not of", testRenewAnother},
+	{"name one history", testHistory},
 }
 
 func testRunLife(s *suite) {
@@ -52,6 +54,13 @@ func testRunLife(s *suite) {
 	again := s.openRun()
 	if again <= run {
 		s.Errorf("the next run is %s, after %s", again, run)
+	}
+}
+
+func (s *suite) fencedFor(r store.Renewal) {
+	s.Helper()
+	if _, err := s.Renew(s.ctx, r); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("renewed by %+v: %v", r.By, err)
 	}
 }
 

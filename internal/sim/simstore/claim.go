@@ -44,6 +44,23 @@ func (c *Client) Claim(ctx context.Context, run holdfast.RunID, types []string, 
 	return g.claims, nil
 }
 
+// Held implements store.Work.
+func (c *Client) Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error) {
+	var tasks []holdfast.Task
+	err := c.do(ctx, Step{Op: "Held", run: run}, func(time.Time) error {
+		for i := range c.store.db.tasks {
+			if task := &c.store.db.tasks[i]; task.State == holdfast.Running && task.Run == run {
+				tasks = append(tasks, task.bare())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
 // claiming is one call of Claim.
 type claiming struct {
 	*Client

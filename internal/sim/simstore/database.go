@@ -84,6 +84,11 @@ type Run struct {
 	Swept bool // it is over and a look at all tasks found none of its own
 }
 
+// by reports whether info can be what the run was opened with.
+func (r *Run) by(info store.RunInfo) bool {
+	return info.Name == "" || clean(info.Name) == r.Name && clean(info.Host) == r.Host && info.PID == r.PID
+}
+
 // Cancellation is word for a run that a task it runs was cancelled.
 type Cancellation struct {
 	ID  int64

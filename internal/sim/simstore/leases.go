@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -45,7 +46,7 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error)
 	err := c.do(ctx, Step{Op: "Renew", run: r.Run}, func(now time.Time) error {
 		d := &c.store.db
 		run := d.run(r.Run)
-		if run == nil || run.State != store.RunLive {
+		if run == nil || run.State != store.RunLive || !run.by(r.By) {
 			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
 		}
 		run.RenewedAt, run.LeaseUntil = now, later(now, r.Lease)
@@ -53,6 +54,7 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error)
 		if len(d.cancellations) > 0 {
 			d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == r.Run && slices.Contains(heard, w.ID) })
 		}
+		news.History = strconv.Itoa(c.store.history)
 		news.Draining, news.Lanes = run.Draining, d.laneNames()
 		for _, word := range d.cancellations {
 			if word.Run == r.Run {

@@ -33,4 +33,5 @@ func (s *Store) Restore(snapshot *Snapshot, ids IDs) {
 		given.receipt, given.cancellation = max(given.receipt, last.receipt), max(given.cancellation, last.cancellation)
 	}
 	s.epoch++
+	s.history++
 }

@@ -19,6 +19,7 @@ type Store struct {
 	db      database
 	started time.Time // when the server was
 	epoch   int       // ends open transactions by growing
+	history int       // grows when commits are lost
 	observe func(Change)
 
 	before Task  // what a task was before the change that is under way; only for observe

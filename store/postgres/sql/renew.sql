@@ -1,16 +1,16 @@
--- $6 lists the news the run has heard: they are deleted, the others are told, again if need be.
+-- $7 to $9 are the run's name, host and PID, to tell it from another one that was given its id. $6 lists the news the run has heard: they are deleted, the others are told, again if need be.
 with renewed as (
   update holdfast.runs
   set renewed_at = now(), lease_until = now() + $2 * interval '1 microsecond',
       taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5
-  where id = $1 and state = 'live'
+  where id = $1 and state = 'live' and ($7::text = '' or name = $7::text and host = $8::text and pid = $9)
   returning draining
 ), deleted as (
   delete from holdfast.cancellations where run_id = $1 and id = any($6::bigint[])
 ), news as (
   select id, task_id, attempt from holdfast.cancellations where run_id = $1 and id <> all($6::bigint[])
 )
-select draining,
+select draining, {{history}} as history,
   array(select name from holdfast.lanes order by name collate "C") as lanes,
   array(select id from news order by id) as news,
   array(select task_id from news order by id) as tasks,

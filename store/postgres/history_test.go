@@ -1,0 +1,101 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+func renewed(t *testing.T, s *postgres.Store, run holdfast.RunID) string {
+	t.Helper()
+	news, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return news.History
+}
+
+// A primary tells its timeline to every role, and to two connections the same.
+func TestHistoryIsTheTimeline(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	run := openRun(t, s)
+	var timeline string
+	if err := pgtest.Admin(t).QueryRow("select substring(pg_walfile_name(pg_current_wal_lsn()) for 8)").Scan(&timeline); err != nil {
+		t.Fatal(err)
+	}
+	if got := renewed(t, s, run); got != timeline {
+		t.Errorf("the history is %q on timeline %q", got, timeline)
+	}
+}
+
+// A server that does not tell must not cost a lease.
+func TestRenewalsDoWithoutAHistory(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []string{"pg_no_such_function()", "(1 / (random() * 0)::int)::text"} {
+		s := pgtest.Open(t)
+		run := openRun(t, s)
+		s.SetHistory(refusal)
+		for range 2 {
+			if got := renewed(t, s, run); got != "" {
+				t.Errorf("%s: the history is %q", refusal, got)
+			}
+		}
+		if err := s.CloseRun(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("%s: a closed run was renewed: %v", refusal, err)
+		}
+	}
+}
+
+// A failover may lose a lane that this process has stored, and its next task must not be where nobody looks.
+func TestInsertsBringALostLaneBack(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	for _, unique := range []string{"", "key"} {
+		task := holdfast.NewTask{Type: "t", Lane: "lost", MaxAttempts: 3}
+		for range 2 {
+			if _, err := s.Insert(t.Context(), []holdfast.NewTask{task, {Type: "t", Lane: "lost", MaxAttempts: 3, Unique: unique}}, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			lanes, err := s.LaneNames(t.Context())
+			if err != nil || len(lanes) != 2 || lanes[1] != "lost" {
+				t.Errorf("the lanes are %v, %v", lanes, err)
+			}
+			change(t, s, "delete from lanes where name = 'lost'")
+		}
+	}
+}
+
+// The clock goes back while a ticket is published, and a claim may have dropped it as too early.
+func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	ticket := insert(t, s, 1)[0]
+	change(t, s, "update tasks set due_at = now() - interval '1 second', next_run_at = now() - interval '1 second', ticketed_at = null")
+	clock := s.SetClock("(clock_timestamp() - interval '1 minute')")
+	for _, want := range []int{0, 1} {
+		result, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
+		positions, readErr := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		if err := errors.Join(err, readErr); err != nil || result.Given != 1 || result.Marked != want || positions[0].Ticketed != (want == 1) {
+			t.Fatalf("dispatched %+v, %+v, %v; want %d marked", result, positions, err, want)
+		}
+		clock()
+	}
+}
+
+func published(n int) []bool {
+	all := make([]bool, n)
+	for i := range all {
+		all[i] = true
+	}
+	return all
+}

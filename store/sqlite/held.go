@@ -1,0 +1,16 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Held implements store.Work.
+func (s *Store) Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error) {
+	rows, err := list[taskRow](ctx, s, "find held tasks", "held", int64(run))
+	if err != nil {
+		return nil, err
+	}
+	return tasksOf(rows), nil
+}
