@@ -69,7 +69,9 @@ type Options struct {
 	// ParkFor is how long a task without a handler here waits before it is offered again; 0 means 15 s.
 	ParkFor time.Duration
 
-	Name    string // for people; empty means host/pid
+	// Name is for people; empty means host/pid. Consumers of one process need different ones: after the store has
+	// lost commits it tells them apart.
+	Name    string
 	Version string // for people
 	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
 	OnReady  func(wait time.Duration)
@@ -171,7 +173,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 		run, err := c.o.Store.OpenRun(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
-			return newSession(ctx, c.o, c.abort, run, began), nil
+			return newSession(ctx, c.o, c.abort, run, info, began), nil
 		}
 		c.o.Log.WithError(err).Warn("cannot start a run, trying again")
 		if err := pause.wait(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 func ticket(n int) holdfast.Ticket { return holdfast.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
@@ -26,7 +27,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	o.Log, o.Observer = silent, holdfast.Discard
-	return newSession(t.Context(), o, nil, 1, began)
+	return newSession(t.Context(), o, nil, 1, store.RunInfo{}, began)
 }
 
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {

@@ -65,13 +65,17 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 // two, or a hanging store would leave no time for another try, and never
 // longer than the lease.
 func (s *session) renew(ctx context.Context) (store.News, error) {
-	sent := time.Now()
-	limit := sent.Add(s.lease.every)
+	limit := time.Now().Add(s.lease.every)
 	if end := s.lease.deadline(); end.Before(limit) {
 		limit = end
 	}
+	return s.send(ctx, limit)
+}
+
+func (s *session) send(ctx context.Context, limit time.Time) (store.News, error) {
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
+	sent := time.Now()
 	news, err := s.o.Store.Renew(ctx, s.renewal())
 	if err == nil {
 		s.lease.sent.Store(&sent)
@@ -88,5 +92,6 @@ func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc
 		s.log.Info("an operator asked this worker to drain")
 		stopIntake(errDrainAsked)
 	}
+	s.noteHistory(news.History)
 	s.follow(intake, news.Lanes)
 }

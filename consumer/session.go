@@ -26,6 +26,7 @@ type session struct {
 	o     Options
 	log   logrus.FieldLogger
 	run   holdfast.RunID
+	info  store.RunInfo // what the run was opened with
 	abort <-chan struct{}
 
 	lease    *lease
@@ -40,6 +41,9 @@ type session struct {
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
+	history  string        // of the store, as the last renewal named it; keepLease's own
+	fellBack chan struct{} // has a token when the store may have lost commits
+
 	unhandled sync.Map // types that were logged
 
 	mu      sync.Mutex
@@ -49,11 +53,11 @@ type session struct {
 	aside   sync.WaitGroup    // results that are written alone
 }
 
-func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, began time.Time) *session {
+func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, info store.RunInfo, began time.Time) *session {
 	// Handlers outlive the end of ctx: a drain lets them finish.
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
-		o: o, run: run, abort: abort,
+		o: o, run: run, info: info, abort: abort,
 		log:      o.Log.WithField("run", run),
 		lease:    newLease(o.Lease, began),
 		room:     newRoom(o.Concurrency),
@@ -63,6 +67,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 		types:    o.Handlers.Types(),
 		intakes:  make(map[string]string),
 		solo:     make(chan struct{}, 1),
+		fellBack: make(chan struct{}, 1),
 
 		cancelHandling: cancelHandling,
 	}
@@ -85,8 +90,12 @@ func (s *session) work(ctx context.Context) error {
 	background.Go(func() { s.settleResults(settling) })
 	background.Go(func() { s.handBackWaiters(settling) })
 	lost := make(chan struct{})
+	// A run that is not certain to be this process's any more hands nothing back but what it has in hand.
+	living, died := context.WithCancel(settling)
+	background.Go(func() { s.reconcile(living) })
 	background.Go(func() {
 		defer close(lost)
+		defer died()
 		err := s.keepLease(settling, func(news store.News) { s.act(intake, stopIntake, news) })
 		if err != nil && settling.Err() == nil {
 			s.log.WithError(err).Warn("the lease is lost")
@@ -182,10 +191,13 @@ func (s *session) flush(ctx context.Context) error {
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if s.lease.valid() {
-		// The last word on its pages, so that the patrol drops their manifests unasked.
-		if _, err := s.renew(ctx); err != nil {
-			s.log.WithError(err).Debug("last renewal")
+	// The last word on its pages, so that the patrol drops their manifests unasked; and after a lost lease the
+	// store's word that the run is still this process's, for its id may have been given to another.
+	owned := s.lease.valid()
+	if _, err := s.send(ctx, time.Now().Add(s.lease.every)); err != nil {
+		s.log.WithError(err).Debug("last renewal")
+		if !owned || errors.Is(err, store.ErrFenced) {
+			return
 		}
 	}
 	if err := s.o.Store.CloseRun(ctx, s.run); err != nil {
@@ -244,5 +256,5 @@ func (s *session) status() Status {
 // renewal is what the run tells the store with every sign of life.
 func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
-	return store.Renewal{Run: s.run, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running()}
+	return store.Renewal{Run: s.run, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running()}
 }

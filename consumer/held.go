@@ -1,0 +1,130 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// errCommitsLost is why tasks are handed back that this process has already finished.
+var errCommitsLost = errors.New("the store lost commits, perhaps this task's result with them")
+
+// noteHistory sees to it that the tasks the store believes to be here are looked through when it may have
+// lost commits. It compares with the last renewal that was answered, so the change is seen even if the answer that
+// brought it first was lost. Only keepLease calls it.
+func (s *session) noteHistory(history string) {
+	if history == "" || history == s.history {
+		return
+	}
+	known := s.history != "" // nothing was claimed before the first renewal
+	s.history = history
+	if !known {
+		return
+	}
+	select {
+	case s.fellBack <- struct{}{}:
+	default: // a look that has not begun will see this change too
+	}
+}
+
+// reconcile hands back what the store believes this run to hold and this process does not have in hand, whenever the
+// store may have lost commits: a task whose result was among them is running there for ever, for its run lives and
+// its manifest is gone. It looks once more when every call that was under way has ended, for an answer of the old
+// server may come after the first look and have a task forgotten that it saw in hand.
+func (s *session) reconcile(ctx context.Context) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.fellBack:
+			s.log.Warn("the store may have lost commits; looking for tasks that it believes to be here")
+			again = time.After(max(applyTimeout, claimTimeout))
+		case <-again:
+			again = nil
+		}
+		s.handBackForgotten(ctx)
+	}
+}
+
+// handBackForgotten looks once, trying until the store answers or ctx is done.
+func (s *session) handBackForgotten(ctx context.Context) {
+	var held []holdfast.Task
+	if !s.insist(ctx, "look for forgotten tasks", func() (err error) {
+		held, err = s.o.Store.Held(ctx, s.run)
+		return err
+	}) {
+		return
+	}
+	tickets := make([]holdfast.Ticket, len(held))
+	for i, task := range held {
+		tickets[i] = holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+	}
+	// Reserved until the store has answered, so that a ticket that comes meanwhile is not claimed and run beside the
+	// attempt that begins with the hand-back.
+	forgotten, _ := s.jobs.reserve(tickets)
+	open := make(map[holdfast.Ticket]bool, len(forgotten))
+	for _, ticket := range forgotten {
+		open[ticket] = true
+	}
+	var moves []holdfast.Transition
+	for i, task := range held {
+		if !open[tickets[i]] {
+			continue
+		}
+		move, err := holdfast.Settle(task, holdfast.Interrupted(errCommitsLost), time.Now(), s.o.Settings.For(task.Type).Policy)
+		if err != nil { // a held task is running, and may be interrupted
+			s.log.WithError(err).WithField("task", task.ID).Error("a forgotten task could not be judged")
+			continue
+		}
+		moves = append(moves, move)
+	}
+	for part := range slices.Chunk(moves, resultBatch) {
+		if !s.giveBack(ctx, part) {
+			return // the run is over, and what it holds is found by others
+		}
+	}
+	s.jobs.forget(forgotten...)
+}
+
+// giveBack applies the moves of forgotten tasks.
+func (s *session) giveBack(ctx context.Context, moves []holdfast.Transition) bool {
+	var accepted []bool
+	if !s.insist(ctx, "hand back forgotten tasks", func() (err error) {
+		attempt, cancel := context.WithTimeout(ctx, applyTimeout)
+		defer cancel()
+		accepted, err = s.o.Store.Apply(attempt, moves)
+		return err
+	}) {
+		return false
+	}
+	n := 0
+	for _, yes := range accepted {
+		if yes {
+			n++
+			s.o.OnReady(0)
+		}
+	}
+	s.log.WithField("tasks", n).Warn("tasks whose results the store lost were handed back")
+	return true
+}
+
+// insist calls f until it returns nil; false if ctx ended first.
+func (s *session) insist(ctx context.Context, what string, f func() error) bool {
+	for pause := newPause(); ; {
+		err := f()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.log.WithError(err).Warn("could not " + what + ", trying again")
+		if pause.wait(ctx) != nil {
+			return false
+		}
+	}
+}
