@@ -24,6 +24,7 @@ type checker struct {
 	executions []*execution
 	byTicket   map[eraTicket]*execution
 	active     map[holdfast.TaskID][]*execution
+	claims     map[claimed]int                    // the newest era that knows of a claim
 	ended      map[holdfast.TaskID]holdfast.State // tasks that reached a final state
 	over       map[holdfast.RunID]bool            // runs that are not live any more
 	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
@@ -39,12 +40,18 @@ type eraTicket struct {
 	era int
 }
 
+// claimed is an attempt that a run has taken.
+type claimed struct {
+	holdfast.Ticket
+	run holdfast.RunID
+}
+
 // execution is one run of a handler.
 type execution struct {
 	process *process
 	ctx     context.Context
 	task    holdfast.Task
-	era     int
+	era     int // of its claim: that one was lost does not make two of one attempt
 	began   time.Time
 	over    bool
 }
@@ -53,7 +60,7 @@ func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
-		over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
+		claims: make(map[claimed]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
 	}
 }
 
@@ -65,28 +72,40 @@ func (c *checker) fail(format string, args ...any) {
 	}
 }
 
-// accepted notes that Enqueue returned nil: the task must reach a final state.
-func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan) {
-	c.wanted[id] = plan
-	if task := c.world.store.Task(id); task == nil {
+// accepted notes that Enqueue returned nil: the task must reach a final state. era is that in which Enqueue was called:
+// if the store has lost commits since, the task's may be among them, and its id another one's.
+func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan, era int) {
+	task := c.world.store.Task(id)
+	there := task != nil && nameOf(task) == plan.Name
+	switch {
+	case !there && era != c.world.state.fellBack:
+		return
+	case !there:
 		c.fail("task %s was accepted and is not in the store", id)
-	} else if task.State.Final() {
+	}
+	c.wanted[id] = plan
+	if there && task.State.Final() {
 		c.judge(task.Task)
 	}
 }
 
+// nameOf is the name of a task's plan.
+func nameOf(t *simstore.Task) string { return strings.Trim(string(t.Payload), `"`) }
+
 // starts checks that a handler may run now: nobody has run this attempt, and whoever runs the task still had
 // its run ended.
 func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *execution {
-	e := &execution{process: p, ctx: ctx, task: task, era: c.world.state.fellBack, began: time.Now()}
+	e := &execution{process: p, ctx: ctx, task: task, began: time.Now()}
+	e.era = c.claims[e.claim()]
 	c.world.log.say(time.Since(c.world.began), "%s runs task %s attempt %d under run %s", p.name, task.ID, task.Attempt, task.Run)
 	key := eraTicket{holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}, e.era}
 	if before := c.byTicket[key]; before != nil {
 		c.fail("attempt %d of task %s runs twice: by %s and by %s", task.Attempt, task.ID, before.process.name, p.name)
 	}
 	c.byTicket[key] = e
+	late := c.over[task.Run] && c.recent(c.world.state.leapt) // fenced at once by a clock that leapt, and does not know it yet
 	for _, other := range c.active[task.ID] {
-		if other.era == e.era && !other.process.dead && !c.over[other.task.Run] && other.ctx.Err() == nil {
+		if other.era == e.era && !late && !other.process.dead && !c.over[other.task.Run] && other.ctx.Err() == nil {
 			c.fail("task %s runs beside itself: attempt %d by %s, whose run %s is live, and attempt %d by %s",
 				task.ID, other.task.Attempt, other.process.name, other.task.Run, task.Attempt, p.name)
 		}
@@ -102,6 +121,12 @@ func (c *checker) ends(e *execution, err error) {
 	c.active[e.task.ID] = slices.DeleteFunc(c.active[e.task.ID], func(other *execution) bool { return other == e })
 }
 
+func (e *execution) claim() claimed { return claimOf(&e.task) }
+
+func claimOf(t *holdfast.Task) claimed {
+	return claimed{holdfast.Ticket{Task: t.ID, Attempt: t.Attempt}, t.Run}
+}
+
 // changed is told of every change of a task.
 func (c *checker) changed(change simstore.Change) {
 	before, after := change.Before, change.After
@@ -111,6 +136,8 @@ func (c *checker) changed(change simstore.Change) {
 		c.fail("task %s was deleted", before.ID)
 	case before.State.Final():
 		c.fail("task %s was %s and is %s", before.ID, before.State, after.State)
+	case change.Op == "Claim":
+		c.claims[claimOf(&after.Task)] = c.world.state.fellBack
 	case after.State.Final():
 		c.ended[after.ID] = after.State
 		c.judge(after.Task)
@@ -141,6 +168,9 @@ func (c *checker) judge(task holdfast.Task) {
 	}
 }
 
+// recent reports whether what was wrong until t can still show.
+func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowish }
+
 // runEnded checks that a run was declared dead for a reason.
 func (c *checker) runEnded(run store.Run) {
 	c.over[run.ID] = true
@@ -148,24 +178,22 @@ func (c *checker) runEnded(run store.Run) {
 		return
 	}
 	w := c.world
-	now := time.Now()
-	// A leap of up to two seconds between the two questions of one look goes unseen; leases are longer where it matters.
-	leapt := now.Sub(w.state.leapt) < time.Second
-	if up := w.clock.now().Sub(w.state.upSince); up < lease && !w.state.storeUp.Equal(w.began) && !leapt {
+	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
+	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
 	}
-	recent := func(t time.Time) bool { return now.Sub(t) < 2*lease+slowish }
-	runs := w.store.Runs()
-	startedOver := slices.ContainsFunc(runs, func(r simstore.Run) bool { return r.Name == run.Name && r.ID > run.ID })
+	recent := c.recent
 	for _, p := range w.processes {
-		// A process that has started over could not close its last run.
-		if p.name != run.Name || startedOver || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
+		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.leapt) || recent(w.state.storeUp) {
 			continue
 		}
 		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
 	}
+	if recent(w.state.leapt) {
+		return
+	}
 	for _, e := range c.executions {
-		if !leapt && !e.over && e.task.Run == run.ID && e.era == w.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
+		if !e.over && e.task.Run == run.ID && e.era == w.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
 			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
 		}
 	}
@@ -202,6 +230,7 @@ func (c *checker) fellBack() {
 	tasks := c.world.store.Tasks()
 	for i := range tasks {
 		c.readopt(&tasks[i])
+		c.recall(&tasks[i])
 	}
 	for _, r := range c.world.store.Runs() {
 		if r.State != store.RunLive {
@@ -210,10 +239,24 @@ func (c *checker) fellBack() {
 	}
 }
 
+// recall takes a claim that the store still knows, and who runs the task under it, over into the new era.
+func (c *checker) recall(t *simstore.Task) {
+	if t.State != holdfast.Running {
+		return
+	}
+	era := c.world.state.fellBack
+	c.claims[claimOf(&t.Task)] = era
+	for _, e := range c.active[t.ID] {
+		if e.claim() == claimOf(&t.Task) {
+			e.era = era
+			c.byTicket[eraTicket{e.claim().Ticket, era}] = e
+		}
+	}
+}
+
 // readopt wants what the store still has.
 func (c *checker) readopt(t *simstore.Task) {
-	name := strings.Trim(string(t.Payload), `"`)
-	if plan := c.world.taskPlan(name); plan != nil {
+	if plan := c.world.taskPlan(nameOf(t)); plan != nil {
 		c.wanted[t.ID] = *plan
 		if t.State.Final() {
 			c.ended[t.ID] = t.State

@@ -75,11 +75,6 @@ func (w *world) strikeServers(f Fault) {
 		w.check.queueLost()
 		w.faults--
 	case Block:
-		if p := w.processes[f.Target]; f.N%2 == 1 {
-			p.broker.SetBlocked("simulated: its publishing connection is held back")
-			w.during(f, f.For, func() { p.broker.SetBlocked(w.state.blocked) })
-			return
-		}
 		w.block("simulated alarm")
 		w.during(f, f.For, func() { w.block("") })
 	}
@@ -133,7 +128,7 @@ func (p *process) kill(sent, restart time.Duration) {
 	p.cancel()
 	w.in(time.Duration(w.rng.Int64N(int64(fin))), &step{what: "connections close", run: func() {
 		p.store.Disconnect()
-		p.broker.Forget()
+		p.broker.Disconnect()
 	}})
 	w.faults++
 	w.in(restart, &step{what: "restart", run: func() {
@@ -171,7 +166,7 @@ func (p *process) stop(f Fault) {
 	if f.For > heartbeat {
 		w.in(heartbeat, &step{what: "no heartbeats", run: func() {
 			if !p.dead {
-				p.broker.Forget() // which it learns when it goes on
+				p.broker.Expire() // which it learns when it goes on
 			}
 		}})
 	}
@@ -201,21 +196,6 @@ func (p *process) breakBroker() {
 	}
 }
 
-// breakNow closes the connections to the broker some time from now, again and again.
-func (p *process) breakNow() {
-	w := p.world
-	if time.Since(w.began) > faultTime {
-		return
-	}
-	w.in(time.Duration(w.rng.Int64N(int64(w.plan.Net.Breaks))), &step{of: p, what: "connections break", run: func() {
-		if !p.dead {
-			p.breakBroker()
-			p.broker.Disconnect()
-			p.breakNow()
-		}
-	}})
-}
-
 func (p *process) cutBroker(f Fault) {
 	w := p.world
 	p.breakBroker()
@@ -238,7 +218,7 @@ func (w *world) stopBroker() {
 }
 
 func (w *world) storeBack() {
-	w.state.storeDown, w.state.storeUp, w.state.upSince = false, time.Now(), w.clock.now()
+	w.state.storeDown, w.state.storeUp, w.state.storeUpAt = false, time.Now(), w.clock.now()
 	w.store.Restarted()
 }
 

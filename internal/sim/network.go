@@ -16,7 +16,7 @@ type weather struct {
 	storeDown bool
 	blocked   string    // why the broker takes no messages
 	storeUp   time.Time // since when
-	upSince   time.Time // the same by the store's clock
+	storeUpAt time.Time // the same by its own clock
 	leapt     time.Time // when its clock did
 	fellBack  int       // how often commits were lost
 }
@@ -169,7 +169,7 @@ func (p *process) fate(op string) simbroker.Fate {
 	if op != "publish" || w.rng.IntN(1000) >= w.plan.Net.PerMilleMishap {
 		return fine
 	}
-	switch w.rng.IntN(5) {
+	switch w.rng.IntN(4) {
 	case 0:
 		fine.Arrive = w.rng.IntN(3)
 	case 1:
@@ -178,14 +178,6 @@ func (p *process) fate(op string) simbroker.Fate {
 		fine.Nacked = true
 	case 3:
 		fine.Twice = true
-	case 4: // all connections break, not only the publisher's
-		fine.Arrive = 0
-		w.in(0, &step{of: p, what: "connections break", run: func() {
-			if !p.dead {
-				p.breakBroker()
-				p.broker.Disconnect()
-			}
-		}})
 	}
 	return fine
 }

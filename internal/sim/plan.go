@@ -195,7 +195,7 @@ func newFault(r *rand.Rand, i, processes int) Fault {
 			f.For /= 10
 		}
 	}
-	if r.IntN(3) == 0 || f.Kind == StoreBack { // killed often: it is what the design is about
+	if r.IntN(3) == 0 { // killed often: it is what the design is about
 		f.Kind = Kill
 	}
 	return f

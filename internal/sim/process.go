@@ -178,7 +178,7 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		return
 	}
 	w.mu.Lock()
-	gone := p.dead
+	gone, era := p.dead, w.state.fellBack
 	if !gone {
 		delete(w.todo, task.Name)
 	}
@@ -195,7 +195,7 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil && !p.dead {
-		w.check.accepted(result.ID, task)
+		w.check.accepted(result.ID, task, era)
 	}
 }
 
