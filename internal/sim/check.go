@@ -182,14 +182,16 @@ func (c *checker) runEnded(run store.Run) {
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
 	}
-	recent := c.recent
+	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now.
+	ago := max(0, w.clock.now().Sub(run.LeaseUntil))
+	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
 	for _, p := range w.processes {
 		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.leapt) || recent(w.state.storeUp) {
 			continue
 		}
 		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
 	}
-	if recent(w.state.leapt) {
+	if c.recent(w.state.leapt) {
 		return
 	}
 	for _, e := range c.executions {
@@ -324,7 +326,7 @@ func (c *checker) settled() bool {
 // left says what is in the queues that should not stay there.
 func (c *checker) left() (what string) {
 	for m := range c.world.broker.Messages() {
-		if m.Content.Sentinel == nil && m.Queue != c.world.topology.Quarantine() {
+		if m.Content.Sentinel == nil && m.Queue != c.world.topology.Quarantine() && !c.orphan(m) {
 			what = m.String()
 		}
 	}
@@ -334,6 +336,20 @@ func (c *checker) left() (what string) {
 		}
 	}
 	return what
+}
+
+// orphan reports whether nobody can be expected to receive a message: the store has lost its lane, and every task it names. It
+// waits until somebody uses the lane again.
+func (c *checker) orphan(m *simbroker.Message) bool {
+	w := c.world
+	for _, lane := range w.store.Lanes() {
+		if m.Queue == w.topology.Main(lane.Name) || m.Queue == w.topology.Again(lane.Name) {
+			return false
+		}
+	}
+	inLane := slices.ContainsFunc(lanes, func(lane string) bool { return m.Queue == w.topology.Main(lane) || m.Queue == w.topology.Again(lane) })
+	return w.state.fellBack > 0 && inLane && m.Content.Manifest == nil &&
+		!slices.ContainsFunc(m.Content.Tickets, func(t holdfast.Ticket) bool { return w.store.Task(t.Task) != nil })
 }
 
 func (c *checker) unfinished() string {

@@ -16,6 +16,8 @@ var kept = []struct {
 	{807, "the simulator: a clock that leaps after a restart makes leases look over"},
 	{843, "the simulator: a task may be lost while its producer waits for the confirm"},
 	{3032, "the simulator: a claim that was lost, and its task run all the same"},
+	{6561, "the simulator: a run that was given up in an outage, fenced when the next janitor came"},
+	{7766, "the simulator: a ticket whose lane and task are lost has nobody to receive it"},
 	{4223, "the simulator: a run that a leap of the clock has ended learns of it late"},
 }
 
