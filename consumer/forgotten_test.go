@@ -94,3 +94,23 @@ func TestARunThatIsAnothersIsLeftAlone(t *testing.T) {
 		t.Errorf("the attempts are %+v", attempts)
 	}
 }
+
+// A failover may bring a fenced run back to life. Whoever was told that it is over must not go on: the messages of the
+// page that was given up come again only when its subscription ends.
+func TestAFencedClaimEndsTheRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var asked atomic.Int32
+	s := &faultyStore{Store: w.store, claim: func(next func() ([]store.Claim, error)) ([]store.Claim, error) {
+		if asked.Add(1) == 1 {
+			return nil, store.ErrFenced
+		}
+		return next()
+	}}
+	var ran executions
+	k := w.work(func(_ context.Context, task holdfast.Task) error { ran.note(task); return nil }, func(o *consumer.Options) { o.Store = s })
+	tickets := w.enqueue(3)
+	w.awaitState(holdfast.Done, tickets...)
+	ran.checkOnce(t, tickets)
+	w.eventually("it is a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
+}

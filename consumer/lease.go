@@ -40,6 +40,8 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.disowned:
+			return store.ErrFenced
 		case <-timer.C:
 		}
 		if !s.lease.valid() { // also after this process was stopped for a while

@@ -110,6 +110,7 @@ func (p *page) take(ctx context.Context) error {
 
 	claims, err := p.claim(ctx) // at once if there are no tickets
 	if err != nil {
+		s.disown()
 		s.room.add(-len(p.tickets))
 		s.jobs.forget(p.tickets...)
 		s.pages.finish(p.number, len(p.tickets))

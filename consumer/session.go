@@ -41,6 +41,11 @@ type session struct {
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
+	// disowned is closed when a claim has learned that the run is over. It is final even if the store changes its mind, as
+	// after a failover to an older state: the page's messages were left, and only the end of its subscription brings them back.
+	disowned chan struct{}
+	disown   func()
+
 	history  string        // of the store, as the last renewal named it; keepLease's own
 	fellBack chan struct{} // has a token when the store may have lost commits
 
@@ -71,6 +76,8 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 
 		cancelHandling: cancelHandling,
 	}
+	s.disowned = make(chan struct{})
+	s.disown = sync.OnceFunc(func() { close(s.disowned) })
 	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) }, s.results.expect)
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
