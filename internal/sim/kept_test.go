@@ -13,6 +13,7 @@ var kept = []struct {
 	{407, "a lane was lost in a failover, and the producer took it to be stored"},
 	{832, "the same, with all the tasks of the lane"},
 	{89, "a ticket was dropped as too early after the clock went back, and its task counted as ticketed"},
+	{9368, "a page was given up for a fenced run, which a failover brought back to life: its messages stayed unacked"},
 	{807, "the simulator: a clock that leaps after a restart makes leases look over"},
 	{843, "the simulator: a task may be lost while its producer waits for the confirm"},
 	{3032, "the simulator: a claim that was lost, and its task run all the same"},

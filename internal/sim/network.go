@@ -198,7 +198,6 @@ func (n *wire) post(lane uint64, s simbroker.Step, effect func()) {
 	}
 	frame.run = func() {
 		if wait := p.stoppedFor(); wait > 0 && frame.way == back {
-			n.last[lane] = time.Time{}
 			w.in(wait, frame) // in the order of the frames, which the list keeps
 			return
 		}
