@@ -27,6 +27,7 @@ type checker struct {
 	claims     map[claimed]int                    // the newest era that knows of a claim
 	ended      map[holdfast.TaskID]holdfast.State // tasks that reached a final state
 	over       map[holdfast.RunID]bool            // runs that are not live any more
+	renewed    map[holdfast.RunID]renewal         // the last ones
 	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
 
 	// What a fault took away excuses what is missing until it is made anew.
@@ -46,6 +47,9 @@ type claimed struct {
 	run holdfast.RunID
 }
 
+// renewal is one by the store's clock, and when it was seen.
+type renewal struct{ at, seen time.Time }
+
 // execution is one run of a handler.
 type execution struct {
 	process *process
@@ -60,7 +64,7 @@ func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
-		claims: make(map[claimed]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
+		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
 	}
 }
 
@@ -182,8 +186,9 @@ func (c *checker) runEnded(run store.Run) {
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
 	}
-	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now.
-	ago := max(0, w.clock.now().Sub(run.LeaseUntil))
+	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now, or the store's
+	// clock went back.
+	ago := max(0, time.Since(c.renewed[run.ID].seen)-lease)
 	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
 	for _, p := range w.processes {
 		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.leapt) || recent(w.state.storeUp) {
@@ -271,6 +276,9 @@ func (c *checker) afterStep() {
 	runs := c.world.store.Runs()
 	for i := range runs {
 		r := &runs[i]
+		if !c.renewed[r.ID].at.Equal(r.RenewedAt) {
+			c.renewed[r.ID] = renewal{r.RenewedAt, time.Now()}
+		}
 		switch over := r.State != store.RunLive; {
 		case over && !c.over[r.ID]:
 			c.runEnded(r.Run)

@@ -18,6 +18,7 @@ var kept = []struct {
 	{843, "the simulator: a task may be lost while its producer waits for the confirm"},
 	{3032, "the simulator: a claim that was lost, and its task run all the same"},
 	{6561, "the simulator: a run that was given up in an outage, fenced when the next janitor came"},
+	{13463, "the simulator: the same, after the clock went back"},
 	{7766, "the simulator: a ticket whose lane and task are lost has nobody to receive it"},
 	{4223, "the simulator: a run that a leap of the clock has ended learns of it late"},
 }
