@@ -75,6 +75,11 @@ func (w *world) strikeServers(f Fault) {
 		w.check.queueLost()
 		w.faults--
 	case Block:
+		if p := w.processes[f.Target]; f.N%2 == 1 {
+			p.broker.SetBlocked("simulated: its publishing connection is held back")
+			w.during(f, f.For, func() { p.broker.SetBlocked(w.state.blocked) })
+			return
+		}
 		w.block("simulated alarm")
 		w.during(f, f.For, func() { w.block("") })
 	}
@@ -128,7 +133,7 @@ func (p *process) kill(sent, restart time.Duration) {
 	p.cancel()
 	w.in(time.Duration(w.rng.Int64N(int64(fin))), &step{what: "connections close", run: func() {
 		p.store.Disconnect()
-		p.broker.Disconnect()
+		p.broker.Forget()
 	}})
 	w.faults++
 	w.in(restart, &step{what: "restart", run: func() {
@@ -166,7 +171,7 @@ func (p *process) stop(f Fault) {
 	if f.For > heartbeat {
 		w.in(heartbeat, &step{what: "no heartbeats", run: func() {
 			if !p.dead {
-				p.broker.Expire() // which it learns when it goes on
+				p.broker.Forget() // which it learns when it goes on
 			}
 		}})
 	}
@@ -194,6 +199,21 @@ func (p *process) breakBroker() {
 			s.lost()
 		}
 	}
+}
+
+// breakNow closes the connections to the broker some time from now, again and again.
+func (p *process) breakNow() {
+	w := p.world
+	if time.Since(w.began) > faultTime {
+		return
+	}
+	w.in(time.Duration(w.rng.Int64N(int64(w.plan.Net.Breaks))), &step{of: p, what: "connections break", run: func() {
+		if !p.dead {
+			p.breakBroker()
+			p.broker.Disconnect()
+			p.breakNow()
+		}
+	}})
 }
 
 func (p *process) cutBroker(f Fault) {
@@ -226,7 +246,7 @@ func (w *world) storeBack() {
 func (w *world) fallBack(to *simstore.Snapshot) {
 	w.store.Restore(to, simstore.IDsAgain)
 	w.state.fellBack++
-	w.storeBack()
+	w.state.storeUp = time.Now() // but it has been running all the while: Fence's settle is over
 	w.check.fellBack()
 }
 

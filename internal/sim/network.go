@@ -169,7 +169,7 @@ func (p *process) fate(op string) simbroker.Fate {
 	if op != "publish" || w.rng.IntN(1000) >= w.plan.Net.PerMilleMishap {
 		return fine
 	}
-	switch w.rng.IntN(4) {
+	switch w.rng.IntN(5) {
 	case 0:
 		fine.Arrive = w.rng.IntN(3)
 	case 1:
@@ -178,6 +178,14 @@ func (p *process) fate(op string) simbroker.Fate {
 		fine.Nacked = true
 	case 3:
 		fine.Twice = true
+	case 4: // all connections break, not only the publisher's
+		fine.Arrive = 0
+		w.in(0, &step{of: p, what: "connections break", run: func() {
+			if !p.dead {
+				p.breakBroker()
+				p.broker.Disconnect()
+			}
+		}})
 	}
 	return fine
 }
