@@ -35,7 +35,7 @@ var mutants = []mutant{
 	{"consumer moves its cursor before the result is committed", "consumer/execute.go",
 		"\ts.results.add(result{", "\ts.pages.finish(j.page, 1)\n\ts.results.add(result{"},
 	{"worker does not stop itself when its lease ends", "consumer/lease.go",
-		"return time.Now().Before(l.deadline())", "return true"},
+		"return l.renewed().Add(l.length - l.margin)", "return l.renewed().Add(10 * l.length)"},
 	{"worker charges a task for its own drain", "consumer/execute.go",
 		"errors.Is(ended, errStopped):\n\t\treturn holdfast.Interrupted(ended)", "errors.Is(ended, errStopped):\n\t\treturn holdfast.Returned(err)"},
 	{"producer deletes receipts that are not confirmed", "producer/producer.go",

@@ -62,6 +62,12 @@ func (q *question) reply(err error) {
 func (p *process) send(ctx context.Context, s *step, arrives func(*question)) error {
 	w := p.world
 	q := &question{answer: make(chan error, 1), arrives: s}
+	select {
+	case <-p.gone: // nobody's answer; but whoever asks again at once must not stop the clock
+		time.Sleep(10 * time.Millisecond)
+		return errAway
+	default:
+	}
 	s.of = p
 	s.lost = func() { q.reply(errAway) }
 	s.run = func() { arrives(q) }

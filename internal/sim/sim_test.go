@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,7 @@ func TestSeeds(t *testing.T) {
 		defer out.Close()
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30)) // of a run that does not end
 	// What a process does only once, such as looking at types it decodes, takes random numbers: not from a seed's.
 	for seed := range uint64(warmUp) {
 		Run(t, NewPlan(seed), false)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfastq/holdfast/internal/sim/patch"
 )
@@ -95,7 +96,10 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(failed...)
 }
 
-// process runs every n-th seed.
+// hangLimit is the most that a seed may take, with the search for its smallest plan. It takes milliseconds.
+const hangLimit = 3 * time.Minute
+
+// process runs every n-th seed. One that does not end fails, and takes those after it in its process along.
 func (o Options) process(ctx context.Context, first uint64, n, runs int, seen func(Seed)) error {
 	reports, report, err := os.Pipe()
 	if err != nil {
@@ -122,8 +126,11 @@ func (o Options) process(ctx context.Context, first uint64, n, runs int, seen fu
 	}
 	report.Close()
 	done, broken := 0, false
+	hangs := time.AfterFunc(hangLimit, func() { _ = cmd.Process.Kill() })
+	defer hangs.Stop()
 	lines := bufio.NewScanner(reports)
 	for lines.Scan() {
+		hangs.Reset(hangLimit)
 		var s Seed
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 			return fmt.Errorf("read a report: %w", err)
@@ -133,6 +140,10 @@ func (o Options) process(ctx context.Context, first uint64, n, runs int, seen fu
 		seen(s)
 	}
 	err = cmd.Wait()
+	if !hangs.Stop() && ctx.Err() == nil {
+		seen(Seed{Seed: first + uint64(done*n), Violation: fmt.Sprintf("it does not end within %s", hangLimit)})
+		return nil
+	}
 	if ctx.Err() != nil || err == nil && done == runs || broken && (done == runs || o.StopFirst) {
 		return nil
 	}
