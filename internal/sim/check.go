@@ -30,9 +30,7 @@ type checker struct {
 	renewed    map[holdfast.RunID]renewal         // the last ones
 	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
 
-	// What a fault took away excuses what is missing until it is made anew.
-	noTickets bool // the broker lost data: tickets and manifests may be missing
-	noMarker  bool // it lost everything: until the marker is back
+	ticketsLost bool // a fault took tickets and manifests away: not every task has one from then on
 }
 
 // eraTicket is an attempt. A store that lost commits gives the same attempts out again.
@@ -221,13 +219,9 @@ func (c *checker) observer() simbroker.Observer {
 	}
 }
 
-func (c *checker) wiped() { c.noMarker, c.noTickets = true, true }
-
-func (c *checker) queueLost() { c.noTickets = true }
-
 // fellBack takes note that the store lost commits: what it does not know any more cannot be asked of it.
 func (c *checker) fellBack() {
-	c.noTickets = true
+	c.ticketsLost = true
 	clear(c.ended)
 	clear(c.over)
 	for id := range c.wanted {
@@ -285,7 +279,7 @@ func (c *checker) afterStep() {
 			c.fail("run %s was over and is live again", r.ID)
 		}
 	}
-	if !c.noTickets {
+	if !c.ticketsLost {
 		c.checkTokens()
 	}
 }

@@ -63,7 +63,7 @@ func (w *world) strikeServers(f Fault) {
 		w.during(f, f.For, func() {
 			if f.Kind == BrokerWipe {
 				w.broker.Wipe()
-				w.check.wiped()
+				w.check.ticketsLost = true
 			}
 			w.broker.SetDown(false)
 		})
@@ -72,7 +72,7 @@ func (w *world) strikeServers(f Fault) {
 		name := queues[f.N%len(queues)].Name
 		w.log.say(time.Since(w.began), "queue %s is deleted", name)
 		w.broker.DeleteQueue(name)
-		w.check.queueLost()
+		w.check.ticketsLost = true
 		w.faults--
 	case Block:
 		if p := w.processes[f.Target]; f.N%2 == 1 {
