@@ -17,15 +17,15 @@ type page struct {
 	s         *session
 	tags      []uint64 // of its messages
 	tickets   []holdfast.Ticket
-	crashes   []int                        // how many a task may have had to be claimed, by type; nil means any number
-	suspects  []holdfast.Ticket            // of tasks that have had more
+	wanted    []store.Wanted
+	suspects  []holdfast.Ticket            // of tasks with more crashes than that
 	sentinels map[string]holdfast.Sentinel // by lane, the newest
 	letters   []broker.Message             // to publish before the messages may be acked
 	malformed int
 	number    int64
 }
 
-func (s *session) newPage() *page { return &page{s: s, crashes: s.crashes} }
+func (s *session) newPage() *page { return &page{s: s, wanted: s.beside} }
 
 // reading is a delivery and what it says.
 type reading struct {
@@ -140,7 +140,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		}
 		left := p.tickets[len(claims):]
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.run, s.types, left[:min(size, len(left))], p.crashes...)
+		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))])
 		cancel()
 		if err == nil {
 			claims = append(claims, part...)

@@ -36,8 +36,8 @@ type session struct {
 	results  *results
 	policies map[string]holdfast.TypeSettings // of the handled types, looked up once
 	types    []string
-	crashes  []int         // that a task may have had to be run beside others, by type
-	solo     chan struct{} // holds one while this worker has a suspect
+	beside   []store.Wanted // what may run beside others
+	solo     chan struct{}  // holds one while this worker has a suspect
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
@@ -82,7 +82,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
 	}
-	s.crashes = crashesBeside(s.types, s.policies)
+	s.beside = wantedBeside(s.types, s.policies)
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // A suspect is a task whose next crash would be its last. It may be what ended its workers, or only have been
@@ -22,14 +23,14 @@ const (
 	suspectWait = 2 * time.Second
 )
 
-// crashesBeside are, for each type, the crashes a task may have had to be run beside others. A limit of one
+// wantedBeside are the tasks that may run beside others. A limit of one
 // leaves no room for suspicion.
-func crashesBeside(types []string, policies map[string]holdfast.TypeSettings) []int {
-	most := make([]int, len(types))
+func wantedBeside(types []string, policies map[string]holdfast.TypeSettings) []store.Wanted {
+	wanted := store.AnyOf(types...)
 	for i, t := range types {
-		most[i] = max(0, policies[t].Policy.MaxCrashes-2)
+		wanted[i].MostCrashes = max(0, policies[t].Policy.MaxCrashes-2)
 	}
-	return most
+	return wanted
 }
 
 // takeSuspects runs the first of the page's suspects alone, unless this worker has one already, and lets the
@@ -82,7 +83,7 @@ func (p *page) takeAlone(ctx context.Context, suspect holdfast.Ticket) error {
 	}
 	s.log.WithField("task", suspect.Task).Info("one more crash would be this task's last: it runs alone")
 	s.room.add(1)
-	alone := &page{s: s, tickets: []holdfast.Ticket{suspect}} // which allows any number of crashes
+	alone := &page{s: s, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{suspect}}
 	err := alone.take(ctx)
 	s.takers.Go(func() {
 		s.until(ctx, func() bool { return !s.jobs.has(suspect) })

@@ -19,6 +19,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -173,13 +174,12 @@ type News struct {
 // Work is what a consumer does with tickets and results.
 type Work interface {
 	// Claim takes the tasks that the tickets name for run, one verdict per
-	// ticket, in one statement per batch. Only tasks whose type is in types are
+	// ticket, in one statement per batch. Only tasks that are wanted are
 	// taken. It is idempotent: a task that run holds already, at the ticket's attempt, is
 	// Claimed again, because the answer to an earlier call may have been lost; the caller
 	// knows which it has in hand. The second of two equal tickets in one call is Stale.
-	// crashes, if given, has for each of the types how many crashes its tasks may have had: one with
-	// more is not taken and Suspect. ErrFenced if the run is not live; then nothing was taken.
-	Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]Claim, error)
+	// ErrFenced if the run is not live; then nothing was taken.
+	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []holdfast.Ticket) ([]Claim, error)
 	// Held returns the tasks, without payload, that are running under the run, in any order. It may read
 	// all tasks, and those that come or go meanwhile are in it or not.
 	Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error)
@@ -197,6 +197,25 @@ type Work interface {
 	Drained(ctx context.Context, s holdfast.Sentinel) error
 }
 
+// Wanted is a type of task that a caller runs; each type comes once.
+type Wanted struct {
+	Type string
+	// MostCrashes is how many crashes a task may have had; one with more is a Suspect.
+	MostCrashes int
+}
+
+// AnyCrashes is a MostCrashes that no task exceeds.
+const AnyCrashes = math.MaxInt32
+
+// AnyOf wants all tasks of the types.
+func AnyOf(types ...string) []Wanted {
+	wanted := make([]Wanted, len(types))
+	for i, t := range types {
+		wanted[i] = Wanted{t, AnyCrashes}
+	}
+	return wanted
+}
+
 // Verdict is the answer to one ticket.
 type Verdict uint8
 
@@ -207,7 +226,7 @@ const (
 	Contended                // it runs under another run: mirror it under that run, do not run it
 	Ahead                    // the ticket is newer than the row, or there is no row: the database lost commits; to rescue
 	Unhandled                // its type is not among those asked for: park it
-	Suspect                  // it has had more crashes than was asked for: claim it when nothing else is in hand
+	Suspect                  // it has had more crashes than is wanted: claim it when nothing else is in hand
 )
 
 // Claim is a verdict with what belongs to it.

@@ -14,15 +14,15 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
-		c = &claiming{run: run, types: append(pq.StringArray{}, types...), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
-		for _, most := range crashes {
-			c.crashes = append(c.crashes, int64(most))
+		c = &claiming{run: run, types: pq.StringArray{}, crashes: pq.Int64Array{}, answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+		for _, w := range wanted {
+			c.types, c.crashes = append(c.types, w.Type), append(c.crashes, int64(w.MostCrashes))
 		}
 		return s.claim(ctx, c, tickets)
 	})
@@ -193,7 +193,7 @@ func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) (answer store.C
 // suspects reports whether the task has had more crashes than the caller allows for its type.
 func (c *claiming) suspects(r refusedRow) bool {
 	i := slices.Index(c.types, r.Type)
-	return i >= 0 && i < len(c.crashes) && int64(r.Crashes) > c.crashes[i]
+	return i >= 0 && int64(r.Crashes) > c.crashes[i]
 }
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A

@@ -15,13 +15,14 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	c := &claiming{run: run, types: types, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
-	for i, most := range crashes {
-		c.crashes[types[i]] = most
+	c := &claiming{run: run, types: []string{}, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	for _, w := range wanted {
+		c.types = append(c.types, w.Type)
+		c.crashes[w.Type] = w.MostCrashes
 	}
 	err := s.write(ctx, "claim tasks", func(ctx context.Context, tx *transaction) error {
 		c.now = moment(tx.now)

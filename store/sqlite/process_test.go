@@ -115,7 +115,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 			page[i] = holdfast.Ticket{Task: tasks[order[i]].ID, Attempt: 1}
 		}
 		order = order[len(page):]
-		claims, err := s.Claim(ctx, run, []string{"t"}, page)
+		claims, err := s.Claim(ctx, run, store.AnyOf("t"), page)
 		if err != nil {
 			return err
 		}

@@ -252,7 +252,7 @@ func testPark(s *suite) {
 		due, _ := s.dispatch(10)
 		return len(due) == 1 && due[0].Ticket == tickets[2]
 	})
-	claims, err := s.Claim(s.ctx, run, []string{other}, tickets[2:])
+	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[2:])
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[0].Task.Parked != "" {
 		s.Errorf("claimed %+v", claims[0])
@@ -274,22 +274,22 @@ func testClaimSuspects(s *suite) {
 	}
 	run := s.openRun()
 	for _, c := range []struct {
-		allowed []int
+		allowed int
 		want    []store.Verdict
 	}{
-		{[]int{1}, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}},
-		{[]int{0}, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}}, // the run has the second one already
-		{nil, []store.Verdict{store.Claimed, store.Claimed, store.Claimed}},
+		{1, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}},
+		{0, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}}, // the run has the second one already
+		{store.AnyCrashes, []store.Verdict{store.Claimed, store.Claimed, store.Claimed}},
 	} {
-		claims, err := s.Claim(s.ctx, run, kinds[:1], tickets, c.allowed...)
+		claims, err := s.Claim(s.ctx, run, []store.Wanted{{Type: kind, MostCrashes: c.allowed}}, tickets)
 		s.must(err)
 		for i, claim := range claims {
 			if claim.Verdict != c.want[i] || claim.Task.ID != tickets[i].Task {
-				s.Errorf("%v crashes allowed, %d had: %s of task %s, want %s", c.allowed, i, verdictName(claim.Verdict), claim.Task.ID, verdictName(c.want[i]))
+				s.Errorf("%d crashes allowed, %d had: %s of task %s, want %s", c.allowed, i, verdictName(claim.Verdict), claim.Task.ID, verdictName(c.want[i]))
 			}
 		}
 	}
-	if claims, err := s.Claim(s.ctx, run, []string{other}, tickets[:1], 5); err != nil || claims[0].Verdict != store.Claimed {
+	if claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1]); err != nil || claims[0].Verdict != store.Claimed {
 		s.Errorf("what is held already: %+v, %v", claims, err)
 	}
 }

@@ -60,7 +60,7 @@ const (
 )
 
 // kinds are the types most tests claim.
-var kinds = []string{kind}
+var kinds = store.AnyOf(kind)
 
 func (s *suite) must(err error) {
 	s.Helper()

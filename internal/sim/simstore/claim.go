@@ -15,12 +15,12 @@ const tries = 6
 
 // Claim implements store.Work. It is one effect if every ticket is good; one more looks where the other tasks
 // stand, and a third one takes those again that the run holds.
-func (c *Client) Claim(ctx context.Context, run holdfast.RunID, types []string, tickets []holdfast.Ticket, crashes ...int) ([]store.Claim, error) {
+func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	g := &claiming{
-		Client: c, run: run, types: slices.Clone(types), crashes: slices.Clone(crashes), tickets: slices.Clone(tickets),
+		Client: c, run: run, wanted: slices.Clone(wanted), tickets: slices.Clone(tickets),
 		claims: make([]store.Claim, len(tickets)), open: make([]int, 0, len(tickets)),
 	}
 	for i, ticket := range g.tickets {
@@ -65,8 +65,7 @@ func (c *Client) Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task,
 type claiming struct {
 	*Client
 	run     holdfast.RunID
-	types   []string
-	crashes []int // that a task may have had, by type; nil means any number
+	wanted  []store.Wanted
 	tickets []holdfast.Ticket
 	claims  []store.Claim // one per ticket; without a time while it is open
 	open    []int         // tickets to answer
@@ -99,7 +98,7 @@ func (g *claiming) take(now time.Time) error {
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.arrived(now) || !slices.Contains(g.types, task.Type) || g.suspects(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.arrived(now) || !g.wants(task) || g.suspects(task) {
 			return false
 		}
 		s.changing(task)
@@ -147,7 +146,7 @@ func (g *claiming) verdict(task *Task, ticket holdfast.Ticket, now time.Time) (c
 	case task.arrived(now):
 		named := holdfast.Task{ID: task.ID, Type: task.Type, Lane: task.Lane}
 		switch {
-		case !slices.Contains(g.types, task.Type):
+		case !g.wants(task):
 			return store.Claim{Verdict: store.Unhandled, Task: named}, true
 		case g.suspects(task):
 			return store.Claim{Verdict: store.Suspect, Task: named}, true
@@ -157,10 +156,16 @@ func (g *claiming) verdict(task *Task, ticket holdfast.Ticket, now time.Time) (c
 	return store.Claim{Verdict: store.Stale}, true
 }
 
-// suspects reports whether a task has had more crashes than were asked for.
+func (g *claiming) wants(task *Task) bool { return g.kind(task) >= 0 }
+
+func (g *claiming) kind(task *Task) int {
+	return slices.IndexFunc(g.wanted, func(w store.Wanted) bool { return w.Type == task.Type })
+}
+
+// suspects reports whether a task that is wanted has had too many crashes for that.
 func (g *claiming) suspects(task *Task) bool {
-	i := slices.Index(g.types, task.Type)
-	return i >= 0 && i < len(g.crashes) && task.Crashes > g.crashes[i]
+	i := g.kind(task)
+	return i >= 0 && task.Crashes > g.wanted[i].MostCrashes
 }
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A task that is

@@ -10,7 +10,7 @@ with live as materialized (
   lateral (
     select id from holdfast.tasks
     where id = asked.task and attempt = asked.attempt and state = 'ready' and type = any($4::text[])
-      and (crashes = 0 or crashes <= coalesce(($5::bigint[])[array_position($4::text[], type)], crashes))
+      and (crashes = 0 or crashes <= ($5::bigint[])[array_position($4::text[], type)])
       -- Its time has come. A due_at that is later then only postpones the next try to publish.
       and (due_at is null or due_at <= now() or next_run_at <= now())
     for update
