@@ -181,7 +181,11 @@ func (c *checker) runEnded(run store.Run) {
 	}
 	w := c.world
 	// A leap of up to two seconds between the two questions of one look goes unseen; leases are longer where it matters.
-	leapt := time.Since(w.state.leapt) < time.Second
+	look := 2 * w.plan.Net.Usual
+	if w.plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
+		look = 2 * time.Second
+	}
+	leapt := time.Since(w.state.leapt) < look
 	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
