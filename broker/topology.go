@@ -69,6 +69,14 @@ func (t Topology) Holds() []string {
 // would drop itself goes to the quarantine.
 func (t Topology) Rescue() string { return t.Prefix + ".rescue" }
 
+// Sign is what a run shows in the broker while its process is connected, see [Presence]. It carries no messages, and is
+// none of the [Topology.Queues].
+func (t Topology) Sign(run holdfast.RunID) string { return fmt.Sprintf("%s.alive.%s", t.Prefix, run) }
+
+// Witness is the sign of a janitor, whose name must be its own: a janitor that loses it learns that the signs of others may
+// have ended for the same reason.
+func (t Topology) Witness(name string) string { return fmt.Sprintf("%s.witness.%s", t.Prefix, name) }
+
 // Quarantine keeps malformed messages for a person, who may drop them.
 func (t Topology) Quarantine() string { return t.Prefix + ".quarantine" }
 

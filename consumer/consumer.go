@@ -54,6 +54,12 @@ type Broker interface {
 	broker.Subscriber
 }
 
+// Presence is where a process shows that it is there.
+type Presence struct {
+	Store  store.Presence
+	Broker broker.Presence
+}
+
 // Options configures a Consumer. Store, Broker, Topology and Handlers are required.
 type Options struct {
 	Store    Store
@@ -73,6 +79,9 @@ type Options struct {
 	// lost commits it tells them apart.
 	Name    string
 	Version string // for people
+	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
+	// not wait for the end of its lease when the process is gone.
+	Present Presence
 	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
 	OnReady  func(wait time.Duration)
 	Log      logrus.FieldLogger // nil discards

@@ -41,6 +41,12 @@ type Store interface {
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
+// Presence is where the signs of the workers' presence can be seen.
+type Presence struct {
+	Store  store.Presence
+	Broker broker.Presence
+}
+
 // Options configures a Janitor. Store, Broker and Topology are required.
 type Options struct {
 	Store    Store
@@ -61,6 +67,10 @@ type Options struct {
 	SentinelSlack time.Duration
 	RebuildEvery  time.Duration   // how often the topology is checked; 0 means 2 s
 	Keep          store.PruneAges // zero keeps everything for ever
+
+	// Present, if both its parts are set, lets this janitor fence the run of a process that is gone before its lease is
+	// over, when both signs of its presence say so.
+	Present Presence
 
 	Name     string             // for people
 	Log      logrus.FieldLogger // nil discards

@@ -156,6 +156,9 @@ type Renewal struct {
 	Taken   int64
 	Settled int64
 	Running int
+	// Shown says that the process holds both signs of its presence: the one in the store's [Presence] and the one
+	// in the broker's.
+	Shown bool
 }
 
 // News is what a renewal brings back.
