@@ -38,7 +38,10 @@ func (s setting) shown() string {
 	case strings.HasPrefix(s.key, secretsPrefix):
 		return Redacted
 	}
-	items := fields(text)
+	items := []string{text}
+	if s.key == "amqp.urls" { // a database's URL may have a comma in it
+		items = fields(text)
+	}
 	for i, item := range items {
 		items[i] = RedactURL(item)
 	}

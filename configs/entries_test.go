@@ -9,7 +9,8 @@ import (
 func TestRedactURL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"postgres://u:hunter2@h:5432/d?sslmode=disable": "postgres://u:********@h:5432/d?sslmode=disable",
+		"postgres://u:hunter2@h:5432/d?sslmode=disable":  "postgres://u:********@h:5432/d?sslmode=disable",
+		"postgres://u:hunter2@a:1,b:2/d":                 "postgres://u:********@a:1,b:2/d",
 		"postgres://u@h/d":                               "postgres://u@h/d",
 		"postgres://:hunter2@h/d":                        "postgres://:********@h/d",
 		"postgres://h/d?password=hunter2&sslkey=hunter2": "postgres://h/d?password=********&sslkey=********",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -32,6 +33,40 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%q shows the password", err)
+	}
+}
+
+// A list of servers, as libpq reads it, leads to the first one that takes writes.
+func TestOpenOneOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	query := u.Query()
+	query.Set("target_session_attrs", "read-write")
+	u.RawQuery = query.Encode()
+	reached := u.Host
+	u.Host = closed.Addr().String() + "," + reached
+	s, err := postgres.Open(t.Context(), postgres.Options{URL: u.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Now(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	u.Host = closed.Addr().String() + "," + closed.Addr().String()
+	_, err = postgres.Open(t.Context(), postgres.Options{URL: u.String()})
+	if !errors.Is(err, holdfast.ErrUnavailable) || strings.Count(err.Error(), closed.Addr().String()) < 2 {
+		t.Errorf("with no server there: %v", err)
 	}
 }
 

@@ -139,7 +139,7 @@ func configure(address string) (pq.Config, error) {
 	if address == "" {
 		return pq.Config{}, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
 	}
-	config, err := pq.NewConfig(address)
+	config, err := pq.NewConfig(spread(address))
 	if err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // the rest of its text is the URL, with the password
@@ -176,6 +176,28 @@ func configure(address string) (pq.Config, error) {
 	return config, nil
 }
 
+// spread rewrites a URL of several servers, each with a port, as libpq reads them
+// (postgres://user@a:5432,b:5433/app): lib/pq knows such lists in parameters only.
+func spread(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || !strings.Contains(u.Host, ",") {
+		return address // whatever is wrong with it is said by whoever reads it next
+	}
+	var hosts, ports []string
+	for _, server := range strings.Split(u.Host, ",") {
+		host, port, err := net.SplitHostPort(server)
+		if err != nil {
+			host, port = server, "5432"
+		}
+		hosts, ports = append(hosts, host), append(ports, port)
+	}
+	query := u.Query()
+	query.Set("host", strings.Join(hosts, ","))
+	query.Set("port", strings.Join(ports, ","))
+	u.Host, u.RawQuery = "", query.Encode()
+	return u.String()
+}
+
 // unlimited is the configuration for migrations, which may take long.
 func unlimited(config pq.Config, schema string) pq.Config {
 	config = config.Clone()
@@ -190,6 +212,9 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 // unreachable says why the first connection failed, and what to do.
 func unreachable(ctx context.Context, config pq.Config, err error) error {
 	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	for _, more := range config.Multi {
+		address += ", " + net.JoinHostPort(more.Host, strconv.Itoa(int(more.Port)))
+	}
 	operation := fmt.Sprintf("connect to PostgreSQL at %s, database %q", address, config.Database)
 	err = translate(ctx, operation, err)
 	if errors.Is(err, holdfast.ErrUnavailable) {
