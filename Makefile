@@ -10,10 +10,12 @@ BENCHFLAGS ?=
 SEED ?= 1
 RUNS ?= $(if $(filter command line,$(origin SEED)),1,1000)
 FUZZTIME ?= 30s
+MINUTES ?= 30
+FAULTFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench sim fuzz lint servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-short demo demo-servers bench sim faults soak fuzz lint servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +44,14 @@ bench: go ## the benchmarks, with servers
 
 sim: go ## the simulator (SEED=1 RUNS=1000, to replay SEED=... RUNS=1 WITHOUT=... JOURNAL=1)
 	go run ./internal/sim/simulate -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)
+
+faults: go ## break a cluster on purpose, write docs/fault-report.md (SEED=1 MINUTES=30; Linux, root)
+	go build -o bin/inflict ./internal/faults/inflict
+	bin/inflict -seed $(SEED) -for $(MINUTES)m -report docs/fault-report.md $(FAULTFLAGS)
+
+soak: go ## the same for long, and measure what grows, write docs/soak-report.md
+	go build -o bin/inflict ./internal/faults/inflict
+	bin/inflict -soak -seed $(SEED) -for $(MINUTES)m -report docs/soak-report.md $(FAULTFLAGS)
 
 fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in testdata/fuzz
 	@for folder in $$(grep -rl --include='*_test.go' --exclude-dir='.*' '^func Fuzz' * | xargs -n 1 dirname | sort -u); do \

@@ -1,0 +1,183 @@
+package faults
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+var midnight = time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)
+
+func second(n float64) time.Time { return midnight.Add(time.Duration(n * float64(time.Second))) }
+
+// books has one accepted task, number 1, that is done.
+func books(records ...Record) Books {
+	for i := range records {
+		records[i].Number = 1
+	}
+	return Books{
+		Accepted: []Accepted{{At: second(0), First: 1, IDs: []holdfast.TaskID{7}, DelaysMS: []int64{0}}},
+		States:   map[holdfast.TaskID]holdfast.State{7: holdfast.Done},
+		Workers:  map[string]string{"10.77.0.21": "worker1", "10.77.0.22": "worker2"},
+		Records:  records,
+	}
+}
+
+func ran(attempt int, worker string, began, ended float64, result Result) Record {
+	return Record{Attempt: attempt, From: map[string]string{"worker1": "10.77.0.21", "worker2": "10.77.0.22"}[worker], Began: second(began), Ended: second(ended), Result: result}
+}
+
+func struck(kind Kind, began, ended float64, ends ...string) Struck {
+	return Struck{Kind: kind, Began: second(began), Ended: second(ended), Ends: ends, Alone: true}
+}
+
+func TestAnUneventfulTask(t *testing.T) {
+	t.Parallel()
+	v := Judge(books(ran(1, "worker1", 1, 2, Refused), ran(2, "worker2", 3, 4, Answered)))
+	if v.Broken() || v.Accepted != 1 || v.Finished != 1 || v.Executions != 2 || v.Planned != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestLostTasks(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Books){
+		"not there":      func(b *Books) { delete(b.States, 7) },
+		"still ready":    func(b *Books) { b.States[7] = holdfast.Ready },
+		"dead":           func(b *Books) { b.States[7] = holdfast.Dead },
+		"never executed": func(b *Books) { b.Records = nil },
+		"never answered": func(b *Books) { b.Records[0].Result = Refused },
+	} {
+		b := books(ran(1, "worker1", 1, 2, Answered))
+		change(&b)
+		if v := Judge(b); len(v.Lost) != 1 || v.Finished != 0 {
+			t.Errorf("%s: lost %v", name, v.Lost)
+		}
+	}
+}
+
+func TestWhatExplainsAnExecutionBeyondTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		first Record
+		fault Struck
+		want  Kind // "" if it explains nothing
+	}{
+		{"its worker was killed", ran(1, "worker1", 1, 2, Left), struck(KillWorker, 2, 2, "worker1"), KillWorker},
+		{"it was answered as its worker died", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 2.1, 2.1, "worker1"), KillWorker},
+		{"it was answered long before", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 5, 5, "worker1"), ""},
+		{"it began long afterwards", ran(1, "worker1", 20, 21, Answered), struck(StopWorker, 2, 12, "worker1"), ""},
+		{"another worker was killed", ran(1, "worker1", 1, 2, Left), struck(KillWorker, 2, 2, "worker2"), ""},
+		{"a janitor was killed", ran(1, "worker1", 1, 2, Left), struck(KillJanitor, 2, 2, "janitor1"), ""},
+		{"a node was killed", ran(1, "worker1", 1, 2, Answered), struck(KillNode, 1.5, 9), ""},
+		{"its worker lost the broker", ran(1, "worker1", 1, 2, Answered), struck(CutBroker, 1, 9, "worker1"), ""},
+		{"its worker lost the database", ran(1, "worker1", 1, 2, Left), struck(CutStore, 1, 9, "worker1"), CutStore},
+		{"the database was killed", ran(1, "worker2", 1, 2, Answered), struck(StoreKill, 1, 3), StoreKill},
+	} {
+		b := books(c.first, ran(2, "worker2", c.first.Ended.Sub(midnight).Seconds()+1, 40, Answered))
+		b.Struck = []Struck{c.fault}
+		v := Judge(b)
+		if explained := v.Extra[c.fault.Kind] == 1; explained != (c.want != "") || explained == (len(v.Unexplained) == 1) {
+			t.Errorf("%s: explained %v, unexplained %v", c.name, v.Extra, v.Unexplained)
+		}
+	}
+}
+
+func TestOneAttemptTwice(t *testing.T) {
+	t.Parallel()
+	b := books(ran(1, "worker1", 1, 2, Left), ran(1, "worker2", 3, 4, Answered))
+	b.Struck = []Struck{struck(KillWorker, 2, 2, "worker1")}
+	if v := Judge(b); len(v.SameAttempt) != 1 || !v.Broken() {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A refusal explains the next execution only if it came first.
+func TestOverlappingExecutionsAreNoRetry(t *testing.T) {
+	t.Parallel()
+	if v := Judge(books(ran(1, "worker1", 1, 5, Refused), ran(2, "worker2", 3, 6, Answered))); len(v.Unexplained) != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	b := books(ran(1, "worker1", 1, 2, Left), ran(2, "worker2", 2.5, 3, Answered))
+	b.Struck = []Struck{struck(KillWorker, 2, 2, "worker1")}
+	b.Accepted = append(b.Accepted,
+		Accepted{At: second(1), First: 2, IDs: []holdfast.TaskID{8}, DelaysMS: []int64{0}},     // waited
+		Accepted{At: second(1), First: 3, IDs: []holdfast.TaskID{9}, DelaysMS: []int64{60000}}, // delayed: says nothing
+		Accepted{At: second(5), First: 4, IDs: []holdfast.TaskID{10}, DelaysMS: []int64{0}})    // came later
+	for number, began := range map[int]float64{2: 6, 3: 61, 4: 30} {
+		r := ran(1, "worker2", began, began+1, Answered)
+		r.Number = number
+		b.Records = append(b.Records, r)
+		b.States[holdfast.TaskID(number+6)] = holdfast.Done
+	}
+	v := Judge(b)
+	if got := v.Restarted[KillWorker]; !slices.Equal(got, []time.Duration{500 * time.Millisecond}) {
+		t.Errorf("started again after %v", got)
+	}
+	if got := v.Recovery[KillWorker]; !slices.Equal(got, []time.Duration{4 * time.Second}) {
+		t.Errorf("recovered after %v", got)
+	}
+	var report strings.Builder
+	WriteReport(&report, Options{Seed: 3, For: time.Minute}, b, v)
+	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.50 s / 0.50 s | 4.00 s / 4.00 s (from its begin) |"} {
+		if !strings.Contains(report.String(), want) {
+			t.Errorf("the report does not say %q:\n%s", want, report.String())
+		}
+	}
+}
+
+func TestPlansFollowFromTheirSeed(t *testing.T) {
+	t.Parallel()
+	draw := func(seed uint64) (acts []Act) {
+		p := NewPlan(seed, nil)
+		for range 100 {
+			acts = append(acts, p.Next())
+		}
+		return acts
+	}
+	one := draw(1)
+	if !reflect.DeepEqual(one, draw(1)) || reflect.DeepEqual(one, draw(2)) {
+		t.Error("the plan does not follow from the seed")
+	}
+	seen, pairs := make(map[Kind]int), 0
+	for _, act := range one {
+		for _, f := range act.Faults {
+			seen[f.Kind]++
+			if trait := traitOf(f.Kind); f.For < trait.least || f.For > max(trait.least, trait.most) {
+				t.Errorf("%s lasts %s", f.Kind, f.For)
+			}
+		}
+		if len(act.Faults) == 2 {
+			pairs++
+			if !apart(act.Faults[0].Kind, act.Faults[1].Kind) {
+				t.Errorf("%v are not apart", act.Faults)
+			}
+		}
+	}
+	least, most := slices.Min(slices.Collect(maps.Values(seen))), slices.Max(slices.Collect(maps.Values(seen)))
+	if len(seen) != len(traits) || most > least+1 || pairs == 0 {
+		t.Errorf("of %d kinds %d came, between %d and %d times each; %d pairs", len(traits), len(seen), least, most, pairs)
+	}
+}
+
+func TestKindsHaveNames(t *testing.T) {
+	t.Parallel()
+	for _, trait := range traits {
+		if kind, err := ParseKind(string(trait.kind)); err != nil || kind != trait.kind {
+			t.Errorf("%s: %v", trait.kind, err)
+		}
+	}
+	if _, err := ParseKind("rain"); err == nil || !strings.Contains(err.Error(), string(KillWorker)) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+}
