@@ -151,17 +151,18 @@ func overlap(r, next Record) bool { return next.Began.Before(r.Ended) }
 // unwritten is how long after its answer the result of an execution may still be on its way to the store.
 const unwritten = 2 * time.Second
 
-// reason finds the fault that broke an execution off, or kept its result from being written.
-func (b Books) reason(r Record) (Struck, bool) {
+// reason finds the fault that broke an execution off, or kept its result from being written: the last that can have.
+func (b Books) reason(r Record) (reason Struck, found bool) {
 	for _, s := range b.Struck {
 		t := traitOf(s.Kind)
 		hit := t.reach == hitsStore || t.reach == hitsWorkers && slices.Contains(s.Ends, b.Workers[r.From])
 		// While leases run out, and while a worker that was cut off finds its way back, it is still that fault.
-		if hit && !r.Began.After(s.Ended.Add(lease)) && !r.Ended.Before(s.Began.Add(-unwritten)) {
-			return s, true
+		can := hit && !r.Began.After(s.Ended.Add(lease)) && !r.Ended.Before(s.Began.Add(-unwritten))
+		if can && (!found || s.Began.After(reason.Began)) {
+			reason, found = s, true
 		}
 	}
-	return Struck{}, false
+	return reason, found
 }
 
 // recover measures how long after each fault everything that waited or was broken off had started. Only faults that

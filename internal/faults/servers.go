@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,9 @@ type servers struct {
 func (s *servers) script(ctx context.Context, name string, arguments ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.root, "scripts", name), arguments...)
 	cmd.Env = append(os.Environ(), "RUN="+s.run, "NETNS=yes",
-		fmt.Sprintf("RB_CONSUMER_TIMEOUT=%d", consumerTimeout.Milliseconds()), "RB_CHANNEL_TICK=5000", "PG_TMPFS="+diskSize)
+		fmt.Sprintf("RB_CONSUMER_TIMEOUT=%d", consumerTimeout.Milliseconds()), "RB_CHANNEL_TICK=5000", "PG_TMPFS="+diskSize,
+		// Commits wait for the replica, which else comes back five seconds after a restart of the primary: as long as a lease.
+		"PG_OPTS=-c wal_retrieve_retry_interval=200ms")
 	if bridge, err := os.ReadFile(filepath.Join(s.run, "cluster", "netns")); err == nil {
 		cmd.Env = append(cmd.Env, "PG_LISTEN="+address(strings.TrimSpace(string(bridge)), 1))
 	}
@@ -98,13 +101,18 @@ func (s *servers) databaseURL(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	host := address(strings.TrimSpace(string(bridge)), 1)
-	list := strings.Replace(inside, "127.0.0.1:"+own, fmt.Sprintf("%s:%s,%s:%s", host, own, host, other), 1)
-	separator := "?"
-	if strings.Contains(list, "?") {
-		separator = "&"
+	u, err := url.Parse(inside)
+	if err != nil {
+		return "", err
 	}
-	return list + separator + "target_session_attrs=read-write", nil
+	host := address(strings.TrimSpace(string(bridge)), 1)
+	u.Host = ""
+	query := u.Query()
+	for name, value := range map[string]string{"host": host + "," + host, "port": own + "," + other, "target_session_attrs": "read-write"} {
+		query.Set(name, value)
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), nil
 }
 
 // versions are the servers', for the report.
