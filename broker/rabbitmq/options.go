@@ -37,6 +37,9 @@ type Options struct {
 	DialTimeout time.Duration
 	// WriteTimeout bounds one write to the socket, 5 s if 0.
 	WriteTimeout time.Duration
+	// RenewAfter is how long a subscription may receive nothing until it takes a new consumer, since RabbitMQ may
+	// have forgotten the old one without a word. 15 s if 0.
+	RenewAfter time.Duration
 	// Log takes connects, losses and alarms; nil discards them.
 	Log logrus.FieldLogger
 	// Declared, if not nil, is told every object that Declare created.
@@ -64,6 +67,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 		{&o.Heartbeat, "Heartbeat", 10 * time.Second},
 		{&o.DialTimeout, "DialTimeout", 5 * time.Second},
 		{&o.WriteTimeout, "WriteTimeout", 5 * time.Second},
+		{&o.RenewAfter, "RenewAfter", 15 * time.Second},
 	} {
 		if *d.field < 0 {
 			return o, nil, fmt.Errorf("%w: RabbitMQ option %s is negative: %s", holdfast.ErrInvalid, d.name, *d.field)

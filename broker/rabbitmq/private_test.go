@@ -26,6 +26,7 @@ func TestPrivateServer(t *testing.T) {
 		{"rights", testRights},
 		{"consumer timeout", testConsumerTimeout},
 		{"connections closed by the server", testCloseConnections},
+		{"a consumer that was forgotten", testForgottenConsumer},
 		{"kill -9", testKill},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, server) })
@@ -130,6 +131,26 @@ func testCloseConnections(t *testing.T, server *rabbittest.Server) {
 	if d := receive(t, subscribe(t, b, queue, 2)); string(d.Body) != "a" {
 		t.Errorf("received %q", d.Body)
 	}
+}
+
+// A consumer that the queue does not know any more is not told so.
+func testForgottenConsumer(t *testing.T, server *rabbittest.Server) {
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{RenewAfter: time.Second})
+	forgotten, inHand := declare(t, b), declare(t, b)
+	sub, busy := subscribe(t, b, forgotten, 10), subscribe(t, b, inHand, 10)
+	publish(t, b, inHand, "in hand")
+	held := receive(t, busy)
+	for _, queue := range []string{forgotten, inHand} {
+		server.Ctl("eval", fmt.Sprintf(`Q = {list_to_atom("%%2F_%s"), node()},
+			{ok, {_, Consumers}, _} = ra:local_query(Q, fun rabbit_fifo:query_consumers/1),
+			[Consumer] = maps:keys(Consumers),
+			{ok, _, _} = ra:process_command(Q, rabbit_fifo:make_checkout(Consumer, cancel, #{})).`, queue))
+	}
+	publish(t, b, forgotten, "after all")
+	must(t, sub.Ack(receive(t, sub).Tag, broker.One))
+	must(t, busy.Ack(held.Tag, broker.One)) // what is in hand can be settled, for the subscription is the same
+	publish(t, b, inHand, "next")
+	must(t, busy.Ack(receive(t, busy).Tag, broker.One))
 }
 
 func testKill(t *testing.T, server *rabbittest.Server) {

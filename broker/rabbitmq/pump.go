@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -17,16 +18,22 @@ type pump struct {
 	*subscription
 	cancels <-chan string // consumers that RabbitMQ cancelled
 
+	prefetch int                  // of the consumer
 	consumer string               // its tag
 	in       <-chan amqp.Delivery // nil while paused
 	next     broker.Delivery      // read from in, not yet received by the reader
 	holds    bool                 // whether there is a next
+	quiet    quiet
 }
 
 // run ends with the subscription.
 func (p *pump) run(ctx context.Context) {
 	defer close(p.done)
+	defer p.quiet.timer.Stop()
 	err := p.serve(ctx)
+	if errors.Is(err, errCancelled) {
+		p.channel.session.cancelled.tell()
+	}
 	closed := p.channel.close() // before out, so that who sees its end cannot settle any more
 	close(p.out)
 	if err != nil {
@@ -63,6 +70,14 @@ func (p *pump) serve(ctx context.Context) error {
 			return plain(err)
 		case <-p.cancels:
 			return errCancelled
+		case <-p.quiet.doubt:
+			p.quiet.doubts(p.channel.session.cancelled.listen())
+		case <-p.quiet.timer.C:
+			if p.quiet.over() {
+				if err := p.renewConsumer(ctx); err != nil {
+					return err
+				}
+			}
 		}
 	}
 }
@@ -79,6 +94,7 @@ func (p *pump) ending() error {
 
 // hold gives the delivery its tag before it is offered: its reader may settle it at once.
 func (p *pump) hold(d amqp.Delivery) {
+	p.quiet.heard = time.Now()
 	p.mu.Lock()
 	tag := p.ledger.add(d.DeliveryTag)
 	p.mu.Unlock()
@@ -106,7 +122,7 @@ func (p *pump) carryOut(ctx context.Context, c command) (err error) {
 
 // consume starts a consumer under a new tag: under an old one late answers could be mixed up.
 func (p *pump) consume(ctx context.Context, prefetch int) error {
-	p.consumer = newID()
+	p.consumer, p.prefetch = newID(), prefetch
 	return p.channel.request(ctx, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(prefetch, unlimitedSize, perConsumer); err != nil {
 			return err

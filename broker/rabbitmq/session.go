@@ -29,6 +29,8 @@ type session struct {
 	work    *sync.WaitGroup
 	done    chan struct{} // closed when the connection has ended
 
+	cancelled rumour // that RabbitMQ cancelled a consumer
+
 	mu        sync.Mutex
 	err       error // why it ended, the first reason known
 	blocked   string

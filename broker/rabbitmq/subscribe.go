@@ -91,6 +91,7 @@ func subscribe(ctx context.Context, s *session, queue string, prefetch int) (*su
 			stop: make(chan struct{}), done: make(chan struct{}),
 		},
 		cancels: ch.amqp.NotifyCancel(make(chan string, 8)),
+		quiet:   newQuiet(s.options.RenewAfter, s.cancelled.listen()),
 	}
 	if err := p.consume(ctx, prefetch); err != nil {
 		ch.close()

@@ -35,9 +35,10 @@ type Verdict struct {
 	Extra              map[Kind]int // executions beyond the first, by the fault that explains them
 	Unexplained        []string
 	SameAttempt        []string // one attempt that was executed twice
-	Recovery           map[Kind][]time.Duration
-	Restarted          map[Kind][]time.Duration // fault to next execution, of what it broke off
 	Times              map[Kind]int
+	// Of each fault that was alone: how long it lasted, and the longest wait of a task that became due meanwhile or
+	// shortly afterwards; and of each execution that it broke off, when the next began.
+	Lasted, Waited, Restarted map[Kind][]time.Duration
 }
 
 // Broken reports whether a promise was broken.
@@ -64,7 +65,8 @@ func each[T any](path string, do func(T)) error {
 
 // Judge compares the books.
 func Judge(b Books) Verdict {
-	v := Verdict{Extra: make(map[Kind]int), Recovery: make(map[Kind][]time.Duration), Restarted: make(map[Kind][]time.Duration), Times: make(map[Kind]int)}
+	v := Verdict{Extra: make(map[Kind]int), Times: make(map[Kind]int), Lasted: make(map[Kind][]time.Duration),
+		Waited: make(map[Kind][]time.Duration), Restarted: make(map[Kind][]time.Duration)}
 	byNumber := make(map[int][]Record)
 	for _, r := range b.Records {
 		byNumber[r.Number] = append(byNumber[r.Number], r)
@@ -114,10 +116,10 @@ func (v *Verdict) finish(number int, id holdfast.TaskID, state holdfast.State, r
 	v.Lost = append(v.Lost, fmt.Sprintf("task %s (number %d) is %s after %d executions, answered with success: %t", id, number, state, len(records), answered))
 }
 
-// brokenOff is an execution that a fault broke off, and when the next one began.
+// brokenOff is an execution that a fault broke off, when that was seen, and when the next one began.
 type brokenOff struct {
-	by    Struck
-	again time.Time
+	by         Struck
+	off, again time.Time
 }
 
 // explain looks for the reason of every execution beyond the first.
@@ -141,7 +143,11 @@ func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 			continue
 		}
 		v.Extra[s.Kind]++
-		broken = append(broken, brokenOff{s, records[i+1].Began})
+		off := s.Began
+		if s.Kind == Upgrade { // which takes its workers one after the other
+			off = r.Ended
+		}
+		broken = append(broken, brokenOff{s, off, records[i+1].Began})
 	}
 	return broken
 }
@@ -165,33 +171,28 @@ func (b Books) reason(r Record) (reason Struck, found bool) {
 	return reason, found
 }
 
-// recover measures how long after each fault everything that waited or was broken off had started. Only faults that
-// were alone count, for nobody can say which of two it was.
+// recover measures what each fault cost. Only faults that were alone count, for nobody can say which of two it was.
 func (v *Verdict) recover(b Books, due map[int]time.Time, byNumber map[int][]Record, broken []brokenOff) {
 	for _, s := range b.Struck {
 		if !s.Alone {
 			continue
 		}
-		from := s.Ended
-		if traitOf(s.Kind).fromBegin {
-			from = s.Began
+		for _, o := range broken {
+			if o.by.Kind == s.Kind && o.by.Began.Equal(s.Began) {
+				v.Restarted[s.Kind] = append(v.Restarted[s.Kind], o.again.Sub(o.off))
+			}
 		}
-		last := from
+		var longest time.Duration
 		for number, at := range due {
 			records := byNumber[number]
-			if !at.After(from) && len(records) > 0 && records[0].Began.After(last) {
-				last = records[0].Began
+			if len(records) > 0 && at.After(s.Began) && at.Before(s.Ended.Add(aftermath)) {
+				longest = max(longest, records[0].Began.Sub(at))
 			}
 		}
-		for _, o := range broken {
-			if o.by.Kind != s.Kind || !o.by.Began.Equal(s.Began) {
-				continue
-			}
-			v.Restarted[s.Kind] = append(v.Restarted[s.Kind], max(0, o.again.Sub(from)))
-			if o.again.After(last) {
-				last = o.again
-			}
-		}
-		v.Recovery[s.Kind] = append(v.Recovery[s.Kind], last.Sub(from))
+		v.Waited[s.Kind] = append(v.Waited[s.Kind], longest)
+		v.Lasted[s.Kind] = append(v.Lasted[s.Kind], s.Ended.Sub(s.Began))
 	}
 }
+
+// aftermath is how long after its end new tasks still feel a fault: the least calm between two acts.
+const aftermath = 4 * time.Second

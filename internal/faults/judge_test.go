@@ -106,15 +106,15 @@ func TestOverlappingExecutionsAreNoRetry(t *testing.T) {
 	}
 }
 
-func TestRecovery(t *testing.T) {
+func TestWhatAFaultCosts(t *testing.T) {
 	t.Parallel()
 	b := books(ran(1, "worker1", 1, 2, Left), ran(2, "worker2", 2.5, 3, Answered))
 	b.Struck = []Struck{struck(KillWorker, 2, 2, "worker1")}
 	b.Accepted = append(b.Accepted,
-		Accepted{At: second(1), First: 2, IDs: []holdfast.TaskID{8}, DelaysMS: []int64{0}},     // waited
-		Accepted{At: second(1), First: 3, IDs: []holdfast.TaskID{9}, DelaysMS: []int64{60000}}, // delayed: says nothing
-		Accepted{At: second(5), First: 4, IDs: []holdfast.TaskID{10}, DelaysMS: []int64{0}})    // came later
-	for number, began := range map[int]float64{2: 6, 3: 61, 4: 30} {
+		Accepted{At: second(1), First: 2, IDs: []holdfast.TaskID{8}, DelaysMS: []int64{0}},      // was due before
+		Accepted{At: second(1), First: 3, IDs: []holdfast.TaskID{9}, DelaysMS: []int64{60000}},  // and this one long after
+		Accepted{At: second(2.5), First: 4, IDs: []holdfast.TaskID{10}, DelaysMS: []int64{500}}) // felt it
+	for number, began := range map[int]float64{2: 6, 3: 90, 4: 7} {
 		r := ran(1, "worker2", began, began+1, Answered)
 		r.Number = number
 		b.Records = append(b.Records, r)
@@ -124,12 +124,12 @@ func TestRecovery(t *testing.T) {
 	if got := v.Restarted[KillWorker]; !slices.Equal(got, []time.Duration{500 * time.Millisecond}) {
 		t.Errorf("started again after %v", got)
 	}
-	if got := v.Recovery[KillWorker]; !slices.Equal(got, []time.Duration{4 * time.Second}) {
-		t.Errorf("recovered after %v", got)
+	if got := v.Waited[KillWorker]; !slices.Equal(got, []time.Duration{4 * time.Second}) {
+		t.Errorf("new tasks waited for %v", got)
 	}
 	var report strings.Builder
 	WriteReport(&report, Options{Seed: 3, For: time.Minute}, b, v)
-	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.50 s / 0.50 s | 4.00 s / 4.00 s (from its begin) |"} {
+	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.0 s | 1 | 0.50 s / 0.50 s | 4.00 s / 4.00 s |"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("the report does not say %q:\n%s", want, report.String())
 		}

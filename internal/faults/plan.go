@@ -54,37 +54,34 @@ type trait struct {
 	reach reach
 	// lasts is how long the fault stays; 0 means that it is over at once.
 	least, most time.Duration
-	// settle is what the recovery is counted from: the fault's begin for what others take over at once,
-	// else its end.
-	fromBegin bool
 }
 
 // traits lists every kind, in the order of the report.
 var traits = []trait{
-	{KillWorker, hitsWorkers, 0, 0, true},
-	{StopWorker, hitsWorkers, 2 * lease, 2 * lease, true},
-	{CutStore, hitsWorkers, 2 * time.Second, 12 * time.Second, true},
-	{CutStoreHalf, hitsWorkers, 2 * time.Second, 12 * time.Second, true},
-	{CutBroker, hitsNobody, 2 * time.Second, 12 * time.Second, true},
-	{CutBrokerHalf, hitsNobody, 2 * time.Second, 12 * time.Second, true},
-	{KillJanitor, hitsNobody, 0, 0, true},
-	{StopJanitor, hitsNobody, 2 * lease, 2 * lease, true},
-	{KillProducer, hitsNobody, 0, 0, true},
-	{StopProducer, hitsNobody, 2 * time.Second, 8 * time.Second, true},
-	{KillNode, hitsNobody, 3 * time.Second, 10 * time.Second, true},
-	{KillLeader, hitsNobody, 3 * time.Second, 10 * time.Second, true},
-	{KillTwoNodes, hitsNobody, 3 * time.Second, 10 * time.Second, false},
-	{PartNode, hitsNobody, 12 * time.Second, 20 * time.Second, false},
-	{PartNodeHalf, hitsNobody, 12 * time.Second, 20 * time.Second, false},
-	{MemoryAlarm, hitsNobody, 3 * time.Second, 10 * time.Second, false},
-	{DiskAlarm, hitsNobody, 3 * time.Second, 10 * time.Second, false},
-	{CloseAll, hitsNobody, 0, 0, true},
-	{DeleteQueues, hitsNobody, 0, 0, true},
-	{StoreRestart, hitsStore, 0, 0, false},
-	{StoreKill, hitsStore, 0, 0, false},
-	{StorePromote, hitsStore, 0, 0, false},
-	{StoreFull, hitsStore, 3 * time.Second, 8 * time.Second, false},
-	{Upgrade, hitsWorkers, 0, 0, true},
+	{KillWorker, hitsWorkers, 0, 0},
+	{StopWorker, hitsWorkers, 2 * lease, 2 * lease},
+	{CutStore, hitsWorkers, 2 * time.Second, 12 * time.Second},
+	{CutStoreHalf, hitsWorkers, 2 * time.Second, 12 * time.Second},
+	{CutBroker, hitsNobody, 2 * time.Second, 12 * time.Second},
+	{CutBrokerHalf, hitsNobody, 2 * time.Second, 12 * time.Second},
+	{KillJanitor, hitsNobody, 0, 0},
+	{StopJanitor, hitsNobody, 2 * lease, 2 * lease},
+	{KillProducer, hitsNobody, 0, 0},
+	{StopProducer, hitsNobody, 2 * time.Second, 8 * time.Second},
+	{KillNode, hitsNobody, 3 * time.Second, 10 * time.Second},
+	{KillLeader, hitsNobody, 3 * time.Second, 10 * time.Second},
+	{KillTwoNodes, hitsNobody, 3 * time.Second, 10 * time.Second},
+	{PartNode, hitsNobody, 12 * time.Second, 20 * time.Second},
+	{PartNodeHalf, hitsNobody, 12 * time.Second, 20 * time.Second},
+	{MemoryAlarm, hitsNobody, 3 * time.Second, 10 * time.Second},
+	{DiskAlarm, hitsNobody, 3 * time.Second, 10 * time.Second},
+	{CloseAll, hitsNobody, 0, 0},
+	{DeleteQueues, hitsNobody, 0, 0},
+	{StoreRestart, hitsStore, 0, 0},
+	{StoreKill, hitsStore, 0, 0},
+	{StorePromote, hitsStore, 0, 0},
+	{StoreFull, hitsStore, 3 * time.Second, 8 * time.Second},
+	{Upgrade, hitsWorkers, 0, 0},
 }
 
 func traitOf(k Kind) trait {

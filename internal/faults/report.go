@@ -32,18 +32,18 @@ func WriteTable(out io.Writer, v Verdict) {
 
 // WriteFaults prints a line for each kind of fault.
 func WriteFaults(out io.Writer, v Verdict) {
-	fmt.Fprintln(out, "| fault | times | executions beyond the first | broken off, started again after: p50 / p99 | everything that waited had started after: p50 / p99 |")
-	fmt.Fprintln(out, "|---|---|---|---|---|")
+	fmt.Fprintln(out, "| fault | times | alone | lasted, at most | executions beyond the first | broken off, again after: p50 / p99 | longest wait of a new task: p50 / p99 |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
 	for _, t := range traits {
 		if v.Times[t.kind] == 0 {
 			continue
 		}
-		from := "end"
-		if t.fromBegin {
-			from = "begin"
+		lasted := "–"
+		if of := v.Lasted[t.kind]; len(of) > 0 {
+			lasted = fmt.Sprintf("%.1f s", slices.Max(of).Seconds())
 		}
-		fmt.Fprintf(out, "| %s | %d | %d | %s | %s (from its %s) |\n", t.kind, v.Times[t.kind], v.Extra[t.kind],
-			quantiles(v.Restarted[t.kind]), quantiles(v.Recovery[t.kind]), from)
+		fmt.Fprintf(out, "| %s | %d | %d | %s | %d | %s | %s |\n", t.kind, v.Times[t.kind], len(v.Waited[t.kind]), lasted, v.Extra[t.kind],
+			quantiles(v.Restarted[t.kind]), quantiles(v.Waited[t.kind]))
 	}
 }
 
@@ -90,15 +90,15 @@ then everything left is done.
 			fmt.Fprintf(out, "\n%s:\n\n- %s\n", list.title, strings.Join(list.lines[:min(20, len(list.lines))], "\n- "))
 		}
 	}
-	fmt.Fprint(out, `
+	fmt.Fprintf(out, `
 ## What each fault cost
 
 An execution beyond the first is explained by a fault only if the fault hit the worker of the one before it, or the
 database; faults of the broker, its network, janitors and producers are allowed none. Recovery is taken from faults that
-were alone; it holds the time until every task that was due before had started, the wait for a free
-worker included.
+were alone. What a fault broke off is counted from its begin. A new task is one that became due while the fault lasted or
+within %.0f seconds after it was mended; its wait is that for a worker, however long the fault itself was.
 
-`)
+`, aftermath.Seconds())
 	WriteFaults(out, v)
 	if len(b.Samples) > 0 {
 		fmt.Fprintf(out, "\n## What stayed flat\n\nMeasured every %.0f s at a worker and a janitor that were not killed, at the database and the broker. Finished tasks were\nkept for a minute. Early is the second fifth of the time, the end its last fifth (medians).\n\n", sampleEvery.Seconds())
