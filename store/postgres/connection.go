@@ -114,6 +114,7 @@ type wire struct {
 	net.Conn
 	silence atomic.Int64 // longest wait of one Read; 0 means no limit of its own
 	written atomic.Int64 // bytes
+	kept    atomic.Bool  // somebody else closes the connection: Close does not
 
 	mu     sync.Mutex
 	isOver bool
@@ -147,6 +148,14 @@ func (w *wire) Write(b []byte) (int, error) {
 	n, err := w.Conn.Write(b)
 	w.written.Add(int64(n))
 	return n, err
+}
+
+// Close implements net.Conn.
+func (w *wire) Close() error {
+	if w.kept.Load() {
+		return nil
+	}
+	return w.Conn.Close()
 }
 
 func (w *wire) SetDeadline(t time.Time) error      { return w.limit(w.Conn.SetDeadline, t) }

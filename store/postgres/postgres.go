@@ -35,6 +35,8 @@ const (
 	connectTimeout   = 5 * time.Second
 	// leaseConns is enough for a renewal, a look for leases that are over, and health checks at once.
 	leaseConns = 4
+	// unpooled makes a pool that bounds nothing and keeps nothing.
+	unpooled = -1
 	// idleInTransaction ends the transaction of a process that was frozen in the middle of it, so that
 	// the rows it has locked are free again. Dispatching has less: see sql/dispatch_settings.sql.
 	idleInTransaction = 30 * time.Second
@@ -48,7 +50,7 @@ type Options struct {
 	// Schema is where the tables are: a lower-case identifier. Empty means DefaultSchema.
 	Schema string
 	// MaxConns bounds the connections; 0 means DefaultMaxConns. Four more are kept for
-	// leases: renewing them and fencing.
+	// leases: renewing them and fencing. Each sign that is shown, and watching, takes one more.
 	MaxConns int
 	Log      logrus.FieldLogger // nil discards
 }
@@ -62,6 +64,9 @@ type Store struct {
 	leases *sqlx.DB
 	// migrations has no time limits.
 	migrations *sqlx.DB
+	// signs opens the sessions that hold signs. Each is used by one caller and never again.
+	signs      *sqlx.DB
+	presences  *presences
 	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
 	runtime    map[string]string // settings every connection begins with
@@ -105,6 +110,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		db:         open(&connector{config, readTimeout}, o.MaxConns),
 		leases:     open(&connector{config, readTimeout}, leaseConns),
 		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
+		signs:      open(&connector{present(config), 0}, unpooled),
+		presences:  newPresences(),
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
 		runtime:    config.Runtime,
@@ -121,9 +128,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // Schema returns the name of the schema the tables are in.
 func (s *Store) Schema() string { return s.schema }
 
-// Close implements store.Store.
+// Close implements store.Store. It ends all signs that are still held.
 func (s *Store) Close() error {
-	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close())
+	s.presences.close()
+	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close(), s.signs.Close())
 }
 
 func open(c *connector, conns int) *sqlx.DB {

@@ -52,7 +52,7 @@ type newsRow struct {
 func (s *Store) renew(ctx context.Context, r store.Renewal) (newsRow, error) {
 	send := func(name string) (newsRow, error) {
 		return one[newsRow](ctx, s, s.leases, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
-			clean(r.By.Name), clean(r.By.Host), r.By.PID)
+			clean(r.By.Name), clean(r.By.Host), r.By.PID, r.Shown)
 	}
 	if s.historyless.Load() {
 		return send(plainRenew)

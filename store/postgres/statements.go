@@ -20,10 +20,11 @@ import (
 var files embed.FS
 
 // The names of files that are parts of others: {{columns}} there stands for a task's columns, {{history}} for what names
-// the line of commits.
+// the line of commits, {{signs_held}} for the signs of presence that are held.
 const (
-	columns = "columns"
-	history = "history"
+	columns   = "columns"
+	history   = "history"
+	signsHeld = "signs_held"
 )
 
 // statements reads the embedded files for one schema. A file that cannot be used
@@ -42,9 +43,13 @@ func statements(schema string) map[string]string {
 		texts[strings.TrimSuffix(entry.Name(), ".sql")] = compact(string(text))
 	}
 	texts[plainRenew] = strings.ReplaceAll(texts[renew], "{{"+history+"}}", "''")
-	names := strings.NewReplacer("{{columns}}", texts[columns], "{{"+history+"}}", texts[history], "holdfast.", pq.QuoteIdentifier(schema)+".")
+	var parts []string
+	for _, name := range []string{columns, history, signsHeld} {
+		parts = append(parts, "{{"+name+"}}", texts[name])
+	}
+	whole, names := strings.NewReplacer(parts...), strings.NewReplacer("holdfast.", pq.QuoteIdentifier(schema)+".")
 	for name, text := range texts {
-		texts[name] = names.Replace(text)
+		texts[name] = names.Replace(whole.Replace(text))
 	}
 	return texts
 }

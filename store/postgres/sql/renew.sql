@@ -2,7 +2,7 @@
 with renewed as (
   update holdfast.runs
   set renewed_at = now(), lease_until = now() + $2 * interval '1 microsecond',
-      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5
+      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, shown = $10
   where id = $1 and state = 'live' and ($7::text = '' or name = $7::text and host = $8::text and pid = $9)
   returning draining
 ), deleted as (

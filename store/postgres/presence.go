@@ -1,0 +1,201 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// A sign is an advisory lock of a session that does nothing else. Its key is two numbers: one made of the incarnation,
+// so that schemas of one database do not meet, and the run's.
+
+var _ store.Presence = (*Store)(nil)
+
+const (
+	// watcher is the number of the watcher's place; runs are numbered from 1 on.
+	watcher = 0
+	// waitRound is how long one statement waits for a sign. While a statement waits, VACUUM must spare every row version
+	// that has died since it began; a janitor may wait for the watcher's place for weeks.
+	waitRound = 10 * time.Second
+	// farewell is how long the server may take to end a session in good order.
+	farewell = time.Second
+)
+
+// presences are the sessions that hold signs, or wait for one.
+type presences struct {
+	ending context.Context // done when the store closes
+	end    context.CancelFunc
+	work   sync.WaitGroup // of all sessions
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func newPresences() *presences {
+	p := &presences{}
+	p.ending, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+// enter begins a session, leave ends it.
+func (p *presences) enter() (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fmt.Errorf("%w: the store was closed", holdfast.ErrUnavailable)
+	}
+	p.work.Add(1)
+	return p.work.Done, nil
+}
+
+// close returns when all sessions have ended.
+func (p *presences) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.end()
+	p.work.Wait()
+}
+
+// present is the configuration for sessions that hold signs: they are idle for as long as a process lives.
+func present(config pq.Config) pq.Config {
+	config = config.Clone()
+	config.Runtime["statement_timeout"] = "0"
+	config.Runtime["lock_timeout"] = milliseconds(waitRound)
+	return config
+}
+
+// Show implements store.Presence. Gone is also closed, and the session ended, when the server says anything on it: usually
+// that it ends the session, but also that a setting was changed which it tells all clients.
+func (s *Store) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
+	return s.hold(ctx, fmt.Sprintf("show the sign of run %s", run), int32(uint32(run)))
+}
+
+// Watch implements store.Presence. Gone is closed as in Show.
+func (s *Store) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
+	return s.hold(ctx, "wait for the watcher's place", watcher)
+}
+
+// hold opens a session and takes the lock with that number.
+func (s *Store) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
+	leave, err := s.presences.enter()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.presences.ending, func() { cancel(errors.New("the store was closed")) })()
+	p, err := s.openPresence(waiting)
+	if err == nil {
+		if err = s.obtain(waiting, p.session, number); err == nil && p.conn.wire.over() {
+			err = errLost
+		}
+		if err != nil {
+			_ = p.session.Close() // the reason is known
+		}
+	}
+	if err != nil {
+		leave()
+		if waiting.Err() != nil {
+			return nil, nil, fmt.Errorf("%s: %w: %w", operation, holdfast.ErrUnavailable, context.Cause(waiting))
+		}
+		return nil, nil, translate(ctx, operation, err)
+	}
+	go func() {
+		defer leave()
+		defer context.AfterFunc(s.presences.ending, p.close)()
+		p.watch()
+	}()
+	return p.gone, p.release, nil
+}
+
+// obtain returns when the session has the lock. The first statement is all that most callers need.
+func (s *Store) obtain(ctx context.Context, session *sql.Conn, number int32) error {
+	type row struct{ Held bool }
+	wait := strings.ReplaceAll(s.text("presence_wait"), "$1", strconv.Itoa(int(number)))
+	for {
+		got, err := one[row](ctx, s, session, "presence_take", number)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, migrateHint)
+		}
+		if err != nil || got.Held {
+			return err
+		}
+		if _, err := session.ExecContext(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// presence is one session.
+type presence struct {
+	session  *sql.Conn
+	conn     *conn
+	gone     chan struct{} // closed if the session ended without a release
+	ended    chan struct{} // closed when it has ended
+	released atomic.Bool
+	closing  sync.Once
+}
+
+// openPresence opens a session. Some limits are unknown to older servers, so they cannot be part of the configuration.
+func (s *Store) openPresence(ctx context.Context) (*presence, error) {
+	session, err := s.signs.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &presence{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
+	err = session.Raw(func(driver any) error {
+		p.conn = driver.(*conn)
+		return nil
+	})
+	if err == nil {
+		_, err = s.exec(ctx, session, "presence_settings", pq.StringArray{"idle_session_timeout", "transaction_timeout"})
+	}
+	if err != nil {
+		_ = session.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// watch waits for the end of the session. It reads past the driver: the server has answered everything, and has
+// nothing more to say to an idle session than that it ends.
+func (p *presence) watch() {
+	var anything [1]byte
+	_, _ = p.conn.wire.Conn.Read(anything[:]) // whatever it is, this is the end
+	p.close()
+	_ = p.conn.wire.Conn.Close()
+	close(p.ended)
+	if !p.released.Load() {
+		close(p.gone)
+	}
+}
+
+// release ends the session and waits for that. If the server does not end it within a second it is cut; the server then
+// gives the lock back when it notices.
+func (p *presence) release() {
+	p.released.Store(true)
+	p.close()
+	<-p.ended
+}
+
+// close takes leave of the server, which gives the lock back before it hangs up. The wire stays open until then, if
+// watch waits for that.
+func (p *presence) close() {
+	p.closing.Do(func() {
+		p.conn.wire.kept.Store(true)
+		_ = p.session.Close() // an error says that the connection has ended already
+		p.conn.wire.cut(farewell)
+	})
+}

@@ -1,0 +1,424 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Present is a store that sees who is there.
+type Present interface {
+	store.Store
+	store.Presence
+}
+
+// RunPresence tests the role Presence. open returns two clients of one store as for Run. disconnect ends all sessions of
+// a client from outside, as a network or an operator would; the client can open new ones at once. Nil skips the tests that need it.
+func RunPresence(t *testing.T, disconnect func(Present), open func(t *testing.T) (here, elsewhere Present)) {
+	for _, test := range []struct {
+		name string
+		run  func(*presenceSuite)
+	}{
+		{"a sign is there until it is released", testSign},
+		{"only who was shown at the newest renewal is absent", testAbsentShown},
+		{"only who lives is absent", testAbsentLive},
+		{"a sign outlives the context it was shown with", testSignContext},
+		{"a sign waits for an earlier session", testSignWaits},
+		{"a sign ends with its session", testSignDisconnected},
+		{"signs end with their store", testSignClosed},
+		{"one watches at a time", testWatch},
+		{"who is absent is fenced", testFenceAbsent},
+		{"who came back is not fenced", testFenceAbsentBack},
+		{"nobody is fenced for an old question or by a young server", testFenceAbsentDoubts},
+		{"one of many fences", testFenceAbsentConcurrently},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			here, elsewhere := open(t)
+			test.run(&presenceSuite{&suite{T: t, Store: here, ctx: t.Context()}, here, elsewhere, disconnect})
+		})
+	}
+}
+
+// presenceSuite is one test with two clients of its store.
+type presenceSuite struct {
+	*suite
+	here, elsewhere Present
+	disconnect      func(Present)
+}
+
+// show shows a sign that is released when the test ends.
+func (s *presenceSuite) show(from Present, run holdfast.RunID) (gone <-chan struct{}, release func()) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	gone, release, err := from.Show(ctx, run)
+	s.must(err)
+	s.Cleanup(release)
+	return gone, release
+}
+
+// renew says whether the run's signs are shown.
+func (s *presenceSuite) renew(run holdfast.RunID, shown bool) {
+	s.Helper()
+	_, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Shown: shown})
+	s.must(err)
+}
+
+// openShown opens a run whose newest renewal said that it is shown.
+func (s *presenceSuite) openShown() holdfast.RunID {
+	s.Helper()
+	run := s.openRun()
+	s.renew(run, true)
+	return run
+}
+
+// absent lists the runs that are absent.
+func (s *presenceSuite) absent() []store.Absence {
+	s.Helper()
+	absences, err := s.here.Absent(s.ctx)
+	s.must(err)
+	return absences
+}
+
+// absentAre checks which runs are absent. They are so as soon as their sessions have ended.
+func (s *presenceSuite) absentAre(when string, want ...holdfast.RunID) {
+	s.Helper()
+	for _, there := range []Present{s.here, s.elsewhere} {
+		var got []holdfast.RunID
+		absences, err := there.Absent(s.ctx)
+		s.must(err)
+		for _, a := range absences {
+			got = append(got, a.Run)
+		}
+		if !slices.Equal(got, want) {
+			s.Errorf("%s: absent are %v, want %v", when, got, want)
+		}
+	}
+}
+
+// becomesAbsent waits until the run is the only one that is absent.
+func (s *presenceSuite) becomesAbsent(run holdfast.RunID) {
+	s.Helper()
+	s.eventually("absent", func() bool {
+		absences, err := s.elsewhere.Absent(s.ctx)
+		s.must(err)
+		return len(absences) == 1 && absences[0].Run == run
+	})
+}
+
+// ends waits until the session has ended.
+func (s *presenceSuite) ends(gone <-chan struct{}) {
+	s.Helper()
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		s.Fatal("nobody says that the session has ended")
+	}
+}
+
+func (s *presenceSuite) isThere(when string, gone <-chan struct{}) {
+	s.Helper()
+	select {
+	case <-gone:
+		s.Errorf("%s: the sign is gone", when)
+	default:
+	}
+}
+
+func testSign(s *presenceSuite) {
+	run := s.openRun()
+	gone, release := s.show(s.here, run)
+	s.absentAre("nothing was said")
+	s.renew(run, true)
+	s.absentAre("its sign is there")
+	release()
+	s.absentAre("its sign was released", run)
+	release()
+	s.isThere("released", gone)
+	runs, err := s.Runs(s.ctx, false)
+	s.must(err)
+	if got := s.absent()[0].RenewedAt; !got.Equal(runs[0].RenewedAt) {
+		s.Errorf("it renewed at %s, want %s", got, runs[0].RenewedAt)
+	}
+	_, release = s.show(s.elsewhere, run)
+	s.absentAre("another process shows it")
+	release()
+	s.absentAre("and not any more", run)
+}
+
+func testAbsentShown(s *presenceSuite) {
+	first, second, third := s.openShown(), s.openShown(), s.openRun()
+	s.renew(third, false)
+	s.absentAre("the first two were shown", first, second)
+	s.renew(first, false)
+	s.absentAre("the first one took it back", second)
+	s.show(s.here, second)
+	s.show(s.here, third)
+	s.renew(third, true)
+	s.renew(first, true)
+	s.absentAre("the others are there", first)
+}
+
+func testAbsentLive(s *presenceSuite) {
+	live, closed, dead := s.openShown(), s.openShown(), s.openShown()
+	s.absentAre("all live", live, closed, dead)
+	s.must(s.CloseRun(s.ctx, closed))
+	_, err := s.Renew(s.ctx, store.Renewal{Run: dead, Lease: time.Microsecond, Shown: true})
+	s.must(err)
+	s.eventually("fenced", func() bool {
+		fenced, err := s.Fence(s.ctx, s.now(), 0, 0)
+		s.must(err)
+		return len(fenced) == 1
+	})
+	s.absentAre("two are over", live)
+}
+
+func testSignContext(s *presenceSuite) {
+	run := s.openShown()
+	ctx, cancel := context.WithCancel(s.ctx)
+	gone, release, err := s.here.Show(ctx, run)
+	s.must(err)
+	defer release()
+	watched, stop, err := s.here.Watch(ctx)
+	s.must(err)
+	defer stop()
+	cancel()
+	s.absentAre("the context is done")
+	s.isThere("the context is done", gone)
+	s.isThere("the context is done", watched)
+}
+
+// refusedUntil checks that a call waits until its context is done.
+func (s *presenceSuite) refusedUntil(what string, call func(context.Context) (<-chan struct{}, func(), error)) {
+	s.Helper()
+	brief, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
+	defer cancel()
+	gone, release, err := call(brief)
+	if !errors.Is(err, holdfast.ErrUnavailable) || gone != nil || release != nil || brief.Err() == nil {
+		s.Errorf("%s: %v, while it is another one's", what, err)
+	}
+	left, cancel := context.WithCancel(s.ctx)
+	cancel()
+	if _, _, err := call(left); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("%s: %v, for a caller that left", what, err)
+	}
+}
+
+func testSignWaits(s *presenceSuite) {
+	run, other := s.openShown(), s.openShown()
+	_, release := s.show(s.here, run)
+	show := func(ctx context.Context) (<-chan struct{}, func(), error) { return s.elsewhere.Show(ctx, run) }
+	s.refusedUntil("show", show)
+	s.absentAre("who waited in vain has changed nothing", other)
+	s.show(s.elsewhere, other)
+	shown := make(chan func(), 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		defer cancel()
+		_, release, err := show(ctx)
+		if err != nil {
+			s.Errorf("show: %v", err)
+		}
+		shown <- release
+	}()
+	release()
+	if release = <-shown; release != nil {
+		s.absentAre("who waited shows it")
+		release()
+		s.absentAre("both have released it", run)
+	}
+}
+
+func testSignDisconnected(s *presenceSuite) {
+	if s.disconnect == nil {
+		s.Skip("nothing can end these sessions from outside")
+	}
+	run, other := s.openShown(), s.openShown()
+	gone, release := s.show(s.here, run)
+	stays, _ := s.show(s.elsewhere, other)
+	s.disconnect(s.here)
+	s.ends(gone)
+	s.becomesAbsent(run)
+	s.isThere("it is another client's", stays)
+	s.renew(run, false)
+	s.absentAre("it has said so")
+	release()
+	again, _ := s.show(s.here, run)
+	s.renew(run, true)
+	s.absentAre("it is there again")
+	s.isThere("shown again", again)
+}
+
+func testSignClosed(s *presenceSuite) {
+	run := s.openShown()
+	gone, release := s.show(s.elsewhere, run)
+	watched, stop, err := s.elsewhere.Watch(s.ctx)
+	s.must(err)
+	s.must(s.elsewhere.Close())
+	s.ends(gone)
+	s.ends(watched)
+	release()
+	stop()
+	s.eventually("absent", func() bool { return len(s.absent()) == 1 })
+	if _, _, err := s.elsewhere.Show(s.ctx, run); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("a closed store shows a sign: %v", err)
+	}
+}
+
+func testWatch(s *presenceSuite) {
+	run := s.openShown() // whose sign is another thing
+	s.show(s.elsewhere, run)
+	gone, release, err := s.here.Watch(s.ctx)
+	s.must(err)
+	s.absentAre("somebody watches")
+	s.refusedUntil("watch", s.elsewhere.Watch)
+	next := make(chan func(), 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		defer cancel()
+		_, release, err := s.elsewhere.Watch(ctx)
+		if err != nil {
+			s.Errorf("watch: %v", err)
+		}
+		next <- release
+	}()
+	if s.disconnect == nil {
+		release()
+	} else {
+		s.disconnect(s.here)
+		s.ends(gone)
+		release()
+	}
+	if release = <-next; release != nil {
+		s.refusedUntil("watch again", s.here.Watch)
+		release()
+	}
+	_, release, err = s.here.Watch(s.ctx)
+	s.must(err)
+	release()
+}
+
+// fenceAbsent declares an absence final, if the store agrees.
+func (s *presenceSuite) fenceAbsent(a store.Absence, asked time.Time, settle time.Duration) bool {
+	s.Helper()
+	fenced, err := s.here.FenceAbsent(s.ctx, a, asked, settle)
+	s.must(err)
+	return fenced
+}
+
+// notFenced checks that the run is left alone.
+func (s *presenceSuite) notFenced(why string, a store.Absence) {
+	s.Helper()
+	if s.fenceAbsent(a, s.now(), 0) {
+		s.Errorf("%s, and yet it was fenced", why)
+	}
+}
+
+func testFenceAbsent(s *presenceSuite) {
+	run, other := s.openShown(), s.openShown()
+	task := s.claimed(run, s.inserts(1)...)[0]
+	a := s.absent()
+	if len(a) != 2 || !s.fenceAbsent(a[0], s.now(), 0) {
+		s.Fatalf("not fenced: %+v", a)
+	}
+	s.fencedFor(store.Renewal{Run: run, Lease: time.Hour, Shown: true})
+	s.notFenced("it is dead already", a[0])
+	s.absentAre("the other one lives", other)
+	states, err := s.RunStates(s.ctx, []holdfast.RunID{run, other})
+	s.must(err)
+	if states[run].State != store.RunDead || states[other].State != store.RunLive {
+		s.Errorf("the states are %v", states)
+	}
+	if abandoned, err := s.Abandoned(s.ctx, run, 10); err != nil || len(abandoned) != 1 || abandoned[0].ID != task.ID {
+		s.Errorf("abandoned are %v, %v", abandoned, err)
+	}
+	runs, err := s.Runs(s.ctx, true)
+	s.must(err)
+	if runs[1].EndedAt.IsZero() {
+		s.Errorf("the dead one has not ended: %+v", runs[1])
+	}
+}
+
+func testFenceAbsentBack(s *presenceSuite) {
+	run := s.openShown()
+	a := s.absent()[0]
+	_, release := s.show(s.elsewhere, run)
+	s.notFenced("its sign is there again", a)
+	release()
+	s.eventually("time passes", func() bool { return s.now().After(a.RenewedAt.Add(time.Millisecond)) })
+	s.renew(run, true)
+	s.notFenced("it has renewed", a)
+	renewed := s.absent()[0]
+	for _, off := range []time.Duration{-time.Microsecond, time.Microsecond} {
+		s.notFenced("this renewal never was", store.Absence{Run: run, RenewedAt: renewed.RenewedAt.Add(off)})
+	}
+	s.notFenced("there is no such run", store.Absence{Run: run + 1, RenewedAt: renewed.RenewedAt})
+	s.renew(run, false)
+	runs, err := s.Runs(s.ctx, false)
+	s.must(err)
+	s.notFenced("it is not shown", store.Absence{Run: run, RenewedAt: runs[0].RenewedAt})
+	s.renew(run, true)
+	if !s.fenceAbsent(s.absent()[0], s.now(), 0) {
+		s.Error("at last it is absent, and yet was not fenced")
+	}
+}
+
+func testFenceAbsentDoubts(s *presenceSuite) {
+	s.openShown()
+	a := s.absent()[0]
+	for _, age := range []time.Duration{3 * time.Second, time.Hour} {
+		if s.fenceAbsent(a, s.now().Add(-age), 0) {
+			s.Errorf("asked %s ago, it was fenced", age)
+		}
+	}
+	if s.fenceAbsent(a, s.now(), 100*365*24*time.Hour) {
+		s.Error("fenced by a server that has just started")
+	}
+	if !s.fenceAbsent(a, s.now(), 0) {
+		s.Error("not fenced without a doubt")
+	}
+}
+
+func testFenceAbsentConcurrently(s *presenceSuite) {
+	for range 5 {
+		s.openShown()
+	}
+	var mu sync.Mutex
+	fenced := map[holdfast.RunID]int{}
+	absences := s.absent()
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			from := []Present{s.here, s.elsewhere}[i%2]
+			for _, a := range absences {
+				now, err := s.Now(s.ctx)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				yes, err := from.FenceAbsent(s.ctx, a, now, 0)
+				if err != nil {
+					s.Error(err)
+				}
+				if yes {
+					mu.Lock()
+					fenced[a.Run]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, a := range absences {
+		if fenced[a.Run] != 1 {
+			s.Errorf("run %s was fenced %d times", a.Run, fenced[a.Run])
+		}
+	}
+}
