@@ -13,7 +13,8 @@ import (
 //
 // Only arguments that mean the same from RabbitMQ 3.10 to 4.3 are used. No TTL,
 // length limit, expiry, priority, exclusivity or auto-delete: each of them
-// removes messages or ownership behind the program's back. Arguments can never be
+// removes messages or ownership behind the program's back. (Signs are exclusive, for that very
+// reason; they carry no messages.) Arguments can never be
 // changed on an existing queue, hence the version in the names.
 type Topology struct {
 	Prefix      string // of every name

@@ -27,6 +27,7 @@ func TestPrivateServer(t *testing.T) {
 		{"consumer timeout", testConsumerTimeout},
 		{"connections closed by the server", testCloseConnections},
 		{"a consumer that was forgotten", testForgottenConsumer},
+		{"signs", testSigns},
 		{"kill -9", testKill},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, server) })

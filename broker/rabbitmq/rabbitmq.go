@@ -14,7 +14,9 @@ type Broker struct {
 	publish    *link
 	consume    *link
 	admin      *link
+	presence   *link
 	publishers *publishers
+	signs      sync.Map // by name, what is closed when it is free again
 
 	end  context.CancelFunc // of all links
 	work sync.WaitGroup     // every goroutine and every running call
@@ -29,7 +31,7 @@ var errClosed = errors.New("the RabbitMQ client was closed")
 
 // Open validates the options and begins to connect in the background. That RabbitMQ
 // cannot be reached is no error here; see [Broker.Ping] for that. The connections
-// to receive and to look after queues are made when they are first needed.
+// to receive, to look after queues and to show signs are made when they are first needed.
 //
 // The end of ctx does not end the Broker, only Close does.
 func Open(ctx context.Context, options Options) (*Broker, error) {
@@ -42,7 +44,7 @@ func Open(ctx context.Context, options Options) (*Broker, error) {
 	for _, role := range []struct {
 		link **link
 		name string
-	}{{&b.publish, "publish"}, {&b.consume, "consume"}, {&b.admin, "admin"}} {
+	}{{&b.publish, "publish"}, {&b.consume, "consume"}, {&b.admin, "admin"}, {&b.presence, "presence"}} {
 		l := newLink(role.name, &b.options, shuffled(nodes), &b.work)
 		*role.link = l
 		b.work.Go(func() { l.run(ctx) })
@@ -93,7 +95,7 @@ func (b *Broker) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Health implements [broker.Admin]. Connections nobody needed yet do not count. RabbitMQ
+// Health implements [broker.Admin]. Connections nobody needed yet do not count, and nobody needs the one that shows signs. RabbitMQ
 // tells a connection of an alarm only once it publishes, so Blocked may be late.
 func (b *Broker) Health() broker.Health {
 	health := broker.Health{Connected: true}

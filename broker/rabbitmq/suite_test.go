@@ -24,19 +24,32 @@ func proxied(t *testing.T, options rabbitmq.Options) (*rabbitmq.Broker, *netfaul
 	return rabbittest.OpenWith(t, address, options), proxy
 }
 
-func TestConformance(t *testing.T) {
-	rabbittest.URL(t)
+// suite is how the suite tests brokers that open returns.
+func suite() (features brokertest.Features, open func(*testing.T) *rabbitmq.Broker) {
 	var proxies sync.Map // by broker
-	features := brokertest.Features{
+	features = brokertest.Features{
 		Conflicts: true,
 		Disconnect: func(b broker.Broker) {
 			proxy, _ := proxies.Load(b)
 			proxy.(*netfault.Proxy).CutAbrupt()
 		},
 	}
-	brokertest.Run(t, features, func(t *testing.T) broker.Broker {
+	return features, func(t *testing.T) *rabbitmq.Broker {
 		b, proxy := proxied(t, rabbitmq.Options{})
 		proxies.Store(broker.Broker(b), proxy)
 		return b
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	rabbittest.URL(t)
+	features, open := suite()
+	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t) })
+}
+
+func TestPresence(t *testing.T) {
+	t.Parallel()
+	rabbittest.URL(t)
+	features, open := suite()
+	brokertest.RunPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) { return open(t), open(t) })
 }
