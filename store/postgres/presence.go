@@ -76,8 +76,8 @@ func present(config pq.Config) pq.Config {
 	return config
 }
 
-// Show implements store.Presence. Gone is also closed, and the session ended, when the server says anything on it: usually
-// that it ends the session, but also that a setting was changed which it tells all clients.
+// Show implements store.Presence. Whatever the server says on an idle session counts as its end, and ends it: gone is
+// closed.
 func (s *Store) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
 	return s.hold(ctx, fmt.Sprintf("show the sign of run %s", run), int32(uint32(run)))
 }
