@@ -2,8 +2,8 @@
 //
 // # What it promises
 //
-//   - Connections come back by themselves. A [Broker] keeps up to three of them: one
-//     to publish, one to receive and settle, one to look after queues, so that
+//   - Connections come back by themselves. A [Broker] keeps up to four of them: one
+//     to publish, one to receive and settle, one to look after queues, one to show signs of presence, so that
 //     an alarm that blocks publishers never holds up an acknowledgement, and a
 //     refused declaration disturbs nobody. Each is redialled for ever, at the next URL
 //     of the list, with pauses that grow from 50 ms to 2 s.
@@ -23,5 +23,5 @@
 //
 // [Open] starts a link for each role (link.go); a link dials sessions (session.go),
 // and a session opens channels (channel.go). Only session.go closes connections.
-// publish.go, subscribe.go and declare.go use them.
+// publish.go, subscribe.go, declare.go and presence.go use them.
 package rabbitmq

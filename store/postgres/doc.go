@@ -8,7 +8,8 @@
 // # What it promises
 //
 // Every call returns soon after its context ends, even if the network or the server
-// hangs; calls whose context has no end give up after [readTimeout] of silence. A statement
+// hangs; calls whose context has no end give up after [readTimeout] of silence, but for those that wait for a sign
+// of presence. A statement
 // whose answer was lost is never sent a second time behind the caller's back.
 // Deadlocks and serialization failures are repeated a few times inside the call. Rows are locked in
 // the order of their ids, so that there are next to none. Repairs that have to look at all tasks do so in steps
