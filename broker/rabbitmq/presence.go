@@ -178,7 +178,8 @@ func (s *sign) release() {
 func (s *sign) remove() {
 	session := s.channel.session
 	closed := s.channel.close()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, fmt.Errorf("RabbitMQ at %s did not answer within %s", session.node, closeLimit))
+	late := fmt.Errorf("RabbitMQ at %s did not answer within %s", session.node, closeLimit)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, late)
 	defer cancel()
 	select {
 	case <-closed:
@@ -193,7 +194,8 @@ func (s *sign) remove() {
 		a.channel.close()
 	}
 	if err != nil && !session.conn.IsClosed() && !replied(err, amqp.ResourceLocked) && !replied(err, amqp.AccessRefused) {
-		session.options.Log.WithField("sign", s.name).WithError(plain(err)).Warn("a sign could not be taken back: others see it until this process ends")
+		session.options.Log.WithField("sign", s.name).WithError(plain(err)).
+			Warn("a sign could not be taken back: others see it until this connection ends")
 	}
 }
 

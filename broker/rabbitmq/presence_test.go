@@ -181,7 +181,8 @@ func testSigns(t *testing.T, server *rabbittest.Server) {
 	}
 	sign = show(t, b, deleted)
 	// 3.10 tells the type with its module, and 4.0 also adds it to the arguments, of which there are none.
-	if list := server.Ctl("-q", "list_queues", "name", "durable", "auto_delete", "exclusive", "type"); !regexp.MustCompile(deleted + `\tfalse\tfalse\ttrue\t\w*classic`).MatchString(list) {
+	list := server.Ctl("-q", "list_queues", "name", "durable", "auto_delete", "exclusive", "type")
+	if !regexp.MustCompile(deleted + `\tfalse\tfalse\ttrue\t\w*classic`).MatchString(list) {
 		t.Errorf("the queues are %s", list)
 	}
 	server.CloseConnections()

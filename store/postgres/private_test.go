@@ -107,7 +107,14 @@ func TestSignsAndTheirServer(t *testing.T) {
 		return nil
 	})
 	stays(t, "reloaded", gone)
-	// Whoever waits is told as well.
+	waitersAreTold(t, s, run, script)
+	ended(t, gone)
+	release()
+}
+
+// waitersAreTold stops the server under somebody who waits for the sign of the run.
+func waitersAreTold(t *testing.T, s *postgres.Store, run holdfast.RunID, script func(...string) string) {
+	t.Helper()
 	waiting := make(chan error, 1)
 	go func() {
 		_, _, err := s.Show(t.Context(), run)
@@ -126,6 +133,4 @@ func TestSignsAndTheirServer(t *testing.T) {
 	if _, _, err := s.Show(t.Context(), run); !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Errorf("without a server: %v", err)
 	}
-	ended(t, gone)
-	release()
 }
