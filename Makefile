@@ -1,5 +1,6 @@
 # Targets with a "##" comment are listed by `make help`.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.1.4
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && echo -race)
@@ -15,7 +16,7 @@ FAULTFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench sim faults soak fuzz lint servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-short demo demo-servers bench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +66,9 @@ lint: go ## go vet, gofmt, staticcheck
 	go vet ./...
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
 	go run $(STATICCHECK) ./...
+
+vulncheck: go ## known vulnerabilities in what is linked; needs the network
+	go run $(GOVULNCHECK) ./...
 
 servers-up: ## start PostgreSQL and RabbitMQ and leave them running
 	scripts/servers up
