@@ -31,11 +31,12 @@ func (l *lease) deadline() time.Time { return l.renewed().Add(l.length - l.margi
 
 func (l *lease) valid() bool { return time.Now().Before(l.deadline()) }
 
-// keepLease renews until ctx is done (nil), the run is fenced, or the lease is over by
+// keepLease renews at intervals, and at once when there is news of the run's presence, until ctx is done (nil), the run is fenced, or the lease is over by
 // this process's clock (ErrLeaseLost). What renewals bring is handed to act.
 func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	failed := 0 // in a row
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,6 +44,7 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 		case <-s.disowned:
 			return store.ErrFenced
 		case <-timer.C:
+		case <-s.present.changed:
 		}
 		if !s.lease.valid() { // also after this process was stopped for a while
 			return holdfast.ErrLeaseLost
@@ -50,14 +52,16 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 		next := s.lease.every
 		switch news, err := s.renew(ctx); {
 		case err == nil:
+			failed = 0
 			act(news)
 		case errors.Is(err, store.ErrFenced):
 			return err
 		case ctx.Err() != nil:
 			return nil
 		default:
+			failed++
 			s.log.WithError(err).Warn("the lease could not be renewed, trying again")
-			next = s.lease.every / 5
+			next = s.retryAfter(failed)
 		}
 		timer.Reset(min(next, max(0, time.Until(s.lease.deadline()))))
 	}
@@ -77,10 +81,11 @@ func (s *session) renew(ctx context.Context) (store.News, error) {
 func (s *session) send(ctx context.Context, limit time.Time) (store.News, error) {
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	sent := time.Now()
-	news, err := s.o.Store.Renew(ctx, s.renewal())
+	sent, renewal := time.Now(), s.renewal()
+	news, err := s.o.Store.Renew(ctx, renewal)
 	if err == nil {
 		s.lease.sent.Store(&sent)
+		s.present.heard(renewal.Shown)
 	}
 	return news, err
 }

@@ -30,6 +30,7 @@ type session struct {
 	abort <-chan struct{}
 
 	lease    *lease
+	present  *present
 	room     *room
 	pages    *pages
 	jobs     *jobs
@@ -65,6 +66,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 		o: o, run: run, info: info, abort: abort,
 		log:      o.Log.WithField("run", run),
 		lease:    newLease(o.Lease, began),
+		present:  newPresent(),
 		room:     newRoom(o.Concurrency),
 		pages:    newPages(),
 		results:  newResults(),
@@ -89,6 +91,13 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 // work lives the run and returns when everything it started has ended: nil after
 // a drain, ErrLeaseLost if the run must be replaced by a new one.
 func (s *session) work(ctx context.Context) error {
+	// The signs last until everything has ended: whoever finds them gone may start this run's tasks elsewhere.
+	showing, stopShowing := context.WithCancel(context.WithoutCancel(ctx))
+	var shown sync.WaitGroup
+	shown.Go(func() { s.show(showing) })
+	defer shown.Wait()
+	defer stopShowing()
+
 	intake, stopIntake := context.WithCancelCause(ctx)
 	defer stopIntake(nil)
 	var background sync.WaitGroup
@@ -258,10 +267,4 @@ func (s *session) status() Status {
 		}
 	}
 	return status
-}
-
-// renewal is what the run tells the store with every sign of life.
-func (s *session) renewal() store.Renewal {
-	taken, settled := s.pages.cursors()
-	return store.Renewal{Run: s.run, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running()}
 }
