@@ -48,18 +48,12 @@ func (g *guard) failed() { g.since = time.Time{} }
 // fenceLoop fences runs whose lease is over. Their tasks are taken back beside it,
 // for a long sweep must not look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
-	g := &guard{need: j.o.Lease + j.o.FenceGrace}
+	g := &guard{need: j.need()}
 	for {
-		fenced, err := j.fence(ctx, g)
-		if err != nil && ctx.Err() == nil {
+		if err := j.fence(ctx, g); err != nil && ctx.Err() == nil {
 			g.failed()
+			j.calm.disturbed(time.Now())
 			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
-		}
-		if len(fenced) > 0 {
-			select {
-			case j.fenced <- struct{}{}:
-			default: // a sweep that has not begun covers these too
-			}
 		}
 		if !sleep(ctx, j.beat(fenceEvery)) {
 			return
@@ -67,23 +61,34 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 	}
 }
 
-// fence does one look and returns the runs it has declared dead.
-func (j *Janitor) fence(ctx context.Context, g *guard) ([]holdfast.RunID, error) {
+// fence does one look.
+func (j *Janitor) fence(ctx context.Context, g *guard) error {
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
 	asked, err := j.o.Store.Now(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !g.answered(time.Now(), asked) {
-		return nil, nil
+	long := g.answered(time.Now(), asked)
+	j.calm.disturbed(g.since) // by whatever broke the row before
+	if !long {
+		return nil
 	}
 	fenced, err := j.o.Store.Fence(ctx, asked, j.o.FenceGrace, g.need)
 	for _, run := range fenced {
-		j.see(holdfast.ObservedFenced, 1)
-		j.o.Log.WithField("run", run).Warn("a run's lease is over: it is fenced, its tasks go back")
+		j.declaredDead(run, "a run's lease is over: it is fenced, its tasks go back")
 	}
-	return fenced, err
+	return err
+}
+
+// declaredDead says that a run was fenced and has its tasks taken back at once.
+func (j *Janitor) declaredDead(run holdfast.RunID, why string) {
+	j.see(holdfast.ObservedFenced, 1)
+	j.o.Log.WithField("run", run).Warn(why)
+	select {
+	case j.fenced <- struct{}{}:
+	default: // a sweep that has not begun covers these too
+	}
 }
 
 // sweepFenced takes the tasks of fenced runs back at once, however many they are in

@@ -2,6 +2,7 @@
 // for what it does:
 //
 //	fence.go     declares runs dead whose lease is over, and takes their tasks back
+//	absent.go    declares runs dead sooner whose processes show no sign of their presence any more
 //	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
 //	schedule.go  publishes tickets of tasks that have become due
 //	outbox.go    publishes what producers stored and could not publish
@@ -108,6 +109,7 @@ type Janitor struct {
 	nudge  chan time.Duration
 	fenced chan struct{} // has a token while fenced runs wait for a sweep
 	made   time.Time
+	calm   calm
 
 	rebuilding chan struct{} // has a token while somebody rebuilds
 }
@@ -131,6 +133,7 @@ func (j *Janitor) beat(interval time.Duration) time.Duration {
 // Run does the duties until ctx is done and returns nil when everything it
 // started has ended. Servers that are away are waited for. It may be called once.
 func (j *Janitor) Run(ctx context.Context) error {
+	j.calm.disturbed(time.Now())
 	var duties sync.WaitGroup
 	// A ticket that is published before its queue exists is refused, and its task put off by seconds. So
 	// the first look at the topology, whatever it leads to, comes before the first ticket.
@@ -151,6 +154,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	})
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
+	duties.Go(func() { j.watchAbsences(ctx) })
 	for _, queue := range j.o.Topology.Holds() {
 		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
 	}
