@@ -41,10 +41,10 @@ func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 func TestTwoThousandSeeds(t *testing.T) {
 	o := built(t)
 	o.Runs = 2000
-	tasks, started := 0, 0
+	tasks, started, early, excused := 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
-		tasks, started = tasks+s.Tasks, started+s.Started
+		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
 		if s.Violation != "" {
 			t.Errorf("seed %d: %s\nreplay: %s", s.Seed, s.Violation, s.Replay())
 		}
@@ -52,7 +52,7 @@ func TestTwoThousandSeeds(t *testing.T) {
 	if len(seen) != o.Runs {
 		t.Errorf("%d seeds were run, not %d", len(seen), o.Runs)
 	}
-	t.Logf("%d tasks were accepted, and run %d times", tasks, started)
+	t.Logf("%d tasks were accepted, and run %d times; %d runs were fenced early, %d of them of living processes", tasks, started, early, excused)
 }
 
 // What ran before it in its process must not matter to a seed.

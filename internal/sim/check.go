@@ -30,6 +30,8 @@ type checker struct {
 	renewed    map[holdfast.RunID]renewal         // the last ones
 	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
 
+	early, excused int // runs fenced before their lease was over; of them, those of living processes that could not contradict
+
 	ticketsLost bool // a fault took tickets and manifests away: not every task has one from then on
 }
 
@@ -174,7 +176,7 @@ func (c *checker) judge(task holdfast.Task) {
 func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowish }
 
 // runEnded checks that a run was declared dead for a reason.
-func (c *checker) runEnded(run store.Run) {
+func (c *checker) runEnded(run *simstore.Run) {
 	c.over[run.ID] = true
 	if run.State != store.RunDead {
 		return
@@ -189,6 +191,10 @@ func (c *checker) runEnded(run store.Run) {
 	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
+	}
+	if run.Early {
+		c.fencedEarly(run)
+		return
 	}
 	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now, or the store's
 	// clock went back.
@@ -205,6 +211,32 @@ func (c *checker) runEnded(run store.Run) {
 			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
 		}
 	}
+}
+
+// tells is how long a process that has lost both signs has at least to say so.
+const tells = time.Second
+
+// fencedEarly checks that a run whose lease goes on was declared dead because its process is gone. One that lives may be
+// taken for gone only if both its signs had just ended, and nothing that it said about that could reach the store.
+func (c *checker) fencedEarly(run *simstore.Run) {
+	w := c.world
+	c.early++
+	for _, p := range w.processes {
+		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) || c.succeeded(run) {
+			continue
+		}
+		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
+		if time.Since(p.storeBroke) < tells && time.Since(p.brokerBroke) < tells && mute {
+			c.excused++
+			continue
+		}
+		c.fail("run %s of %s was fenced before its lease was over, although the process lives", run.ID, run.Name)
+	}
+}
+
+// succeeded reports whether the process of a run has ended it and begun another one.
+func (c *checker) succeeded(run *simstore.Run) bool {
+	return slices.ContainsFunc(c.world.store.Runs(), func(r simstore.Run) bool { return r.ID > run.ID && r.Name == run.Name })
 }
 
 // observer is what the broker tells.
@@ -278,7 +310,7 @@ func (c *checker) afterStep() {
 		}
 		switch over := r.State != store.RunLive; {
 		case over && !c.over[r.ID]:
-			c.runEnded(r.Run)
+			c.runEnded(r)
 		case !over && c.over[r.ID]:
 			c.fail("run %s was over and is live again", r.ID)
 		}

@@ -13,7 +13,7 @@ var lanes = []string{"a", "b"}
 // strike is the moment of a fault.
 func (w *world) strike(f Fault) {
 	p := w.processes[f.Target]
-	if f.Kind <= CloseBroker && (p.dead || p.ctx.Err() != nil) {
+	if f.Kind <= CloseStore && (p.dead || p.ctx.Err() != nil) {
 		w.faults-- // it is gone already
 		return
 	}
@@ -38,6 +38,10 @@ func (w *world) strike(f Fault) {
 		p.breakBroker()
 		p.broker.Disconnect()
 		w.faults--
+	case CloseStore:
+		p.breakStore()
+		p.store.Disconnect()
+		w.faults--
 	default:
 		w.strikeServers(f)
 	}
@@ -47,6 +51,7 @@ func (w *world) strikeServers(f Fault) {
 	switch f.Kind {
 	case StoreRestart:
 		w.state.storeDown = true
+		w.stopStore()
 		w.during(f, f.For, w.storeBack)
 	case StoreBack:
 		snapshot := w.store.Snapshot()
@@ -187,9 +192,20 @@ func (p *process) stop(f Fault) {
 
 // breakBroker fails what is on its way between the process and the broker.
 func (p *process) breakBroker() {
+	p.brokerBroke = time.Now()
+	p.breakWay(toBroker)
+}
+
+// breakStore does so for the store.
+func (p *process) breakStore() {
+	p.storeBroke = time.Now()
+	p.breakWay(toStore)
+}
+
+func (p *process) breakWay(to way) {
 	w := p.world
 	for _, s := range w.stepsOf(p) {
-		if s.way != toBroker {
+		if s.way != to {
 			continue
 		}
 		if s.lost == nil || w.rng.IntN(2) == 0 { // else it arrives, and the answer does not
@@ -237,6 +253,14 @@ func (w *world) stopBroker() {
 	w.broker.SetDown(true)
 }
 
+// stopStore ends everybody's sessions.
+func (w *world) stopStore() {
+	for _, p := range w.processes {
+		p.storeBroke = time.Now()
+	}
+	w.store.Stopped()
+}
+
 func (w *world) storeBack() {
 	w.state.storeDown, w.state.storeUp, w.state.storeUpAt = false, time.Now(), w.clock.now()
 	w.store.Restarted()
@@ -244,6 +268,7 @@ func (w *world) storeBack() {
 
 // fallBack is a failover to a replica that lacks the newest commits.
 func (w *world) fallBack(to *simstore.Snapshot) {
+	w.stopStore()
 	w.store.Restore(to, simstore.IDsAgain)
 	w.state.fellBack++
 	w.state.storeUp = time.Now() // but it has been running all the while: Fence's settle is over

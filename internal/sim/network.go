@@ -130,6 +130,31 @@ func (p *process) atStore(q *question, effect func()) {
 	p.reply(q, max(wait, p.stoppedFor()), err)
 }
 
+// hear is the simstore.Herald of a process: what the server says unasked. It is called by a step.
+func (p *process) hear(s simstore.Step, deliver func()) {
+	w := p.world
+	if p.dead || w.over {
+		return
+	}
+	news := &step{of: p, way: back, what: s.Op, note: s.Note}
+	news.run = func() {
+		if wait := max(p.stoppedFor(), p.cutFor()); wait > 0 {
+			w.in(wait, news)
+			return
+		}
+		deliver()
+	}
+	w.in(w.latency(p), news)
+}
+
+// cutFor is how long the process stays cut off from the store.
+func (p *process) cutFor() time.Duration {
+	if !p.storeCut {
+		return 0
+	}
+	return max(0, time.Until(p.storeCutUntil))
+}
+
 // reply answers after a while.
 func (p *process) reply(q *question, wait time.Duration, err error) {
 	if wait <= 0 {

@@ -59,6 +59,7 @@ const (
 	CutStore                       // no way to the store for For; with N odd, its questions arrive and only the answers do not
 	CutBroker                      // no way to the broker for For; with N odd the broker notices later
 	CloseBroker                    // its connections to the broker are closed
+	CloseStore                     // an operator ends its sessions at the store
 	StoreRestart                   // the store is away for For
 	StoreBack                      // the store fails over to a replica that lacks the last For
 	StoreLeap                      // the store's clock leaps ahead by For, or back with N odd
@@ -281,7 +282,7 @@ func (r Role) String() string { return [...]string{"serve", "worker", "janitor",
 
 func (k FaultKind) String() string {
 	return [...]string{
-		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "restart store", "store falls back",
+		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "restart store", "store falls back",
 		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker",
 	}[k]
 }

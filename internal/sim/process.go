@@ -55,6 +55,8 @@ type process struct {
 	storeCutUntil time.Time
 	answersOnly   bool      // only the answers of the store are lost
 	troubled      time.Time // until when something kept it from working as it should
+	storeBroke    time.Time // when its sessions at the store were ended last
+	brokerBroke   time.Time // and its connections to the broker
 }
 
 // start begins a new life of a process; the caller holds w.mu.
@@ -66,6 +68,7 @@ func (w *world) start(index, life int) {
 	p.name = fmt.Sprintf("%d.%d", index, life)
 	p.troubled = w.began
 	p.store = w.store.Client(p.ask)
+	p.store.SetHerald(p.hear)
 	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone = make(chan struct{})
@@ -107,6 +110,9 @@ func (p *process) live() {
 	p.world.mu.Unlock()
 	_ = p.broker.Close()
 	_ = p.store.Close()
+	p.world.submit(func() {
+		p.world.in(time.Duration(p.world.rng.Int64N(int64(fin))), &step{what: "connections close", run: p.store.Disconnect})
+	})
 }
 
 func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer.Consumer {
@@ -117,6 +123,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	o := consumer.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
+		Present: consumer.Presence{Store: p.store, Broker: p.broker},
 	}
 	if j != nil {
 		o.OnReady = j.Nudge
@@ -130,7 +137,7 @@ func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
-		Name: p.name, Log: log,
+		Name: p.name, Log: log, Present: janitor.Presence{Store: p.store, Broker: p.broker},
 	})
 	p.must(err)
 	return j

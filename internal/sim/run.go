@@ -24,6 +24,8 @@ type Result struct {
 	Lasted    time.Duration // in the simulated world
 	Tasks     int           // accepted
 	Started   int           // executions
+	Early     int           // runs that were fenced before their lease was over
+	Excused   int           // of them, those of living processes
 	Exact     bool          // the runtime was the one that replays exactly
 	Journal   []string      // if it was asked for
 }
@@ -81,7 +83,7 @@ func (w *world) run() Result {
 	w.drive()
 	result := Result{
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
-		Tasks: len(w.check.wanted), Started: len(w.check.executions),
+		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused,
 	}
 	w.end()
 	result.Journal = w.log.lines

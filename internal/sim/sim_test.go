@@ -35,6 +35,8 @@ type line struct {
 	Steps     int
 	Tasks     int
 	Started   int
+	Early     int
+	Excused   int
 	Exact     bool
 }
 
@@ -68,7 +70,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Exact}
+		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -45,6 +45,8 @@ type Seed struct {
 	Steps     int
 	Tasks     int // accepted
 	Started   int // executions
+	Early     int // runs fenced before their lease was over
+	Excused   int // of them, those of living processes that lost both signs and could not say so
 	Exact     bool
 }
 

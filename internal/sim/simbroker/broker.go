@@ -15,6 +15,7 @@ type Broker struct {
 	queues    map[string]*queue
 	order     []*queue                  // as they were declared
 	exchanges map[string]map[string]any // their arguments
+	signs     map[string]*sign          // by name
 	clients   []*Client
 	lanes     uint64
 	down      bool
@@ -23,7 +24,7 @@ type Broker struct {
 
 // New returns a server without any queue.
 func New() *Broker {
-	return &Broker{queues: make(map[string]*queue), exchanges: make(map[string]map[string]any)}
+	return &Broker{queues: make(map[string]*queue), exchanges: make(map[string]map[string]any), signs: make(map[string]*sign)}
 }
 
 // Client returns a new client of the server, for one process. With a nil Network every frame

@@ -26,9 +26,11 @@ type conn struct {
 	gone  bool // the client has noticed its end
 	calls []*waiting
 	subs  []*subscription // in the order in which they began
+	shown []*sign
 
 	dead     bool       // the broker has noticed its end
 	channels []*channel // in the order in which they were opened
+	signs    []*sign
 }
 
 // waiting is a call that waits for its answer.
@@ -67,6 +69,10 @@ func (v *conn) hangUp() {
 	for _, s := range slices.Clone(v.subs) {
 		s.end()
 	}
+	for _, s := range v.shown {
+		close(s.gone)
+	}
+	v.shown = nil
 	for r := range v.client.conns {
 		if v.client.conns[r] == v {
 			v.client.conns[r] = nil
@@ -82,6 +88,7 @@ func expire(conns []*conn) {
 		v.dead = true
 		v.client.open = without(v.client.open, v)
 		channels = append(channels, v.channels...)
+		v.dropSigns()
 	}
 	closeChannels(channels)
 }

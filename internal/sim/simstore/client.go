@@ -31,20 +31,27 @@ func (s *Store) open(_ context.Context, _ Step, effect func()) error {
 // Client is what one process has of a Store: its connections, and what its adapter remembers. It is safe for
 // concurrent use.
 type Client struct {
-	store *Store
-	gate  Gate
-	lives int // of its connections: ends open transactions by growing; belongs to effects
+	store  *Store
+	gate   Gate
+	herald Herald // nil: what the server says unasked arrives at once
+	lives  int    // of its connections: ends open transactions by growing; belongs to effects
 
 	mu    sync.Mutex
 	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them
 	lanes map[string]bool            // that it has stored, and does not store again
 }
 
-var _ store.Store = (*Client)(nil)
+var (
+	_ store.Store    = (*Client)(nil)
+	_ store.Presence = (*Client)(nil)
+)
 
-// Disconnect breaks the client's connections: what it has open is rolled back. It has new ones for its next step. It is
-// called as an effect is, never beside one.
-func (c *Client) Disconnect() { c.lives++ }
+// Disconnect breaks the client's connections: what it has open is rolled back, and its sessions end. It has new ones for its
+// next step, and learns that the others are gone. It is called as an effect is, never beside one.
+func (c *Client) Disconnect() {
+	c.lives++
+	c.store.endAll(func(s *sign) bool { return s.client == c })
+}
 
 // Close implements store.Store. There is nothing to free.
 func (c *Client) Close() error { return nil }

@@ -82,6 +82,8 @@ type Receipt struct {
 type Run struct {
 	store.Run
 	Swept bool // it is over and a look at all tasks found none of its own
+	Shown bool // see store.Renewal
+	Early bool // it was fenced by FenceAbsent
 }
 
 // by reports whether info can be what the run was opened with.

@@ -51,6 +51,7 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error)
 		}
 		run.RenewedAt, run.LeaseUntil = now, later(now, r.Lease)
 		run.Taken, run.Settled, run.Running = max(run.Taken, r.Taken), max(run.Settled, r.Settled), r.Running
+		run.Shown = r.Shown
 		if len(d.cancellations) > 0 {
 			d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == r.Run && slices.Contains(heard, w.ID) })
 		}

@@ -23,7 +23,7 @@ const (
 )
 
 // Restore makes the database what it was, as a failover to a server does that had not received the last commits. Open
-// transactions are gone. Whether the server was started just now is another question: see Restarted.
+// transactions and sessions are gone. Whether the server was started just now is another question: see Restarted.
 func (s *Store) Restore(snapshot *Snapshot, ids IDs) {
 	last := s.db.last
 	snapshot.db.copyTo(&s.db)
@@ -34,4 +34,5 @@ func (s *Store) Restore(snapshot *Snapshot, ids IDs) {
 	}
 	s.epoch++
 	s.history++
+	s.Stopped()
 }

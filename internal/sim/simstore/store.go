@@ -20,6 +20,7 @@ type Store struct {
 	started time.Time // when the server was
 	epoch   int       // ends open transactions by growing
 	history int       // grows when commits are lost
+	signs   []*sign   // in the order in which they came
 	observe func(Change)
 
 	before Task  // what a task was before the change that is under way; only for observe
@@ -71,12 +72,13 @@ func (s *Store) changed(op string, t *Task, move *holdfast.Transition) {
 	}
 }
 
-// Restarted says that the server was started anew just now, with all its data: open transactions are gone, and Fence counts
+// Restarted says that the server was started anew just now, with all its data: open transactions and sessions are gone, and Fence counts
 // its settle from now. A simulator that sets the clock may call it too: store/sqlite takes a leap of the clock for a
 // restart, store/postgres does not.
 func (s *Store) Restarted() {
 	s.epoch++
 	s.started = s.now()
+	s.Stopped()
 }
 
 // The rows as they are, in the order of their ids or names, for whoever checks invariants. They are not copies: nobody may change
