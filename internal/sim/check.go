@@ -57,6 +57,7 @@ type execution struct {
 	task    holdfast.Task
 	era     int // of its claim: that one was lost does not make two of one attempt
 	began   time.Time
+	ended   time.Time
 	over    bool
 }
 
@@ -120,7 +121,7 @@ func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *e
 }
 
 func (c *checker) ends(e *execution, err error) {
-	e.over = true
+	e.over, e.ended = true, time.Now()
 	c.world.log.say(time.Since(c.world.began), "%s ends task %s attempt %d: %v", e.process.name, e.task.ID, e.task.Attempt, err)
 	c.active[e.task.ID] = slices.DeleteFunc(c.active[e.task.ID], func(other *execution) bool { return other == e })
 }
@@ -182,12 +183,7 @@ func (c *checker) runEnded(run *simstore.Run) {
 		return
 	}
 	w := c.world
-	// A leap of up to two seconds between the two questions of one look goes unseen; leases are longer where it matters.
-	look := 2 * w.plan.Net.Usual
-	if w.plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
-		look = 2 * time.Second
-	}
-	leapt := time.Since(w.state.leapt) < look
+	leapt := time.Since(w.state.leapt) < c.look()
 	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
@@ -213,6 +209,16 @@ func (c *checker) runEnded(run *simstore.Run) {
 	}
 }
 
+// look is how long what happens between the two questions of one look of a janitor may go unseen. Leases are longer where it
+// matters.
+func (c *checker) look() time.Duration {
+	plan := c.world.plan
+	if plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
+		return 2 * time.Second
+	}
+	return 2 * plan.Net.Usual
+}
+
 // tells is how long a process that has lost both signs has at least to say so.
 const tells = time.Second
 
@@ -221,8 +227,11 @@ const tells = time.Second
 func (c *checker) fencedEarly(run *simstore.Run) {
 	w := c.world
 	c.early++
+	if ago := time.Since(w.state.disturbed); ago > c.look() && ago < lease {
+		c.fail("run %s was fenced before its lease was over, %v after a server was away", run.ID, ago)
+	}
 	for _, p := range w.processes {
-		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) || c.succeeded(run) {
+		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) || p.worker.Status().Run != run.ID {
 			continue
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
@@ -232,11 +241,6 @@ func (c *checker) fencedEarly(run *simstore.Run) {
 		}
 		c.fail("run %s of %s was fenced before its lease was over, although the process lives", run.ID, run.Name)
 	}
-}
-
-// succeeded reports whether the process of a run has ended it and begun another one.
-func (c *checker) succeeded(run *simstore.Run) bool {
-	return slices.ContainsFunc(c.world.store.Runs(), func(r simstore.Run) bool { return r.ID > run.ID && r.Name == run.Name })
 }
 
 // observer is what the broker tells.

@@ -71,6 +71,9 @@ func (w *world) strikeServers(f Fault) {
 				w.check.ticketsLost = true
 			}
 			w.broker.SetDown(false)
+			if w.state.brokerDown { // else another outage has ended before this one
+				w.state.brokerDown, w.state.disturbed = false, time.Now()
+			}
 		})
 	case DeleteQueue:
 		queues := w.topology.Queues(lanes)
@@ -125,7 +128,7 @@ func (p *process) kill(sent, restart time.Duration) {
 		return
 	}
 	p.die()
-	p.killIn = 0
+	p.killed, p.killIn = time.Now(), 0
 	w.log.say(time.Since(w.began), "process %s is killed", p.name)
 	for _, s := range w.stepsOf(p) {
 		if s.lost != nil {
@@ -251,6 +254,7 @@ func (w *world) stopBroker() {
 		}
 	}
 	w.broker.SetDown(true)
+	w.state.brokerDown, w.state.disturbed = true, time.Now()
 }
 
 // stopStore ends everybody's sessions.
@@ -259,9 +263,11 @@ func (w *world) stopStore() {
 		p.storeBroke = time.Now()
 	}
 	w.store.Stopped()
+	w.state.disturbed = time.Now()
 }
 
 func (w *world) storeBack() {
+	w.state.disturbed = time.Now()
 	w.state.storeDown, w.state.storeUp, w.state.storeUpAt = false, time.Now(), w.clock.now()
 	w.store.Restarted()
 }

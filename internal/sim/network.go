@@ -13,11 +13,13 @@ import (
 
 // weather is what is wrong with the servers.
 type weather struct {
-	storeDown bool
+	storeDown, brokerDown bool
+
 	blocked   string    // why the broker takes no messages
 	storeUp   time.Time // since when
 	storeUpAt time.Time // the same by its own clock
 	leapt     time.Time // when its clock did
+	disturbed time.Time // when either server went away or came back last
 	fellBack  int       // how often commits were lost
 }
 

@@ -126,8 +126,11 @@ func NewPlan(seed uint64) Plan {
 	for i := range r.IntN(8) {
 		p.Faults = append(p.Faults, newFault(r, i, len(p.Roles)))
 	}
-	if r.IntN(3) == 0 {
+	switch r.IntN(6) {
+	case 0, 1:
 		p.gather(r)
+	case 2:
+		p.isolate(r)
 	}
 	return p
 }
@@ -140,6 +143,23 @@ func (p *Plan) gather(r *rand.Rand) {
 		if r.IntN(3) > 0 {
 			p.Faults[i].Target = target
 		}
+	}
+}
+
+// isolate lets the first worker lose its connections, again and again within a second, and perhaps not get new ones: it lives, and
+// little tells it from one that is gone.
+func (p *Plan) isolate(r *rand.Rand) {
+	begin, target := between(r, loadTime/2, faultTime-time.Second), 0
+	if !slices.Contains(p.Roles, Janitor) { // somebody else has to judge
+		p.Roles = append(p.Roles, Janitor)
+	}
+	kinds := []FaultKind{CloseStore, CloseBroker, CutStore, CutBroker}
+	if r.IntN(2) == 0 {
+		kinds = kinds[:2]
+	}
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		f.Target, f.At, f.Kind = target, begin+between(r, 0, 500*time.Millisecond), kinds[r.IntN(len(kinds))]
 	}
 }
 

@@ -40,11 +40,13 @@ type process struct {
 
 	store  *simstore.Client
 	broker *simbroker.Client
+	worker *consumer.Consumer // nil if there is none
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	dead         bool          // killed, or over
 	gone         chan struct{} // closed when it is
+	killed       time.Time     // when; zero if it was not
 	killIn       int           // steps until it is killed; 0: it is not
 	killBefore   bool          // that step, not after it
 	restartAfter time.Duration
@@ -130,6 +132,9 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	}
 	c, err := consumer.New(o)
 	p.must(err)
+	p.world.mu.Lock()
+	p.worker = c
+	p.world.mu.Unlock()
 	return c
 }
 

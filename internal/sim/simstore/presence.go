@@ -21,14 +21,14 @@ const releaseLimit = time.Second
 type sign struct {
 	client *Client
 	key    holdfast.RunID
-	// The first two are told to the client.
+	// Both are told to the client.
 	granted bool // it holds the name
 	ended   bool // by the server
-	left    bool // given up by its client while it was held
 
 	// The client's.
 	held, gone chan struct{} // closed when it learns that it holds the name, and that the session has ended
 	over       atomic.Bool   // it does not want it any more, which the server sees soon
+	left       atomic.Bool   // nor did it know then that the session had ended
 }
 
 // Herald has what a server says unasked reach a client: deliver is called once, when that arrives, or never.
@@ -90,17 +90,14 @@ func (s *sign) release() {
 		return
 	default:
 	}
+	s.left.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), releaseLimit)
 	defer cancel()
 	_ = s.client.do(ctx, Step{Op: "Release", run: s.key}, func(time.Time) error {
-		s.left = s.holds()
 		s.client.store.end(s)
 		return nil
 	}) // else the server sees it with the next question about that name
 }
-
-// holds reports whether a session is the first with its name.
-func (s *sign) holds() bool { return !s.ended && s.client.store.holder(s.key) == s }
 
 // holder is the session that has a name, which those that come later wait for.
 func (s *Store) holder(key holdfast.RunID) *sign {
@@ -116,7 +113,6 @@ func (s *Store) holder(key holdfast.RunID) *sign {
 func (s *Store) grant(key holdfast.RunID) {
 	for _, sign := range s.signs {
 		if sign.key == key && !sign.ended && sign.over.Load() {
-			sign.left = sign.holds()
 			sign.ended = true
 		}
 	}
@@ -150,7 +146,7 @@ func (s *Store) Stopped() { s.endAll(func(*sign) bool { return true }) }
 func (s *Store) Left(run holdfast.RunID) bool {
 	for _, sign := range slices.Backward(s.signs) {
 		if sign.key == run {
-			return sign.left
+			return sign.left.Load()
 		}
 	}
 	return false
