@@ -110,3 +110,14 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 		return s, &file{store: s}, nil
 	}
 }
+
+// presence returns the roles in which a backend's servers see at once that a process is gone. Both are nil where one of
+// them has none: in a file that one process serves the lock on the file tells.
+func (b *Backend) presence() (store.Presence, broker.Presence) {
+	s, seesStore := b.Store.(store.Presence)
+	q, seesBroker := b.Broker.(broker.Presence)
+	if !seesStore || !seesBroker {
+		return nil, nil
+	}
+	return s, q
+}

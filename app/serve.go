@@ -105,6 +105,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 
 func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
+	var present janitor.Presence
+	present.Store, present.Broker = b.presence()
 	return janitor.New(janitor.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
 		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
@@ -113,7 +115,7 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
 		},
-		Name: c.Worker.Name, Log: b.Log, Observer: metrics,
+		Present: present, Name: c.Worker.Name, Log: b.Log, Observer: metrics,
 	})
 }
 
@@ -132,10 +134,14 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	if jan != nil {
 		onReady = jan.Nudge
 	}
+	var present consumer.Presence
+	if c.Worker.Presence {
+		present.Store, present.Broker = b.presence()
+	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
 		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, OnReady: onReady, Log: b.Log, Observer: metrics,
+		Name: c.Worker.Name, Version: o.Version, Present: present, OnReady: onReady, Log: b.Log, Observer: metrics,
 	})
 }
 

@@ -89,6 +89,7 @@ type Worker struct {
 	DrainTimeout time.Duration
 	Lease        time.Duration
 	ParkFor      time.Duration
+	Presence     bool   // show signs of it
 	Name         string // empty means host/pid
 }
 
@@ -133,7 +134,7 @@ func Default() Config {
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
 		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
-		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second},
+		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second, Presence: true},
 		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
 		Janitor: Janitor{
 			FenceGrace: 100 * time.Millisecond, PatrolAfter: 10 * time.Second,

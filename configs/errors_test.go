@@ -47,6 +47,8 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "defaults: {retry: {factor: two}}", want: `"two" is not a number`},
 		{file: "defaults: {retry: {delays: [1s, soon]}}", want: `defaults.retry.delays (file FILE): "soon" is not a duration like 10s or 2h`},
 		{file: "webhook: {allow_cidrs: [10.0.0.0/33]}", want: `"10.0.0.0/33" is not a network like 10.1.0.0/16 or fd00::/8`},
+		{file: "worker: {presence: yes}", want: `worker.presence (file FILE): "yes" is neither true nor false`},
+		{env: "HOLDFAST_WORKER_PRESENCE=1", want: `worker.presence (env HOLDFAST_WORKER_PRESENCE): "1" is neither true nor false`},
 		{file: "worker.lease: 5s\nworker: {lease: 6s}", want: `worker.lease (file FILE): is set twice`},
 
 		// values out of range

@@ -169,6 +169,19 @@ func plain(judge func(string) error) codec[string] {
 	}
 }
 
+// yesNo is true or false.
+func yesNo() codec[bool] {
+	return codec[bool]{
+		read: func(s string) (bool, error) {
+			if s != "true" && s != "false" {
+				return false, errors.New("is neither true nor false")
+			}
+			return s == "true", nil
+		},
+		write: strconv.FormatBool,
+	}
+}
+
 // number is a whole number in a range.
 func number(low, high int) codec[int] {
 	return codec[int]{
