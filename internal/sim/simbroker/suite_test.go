@@ -1,6 +1,7 @@
 package simbroker_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/holdfastq/holdfast/broker"
@@ -32,4 +33,24 @@ func open(t testing.TB, n simbroker.Network) *simbroker.Client {
 // TestConformanceOfALateNetwork shows that nothing depends on frames that arrive at once.
 func TestConformanceOfALateNetwork(t *testing.T) {
 	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t, newSlow(t)) })
+}
+
+func TestPresence(t *testing.T) {
+	for name, network := range map[string]func(*testing.T) simbroker.Network{
+		"at once": func(*testing.T) simbroker.Network { return nil },
+		"late":    func(t *testing.T) simbroker.Network { return newSlow(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			brokertest.RunPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) {
+				server := simbroker.New()
+				one, other := server.Client(network(t)), server.Client(network(t))
+				t.Cleanup(func() {
+					if err := errors.Join(one.Close(), other.Close()); err != nil {
+						t.Error(err)
+					}
+				})
+				return one, other
+			})
+		})
+	}
 }

@@ -34,7 +34,8 @@ type Client struct {
 	store  *Store
 	gate   Gate
 	herald Herald // nil: what the server says unasked arrives at once
-	lives  int    // of its connections: ends open transactions by growing; belongs to effects
+	closed atomic.Bool
+	lives  int // of its connections: ends open transactions by growing; belongs to effects
 
 	mu    sync.Mutex
 	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them
@@ -53,8 +54,19 @@ func (c *Client) Disconnect() {
 	c.store.endAll(func(s *sign) bool { return s.client == c })
 }
 
-// Close implements store.Store. There is nothing to free.
-func (c *Client) Close() error { return nil }
+// Close implements store.Store: signs end. If the server does not hear of it, Disconnect tells it.
+func (c *Client) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), releaseLimit)
+	defer cancel()
+	_ = c.do(ctx, Step{Op: "Close", tableless: true}, func(time.Time) error {
+		c.Disconnect()
+		return nil
+	})
+	return nil
+}
 
 // do sends a step through the gate and returns the error of f, which is the effect. After another error f may take place
 // at any time, so what it reads must be nobody else's, and what it writes must not be looked at.

@@ -58,6 +58,9 @@ func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
 
 // hold waits for the name of a step's run in a session of its own.
 func (c *Client) hold(ctx context.Context, step Step) (<-chan struct{}, func(), error) {
+	if c.closed.Load() {
+		return nil, nil, fmt.Errorf("%s: %w: the store was closed", step.Op, holdfast.ErrUnavailable)
+	}
 	s := &sign{client: c, key: step.run, held: make(chan struct{}), gone: make(chan struct{})}
 	err := c.do(ctx, step, func(time.Time) error {
 		if !s.over.Load() { // else nobody waits for the answer any more
@@ -73,8 +76,10 @@ func (c *Client) hold(ctx context.Context, step Step) (<-chan struct{}, func(), 
 		case <-s.gone:
 			err = fmt.Errorf("%s: %w: the session was ended", step.Op, holdfast.ErrUnavailable)
 		case <-ctx.Done():
-			err = ended(step.Op, ctx.Err())
 		}
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%s: %w: %w", step.Op, holdfast.ErrUnavailable, context.Cause(ctx))
 	}
 	s.release()
 	return nil, nil, err
@@ -126,7 +131,11 @@ func (s *Store) grant(key holdfast.RunID) {
 func (s *Store) end(sign *sign) {
 	if !sign.ended {
 		sign.ended = true
-		sign.client.tell("gone", sign.key, func() { closeOnce(sign.gone) })
+		sign.client.tell("gone", sign.key, func() {
+			if !sign.over.Load() {
+				closeOnce(sign.gone)
+			}
+		})
 		s.grant(sign.key)
 	}
 }

@@ -1,6 +1,7 @@
 package simstore_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,36 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) store.Store { return simstore.New(ticking()).Client(nil) })
+}
+
+func TestPresence(t *testing.T) {
+	t.Parallel()
+	storetest.RunPresence(t, func(s storetest.Present) { s.(client).disconnect() }, func(*testing.T) (here, elsewhere storetest.Present) {
+		server := simstore.New(ticking())
+		gate := oneByOne()
+		open := func() client {
+			c := server.Client(gate)
+			return client{c, func() { _ = gate(context.Background(), simstore.Step{}, c.Disconnect) }}
+		}
+		return open(), open()
+	})
+}
+
+// client is one that can be disconnected beside others that work.
+type client struct {
+	*simstore.Client
+	disconnect func()
+}
+
+// oneByOne lets effects take place at once, one at a time.
+func oneByOne() simstore.Gate {
+	var mu sync.Mutex
+	return func(_ context.Context, _ simstore.Step, effect func()) error {
+		mu.Lock()
+		defer mu.Unlock()
+		effect()
+		return nil
+	}
 }
 
 // ticking returns the time, with a few microseconds between one reading and the next, as between two calls of
