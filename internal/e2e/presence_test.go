@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Fifty workers are killed, one after the other: what they were running starts again on the next one long before their
+// leases are over.
+func TestKilledWorkersTasksStartAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	const kills, room = 50, 5
+	w := newWorld(t)
+	var hold atomic.Pointer[chan struct{}] // first attempts wait for it
+	tg := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			select {
+			case <-*hold.Load():
+			case <-c.ctx.Done():
+			}
+		}
+		return 200
+	})
+	w.serve(t, nil, "--roles", "janitor")
+	start := func(n int) *process {
+		return w.serve(t, nil, "--roles", "worker", "--concurrency", fmt.Sprint(room), "--name", fmt.Sprint("worker ", n))
+	}
+	victim, heir := start(0), start(1)
+	warm(t, w)
+	var delays []time.Duration // of the slowest task of each
+	tasks := 0
+	for n := range kills {
+		release := make(chan struct{})
+		hold.Store(&release)
+		before, _ := tg.snapshot()
+		w.enqueue(t, room+1, deliver(tg)) // more than one of them has room for
+		tg.await(t, 30*time.Second, "all are in flight", func(calls []call) bool { return len(open(calls)) == room+1 })
+		since, err := w.Store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := time.Now()
+		victim.signal(syscall.SIGKILL)
+		broken := func(calls []call) (tasks, again int, slowest time.Duration) {
+			for _, cs := range byTask(calls[len(before):]) {
+				if cs[0].aborted {
+					tasks++
+					if len(cs) > 1 {
+						again++
+						slowest = max(slowest, cs[1].begin.Sub(killed))
+					}
+				}
+			}
+			return tasks, again, slowest
+		}
+		tg.await(t, 30*time.Second, "a task was broken off", func(calls []call) bool { n, _, _ := broken(calls); return n > 0 })
+		close(release) // there is room on the other one
+		calls := tg.await(t, 30*time.Second, "they have started again", func(calls []call) bool {
+			tasks, again, _ := broken(calls)
+			return tasks == again && len(open(calls)) == 0
+		})
+		_, again, slowest := broken(calls)
+		tasks += again
+		delays = append(delays, slowest)
+		victim, heir = heir, start(n+2)
+		w.awaitShown(t, since, "killed") // two that die within a second are a crowd
+	}
+	slices.Sort(delays)
+	t.Logf("%d tasks of %d killed workers started again; the slowest of each after %s (p50), %s (p90), %s (p99 and all)",
+		tasks, kills, delays[kills/2], delays[kills*9/10], delays[kills-1])
+	if delays[kills/2] > time.Second {
+		t.Errorf("half of them waited for longer than a second: %v", delays)
+	}
+}
+
+// Whatever ends the connections of a worker that lives, it is not taken for gone.
+func TestLivingWorkersAreNotFencedEarly(t *testing.T) {
+	t.Parallel()
+	mqRun, amqpURL := privateBroker(t)
+	pgRun := t.TempDir()
+	databaseURL, err := tryScript(pgRun, "private-postgres", nil, "up")
+	if err != nil {
+		if strings.Contains(err.Error(), "exit status 3") {
+			t.Skip("PostgreSQL's server is not installed here: ", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { script(t, pgRun, "private-postgres", nil, "wipe") })
+	w := newWorldOn(t, databaseURL, amqpURL)
+	toPostgres, throughPostgres := proxied(t, databaseURL)
+	toRabbit, throughRabbit := proxied(t, amqpURL)
+	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
+	janitor := w.serve(t, nil, "--roles", "janitor")
+	w.serve(t, nil, "--roles", "worker", "--name", "other", "--lanes", "other")
+	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h"}, "--roles", "worker", "--name", "beset")
+	id := w.enqueue(t, 1, deliver(tg))[0]
+	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+	warm(t, w)
+
+	both := func() { toPostgres.CutAbrupt(); toRabbit.CutAbrupt() }
+	terminate := func() {
+		w.sql(t, "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")
+	}
+	faults := 0
+	strike := func(name string, fault func()) {
+		t.Helper()
+		since, err := w.Store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault()
+		faults++
+		w.awaitShown(t, since, name)
+		if task := w.task(t, id); task.State != holdfast.Running || task.Attempt != 1 || task.Crashes > 0 {
+			t.Fatalf("%s: the task is %s at attempt %d with %d crashes\n%s", name, task.State, task.Attempt, task.Crashes, strings.Join(janitor.tail(20), "\n"))
+		}
+	}
+	for range 5 { // the janitor sees nothing of these
+		strike("connections to RabbitMQ reset", toRabbit.CutAbrupt)
+		strike("sessions of PostgreSQL reset", toPostgres.CutAbrupt)
+		strike("both reset", both)
+	}
+	for range 2 {
+		strike("connections closed by the broker", func() { script(t, mqRun, "private-rabbitmq", nil, "close-connections") })
+		strike("backends terminated", terminate)
+		strike("broker restarted", func() { script(t, mqRun, "private-rabbitmq", nil, "restart") })
+		strike("PostgreSQL restarted", func() { script(t, pgRun, "private-postgres", nil, "restart") })
+	}
+	t.Logf("%d faults", faults)
+	runs, err := w.Store.Runs(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range runs {
+		if (run.Name == "beset" || run.Name == "other") && run.State != store.RunLive {
+			t.Errorf("the run of %q is %s", run.Name, run.State)
+		}
+	}
+}
+
+// awaitShown waits until all who live show both signs and have renewed since a moment that is a second after since: time
+// enough to be fenced.
+func (w *world) awaitShown(t *testing.T, since time.Time, after string) {
+	t.Helper()
+	query := "select count(*) from " + w.schema + ".runs where state = 'live' and not (shown and renewed_at > $1)"
+	db, err := sql.Open("postgres", w.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var last error
+	not := -1
+	poll(t, 60*time.Second, func() string { return fmt.Sprintf("%s: %d runs are not shown again, %v", after, not, last) }, func(ctx context.Context) bool {
+		last = db.QueryRowContext(ctx, query, since.Add(time.Second)).Scan(&not)
+		return last == nil && not == 0
+	})
+}
