@@ -23,6 +23,8 @@ type square struct {
 	absent map[holdfast.RunID]time.Time // when they renewed last
 	shown  func(ctx context.Context, run string) (bool, error)
 	down   bool // the store fails
+	late   bool // only its clock does
+	blind  bool // the broker shows no witness
 	fenced map[holdfast.RunID]time.Duration
 	refuse bool // FenceAbsent does nothing
 	asked  time.Time
@@ -104,7 +106,7 @@ func (s *square) within(t *testing.T, d time.Duration, what string, runs ...hold
 func (s *square) Now(context.Context) (time.Time, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
+	if s.down || s.late {
 		return time.Time{}, errFault
 	}
 	return time.Now(), nil
@@ -171,6 +173,9 @@ func (h hall) Show(_ context.Context, name string) (<-chan struct{}, func(), err
 	defer h.stage.mu.Unlock()
 	if !strings.HasPrefix(name, "test.witness.") {
 		return nil, nil, fmt.Errorf("this is no witness: %s", name)
+	}
+	if h.stage.blind {
+		return nil, nil, errFault
 	}
 	h.stage.witness = make(chan struct{})
 	return h.stage.witness, func() {}, nil
@@ -239,6 +244,8 @@ func TestTheBrokerHasToAgree(t *testing.T) {
 		})
 		s.leave(2)
 		s.within(t, time.Minute, "the broker sees it again")
+		s.do(func() { s.shown = func(context.Context, string) (bool, error) { probes++; return probes%2 == 0, nil } })
+		s.within(t, time.Minute, "the broker does not see it for a moment, again and again")
 		s.comeBack(2)
 	})
 }
@@ -309,6 +316,11 @@ func TestNobodyIsFencedEarlyAfterTrouble(t *testing.T) {
 			time.Sleep(110 * time.Millisecond)
 			s.do(func() { s.down = false })
 		},
+		"the store does not tell its time once": func(s *square) {
+			s.do(func() { s.late = true })
+			time.Sleep(210 * time.Millisecond)
+			s.do(func() { s.late = false })
+		},
 		"it has just started": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,6 +335,20 @@ func TestNobodyIsFencedEarlyAfterTrouble(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A janitor without a witness does not know what happens at the broker.
+func TestNobodyIsFencedEarlyWithoutAWitness(t *testing.T) {
+	stroll(t, true, func(s *square) {
+		time.Sleep(10 * time.Second)
+		s.do(func() { s.blind = true })
+		close(s.witness)
+		s.leave(1)
+		s.within(t, time.Minute, "no witness")
+		s.do(func() { s.blind = false })
+		s.within(t, warmTime, "the witness is new")
+		s.within(t, 8*time.Second, "long enough", 1) // with the pause until it was shown
+	})
 }
 
 // A janitor that has waited for the place is warm when it gets it, unless its wait failed.
