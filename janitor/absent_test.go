@@ -242,6 +242,7 @@ func TestTheBrokerHasToAgree(t *testing.T) {
 			probes = 0
 			s.shown = func(context.Context, string) (bool, error) { probes++; return probes > 1, nil } // it has come back
 		})
+		time.Sleep(2 * time.Second)
 		s.leave(2)
 		s.within(t, time.Minute, "the broker sees it again")
 		s.do(func() { s.shown = func(context.Context, string) (bool, error) { probes++; return probes%2 == 0, nil } })
@@ -316,9 +317,11 @@ func TestNobodyIsFencedEarlyAfterTrouble(t *testing.T) {
 			time.Sleep(110 * time.Millisecond)
 			s.do(func() { s.down = false })
 		},
-		"the store does not tell its time once": func(s *square) {
+		"the store does not tell its time": func(s *square) {
 			s.do(func() { s.late = true })
-			time.Sleep(210 * time.Millisecond)
+			time.Sleep(time.Second)
+			s.leave(1)
+			time.Sleep(time.Second)
 			s.do(func() { s.late = false })
 		},
 		"it has just started": nil,
