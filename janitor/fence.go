@@ -52,7 +52,6 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 	for {
 		if err := j.fence(ctx, g); err != nil && ctx.Err() == nil {
 			g.failed()
-			j.calm.disturbed(time.Now())
 			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
 		}
 		if !sleep(ctx, j.beat(fenceEvery)) {
