@@ -22,5 +22,6 @@
 //	process.go    processes, and what handlers do
 //	faults.go     what breaks
 //	check.go      the invariants
+//	check_fences.go  those of runs that are declared dead
 //	shrink.go     the smallest plan that still fails
 package sim

@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// recent reports whether what was wrong until t can still show.
+func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowish }
+
+// runEnded checks that a run was declared dead for a reason.
+func (c *checker) runEnded(run *simstore.Run) {
+	c.over[run.ID] = true
+	if run.State != store.RunDead {
+		return
+	}
+	w := c.world
+	leapt := time.Since(w.state.leapt) < c.look()
+	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
+	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
+		c.fail("run %s was fenced %v after the store came back", run.ID, up)
+	}
+	if run.Early {
+		c.fencedEarly(run)
+		return
+	}
+	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now, or the store's
+	// clock went back.
+	ago := max(0, time.Since(c.renewed[run.ID].seen)-lease)
+	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
+	for _, p := range w.processes {
+		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
+			continue
+		}
+		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
+	}
+	for _, e := range c.executions {
+		if !leapt && !e.over && e.task.Run == run.ID && e.era == w.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
+			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
+		}
+	}
+}
+
+// look is how long what happens between the two questions of one look of a janitor may go unseen. Leases are longer where it
+// matters.
+func (c *checker) look() time.Duration {
+	plan := c.world.plan
+	if plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
+		return 2 * time.Second
+	}
+	return 2 * plan.Net.Usual
+}
+
+// tells is how long a process that has lost both signs has at least to say so.
+const tells = time.Second
+
+// fencedEarly checks that a run whose lease goes on was declared dead because its process is gone. One that lives may be
+// taken for gone only if both its signs had just ended, and nothing that it said about that could reach the store.
+func (c *checker) fencedEarly(run *simstore.Run) {
+	w := c.world
+	c.early++
+	if ago := time.Since(w.state.disturbed); ago > c.look() && ago < lease {
+		c.fail("run %s was fenced before its lease was over, %v after a server was away", run.ID, ago)
+	}
+	for _, p := range w.processes {
+		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) || p.worker.Status().Run != run.ID {
+			continue
+		}
+		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
+		if time.Since(p.storeBroke) < tells && time.Since(p.brokerBroke) < tells && mute {
+			c.excused++
+			continue
+		}
+		c.fail("run %s of %s was fenced before its lease was over, although the process lives", run.ID, run.Name)
+	}
+}
