@@ -111,7 +111,8 @@ type Act struct {
 	Faults []Fault
 }
 
-// Plan is an endless list of acts that follows from a seed. Every kind comes once in a round before any comes again.
+// Plan is an endless list of acts that follows from a seed. Every kind comes in a round before the
+// next one begins.
 type Plan struct {
 	rng  *rand.Rand
 	only []Kind
@@ -124,6 +125,7 @@ func NewPlan(seed uint64, only []Kind) *Plan {
 		for _, t := range traits {
 			only = append(only, t.kind)
 		}
+		only = append(only, KillWorker, KillWorker) // the fault there is most of
 	}
 	return &Plan{rng: rand.New(rand.NewPCG(seed, 0x510e527fade682d1)), only: only}
 }

@@ -37,8 +37,15 @@ func (c *checker) runEnded(run *simstore.Run) {
 		}
 		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
 	}
+	if !leapt {
+		c.untold(run)
+	}
+}
+
+// untold fails if a handler still runs under a run that is over and was not told to stop.
+func (c *checker) untold(run *simstore.Run) {
 	for _, e := range c.executions {
-		if !leapt && !e.over && e.task.Run == run.ID && e.era == w.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
+		if !e.over && e.task.Run == run.ID && e.era == c.world.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
 			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
 		}
 	}
@@ -66,7 +73,15 @@ func (c *checker) fencedEarly(run *simstore.Run) {
 		c.fail("run %s was fenced before its lease was over, %v after a server was away", run.ID, ago)
 	}
 	for _, p := range w.processes {
-		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) || p.worker.Status().Run != run.ID {
+		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) {
+			continue
+		}
+		status := p.worker.Status()
+		if status.Run != run.ID {
+			continue
+		}
+		if time.Since(status.RenewedAt) >= lease-lease/5 { // by its own clock the lease is over: it has stopped itself
+			c.untold(run)
 			continue
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
