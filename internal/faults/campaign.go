@@ -213,7 +213,7 @@ func (c *campaign) act(ctx context.Context, act Act) error {
 // settle ends the load and waits until every task is over.
 func (c *campaign) settle(ctx context.Context) error {
 	for _, s := range c.crew.of(roleProducer) {
-		if err := s.drain(drainLimit); err != nil {
+		if err := s.drain(ctx); err != nil {
 			return err
 		}
 	}

@@ -160,15 +160,17 @@ func (s *seat) kill() error {
 }
 
 // drain is SIGTERM, and returns when the process has ended.
-func (s *seat) drain(limit time.Duration) error {
+func (s *seat) drain(ctx context.Context) error {
 	if err := s.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
 	case <-s.process().ended:
 		return nil
-	case <-time.After(limit):
-		return fmt.Errorf("%s did not end within %s of SIGTERM", s.name, limit)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(drainLimit):
+		return fmt.Errorf("%s did not end within %s of SIGTERM", s.name, drainLimit)
 	}
 }
 

@@ -148,7 +148,7 @@ func (c *campaign) upgrade(ctx context.Context, s *Struck) error {
 	for _, role := range []string{roleJanitor, roleWorker} {
 		for _, seat := range c.crew.of(role) {
 			s.Ends = append(s.Ends, seat.name)
-			if err := seat.drain(drainLimit); err != nil {
+			if err := seat.drain(ctx); err != nil {
 				return err
 			}
 			seat.build = 1 - seat.build

@@ -32,6 +32,7 @@ type Verdict struct {
 	Unaccepted         int      // tasks that ran though their producer died before it could write them down
 	Executions         int
 	Planned            int          // executions that ended in a planned failure
+	Long               int          // answered executions that took longer than the consumer timeout
 	Extra              map[Kind]int // executions beyond the first, by the fault that explains them
 	Unexplained        []string
 	SameAttempt        []string // one attempt that was executed twice
@@ -131,8 +132,11 @@ func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 			v.SameAttempt = append(v.SameAttempt, fmt.Sprintf("number %d, attempt %d: %+v", r.Number, r.Attempt, records))
 		}
 		seen[r.Attempt] = true
-		if r.Result == Refused {
+		switch {
+		case r.Result == Refused:
 			v.Planned++
+		case r.Result == Answered && r.Ended.Sub(r.Began) > consumerTimeout:
+			v.Long++
 		}
 		if i+1 == len(records) || r.Result == Refused && !overlap(r, records[i+1]) {
 			continue

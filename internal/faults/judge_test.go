@@ -89,6 +89,13 @@ func TestWhatExplainsAnExecutionBeyondTheFirst(t *testing.T) {
 	}
 }
 
+func TestLongExecutionsAreCounted(t *testing.T) {
+	t.Parallel()
+	if v := Judge(books(ran(1, "worker1", 1, 62, Answered))); v.Long != 1 || v.Broken() {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestOneAttemptTwice(t *testing.T) {
 	t.Parallel()
 	b := books(ran(1, "worker1", 1, 2, Left), ran(1, "worker2", 3, 4, Answered))

@@ -21,6 +21,7 @@ func WriteTable(out io.Writer, v Verdict) {
 	}{
 		{"accepted", v.Accepted}, {"finished", v.Finished}, {"**lost**", len(v.Lost)},
 		{"executions", v.Executions}, {"planned failures among them", v.Planned},
+		{"longer than the consumer timeout among them, and answered", v.Long},
 		{"executions beyond the first, explained by a fault", explained},
 		{"**executions beyond the first, unexplained**", unexplained},
 		{"**executions of one attempt twice**", len(v.SameAttempt)},
