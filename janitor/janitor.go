@@ -112,6 +112,7 @@ type Janitor struct {
 	calm   calm
 
 	rebuilding chan struct{} // has a token while somebody rebuilds
+	turn       chan struct{} // has a token while malformed messages may be put aside
 }
 
 // New checks the options. It starts nothing.
@@ -119,9 +120,12 @@ func New(o Options) (*Janitor, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	return &Janitor{
-		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), rebuilding: make(chan struct{}, 1), made: time.Now(),
-	}, nil
+	j := &Janitor{
+		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
+		rebuilding: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+	}
+	j.turn <- struct{}{}
+	return j, nil
 }
 
 // beat is the time until the next multiple of an interval. What is done often by several duties is done at

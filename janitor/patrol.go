@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// handSize is how many manifests one patrol holds. Those of finished pages leave with the
-	// run's next renewal, so it is reached only by very many long pages.
+	// handSize is how many messages one patrol holds. Manifests of finished pages leave with the
+	// run's next renewal, so it is reached only by very many long pages, or malformed messages.
 	handSize    = 5000
 	patrolEvery = 200 * time.Millisecond
 	patrolBatch = 200 // manifests that are asked about at once
@@ -34,6 +34,7 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	var hand []inHand
 	var again time.Time // not to walk before, after a failure
 	pause := newBackoff()
+	aside := asides{j: j, sub: sub}
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
 	for {
@@ -48,13 +49,9 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 			if !open {
 				return broker.ErrOver
 			}
-			batch := gather(sub, delivery)
-			manifests, malformed, letters := j.readManifests(batch)
-			hand = append(hand, manifests...)
-			if err := j.quarantine(ctx, letters); err != nil {
-				return err
-			}
-			if err := ackAll(sub, malformed); err != nil {
+			hand = append(hand, readManifests(gather(sub, delivery), &aside)...)
+		case <-aside.turn():
+			if err := aside.put(ctx); err != nil {
 				return err
 			}
 		case <-walks:
@@ -76,25 +73,20 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	}
 }
 
-// readManifests tells manifests from what has no place here, which it makes ready for the quarantine.
-func (j *Janitor) readManifests(batch []broker.Delivery) (manifests []inHand, malformed []broker.Delivery, letters []broker.Message) {
+// readManifests tells manifests from what has no place here.
+func readManifests(batch []broker.Delivery, aside *asides) (manifests []inHand) {
 	for _, delivery := range batch {
 		message, err := holdfast.DecodeMessage(delivery.Body)
-		if err == nil && message.Manifest != nil {
+		switch {
+		case err != nil:
+			aside.add(delivery, err.Error())
+		case message.Manifest == nil:
+			aside.add(delivery, "only manifests have a place in a holding queue")
+		default:
 			manifests = append(manifests, inHand{delivery.Tag, *message.Manifest, time.Now()})
-			continue
 		}
-		malformed = append(malformed, delivery)
-		letters = append(letters, j.aside(delivery.Body, whyNotManifest(err)))
 	}
-	return manifests, malformed, letters
-}
-
-func whyNotManifest(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return "only manifests have a place in a holding queue"
+	return manifests
 }
 
 // walk looks at everything in hand once and returns what stays there, also after

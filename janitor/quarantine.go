@@ -37,8 +37,8 @@ func gather(sub broker.Subscription, first broker.Delivery) []broker.Delivery {
 	return batch
 }
 
-// aside is a message to be put into the quarantine.
-func (j *Janitor) aside(body []byte, reason string) broker.Message {
+// letter is a message for the quarantine.
+func (j *Janitor) letter(body []byte, reason string) broker.Message {
 	return broker.Message{
 		Queue: j.o.Topology.Quarantine(), Body: body,
 		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": j.o.Name},

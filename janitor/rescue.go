@@ -15,6 +15,7 @@ const rescuePrefetch = 100
 // rescue reads what the broker would have dropped, and tickets that consumers could not
 // explain, and makes the store's truth of them.
 func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
+	aside := asides{j: j, sub: sub}
 	for {
 		select {
 		case <-ctx.Done():
@@ -23,9 +24,9 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 			if !open {
 				return broker.ErrOver
 			}
-			batch := gather(sub, delivery)
+			tickets, answered := readTickets(gather(sub, delivery), &aside)
 			for pause := newBackoff(); ; { // kept in hand: to give it back would count against its deliveries
-				err := j.rescueAll(ctx, batch)
+				err := j.rescueAll(ctx, tickets)
 				if err == nil {
 					break
 				}
@@ -34,32 +35,39 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 					return nil
 				}
 			}
-			if err := ackAll(sub, batch); err != nil {
+			if err := ackAll(sub, answered); err != nil {
+				return err
+			}
+		case <-aside.turn():
+			if err := aside.put(ctx); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// rescueAll explains the tickets of all these messages and puts the malformed ones aside.
-func (j *Janitor) rescueAll(ctx context.Context, batch []broker.Delivery) error {
-	var tickets []holdfast.Ticket
-	var malformed []broker.Message
+// readTickets returns the tickets of all these messages, and the messages that are answered with them: the others are
+// malformed.
+func readTickets(batch []broker.Delivery, aside *asides) (tickets []holdfast.Ticket, answered []broker.Delivery) {
 	for _, delivery := range batch {
 		message, err := holdfast.DecodeMessage(delivery.Body)
 		switch {
 		case err != nil:
-			malformed = append(malformed, j.aside(delivery.Body, err.Error()))
+			aside.add(delivery, err.Error())
+			continue
 		case message.Sentinel != nil: // the next one will do
 		case message.Manifest != nil:
 			tickets = append(tickets, message.Manifest.Tickets...)
 		default:
 			tickets = append(tickets, message.Tickets...)
 		}
+		answered = append(answered, delivery)
 	}
-	if err := j.quarantine(ctx, malformed); err != nil {
-		return err
-	}
+	return tickets, answered
+}
+
+// rescueAll explains tickets.
+func (j *Janitor) rescueAll(ctx context.Context, tickets []holdfast.Ticket) error {
 	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
 		if err := j.rescueTickets(ctx, part); err != nil {
 			return err
@@ -146,7 +154,7 @@ func (j *Janitor) missing(tickets []holdfast.Ticket) (letters []broker.Message) 
 		if more := len(part) - 1; more > 0 {
 			reason += fmt.Sprintf(" nor %d others", more)
 		}
-		letters = append(letters, j.aside(holdfast.Message{Tickets: part}.Encode(), reason))
+		letters = append(letters, j.letter(holdfast.Message{Tickets: part}.Encode(), reason))
 	}
 	return letters
 }

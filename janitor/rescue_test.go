@@ -209,7 +209,10 @@ func TestQuarantineSaysWhy(t *testing.T) {
 	j := w.janitor(func(o *Options) { o.Broker = s })
 	body, err := json.Marshal(map[string]any{"v": 1, "surprise": true})
 	w.must(err)
-	w.must(j.rescueAll(t.Context(), []broker.Delivery{{Body: body}}))
+	w.sendRaw(w.topology.Rescue(), string(body))
+	stop := w.background(func(ctx context.Context) { j.receive(ctx, w.topology.Rescue(), rescuePrefetch, j.rescue) })
+	w.eventually("the message is acked", func() bool { return len(s.saw("acked")) == 1 })
+	stop()
 	e := s.saw("stored")[0]
 	if e.queue != w.topology.Quarantine() || e.body != string(body) || e.headers["holdfast-found-by"] != "test janitor" || !strings.Contains(e.headers["holdfast-reason"], "surprise") {
 		t.Errorf("got %+v", e)
