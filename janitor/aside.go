@@ -13,7 +13,8 @@ const (
 	// for it, and a flood of them at full speed takes the broker's processor from those that do not deserve it. A share, not
 	// a rate, for it follows what the broker can do, and what else it has to do.
 	asideShare = 10
-	// longestRest bounds the pause after a batch, however long that took; it is also the one after a failure.
+	// longestRest bounds the pause after a batch, however long that took, so that thousands of messages are a matter of a
+	// minute; it is also the one after a failure.
 	longestRest = time.Second
 )
 

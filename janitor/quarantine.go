@@ -10,8 +10,8 @@ import (
 
 const (
 	// messageBatch is how many messages are answered together, so that thousands of malformed ones cost tens of
-	// confirms and hold nobody up.
-	messageBatch = 100
+	// confirms.
+	messageBatch = 250
 	// messageGap ends a batch when no further message comes for so long: they come in bursts.
 	messageGap = 300 * time.Microsecond
 )

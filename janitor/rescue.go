@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-const rescuePrefetch = 100
+const rescuePrefetch = 250
 
 // rescue reads what the broker would have dropped, and tickets that consumers could not
 // explain, and makes the store's truth of them.
