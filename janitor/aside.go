@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// asideShare is the part of the time, one in so many, in which a janitor puts malformed messages aside. No task waits
-	// for it, and a flood of them at full speed takes the broker's processor from those that do not deserve it. A share, not
-	// a rate, for it follows what the broker can do, and what else it has to do.
+	// asideShare is the part of the time, one in so many, in which a janitor puts malformed messages aside. No task
+	// waits for it, and a flood of them at full speed takes processors that healthy tasks need. A share, not a rate,
+	// because it follows what the broker can do and what else it has to do.
 	asideShare = 10
-	// longestRest bounds the pause after a batch, however long that took, so that thousands of messages are a matter of a
-	// minute; it is also the one after a failure.
+	// longestRest bounds the pause after a batch, however long that took, so that thousands of messages are a matter
+	// of a minute; it is also the one after a failure.
 	longestRest = time.Second
 )
 
-// asides are the malformed messages of one subscription, in hand until they are put aside. What comes behind them is read
-// meanwhile, as far as the prefetch goes.
+// asides are the malformed messages of one subscription, in hand until they are put aside. What comes behind them is
+// read meanwhile, as far as the prefetch goes.
 type asides struct {
 	j       *Janitor
 	sub     broker.Subscription
@@ -35,8 +35,8 @@ func (a *asides) add(d broker.Delivery, reason string) {
 	a.waiting = append(a.waiting, malformed{d.Tag, a.j.letter(d.Body, reason)})
 }
 
-// turn has a token when the next batch may be put aside; then put must be called. All queues share the one token, so that
-// they have the share together.
+// turn has a token when the next batch may be put aside; whoever takes it must call put. There is one token for all
+// queues, so that they have the share together.
 func (a *asides) turn() <-chan struct{} {
 	if len(a.waiting) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func (a *asides) turn() <-chan struct{} {
 	return a.j.turn
 }
 
-// put puts one batch aside and gives the turn back after a rest. What the broker does not take stays in hand, for to give
-// it back would count against its deliveries. An error is the end of the subscription.
+// put puts one batch aside and gives the turn back after a rest. What the broker does not take stays in hand, for to
+// give it back would count against its deliveries. An error is the end of the subscription.
 func (a *asides) put(ctx context.Context) error {
 	began, rest := time.Now(), longestRest
 	defer func() { time.AfterFunc(rest, func() { a.j.turn <- struct{}{} }) }()

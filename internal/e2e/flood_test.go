@@ -111,25 +111,24 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 	poll(t, 30*time.Second, func() string { return "nothing runs" }, func(context.Context) bool { return executed.total.Load() > 200 })
 
 	lane, others := w.Topology.Lane("default"), append(w.Topology.Holds(), w.Topology.Rescue())
-	queues := slices.Concat(lane, others)
+	want := rounds * perRound * (len(lane) + len(others))
 	calm := []float64{rate(&executed, func() {})}
 	var beside []float64
 	var lasted time.Duration
 	for round := 1; round <= rounds; round++ {
 		beside = append(beside, rate(&executed, func() {
 			began := time.Now()
-			for _, queue := range queues {
+			for _, queue := range slices.Concat(lane, others) {
 				if _, err := w.Broker.Publish(t.Context(), flood(w, queue, perRound)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			published := time.Since(began)
 			byWorker.await(t, round*perRound*len(lane))
-			here, early := time.Since(began), int(byJanitor.n.Load())
+			cleared := time.Since(began)
 			byJanitor.await(t, round*perRound*len(others))
 			lasted += time.Since(began)
-			t.Logf("published in %s; those in the lane put aside after %s, when it was %d of the others; all after %s", published.Round(time.Millisecond),
-				here.Round(time.Millisecond), early-(round-1)*perRound*len(others), time.Since(began).Round(time.Millisecond))
+			t.Logf("published in %s, the lane is clear after %s, all after %s", published, cleared, time.Since(began))
 		}))
 		calm = append(calm, rate(&executed, func() {}))
 	}
@@ -139,11 +138,11 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 	slices.Sort(calm)
 	slices.Sort(beside)
 	without, with := calm[len(calm)/2], beside[len(beside)/2]
-	t.Logf("%d tasks; a second did %.0f without and %.0f with the flood (medians of %.0f and %.0f): %.1f %%", enqueued.Load(), without, with, calm, beside, 100*with/without)
-	want := rounds * perRound * len(queues)
-	calls := janitors.calls.Load() + workers.calls.Load()
-	each, share := float64(want)/float64(calls), float64(janitors.took.Load())/float64(lasted)
-	t.Logf("%d malformed messages cost %d waits for the broker, %.0f each; janitors spent %.1f %% of the time on them", want, calls, each, 100*share)
+	t.Logf("%d tasks; a second did %.0f without and %.0f with the flood (medians of %.0f and %.0f): %.1f %%",
+		enqueued.Load(), without, with, calm, beside, 100*with/without)
+	each := float64(want) / float64(janitors.calls.Load()+workers.calls.Load())
+	share := float64(janitors.took.Load()) / float64(lasted)
+	t.Logf("%d malformed messages, %.0f for each wait for the broker; janitors spent %.1f %% of the time on them", want, each, 100*share)
 	// What a message costs can be counted on a busy machine, and how fast the others are cannot: so 0.9, which a
 	// quiet machine with some room keeps, is only told.
 	if with/without < 0.25 || each < 20 {
@@ -152,19 +151,25 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 	if share > 0.25 { // a tenth, or more if the broker needs longer for a batch than the janitors ever rest
 		t.Errorf("janitors spent %.0f %% of the time on malformed messages, for which nobody waits", 100*share)
 	}
+	awaitNothingBut(t, w, want)
+}
+
+// awaitNothingBut waits until n messages are in the quarantine and nothing is anywhere else.
+func awaitNothingBut(t *testing.T, w *world, n int) {
+	t.Helper()
 	poll(t, 30*time.Second, func() string {
-		return fmt.Sprintf("the queues hold %v, want %d in the quarantine and nothing else", depths(t, w), want)
+		return fmt.Sprintf("the queues hold %v, want %d in the quarantine and nothing else", depths(t, w), n)
 	},
 		func(context.Context) bool {
 			held := depths(t, w)
 			here := held[w.Topology.Quarantine()]
 			delete(held, w.Topology.Quarantine())
-			for _, n := range held {
-				if n > 0 {
+			for _, waiting := range held {
+				if waiting > 0 {
 					return false
 				}
 			}
-			return here == want
+			return here == n
 		})
 }
 
