@@ -17,13 +17,23 @@ import (
 	"time"
 )
 
+// programs is the folder of what is built for the tests.
+var programs string
+
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "holdfast-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs) // what is left does no harm
+	os.Exit(code)
+}
+
 // binary is the holdfast program, built once with the race detector.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "holdfast-e2e-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "holdfast")
+	path := filepath.Join(programs, "holdfast")
 	if out, err := exec.Command("go", "build", "-race", "-o", path, "github.com/holdfastq/holdfast/cmd/holdfast").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build holdfast: %w\n%s", err, out)
 	}

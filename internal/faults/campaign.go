@@ -52,6 +52,8 @@ type campaign struct {
 	backend *app.Backend
 	began   time.Time
 	struck  []Struck
+	// problems are faults that could not be inflicted or mended as they should.
+	problems []string
 }
 
 // Run inflicts the plan on a deployment of its own and returns what the books say. The error says that it could not
@@ -87,7 +89,7 @@ func Run(ctx context.Context, o Options) (books Books, err error) {
 	if err != nil {
 		return books, err
 	}
-	books.Struck, books.Took = c.struck, time.Since(books.Began)
+	books.Struck, books.Problems, books.Took = c.struck, c.problems, time.Since(books.Began)
 	if err := c.settle(ctx); err != nil {
 		c.say("%v", err) // the judge says which tasks that are
 	}
@@ -167,7 +169,11 @@ func (c *campaign) perform(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err := c.act(ctx, act); err != nil {
-			return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			c.say("  %v", err)
+			c.problems = append(c.problems, err.Error())
 		}
 		if err := c.crew.readyAll(ctx, readyLimit); err != nil {
 			return fmt.Errorf("after %v: %w", act.Faults, err)

@@ -46,7 +46,7 @@ func (c *campaign) inflict(ctx context.Context, f Fault) (Struck, error) {
 	case MemoryAlarm:
 		err = c.onNodes(ctx, f, &s, "set_vm_memory_high_watermark 0.0000001", "set_vm_memory_high_watermark 0.6")
 	case DiskAlarm:
-		err = c.onNodes(ctx, f, &s, "set_disk_free_limit 100TB", "set_disk_free_limit 50MB")
+		err = c.onNodes(ctx, f, &s, "set_disk_free_limit 99999GB", "set_disk_free_limit 50MB")
 	case CloseAll:
 		err = c.onNodes(ctx, f, &s, "close_all_connections closed-by-an-operator", "")
 	case DeleteQueues:

@@ -13,7 +13,7 @@ import (
 
 // Books are what everybody wrote down.
 type Books struct {
-	Began, Ended     time.Time
+	Began            time.Time
 	Took             time.Duration // of the faults, without what was left to do afterwards
 	Broker, Database string        // versions
 	Accepted         []Accepted
@@ -23,6 +23,7 @@ type Books struct {
 	Workers          map[string]string // end by address
 	Samples          []Sample          // of a soak
 	Pruned           bool              // finished tasks may have been deleted since
+	Problems         []string          // faults that could not be inflicted, or not be mended at first
 }
 
 // Verdict is what the books say together.

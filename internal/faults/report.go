@@ -86,7 +86,7 @@ then everything left is done.
 	for _, list := range []struct {
 		title string
 		lines []string
-	}{{"Lost", v.Lost}, {"Unexplained", v.Unexplained}, {"One attempt twice", v.SameAttempt}} {
+	}{{"Lost", v.Lost}, {"Unexplained", v.Unexplained}, {"One attempt twice", v.SameAttempt}, {"Not inflicted or mended as planned", b.Problems}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(out, "\n%s:\n\n- %s\n", list.title, strings.Join(list.lines[:min(20, len(list.lines))], "\n- "))
 		}
