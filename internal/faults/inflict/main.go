@@ -140,6 +140,9 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 			return err
 		}
 	}
+	if v.Broken() {
+		return fmt.Errorf("%d tasks lost, %d executions unexplained, %d attempts executed twice", len(v.Lost), len(v.Unexplained), len(v.SameAttempt))
+	}
 	for _, t := range trends {
 		if !t.Flat() {
 			return fmt.Errorf("%s has grown from %.1f to %.1f", t.Series, t.Early, t.Late)
@@ -147,9 +150,6 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 	}
 	if len(books.Problems) > 0 {
 		return fmt.Errorf("%d faults could not be inflicted or mended as planned: %s", len(books.Problems), books.Problems[0])
-	}
-	if v.Broken() {
-		return fmt.Errorf("%d tasks lost, %d executions unexplained, %d attempts executed twice", len(v.Lost), len(v.Unexplained), len(v.SameAttempt))
 	}
 	return nil
 }
