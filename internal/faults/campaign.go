@@ -23,7 +23,7 @@ import (
 type Options struct {
 	Root   string        // of the project
 	Run    string        // an empty folder for servers, programs and logs
-	Builds [2]string     // two holdfast programs; the upgrades go from one to the other and back
+	Builds [2]string     // two holdfast programs, an older one and a newer one
 	Names  [2]string     // what they are, for the report
 	Self   string        // the program that is this package: run with produce or record it is one of the processes
 	Seed   uint64        // of the plan

@@ -22,10 +22,16 @@ type seat struct {
 	crew *crew
 
 	mu    sync.Mutex
-	build int // which of the two it runs
+	build int // which of the two it runs: older or newer
 	lives int
 	now   *process
 }
+
+// The builds.
+const (
+	older = iota
+	newer
+)
 
 // The roles.
 const (
@@ -59,7 +65,7 @@ func (c *crew) add(ctx context.Context, role, name string) error {
 	if err != nil {
 		return err
 	}
-	c.seats = append(c.seats, &seat{name: name, role: role, ip: ip, crew: c})
+	c.seats = append(c.seats, &seat{name: name, role: role, ip: ip, crew: c, build: newer})
 	return nil
 }
 
@@ -174,6 +180,22 @@ func (s *seat) drain(ctx context.Context) error {
 	}
 }
 
+// replace drains who sits there, starts one of that build and waits until it is ready.
+func (s *seat) replace(ctx context.Context, build int) error {
+	if err := s.drain(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.build = build
+	s.mu.Unlock()
+	if err := s.start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	return s.ready(ctx)
+}
+
 // ready waits until the process says it does its work.
 func (s *seat) ready(ctx context.Context) error {
 	if s.role == roleProducer || s.role == roleRecorder {
@@ -244,6 +266,6 @@ func settings(databaseURL string, nodes []string) []string {
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=10.77.0.0/16", "HOLDFAST_WEBHOOK_TIMEOUT=3m",
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=fixed", "HOLDFAST_TYPES_HTTP_RETRY_BASE=1s",
 		"HOLDFAST_TYPES_HTTP_MAX_CRASHES=100", // each of them is meant, and none is the task's fault
-		"HOLDFAST_WORKER_CONCURRENCY=60", "HOLDFAST_LOG_LEVEL=info",
+		"HOLDFAST_WORKER_CONCURRENCY=60", "HOLDFAST_WORKER_DRAIN_TIMEOUT=10s", "HOLDFAST_LOG_LEVEL=info",
 	}
 }

@@ -142,23 +142,15 @@ func (c *campaign) heal(ctx context.Context, end string, peers []string) error {
 	return errors.Join(problems...)
 }
 
-// upgrade replaces every process of ours in turn by one of the other build, in good order.
+// upgrade replaces every process of ours in turn by one of the older build, in good order, and then by the newer again.
 func (c *campaign) upgrade(ctx context.Context, s *Struck) error {
+	for _, seat := range c.crew.of(roleWorker) {
+		s.Ends = append(s.Ends, seat.name)
+	}
 	s.Began = time.Now()
-	for _, role := range []string{roleJanitor, roleWorker} {
-		for _, seat := range c.crew.of(role) {
-			s.Ends = append(s.Ends, seat.name)
-			if err := seat.drain(ctx); err != nil {
-				return err
-			}
-			seat.build = 1 - seat.build
-			if err := seat.start(); err != nil {
-				return err
-			}
-			ready, cancel := context.WithTimeout(ctx, readyLimit)
-			err := seat.ready(ready)
-			cancel()
-			if err != nil {
+	for _, build := range []int{older, newer} {
+		for _, seat := range append(c.crew.of(roleJanitor), c.crew.of(roleWorker)...) {
+			if err := seat.replace(ctx, build); err != nil {
 				return err
 			}
 		}

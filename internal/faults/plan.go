@@ -36,7 +36,7 @@ const (
 	DiskAlarm     Kind = "broker: disk alarm"
 	CloseAll      Kind = "broker: all connections closed"
 	DeleteQueues  Kind = "broker: all queues deleted"
-	Upgrade       Kind = "rolling upgrade to the other build"
+	Upgrade       Kind = "rolling change to the older build and back"
 )
 
 // reach says whom a fault hits, and so what it can explain.

@@ -73,7 +73,7 @@ packages of RabbitMQ and PostgreSQL, nothing else. How it is counted stands in t
 Three RabbitMQ nodes (%s, quorum queues, consumer timeout %.0f s), PostgreSQL %s with a synchronous replica, %d
 workers, %d janitors and %d producers, each in a network namespace of its own on one machine with %d cores; %s;
 about %d tasks a second: most take up to 0.8 s, one in ten fails at first, one in twenty is delayed, some take longer than the
-consumer timeout. Leases of %.0f s. Upgrades go from %s to %s and back. Faults for %.0f minutes, one in five acts with two at once;
+consumer timeout. Leases of %.0f s. The older build is %s, the newer %s. Faults for %.0f minutes, one in five acts with two at once;
 then everything left is done.
 
 ## What became of the tasks
