@@ -134,6 +134,11 @@ func (c *campaign) assemble(ctx context.Context) error {
 	if c.backend, err = app.Open(ctx, cfg, log); err != nil {
 		return err
 	}
+	return c.hire(ctx, environment)
+}
+
+// hire gives everybody an end of the network and starts them.
+func (c *campaign) hire(ctx context.Context, environment []string) error {
 	c.crew = &crew{servers: c.servers, builds: c.Builds, self: c.Self, environment: environment, rate: c.Rate / producers, logs: filepath.Join(c.Run, "logs")}
 	if err := os.MkdirAll(c.crew.logs, 0o700); err != nil {
 		return err

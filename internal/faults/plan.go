@@ -52,7 +52,7 @@ const (
 type trait struct {
 	kind  Kind
 	reach reach
-	// lasts is how long the fault stays; 0 means that it is over at once.
+	// least and most are how long the fault stays; 0 means that it is over at once.
 	least, most time.Duration
 }
 
