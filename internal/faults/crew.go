@@ -203,9 +203,9 @@ func (s *seat) ready(ctx context.Context) error {
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	last := errors.New("no answer yet")
 	for {
-		if last = s.ask(ctx); last == nil {
+		last := s.ask(ctx)
+		if last == nil {
 			return nil
 		}
 		select {

@@ -53,7 +53,7 @@ func (c *Client) Show(ctx context.Context, run holdfast.RunID) (<-chan struct{},
 
 // Watch implements store.Presence.
 func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
-	return c.hold(ctx, Step{Op: "Watch"})
+	return c.hold(ctx, Step{Op: "Watch", run: watching})
 }
 
 // hold waits for the name of a step's run in a session of its own.
