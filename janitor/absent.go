@@ -17,8 +17,10 @@ const (
 	lookEvery   = 100 * time.Millisecond
 	lookClosely = 25 * time.Millisecond // while somebody may be gone
 	// settleTime is how long a run must have been absent, without a renewal. A process that lives says within it that it
-	// has lost its signs.
-	settleTime = 150 * time.Millisecond
+	// has lost its signs. On a busy machine or with a slow store that takes longer, as the watcher's own looks then do: so
+	// it waits for settleLooks of the slowest of late as well.
+	settleTime  = 150 * time.Millisecond
+	settleLooks = 5
 	// crowdTime is how far apart absences must begin. What ends several signs at once is rarely the end of a process, and if
 	// so of a machine.
 	crowdTime = time.Second
@@ -101,6 +103,7 @@ type watcher struct {
 	known  map[holdfast.RunID]*absence // those that were listed at the last look
 	began  time.Time                   // when the newest absence did
 	looked time.Time                   // when the last look ended; zero at first
+	slow   time.Duration               // how long the slowest look of late took, from when it was due; it fades
 }
 
 func (j *Janitor) watch(ctx context.Context, gone <-chan struct{}) {
@@ -114,9 +117,11 @@ func (j *Janitor) watch(ctx context.Context, gone <-chan struct{}) {
 		if w.suspects() {
 			every = lookClosely
 		}
-		timer := time.NewTimer(j.beat(every))
+		wait := j.beat(every)
+		due, timer := time.Now().Add(wait), time.NewTimer(wait)
 		select {
 		case <-timer.C:
+			w.took(time.Since(due))
 		case <-gone:
 		case <-ctx.Done():
 		}
@@ -145,11 +150,13 @@ func (w *watcher) look(ctx context.Context) error {
 	defer func() { w.looked = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
+	began := time.Now()
 	listed, err := w.o.Present.Store.Absent(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
+	w.took(now.Sub(began))
 	w.note(listed, now)
 	for _, a := range listed {
 		if known := w.known[a.Run]; !known.left && w.calm.lasted(w.need()) {
@@ -159,6 +166,12 @@ func (w *watcher) look(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// took notes how long a part of a look took.
+func (w *watcher) took(d time.Duration) {
+	const fades = 20 // looks
+	w.slow = max(d, w.slow-w.slow/fades)
 }
 
 // note compares what is listed with what was before. Absences that come together are left to their leases.
@@ -191,7 +204,7 @@ func (w *watcher) note(listed []store.Absence, now time.Time) {
 
 // examine fences a run that has been absent for long enough, if the broker has said twice that it does not see it either.
 func (w *watcher) examine(ctx context.Context, a store.Absence, known *absence, now time.Time) error {
-	settled := now.Sub(known.since) >= settleTime
+	settled := now.Sub(known.since) >= settleTime+settleLooks*w.slow
 	if known.denied && !settled {
 		return nil
 	}

