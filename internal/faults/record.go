@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -44,26 +43,34 @@ const (
 // recorderAddress is where the recorder listens within its end.
 const recorderAddress = ":8099"
 
-// Recorder serves the target of all tasks and writes a line for each request to out, until ctx is done.
+// Recorder serves the target of all tasks and writes a line for each request to out, until ctx is done or a line
+// cannot be written.
 func Recorder(ctx context.Context, out io.Writer) error {
 	listener, err := net.Listen("tcp", recorderAddress)
 	if err != nil {
 		return err
 	}
-	r := &recorder{lines: json.NewEncoder(out), refused: make(map[int]int)}
+	serving, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r := &recorder{lines: json.NewEncoder(out), refused: make(map[int]int), fail: fail}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	stop := context.AfterFunc(serving, func() { _ = server.Close() })
 	defer stop()
-	if err := server.Serve(listener); ctx.Err() == nil {
-		return err
+	err = server.Serve(listener)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case serving.Err() != nil:
+		return context.Cause(serving)
 	}
-	return nil
+	return err
 }
 
 type recorder struct {
 	mu      sync.Mutex
 	lines   *json.Encoder
 	refused map[int]int
+	fail    context.CancelCauseFunc // ends it: books with a hole are worse than none
 }
 
 // ServeHTTP does what the order says.
@@ -100,10 +107,10 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	record.Ended = time.Now()
 	err = r.lines.Encode(record)
 	r.mu.Unlock()
-	if err != nil { // books with a hole are worse than none
-		os.Exit(1)
+	if err != nil {
+		r.fail(err)
 	}
-	if record.Result != Answered {
+	if record.Result != Answered || err != nil {
 		http.Error(w, "busy, try again", http.StatusServiceUnavailable)
 		return
 	}
