@@ -38,8 +38,8 @@ func (s setting) shown() string {
 	case strings.HasPrefix(s.key, secretsPrefix):
 		return Redacted
 	}
-	items := []string{text}
-	if s.key == "amqp.urls" { // a database's URL may have a comma in it
+	items := []string{text} // a URL may have a comma in it
+	if _, several := s.value.(many[string]); several {
 		items = fields(text)
 	}
 	for i, item := range items {

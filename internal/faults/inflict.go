@@ -267,7 +267,7 @@ func (c *campaign) deleteQueues(ctx context.Context, s *Struck) error {
 	return c.backend.Broker.Delete(ctx, c.backend.Topology.Queues(lanes))
 }
 
-// sleep waits, or until ctx ends; the mending comes all the same.
+// sleep waits, or until ctx ends: then everything is about to be wiped, and nothing needs mending.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

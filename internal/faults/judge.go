@@ -46,7 +46,7 @@ type Verdict struct {
 // Broken reports whether a promise was broken.
 func (v Verdict) Broken() bool { return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt) > 0 }
 
-// each reads a file of JSON lines. The last one may be cut off by a kill: what is not written is not accepted.
+// each reads a file of JSON lines. Each of them was written at once, so that a kill leaves whole ones.
 func each[T any](path string, do func(T)) error {
 	file, err := os.Open(path)
 	if err != nil {

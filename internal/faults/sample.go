@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -122,7 +123,8 @@ type Trend struct {
 	Early, Late, Most float64 // medians of a fifth of the time each, and the largest value
 }
 
-// Flat reports whether the series has not grown by more than a fifth, or by a handful.
+// Flat reports whether the series has not grown by more than a fifth, or by a handful. One that was not measured early or
+// late is not known to be flat.
 func (t Trend) Flat() bool { return t.Late <= t.Early*1.2+5 }
 
 // Trends compares the second fifth of the samples with the last one; the first fifth is for warming up.
@@ -148,6 +150,7 @@ func Trends(samples []Sample) []Trend {
 	return trends
 }
 
+// median is not a number if nothing was measured.
 func median(samples []Sample, series string) float64 {
 	var values []float64
 	for _, s := range samples {
@@ -156,7 +159,7 @@ func median(samples []Sample, series string) float64 {
 		}
 	}
 	if len(values) == 0 {
-		return 0
+		return math.NaN()
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
