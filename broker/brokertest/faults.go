@@ -92,7 +92,7 @@ func (s *suite) pause(ctx context.Context) {
 // acknowledged, none may come again.
 func everythingStored(s *suite) {
 	s.needDisconnect()
-	const publishers, each, disconnects = 6, 60, 12
+	const publishers, each, disconnects = 6, 60, 8 // after each of them a client may wait twice as long before it connects anew
 	queue, ctx := s.queue(), s.ctx()
 	seen := newRecord(publishers * each)
 

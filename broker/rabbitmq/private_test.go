@@ -144,8 +144,8 @@ func testForgottenConsumer(t *testing.T, server *rabbittest.Server) {
 	for _, queue := range []string{forgotten, inHand} {
 		server.Ctl("eval", fmt.Sprintf(`Q = {list_to_atom("%%2F_%s"), node()},
 			{ok, {_, Consumers}, _} = ra:local_query(Q, fun rabbit_fifo:query_consumers/1),
-			[Consumer] = maps:keys(Consumers),
-			{ok, _, _} = ra:process_command(Q, rabbit_fifo:make_checkout(Consumer, cancel, #{})).`, queue))
+			[Consumer] = maps:values(Consumers),
+			{ok, _, _} = ra:process_command(Q, rabbit_fifo:make_checkout({element(2, Consumer), element(1, Consumer)}, cancel, #{})).`, queue))
 	}
 	publish(t, b, forgotten, "after all")
 	must(t, sub.Ack(receive(t, sub).Tag, broker.One))
