@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,7 +17,27 @@ type Struck struct {
 	Began time.Time
 	Ended time.Time // undone, as far as somebody does that by hand
 	Ends  []string  // the workers it hit, if it hits some
+	Turns []Turn    // instead of Ends, of a fault that takes its workers one after the other
 	Alone bool      // nothing else was broken at the time
+}
+
+// Turn is one worker's part of a fault.
+type Turn struct {
+	End          string
+	Began, Ended time.Time
+}
+
+// turns returns when the fault hit a worker: its whole time, or that worker's part of it.
+func (s Struck) turns(worker string) (turns []Turn) {
+	if slices.Contains(s.Ends, worker) {
+		turns = append(turns, Turn{worker, s.Began, s.Ended})
+	}
+	for _, t := range s.Turns {
+		if t.End == worker {
+			turns = append(turns, t)
+		}
+	}
+	return turns
 }
 
 const (
@@ -144,13 +165,13 @@ func (c *campaign) heal(ctx context.Context, end string, peers []string) error {
 
 // upgrade replaces every process of ours in turn by one of the older build, in good order, and then by the newer again.
 func (c *campaign) upgrade(ctx context.Context, s *Struck) error {
-	for _, seat := range c.crew.of(roleWorker) {
-		s.Ends = append(s.Ends, seat.name)
-	}
 	s.Began = time.Now()
 	for _, build := range []int{older, newer} {
 		for _, seat := range append(c.crew.of(roleJanitor), c.crew.of(roleWorker)...) {
-			if err := seat.replace(ctx, build); err != nil {
+			began := time.Now()
+			err := seat.replace(ctx, build)
+			s.Turns = append(s.Turns, Turn{seat.name, began, time.Now()})
+			if err != nil {
 				return err
 			}
 		}
@@ -230,7 +251,11 @@ func (c *campaign) breakStore(ctx context.Context, f Fault, s *Struck) error {
 		return all(ctx, c.servers.postgres, "swap", "replica-up", "replica-sync")
 	default:
 		err := all(ctx, c.servers.postgres, "fill")
-		sleep(ctx, f.For)
+		sleep(ctx, f.For/2) // refuses what makes a table grow
+		if err == nil {
+			err = all(ctx, c.servers.postgres, "press") // and panics
+		}
+		sleep(ctx, f.For-f.For/2)
 		return errors.Join(err, all(ctx, c.servers.postgres, "unfill", "up"))
 	}
 }

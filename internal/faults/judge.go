@@ -149,7 +149,7 @@ func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 		}
 		v.Extra[s.Kind]++
 		off := s.Began
-		if s.Kind == Upgrade { // which takes its workers one after the other
+		if len(s.Turns) > 0 { // which one of them broke it off, nobody says
 			off = r.Ended
 		}
 		broken = append(broken, brokenOff{s, off, records[i+1].Began})
@@ -165,10 +165,17 @@ const unwritten = 2 * time.Second
 // reason finds the fault that broke an execution off, or kept its result from being written: the last that can have.
 func (b Books) reason(r Record) (reason Struck, found bool) {
 	for _, s := range b.Struck {
-		t := traitOf(s.Kind)
-		hit := t.reach == hitsStore || t.reach == hitsWorkers && slices.Contains(s.Ends, b.Workers[r.From])
-		// While leases run out, and while a worker that was cut off finds its way back, it is still that fault.
-		can := hit && !r.Began.After(s.Ended.Add(lease)) && !r.Ended.Before(s.Began.Add(-unwritten))
+		var turns []Turn
+		switch traitOf(s.Kind).reach {
+		case hitsStore:
+			turns = []Turn{{Began: s.Began, Ended: s.Ended}}
+		case hitsWorkers:
+			turns = s.turns(b.Workers[r.From])
+		}
+		can := slices.ContainsFunc(turns, func(t Turn) bool {
+			// While leases run out, and while a worker that was cut off finds its way back, it is still that fault.
+			return !r.Began.After(t.Ended.Add(lease)) && !r.Ended.Before(t.Began.Add(-unwritten))
+		})
 		if can && (!found || s.Began.After(reason.Began)) {
 			reason, found = s, true
 		}

@@ -36,6 +36,13 @@ func struck(kind Kind, began, ended float64, ends ...string) Struck {
 	return Struck{Kind: kind, Began: second(began), Ended: second(ended), Ends: ends, Alone: true}
 }
 
+// upgrade replaces worker1 in its first second, and worker2 at its end.
+func upgrade(began, ended float64) Struck {
+	s := struck(Upgrade, began, ended)
+	s.Turns = []Turn{{"worker1", second(began), second(began + 1)}, {"worker2", second(ended - 1), second(ended)}}
+	return s
+}
+
 func TestAnUneventfulTask(t *testing.T) {
 	t.Parallel()
 	v := Judge(books(ran(1, "worker1", 1, 2, Refused), ran(2, "worker2", 3, 4, Answered)))
@@ -78,6 +85,8 @@ func TestWhatExplainsAnExecutionBeyondTheFirst(t *testing.T) {
 		{"a node was killed", ran(1, "worker1", 1, 2, Answered), struck(KillNode, 1.5, 9), ""},
 		{"its worker lost the broker", ran(1, "worker1", 1, 2, Answered), struck(CutBroker, 1, 9, "worker1"), ""},
 		{"its worker lost the database", ran(1, "worker1", 1, 2, Left), struck(CutStore, 1, 9, "worker1"), CutStore},
+		{"its worker was replaced", ran(1, "worker1", 1, 2, Left), upgrade(1.5, 3), Upgrade},
+		{"another one was replaced then", ran(1, "worker1", 20, 21, Answered), upgrade(10, 30), ""},
 		{"the database was killed", ran(1, "worker2", 1, 2, Answered), struck(StoreKill, 1, 3), StoreKill},
 	} {
 		b := books(c.first, ran(2, "worker2", c.first.Ended.Sub(midnight).Seconds()+1, 40, Answered))
