@@ -251,11 +251,10 @@ func (c *campaign) breakStore(ctx context.Context, f Fault, s *Struck) error {
 		return all(ctx, c.servers.postgres, "swap", "replica-up", "replica-sync")
 	default:
 		err := all(ctx, c.servers.postgres, "fill")
-		sleep(ctx, f.For/2) // refuses what makes a table grow
 		if err == nil {
-			err = all(ctx, c.servers.postgres, "press") // and panics
+			err = all(ctx, c.servers.postgres, "refuses")
 		}
-		sleep(ctx, f.For-f.For/2)
+		sleep(ctx, f.For)
 		return errors.Join(err, all(ctx, c.servers.postgres, "unfill", "up"))
 	}
 }
