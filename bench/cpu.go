@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// servers are the programs whose processor time counts, besides that of the measuring process.
+var servers = []string{"postgres", "beam.smp", "redis-server"}
+
+// tick is the unit of the times in /proc, USER_HZ.
+const tick = 10 * time.Millisecond
+
+// processorTime is what this process and all servers on the machine have used so far, with their children that have ended.
+func processorTime() (time.Duration, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	var ticks int64
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+		if open < 0 || end < open {
+			return 0, fmt.Errorf("%s is not as expected: %q", path, stat)
+		}
+		if name := string(stat[open+1 : end]); !slices.Contains(servers, name) && filepath.Dir(path) != fmt.Sprintf("/proc/%d", os.Getpid()) {
+			continue
+		}
+		fields := strings.Fields(string(stat[end+1:]))
+		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+			n, err := strconv.ParseInt(field, 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s is not as expected: %q", path, stat)
+			}
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// peakMiB is the largest resident size this process ever had.
+func peakMiB() (float64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, err := strconv.ParseFloat(fields[1], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no VmHWM in /proc/self/status")
+}

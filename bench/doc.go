@@ -1,0 +1,9 @@
+// Command bench measures Holdfast beside other task queues: on the same machine, in the same run, in alternating order,
+// each with the settings that are known to suit it best. It is a module of its own, so that its peers are nobody else's
+// dependencies.
+//
+//	make bench
+//
+// Each measurement runs in a process of its own, on a schema, queues or a database that were made empty for it. It counts
+// the processor time of that process and of every server, which have to be on this machine.
+package main

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/load"
+)
+
+// figures are what a measurement found, by the names of columns.
+type figures map[string]float64
+
+// The columns.
+const (
+	bulk         = "bulk enqueue/s"
+	drain        = "drain/s"
+	workerMemory = "worker, peak MiB"
+	steady       = "steady state/s"
+	cpu          = "CPU s per 1,000, steady"
+	singles16    = "one by one from 16/s"
+	singles256   = "one by one from 256/s"
+	pickUp50     = "idle pick-up p50, ms"
+	pickUp99     = "idle pick-up p99, ms"
+	late99       = "delayed 2,000/s, p99 late, ms"
+)
+
+// step is a measurement that runs in a process of its own.
+type step struct {
+	name  string
+	fresh bool // begins with nothing stored
+	run   func(ctx context.Context, s system, q queue, o scale) (figures, error)
+}
+
+// scale says how much is measured.
+type scale struct {
+	load.Options
+	Backlog int // tasks of bulk and drain
+	PickUps int
+	Delayed int
+}
+
+var steps = []step{
+	{"bulk", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		rate, err := o.Bulk(ctx, q, o.Backlog)
+		return figures{bulk: rate.PerSecond()}, err
+	}},
+	{"drain", false, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		rate, err := o.Drain(ctx, q, o.Backlog)
+		if err != nil {
+			return nil, err
+		}
+		peak, err := peakMiB()
+		return figures{drain: rate.PerSecond(), workerMemory: peak}, err
+	}},
+	{"steady", true, measureSteady},
+	{"singles16", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		rate, err := o.Singles(ctx, q, 16)
+		return figures{singles16: rate.PerSecond()}, err
+	}},
+	{"singles256", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		rate, err := o.Singles(ctx, q, 256)
+		return figures{singles256: rate.PerSecond()}, err
+	}},
+	{"pickup", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
+		return figures{pickUp50: ms(load.Percentile(times, 50)), pickUp99: ms(load.Percentile(times, 99))}, err
+	}},
+	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+		times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
+		return figures{late99: ms(load.Percentile(times, 99))}, err
+	}},
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func measureSteady(ctx context.Context, s system, q queue, o scale) (figures, error) {
+	var used time.Duration
+	var problems []error
+	clock := func() time.Duration {
+		now, err := processorTime()
+		problems = append(problems, err)
+		return now
+	}
+	rate, err := o.Steady(ctx, q, func() {
+		if s.analyze != nil {
+			problems = append(problems, s.analyze(ctx))
+		}
+		used = -clock()
+	}, func() { used += clock() })
+	if err := errors.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
+	return figures{steady: rate.PerSecond(), cpu: used.Seconds() * 1000 / float64(rate.Tasks)}, nil
+}
+
+// measure runs one step in a process of its own.
+func measure(ctx context.Context, s system, st step, o scale) (figures, error) {
+	if st.fresh {
+		if err := s.fresh(ctx); err != nil {
+			return nil, fmt.Errorf("make it empty: %w", err)
+		}
+	} else if s.analyze != nil {
+		if err := s.analyze(ctx); err != nil {
+			return nil, err
+		}
+	}
+	options, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0], "-measure", s.name, "-step", st.name, "-options", string(options))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var f figures
+	return f, json.Unmarshal(out, &f)
+}
+
+// child is the process that measures one step.
+func child(ctx context.Context, name, stepName, options string) error {
+	var o scale
+	if err := json.Unmarshal([]byte(options), &o); err != nil {
+		return err
+	}
+	for _, s := range systems {
+		for _, st := range steps {
+			if s.name != name || st.name != stepName {
+				continue
+			}
+			q, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			f, err := st.run(ctx, s, q, o)
+			if err := errors.Join(err, q.Close()); errors.Is(err, errUnfit) {
+				f = figures{}
+			} else if err != nil {
+				return err
+			}
+			return json.NewEncoder(os.Stdout).Encode(f)
+		}
+	}
+	return fmt.Errorf("there is no step %q of %q", stepName, name)
+}

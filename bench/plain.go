@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// What a team writes by hand: rows for the record, messages with the payload, manual ack, and done in batches. It
+// promises less: nothing publishes what a crash left behind, nothing keeps a task from running twice at once, nothing
+// delays or counts tries.
+var plain = system{
+	name: "plain RabbitMQ worker", servers: []string{databaseURL, amqpURL},
+	fresh: func(ctx context.Context) error {
+		err := execute(ctx, "drop schema if exists bench_plain cascade", "create schema bench_plain",
+			`create table bench_plain.tasks (
+				id bigint generated always as identity primary key, state text not null default 'ready',
+				payload json not null, created_at timestamptz not null default now(), finished_at timestamptz
+			) with (fillfactor = 70)`)
+		if err != nil {
+			return err
+		}
+		conn, channel, err := dialPlain()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err = channel.QueueDelete(plainQueueName, false, false, false); err != nil {
+			return err
+		}
+		_, err = channel.QueueDeclare(plainQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
+		return err
+	},
+	open: func(ctx context.Context) (queue, error) {
+		pool, err := pgxpool.New(ctx, within("bench_plain"))
+		if err != nil {
+			return nil, err
+		}
+		conn, channel, err := dialPlain()
+		if err != nil {
+			return nil, err
+		}
+		return &plainQueue{pool: pool, conn: conn, channel: channel}, channel.Confirm(false)
+	},
+	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze bench_plain.tasks") },
+}
+
+const plainQueueName = "bench.plain"
+
+func dialPlain() (*amqp.Connection, *amqp.Channel, error) {
+	conn, err := amqp.Dial(os.Getenv(amqpURL))
+	if err != nil {
+		return nil, nil, err
+	}
+	channel, err := conn.Channel()
+	return conn, channel, err
+}
+
+type plainQueue struct {
+	pool    *pgxpool.Pool
+	conn    *amqp.Connection
+	channel *amqp.Channel
+}
+
+func (q *plainQueue) Close() error {
+	q.pool.Close()
+	return q.conn.Close()
+}
+
+func (q *plainQueue) Fill(ctx context.Context, payloads [][]byte) error {
+	texts := make([]string, len(payloads))
+	for i, p := range payloads {
+		texts[i] = string(p)
+	}
+	rows, err := q.pool.Query(ctx, "insert into tasks (payload) select p::json from unnest($1::text[]) as p returning id", texts)
+	if err != nil {
+		return err
+	}
+	confirms := make([]*amqp.DeferredConfirmation, 0, len(payloads))
+	for rows.Next() {
+		var id uint64
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		confirm, err := q.publish(ctx, id, payloads[len(confirms)])
+		if err != nil {
+			return err
+		}
+		confirms = append(confirms, confirm)
+	}
+	for _, confirm := range confirms {
+		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
+			return fmt.Errorf("not confirmed: %w", err)
+		}
+	}
+	return rows.Err()
+}
+
+func (q *plainQueue) publish(ctx context.Context, id uint64, payload []byte) (*amqp.DeferredConfirmation, error) {
+	return q.channel.PublishWithDeferredConfirmWithContext(ctx, "", plainQueueName, false, false,
+		amqp.Publishing{DeliveryMode: amqp.Persistent, Body: binary.BigEndian.AppendUint64(slices.Clone(payload), id)})
+}
+
+func (q *plainQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
+	if delay > 0 {
+		return errUnfit
+	}
+	var id uint64
+	if err := q.pool.QueryRow(ctx, "insert into tasks (payload) values ($1::json) returning id", string(payload)).Scan(&id); err != nil {
+		return err
+	}
+	confirm, err := q.publish(ctx, id, payload)
+	if err != nil {
+		return err
+	}
+	ok, err := confirm.WaitContext(ctx)
+	if err == nil && !ok {
+		err = errors.New("not confirmed")
+	}
+	return err
+}
+
+type plainResult struct {
+	id  uint64
+	tag uint64
+}
+
+func (q *plainQueue) Work(ctx context.Context, handle func([]byte) error) error {
+	channel, err := q.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	if err := channel.Qos(2000, 0, false); err != nil {
+		return err
+	}
+	deliveries, err := channel.ConsumeWithContext(ctx, plainQueueName, "", false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	results := make(chan plainResult, 2000)
+	var handlers sync.WaitGroup
+	for range concurrency {
+		handlers.Go(func() {
+			for d := range deliveries {
+				at := len(d.Body) - 8
+				if handle(d.Body[:at]) == nil {
+					results <- plainResult{binary.BigEndian.Uint64(d.Body[at:]), d.DeliveryTag}
+				}
+			}
+		})
+	}
+	go func() {
+		handlers.Wait()
+		close(results)
+	}()
+	return q.settle(channel, results)
+}
+
+// settle writes results in batches that grow with the load, and then acks what is done from the first message on.
+func (q *plainQueue) settle(channel *amqp.Channel, results <-chan plainResult) error {
+	done := make(map[uint64]bool)
+	acked := uint64(0)
+	for first := range results {
+		batch := []plainResult{first}
+		for len(batch) < 500 && len(results) > 0 {
+			batch = append(batch, <-results)
+		}
+		ids := make([]int64, len(batch))
+		for i, r := range batch {
+			ids[i], done[r.tag] = int64(r.id), true
+		}
+		slices.Sort(ids)
+		if _, err := q.pool.Exec(context.Background(), "update tasks set state = 'done', finished_at = now() where id = any($1)", ids); err != nil {
+			return err
+		}
+		through := acked
+		for done[through+1] {
+			through++
+			delete(done, through)
+		}
+		if through > acked {
+			if err := channel.Ack(through, true); err != nil {
+				return err
+			}
+			acked = through
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/holdfastq/holdfast/internal/load"
+)
+
+// system is a task queue that is measured.
+type system struct {
+	name string
+	// servers are the variables that name those it needs.
+	servers []string
+	// fresh makes it empty, and ready for use.
+	fresh func(ctx context.Context) error
+	// open returns a connection for one process.
+	open func(ctx context.Context) (queue, error)
+	// analyze refreshes the statistics of its tables, as a database does by itself in the long run; nil without any.
+	analyze func(ctx context.Context) error
+}
+
+type queue interface {
+	load.Queue
+	Close() error
+}
+
+// concurrency is how many tasks run at once in a worker, unless more suits it better.
+const concurrency = 100
+
+const (
+	databaseURL = "DATABASE_URL"
+	amqpURL     = "AMQP_URL"
+	redisURL    = "REDIS_URL"
+)
+
+// systems in the order of the tables.
+var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem}
+
+// missing returns the variables without which the system cannot be measured.
+func (s system) missing() (names []string) {
+	for _, name := range s.servers {
+		if os.Getenv(name) == "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// errUnfit is returned by a method that a system has nothing for.
+var errUnfit = errors.New("it has none")
