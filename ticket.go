@@ -1,11 +1,8 @@
 package holdfast
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -45,41 +42,6 @@ type Sentinel struct {
 	At   time.Time // by the store's clock, read before the sentinel was published
 }
 
-// wire is the JSON form: short keys, tickets as pairs, and a version that a
-// reader checks first. Ids are numbers here: no person reads it.
-type wire struct {
-	Version  int        `json:"v"`
-	Tickets  [][2]int64 `json:"t,omitempty"`
-	Run      int64      `json:"run,omitempty"`
-	Page     int64      `json:"page,omitempty"`
-	Rounds   int        `json:"rounds,omitempty"`
-	Lane     string     `json:"lane,omitempty"`
-	Sentinel *time.Time `json:"sentinel,omitempty"`
-}
-
-const wireVersion = 1
-
-// Encode returns the message's bytes.
-func (m Message) Encode() []byte {
-	w := wire{Version: wireVersion}
-	tickets := m.Tickets
-	switch {
-	case m.Manifest != nil:
-		w.Run, w.Page, w.Rounds, tickets = int64(m.Manifest.Run), m.Manifest.Page, m.Manifest.Rounds, m.Manifest.Tickets
-	case m.Sentinel != nil:
-		w.Lane, w.Sentinel = m.Sentinel.Lane, &m.Sentinel.At
-	}
-	w.Tickets = make([][2]int64, len(tickets))
-	for i, t := range tickets {
-		w.Tickets[i] = [2]int64{int64(t.Task), int64(t.Attempt)}
-	}
-	body, err := json.Marshal(w)
-	if err != nil { // numbers and one time: the only failure is a year beyond 9999
-		panic(fmt.Sprintf("holdfast: encode message: %v", err))
-	}
-	return body
-}
-
 // maxReason bounds the text of an error of DecodeMessage, in bytes. It travels in a header of the quarantined
 // message, and what does not fit into a broker's frame would cost the connection, with every try anew.
 const maxReason = 300
@@ -101,14 +63,12 @@ func decodeMessage(body []byte) (Message, error) {
 	if len(body) > maxMessage { // not to be parsed first, for the parser's complaint may be as long
 		return Message{}, fmt.Errorf("not a holdfast message: %d bytes are more than %d", len(body), maxMessage)
 	}
-	var w wire
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&w); err != nil {
-		return Message{}, fmt.Errorf("not a holdfast message: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Message{}, errors.New("not a holdfast message: more than one JSON value")
+	w, ok := scanWire(body)
+	if !ok {
+		var err error
+		if w, err = parseWire(body); err != nil {
+			return Message{}, fmt.Errorf("not a holdfast message: %w", err)
+		}
 	}
 	if w.Version != wireVersion {
 		return Message{}, fmt.Errorf("message version %d is not %d, the one this build reads", w.Version, wireVersion)

@@ -14,7 +14,6 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-
 const riverSchema = "bench_river"
 
 // With far more workers than elsewhere, which is what makes it fetch in large batches.
