@@ -250,10 +250,7 @@ func (c *campaign) breakStore(ctx context.Context, f Fault, s *Struck) error {
 		s.Ended = time.Now()
 		return all(ctx, c.servers.postgres, "swap", "replica-up", "replica-sync")
 	default:
-		err := all(ctx, c.servers.postgres, "fill")
-		if err == nil {
-			err = all(ctx, c.servers.postgres, "refuses")
-		}
+		err := all(ctx, c.servers.postgres, "fill", "refuses")
 		sleep(ctx, f.For)
 		return errors.Join(err, all(ctx, c.servers.postgres, "unfill", "up"))
 	}

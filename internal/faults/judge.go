@@ -128,6 +128,7 @@ type brokenOff struct {
 func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 	v.Executions += len(records)
 	seen := make(map[int]bool)
+	crashed := 0
 	for i, r := range records {
 		if seen[r.Attempt] {
 			v.SameAttempt = append(v.SameAttempt, fmt.Sprintf("number %d, attempt %d: %+v", r.Number, r.Attempt, records))
@@ -148,6 +149,9 @@ func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 			continue
 		}
 		v.Extra[s.Kind]++
+		if crashed++; crashed > 1 {
+			continue // and waits on purpose
+		}
 		off := s.Began
 		if len(s.Turns) > 0 { // which one of them broke it off, nobody says
 			off = r.Ended
