@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/jmoiron/sqlx"
@@ -70,6 +71,9 @@ func isPlainSuccess(move holdfast.Transition) bool {
 type acceptedRow struct{ N int }
 
 func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
+	if r.short && alike(moves, r.indexes) {
+		return s.completeAlike(ctx, q, moves, r.indexes, accepted)
+	}
 	var rows []acceptedRow
 	var err error
 	if r.short {
@@ -86,12 +90,40 @@ func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Tra
 
 func (s *Store) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, moves []holdfast.Transition, indexes []int) error {
 	n := len(indexes)
-	tasks, attempts, runs := make(pq.Int64Array, n), make(pq.Int64Array, n), make(pq.Int64Array, n)
-	for i, index := range indexes {
-		m := &moves[index]
-		tasks[i], attempts[i], runs[i] = int64(m.Task), int64(m.Attempt), int64(m.Run)
+	attempts := integers(n, func(i int) int { return moves[indexes[i]].Attempt })
+	runs := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Run) })
+	return s.all(ctx, q, rows, "complete", tasksOfMoves(moves, indexes), attempts, runs)
+}
+
+func tasksOfMoves(moves []holdfast.Transition, indexes []int) []byte {
+	return bigints(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
+}
+
+// alike reports whether the moves are of one run and one attempt number, as those of a worker nearly always are.
+func alike(moves []holdfast.Transition, indexes []int) bool {
+	first := &moves[indexes[0]]
+	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })
+}
+
+func (s *Store) completeAlike(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+	first := &moves[indexes[0]]
+	rows, err := q.QueryContext(ctx, s.text("complete_alike"), tasksOfMoves(moves, indexes), first.Attempt, int64(first.Run))
+	if err != nil {
+		return err
 	}
-	return s.all(ctx, q, rows, "complete", tasks, attempts, runs)
+	defer rows.Close()
+	byTask := make(map[int64]int, len(indexes))
+	for _, i := range indexes {
+		byTask[int64(moves[i].Task)] = i
+	}
+	for rows.Next() {
+		var task int64
+		if err := rows.Scan(&task); err != nil {
+			return err
+		}
+		accepted[byTask[task]] = true
+	}
+	return rows.Err()
 }
 
 // moveColumns are moves as sql/apply.sql takes them.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"time"
@@ -56,11 +57,6 @@ func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
 	return claims
 }
 
-type claimedRow struct {
-	fullRow
-	Now time.Time
-}
-
 func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
 	open := distinct(tickets)
 	for attempt := 0; len(open) > 0; attempt++ {
@@ -100,21 +96,72 @@ func (c *claiming) unanswered(tickets []holdfast.Ticket) []holdfast.Ticket {
 
 // take claims what can be claimed.
 func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
-	tasks, attempts := pairs(tickets)
-	rows := make([]claimedRow, 0, len(tickets))
-	if err := s.all(ctx, s.db, &rows, "claim", int64(c.run), tasks, attempts, c.types, c.crashes); err != nil {
-		return err
+	tasks, attempts := asked(tickets)
+	if attempt, alike := attemptOf(tickets); alike {
+		return s.accept(ctx, c, "claim_alike", int64(c.run), tasks, attempt, c.types, c.crashes)
 	}
-	c.accept(rows)
-	return nil
+	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes)
 }
 
-func (c *claiming) accept(rows []claimedRow) {
-	for _, row := range rows {
-		c.answers[holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}] = store.Claim{Verdict: store.Claimed, Task: row.task(), Now: row.Now.UTC()}
-		c.now = row.Now.UTC()
+// attemptOf returns the attempt number of all tickets, if they have the same, as nearly always.
+func attemptOf(tickets []holdfast.Ticket) (attempt int, alike bool) {
+	attempt = tickets[0].Attempt
+	return attempt, !slices.ContainsFunc(tickets, func(t holdfast.Ticket) bool { return t.Attempt != attempt })
+}
+
+// asked lists tickets as the two columns that unnest joins again.
+func asked(tickets []holdfast.Ticket) (tasks, attempts []byte) {
+	return bigints(len(tickets), func(i int) int64 { return int64(tickets[i].Task) }),
+		integers(len(tickets), func(i int) int { return tickets[i].Attempt })
+}
+
+// accept notes the tasks that a statement returns as the run's own.
+func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...any) error {
+	rows, err := s.db.QueryContext(ctx, s.text(name), args...)
+	if err != nil {
+		return err
 	}
-	c.taken += len(rows)
+	defer rows.Close()
+	for rows.Next() {
+		claim, err := scanClaim(rows, c.run)
+		if err != nil {
+			return err
+		}
+		c.answers[holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}], c.now = claim, claim.Now
+		c.taken++
+	}
+	return rows.Err()
+}
+
+// scanClaim reads what sql/claimed.sql selects, and the present. It names no columns, which would take longer than the rest.
+func scanClaim(rows *sql.Rows, run holdfast.RunID) (store.Claim, error) {
+	var (
+		id, attempt, mostAttempts    int64
+		failures, crashes, deferrals sql.NullInt64
+		unique, lastError            sql.NullString
+		created, started             time.Time
+		next, now                    sql.NullTime
+		payload                      []byte
+	)
+	t := holdfast.Task{State: holdfast.Running, Run: run}
+	err := rows.Scan(&id, &t.Type, &t.Lane, &unique, &attempt, &mostAttempts, &failures, &crashes, &deferrals,
+		&created, &next, &started, &lastError, &payload, &now)
+	if err != nil {
+		return store.Claim{}, err
+	}
+	t.ID, t.Unique, t.LastError, t.Payload = holdfast.TaskID(id), unique.String, lastError.String, payload
+	t.Attempt, t.MaxAttempts = int(attempt), int(mostAttempts)
+	t.Failures, t.Crashes, t.Deferrals = int(failures.Int64), int(crashes.Int64), int(deferrals.Int64)
+	t.CreatedAt, t.StartedAt = created.UTC(), started.UTC()
+	t.NextRunAt = t.CreatedAt
+	if next.Valid {
+		t.NextRunAt = next.Time.UTC()
+	}
+	claim := store.Claim{Verdict: store.Claimed, Task: t, Now: t.StartedAt}
+	if now.Valid {
+		claim.Now = now.Time.UTC()
+	}
+	return claim, nil
 }
 
 // refusedRow says where a task stands that was not claimed.
@@ -138,7 +185,7 @@ func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	tasks, attempts := pairs(tickets)
+	tasks, attempts := asked(tickets)
 	rows := make([]refusedRow, 0, len(tickets))
 	if err := s.all(ctx, s.db, &rows, "claim_refused", int64(c.run), tasks, attempts, c.types); err != nil {
 		return nil, err
@@ -202,11 +249,6 @@ func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []holdfast.Ti
 	if len(tickets) == 0 {
 		return nil
 	}
-	tasks, attempts := pairs(tickets)
-	var rows []claimedRow
-	if err := s.all(ctx, s.db, &rows, "claim_held", int64(c.run), tasks, attempts); err != nil {
-		return err
-	}
-	c.accept(rows)
-	return nil
+	tasks, attempts := asked(tickets)
+	return s.accept(ctx, c, "claim_held", int64(c.run), tasks, attempts)
 }

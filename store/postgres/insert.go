@@ -26,7 +26,7 @@ func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time
 			return err
 		}
 		if !batch.unique {
-			inserted, err = s.insert(ctx, s.db, batch)
+			inserted, err = s.insert(ctx, s.db, batch, batch.binary())
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
@@ -52,11 +52,12 @@ func (s *Store) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewT
 	if err := s.do(ctx, operation, func() error { return s.storeLanes(ctx, batch.lanes) }); err != nil {
 		return store.Inserted{}, err
 	}
-	insert := s.insert
+	var inserted store.Inserted
 	if batch.unique {
-		insert = s.insertUnique
+		inserted, err = s.insertUnique(ctx, tx, batch)
+	} else {
+		inserted, err = s.insert(ctx, tx, batch, batch.text())
 	}
-	inserted, err := insert(ctx, tx, batch)
 	if err != nil {
 		return store.Inserted{}, translate(ctx, operation, err)
 	}
@@ -105,6 +106,18 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	return b, nil
 }
 
+// text are the arguments of sql/insert.sql for any connection.
+func (b batch) text() []any {
+	return []any{b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
+}
+
+// binary are the same for a connection of this package.
+func (b batch) binary() []any {
+	numbers := func(list pq.Int64Array) []byte { return bigints(len(list), func(i int) int64 { return list[i] }) }
+	attempts := integers(len(b.maxAttempts), func(i int) int { return int(b.maxAttempts[i]) })
+	return []any{texts(b.types), texts(b.lanes), texts(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
+}
+
 // sized makes room for n values where there is none yet.
 func sized[T any, L ~[]T](list L, n int) L {
 	if len(list) == 0 {
@@ -120,9 +133,9 @@ type insertedRow struct {
 	Tasks pq.Int64Array
 }
 
-func (s *Store) insert(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+func (s *Store) insert(ctx context.Context, q store.Tx, b batch, args []any) (store.Inserted, error) {
 	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace)
+	err := s.all(ctx, q, &rows, "insert", args...)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -152,7 +165,7 @@ func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.In
 // insertFree stores the tasks whose keys are free; the ids of the others are 0.
 func (s *Store) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert_unique", b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace, b.keys)
+	err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys)...)
 	if err != nil {
 		return store.Inserted{}, err
 	}

@@ -19,10 +19,11 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{history}} for what names
-// the line of commits, {{signs_held}} for the signs of presence that are held.
+// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{claimed}} for what a claim
+// returns of them, {{history}} for what names the line of commits, {{signs_held}} for the signs of presence that are held.
 const (
 	columns   = "columns"
+	claimed   = "claimed"
 	history   = "history"
 	signsHeld = "signs_held"
 )
@@ -44,7 +45,7 @@ func statements(schema string) map[string]string {
 	}
 	texts[plainRenew] = strings.ReplaceAll(texts[renew], "{{"+history+"}}", "''")
 	var parts []string
-	for _, name := range []string{columns, history, signsHeld} {
+	for _, name := range []string{columns, claimed, history, signsHeld} {
 		parts = append(parts, "{{"+name+"}}", texts[name])
 	}
 	whole, names := strings.NewReplacer(parts...), strings.NewReplacer("holdfast.", pq.QuoteIdentifier(schema)+".")

@@ -21,4 +21,4 @@ update holdfast.tasks t
 set state = 'running', run_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null
 from picked
 where t.id = picked.id
-returning {{columns}}, t.payload, now() as now
+returning {{claimed}}, null -- which is when it was started

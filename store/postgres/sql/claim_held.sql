@@ -1,5 +1,5 @@
 -- Tasks that this run holds already.
-select {{columns}}, t.payload, now() as now
+select {{claimed}}, now()
 from unnest($2::bigint[], $3::int[]) as asked (task, attempt)
 join holdfast.tasks t on t.id = asked.task and t.attempt = asked.attempt
 where t.run_id = $1 and t.state = 'running'
