@@ -11,7 +11,7 @@ import (
 )
 
 // Long tasks that share a message do not wait behind each other on one worker while another
-// one is idle; handing them over costs them nothing.
+// one is idle: it takes no more than it can run, and passes the others on.
 func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -32,9 +32,8 @@ func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	for range list {
 		await(w, "every task runs, on one worker or the other", started)
 	}
-	// Half a second in the worker, a quarter until it looks, and a second that it may keep the
-	// ticket which comes back to itself.
-	if longest := time.Since(sent); longest > 2500*time.Millisecond {
+	// Half a second, which the worker that took them may keep tickets that come back to itself.
+	if longest := time.Since(sent); longest > time.Second {
 		t.Errorf("a task waited %s for its beginning", longest)
 	}
 	for i, worker := range workers {
@@ -45,16 +44,10 @@ func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	close(release)
 	w.awaitState(holdfast.Done, list...)
 	executed.checkOnce(t, list)
-	attempts := make(map[int]int)
 	for _, ticket := range list {
-		task := w.task(ticket.Task)
-		if task.Failures != 0 || task.Crashes != 0 || task.Deferrals != 0 {
-			t.Errorf("the hand-over was counted: %+v", task)
+		if task := w.task(ticket.Task); task.Attempt != 1 || task.Failures != 0 || task.Deferrals != 0 {
+			t.Errorf("a ticket that is passed on is no attempt: %+v", task)
 		}
-		attempts[task.Attempt]++
-	}
-	if attempts[1] != 4 {
-		t.Errorf("tasks by attempt: %v; want 4 that ran where they came first", attempts)
 	}
 }
 

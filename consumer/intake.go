@@ -13,7 +13,7 @@ const (
 	// given back, so that an idle worker elsewhere can have them.
 	patience = 250 * time.Millisecond
 	// preferredPatience is the same for tickets that go first: they get the next place that is free.
-	preferredPatience = time.Second
+	preferredPatience = 500 * time.Millisecond
 	// pagesInFlight bounds the pages of one queue that are being claimed or mirrored: one
 	// is claimed while another waits for its confirm. When the broker confirms nothing, the
 	// intake stops here.
@@ -22,8 +22,9 @@ const (
 	maxPrefetch   = 1000
 )
 
-// consume receives from one queue, over one subscription after another, until ctx is done.
-func (s *session) consume(ctx context.Context, queue string, by rank) {
+// consume receives from one queue, over one subscription after another, until ctx is done. Tickets it has to pass on go to
+// the queue again.
+func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 	log := s.log.WithField("queue", queue)
 	pause := newPause()
 	for ctx.Err() == nil {
@@ -31,7 +32,7 @@ func (s *session) consume(ctx context.Context, queue string, by rank) {
 		if err == nil {
 			s.setIntake(queue, "")
 			began := time.Now()
-			err = s.receive(ctx, sub, by)
+			err = s.receive(ctx, sub, again, by)
 			if closeErr := sub.Close(); closeErr != nil {
 				log.WithError(closeErr).Debug("close subscription")
 			}
@@ -62,17 +63,19 @@ type intake struct {
 	rank  rank
 	sub   broker.Subscription
 	acks  *acks
+	again string // where tickets go that it cannot take
 	turns chan struct{}
-	// prefetch is what the broker was last told; less than full after a pause.
+	ahead ahead
+	// prefetch is what the broker was last told: less than usual after a pause, more while it swallows.
 	prefetch int
 }
 
 // receive takes pages until the subscription is over or ctx is done, and returns
 // when their messages are acked or left to be delivered again.
-func (s *session) receive(ctx context.Context, sub broker.Subscription, by rank) error {
+func (s *session) receive(ctx context.Context, sub broker.Subscription, again string, by rank) error {
 	in := &intake{
-		s: s, rank: by, sub: sub, acks: &acks{sub: sub},
-		turns: make(chan struct{}, pagesInFlight), prefetch: s.fullPrefetch(),
+		s: s, rank: by, sub: sub, acks: &acks{sub: sub}, again: again,
+		turns: make(chan struct{}, pagesInFlight), ahead: newAhead(s.o.Concurrency, s.fullPrefetch()), prefetch: s.fullPrefetch(),
 	}
 	defer func() { // wait for the pages on their way
 		for range pagesInFlight {
@@ -120,6 +123,10 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 	}
 	p.add(next)
 	in.gather(p, reserved)
+	in.ahead.see(len(p.tickets), len(p.tags))
+	if more := len(p.tickets) - reserved; more > 0 && !in.s.room.bears(more) {
+		p.passOn(in.again, reserved)
+	}
 	in.s.room.add(len(p.tickets) - reserved)
 	err := in.widen()
 	in.start(ctx, p)
@@ -213,22 +220,19 @@ func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
 	}
 	// Only as much as can run now: with long tasks the rest would come back anyway, and each
 	// return counts against a message's deliveries.
-	in.prefetch = max(1, min(free, in.s.fullPrefetch()))
+	in.prefetch = max(1, min(free, in.ahead.messages))
 	return in.sub.Resume(in.prefetch)
 }
 
-// widen makes the prefetch the usual one again once half of the executors are free.
+// widen makes the prefetch the usual one again: a smaller one once half of the executors are free.
 func (in *intake) widen() error {
-	full := in.s.fullPrefetch()
-	if in.prefetch == full {
-		return nil
-	}
-	if in.s.room.free() < in.s.o.Concurrency/2 {
+	usual := in.ahead.messages
+	if in.prefetch == usual || in.prefetch < usual && in.s.room.free() < in.s.o.Concurrency/2 {
 		return nil
 	}
 	if err := in.sub.Pause(); err != nil {
 		return err
 	}
-	in.prefetch = full
-	return in.sub.Resume(full)
+	in.prefetch = usual
+	return in.sub.Resume(usual)
 }

@@ -60,6 +60,15 @@ func (p *page) add(r reading) {
 	}
 }
 
+// passOn keeps n tickets and sends the others to the queue again, from where whoever has room takes them.
+func (p *page) passOn(queue string, n int) {
+	rest := p.tickets[n:]
+	p.tickets = p.tickets[:n]
+	for part := range slices.Chunk(rest, holdfast.MaxTickets) {
+		p.letters = append(p.letters, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
+	}
+}
+
 // quarantine puts a malformed message aside for a person.
 func (p *page) quarantine(body []byte, reason string) {
 	p.malformed++

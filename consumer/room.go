@@ -72,8 +72,7 @@ func (r *room) written(n int) {
 	r.add(0)
 }
 
-// add reserves n places more even beyond the limit, for a message that carries more
-// tickets than there was room for; a negative n gives places back.
+// add reserves n places more even beyond the limit, see bears; a negative n gives places back.
 func (r *room) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,6 +81,14 @@ func (r *room) add(n int) {
 		close(r.change)
 		r.change = make(chan struct{})
 	}
+}
+
+// bears reports whether n tasks more than there is room for would still find an executor within a moment. A message
+// that carries more tickets than there is room for can then be taken whole.
+func (r *room) bears(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mean > 0 && time.Duration(n)*r.mean <= time.Duration(r.limit)*lookAhead
 }
 
 // shut keeps anything more from being taken until open is called.

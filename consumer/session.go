@@ -237,7 +237,7 @@ func (s *session) follow(ctx context.Context, known []string) {
 				continue
 			}
 			s.intakes[queue] = "starting"
-			s.takers.Go(func() { s.consume(ctx, queue, by) })
+			s.takers.Go(func() { s.consume(ctx, queue, s.o.Topology.Again(lane), by) })
 		}
 	}
 }

@@ -19,10 +19,6 @@ const (
 	// scheduleStep keeps a steady stream of due tasks in batches.
 	scheduleStep  = 5 * time.Millisecond
 	scheduleBatch = 1000
-	// Many tasks due at once share messages; few do not, so that no worker holds what
-	// another could run.
-	shareFrom         = 256
-	ticketsPerMessage = 8
 )
 
 // schedule publishes tickets for tasks that have become due. It sleeps until the
@@ -98,15 +94,9 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 	var messages []broker.Message
 	var contents [][]holdfast.Ticket
 	for queue, tickets := range byQueue {
-		share := 1
-		if len(tickets) >= shareFrom {
-			share = ticketsPerMessage
-		}
-		for len(tickets) > 0 {
-			n := min(share, len(tickets))
-			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
-			contents = append(contents, tickets[:n])
-			tickets = tickets[n:]
+		for part := range slices.Chunk(tickets, holdfast.PerMessage(len(tickets))) {
+			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
+			contents = append(contents, part)
 		}
 	}
 	outcomes, err := j.o.Broker.Publish(ctx, messages)

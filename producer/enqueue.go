@@ -111,7 +111,7 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		return
 	}
 	results := p.account(inserted)
-	confirmed := p.publish(ctx, inserted.Receipts, 1)
+	confirmed := p.publish(ctx, inserted.Receipts)
 	for i, c := range batch {
 		c.result = results[i]
 		close(c.done)

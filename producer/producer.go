@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,14 +47,10 @@ type Options struct {
 }
 
 const (
-	batchSize  = 1000    // tasks of one transaction
-	batchBytes = 8 << 20 // of their payloads, about
-	inFlight   = 2       // batches of Enqueue calls on their way at once: one inserts while one publishes
-	// Tasks of one large call share messages, which the broker carries much more cheaply; a
-	// few per message, so that workers still share them fairly. Small calls do not.
-	ticketsPerMessage = 8
-	shareFrom         = 256
-	insertTimeout     = 30 * time.Second
+	batchSize     = 1000    // tasks of one transaction
+	batchBytes    = 8 << 20 // of their payloads, about
+	inFlight      = 2       // batches of Enqueue calls on their way at once: one inserts while one publishes
+	insertTimeout = 30 * time.Second
 )
 
 // Producer accepts tasks. It is safe for concurrent use.
@@ -138,7 +135,7 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		results = append(results, p.account(inserted)...)
 		turns <- struct{}{}
 		publishing.Go(func() {
-			p.discharge(ctx, p.publish(ctx, inserted.Receipts, len(tasks)))
+			p.discharge(ctx, p.publish(ctx, inserted.Receipts))
 			<-turns
 		})
 	}
@@ -242,17 +239,13 @@ func (p *Producer) account(inserted store.Inserted) []Result {
 
 // publish tries to get the receipts' tickets confirmed and returns the receipts that were.
 // What it leaves is the outbox's, so its failures are told but not returned.
-func (p *Producer) publish(ctx context.Context, receipts []store.Receipt, callSize int) (confirmed []int64) {
+func (p *Producer) publish(ctx context.Context, receipts []store.Receipt) (confirmed []int64) {
 	if len(receipts) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.ConfirmTimeout)
 	defer cancel()
-	share := 1
-	if callSize >= shareFrom {
-		share = ticketsPerMessage
-	}
-	messages, counts := p.messages(receipts, share)
+	messages, counts := p.messages(receipts)
 	began := time.Now()
 	outcomes, err := p.o.Broker.Publish(ctx, messages)
 	if err != nil {
@@ -292,13 +285,11 @@ func (p *Producer) discharge(ctx context.Context, confirmed []int64) {
 }
 
 // messages cuts the receipts into messages and counts how many each receipt has.
-func (p *Producer) messages(receipts []store.Receipt, share int) (messages []broker.Message, counts []int) {
+func (p *Producer) messages(receipts []store.Receipt) (messages []broker.Message, counts []int) {
 	for _, receipt := range receipts {
 		queue, before := p.o.Topology.Main(receipt.Lane), len(messages)
-		for tickets := receipt.Tickets; len(tickets) > 0; {
-			n := min(share, len(tickets))
-			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
-			tickets = tickets[n:]
+		for part := range slices.Chunk(receipt.Tickets, holdfast.PerMessage(len(receipt.Tickets))) {
+			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
 		}
 		counts = append(counts, len(messages)-before)
 	}
