@@ -29,6 +29,7 @@ func run(ctx context.Context) error {
 	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")
 	flag.DurationVar(&o.For, "for", o.For, "how long a steady state is measured")
 	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "tasks that are stored and then run")
+	flag.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles of the measuring processes")
 	inChild := flag.String("measure", "", "internal")
 	inStep := flag.String("step", "", "internal")
 	options := flag.String("options", "", "internal")

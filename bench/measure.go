@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/load"
@@ -39,9 +42,10 @@ type step struct {
 // scale says how much is measured.
 type scale struct {
 	load.Options
-	Backlog int // tasks of bulk and drain
-	PickUps int
-	Delayed int
+	Backlog  int // tasks of bulk and drain
+	PickUps  int
+	Delayed  int
+	Profiles string // folder for CPU profiles of each step, or empty
 }
 
 var steps = []step{
@@ -138,8 +142,12 @@ func child(ctx context.Context, name, stepName, options string) error {
 			if err != nil {
 				return err
 			}
+			stop, err := o.profile(s, st)
+			if err != nil {
+				return err
+			}
 			f, err := st.run(ctx, s, q, o)
-			if err := errors.Join(err, q.Close()); errors.Is(err, errUnfit) {
+			if err := errors.Join(err, stop(), q.Close()); errors.Is(err, errUnfit) {
 				f = figures{}
 			} else if err != nil {
 				return err
@@ -148,4 +156,22 @@ func child(ctx context.Context, name, stepName, options string) error {
 		}
 	}
 	return fmt.Errorf("there is no step %q of %q", stepName, name)
+}
+
+// profile begins a CPU profile, if profiles are asked for.
+func (o scale) profile(s system, st step) (stop func() error, err error) {
+	if o.Profiles == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(filepath.Join(o.Profiles, strings.ReplaceAll(s.name+"-"+st.name, " ", "-")+".pprof"))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }

@@ -96,7 +96,8 @@ then everything left is done.
 
 An execution beyond the first is explained by a fault only if the fault hit the worker of the one before it, or the
 database; faults of the broker, its network, janitors and producers are allowed none. Recovery is taken from faults that
-were alone. What a fault broke off is counted from its begin, and only the first time that a task is broken off: later\nit waits on purpose. A new task is one that became due while the fault lasted or
+were alone. What a fault broke off is counted from its begin, and only the first time that a task is broken off: later
+it waits on purpose. A new task is one that became due while the fault lasted or
 within %.0f seconds after it was mended; its wait is that for a worker, however long the fault itself was.
 
 `, aftermath.Seconds())
