@@ -105,6 +105,7 @@ func TestLayers(t *testing.T) {
 		"store/storetest":   {".", "store"},
 		"broker/brokertest": {".", "broker"},
 
+		"internal/load":          {},
 		"internal/sim/simstore":  {".", "store"},
 		"internal/sim/simbroker": {".", "broker"},
 	}

@@ -75,7 +75,10 @@ var steps = []step{
 		return figures{pickUp50: ms(load.Percentile(times, 50)), pickUp99: ms(load.Percentile(times, 99))}, err
 	}},
 	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
-		times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
+		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
+		if err == nil && rate.PerSecond() < 1950 {
+			err = fmt.Errorf("it stores only %.0f delayed tasks a second", rate.PerSecond())
+		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
 	}},
 }

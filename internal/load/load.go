@@ -1,5 +1,5 @@
 // Package load measures task queues: how fast tasks are accepted, and run, how soon one that comes alone is picked up,
-// and how punctually one that was delayed. It knows queues by four methods, so that the same measurements are taken of
+// and how punctually one that was delayed. It knows queues by three methods, so that the same measurements are taken of
 // every kind.
 //
 // Every measurement ends with an error, not with a figure, when its tasks do not arrive.
@@ -31,10 +31,10 @@ type Queue interface {
 type Options struct {
 	Payload int           // bytes of a payload; at least 32
 	Batch   int           // tasks of one Fill
-	Ahead   int           // tasks that producers are ahead of workers in a steady state
+	Ahead   int           // tasks that may wait in a steady state before the next Fill
 	WarmUp  time.Duration // of a steady state, before it is measured
 	For     time.Duration // of a steady state, and of calls one by one
-	// Patience is how long nothing may arrive until a measurement gives up.
+	// Patience is how long nothing may arrive until a measurement gives up. It must be longer than any delay.
 	Patience time.Duration
 }
 
@@ -68,58 +68,67 @@ func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 	var last time.Time
 	began := time.Now()
-	err := o.work(ctx, q, n, func([]byte, int) { last = time.Now() }, func(context.Context) error { return nil })
+	err := o.work(ctx, q, n, func([]byte) bool { last = time.Now(); return true }, func(context.Context) error { return nil })
 	return Rate{n, last.Sub(began)}, err
 }
 
-// Steady stores and runs tasks at the same time, for a while, with a bounded number in between. before is called once,
-// between the warm-up and the measurement, and can look at clocks and counters; so can after, when it has ended.
+// Steady stores and runs tasks at the same time, for a while, with at most Ahead and a batch in between. before is called
+// once, between the warm-up and the measurement, and can look at clocks and counters; so can after, when it has ended.
+// When Steady returns, tasks may be left.
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
 	return together(ctx, q, func([]byte) error { done.Add(1); return nil }, func(ctx context.Context) (Rate, error) {
-		filling, stop := context.WithCancel(ctx)
+		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		failed := make(chan error, 1)
-		batch := o.payloads(o.Batch)
-		go func() {
-			for filling.Err() == nil {
-				if stored.Load()-done.Load() > int64(o.Ahead) {
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				if err := q.Fill(context.WithoutCancel(filling), batch); err != nil {
-					failed <- fmt.Errorf("store tasks: %w", err)
-					return
-				}
-				stored.Add(int64(len(batch)))
+		var failed error
+		var filling sync.WaitGroup
+		filling.Go(func() {
+			if failed = o.fill(ctx, q, &stored, &done); failed != nil {
+				stop()
 			}
-			failed <- nil
-		}()
-		if err := wait(ctx, o.WarmUp, failed); err != nil {
-			return Rate{}, err
-		}
-		before()
-		first, began := done.Load(), time.Now()
-		err := wait(ctx, o.For, failed)
-		rate := Rate{int(done.Load() - first), time.Since(began)}
-		after()
-		stop()
+		})
+		var rate Rate
+		err := pause(ctx, o.WarmUp)
 		if err == nil {
-			err = <-failed
+			before()
+			first, began := done.Load(), time.Now()
+			err = pause(ctx, o.For)
+			rate = Rate{int(done.Load() - first), time.Since(began)}
+			after()
 		}
-		if err == nil && rate.Tasks == 0 {
-			err = errors.New("no task was run")
+		stop()
+		filling.Wait()
+		switch {
+		case failed != nil:
+			return Rate{}, failed
+		case err == nil && rate.Tasks == 0:
+			err = fmt.Errorf("no task was run in %s", o.For)
 		}
 		return rate, err
 	})
 }
 
-func wait(ctx context.Context, d time.Duration, failed <-chan error) error {
+// fill stores batches until ctx is done, while no more than Ahead tasks wait. It breaks none of them off.
+func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) error {
+	batch := o.payloads(o.Batch)
+	for ctx.Err() == nil {
+		if stored.Load()-done.Load() > int64(o.Ahead) {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err := q.Fill(context.WithoutCancel(ctx), batch); err != nil {
+			return fmt.Errorf("store tasks: %w", err)
+		}
+		stored.Add(int64(len(batch)))
+	}
+	return nil
+}
+
+// pause waits for d. The error is the reason why ctx ended before.
+func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
-	case err := <-failed:
-		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -129,20 +138,33 @@ func wait(ctx context.Context, d time.Duration, failed <-chan error) error {
 func (o Options) Singles(ctx context.Context, q Queue, callers int) (Rate, error) {
 	payload := o.payloads(1)[0]
 	var stored atomic.Int64
-	problems := make([]error, callers)
 	began := time.Now()
-	var calling sync.WaitGroup
-	for i := range callers {
-		calling.Go(func() {
-			for problems[i] == nil && time.Since(began) < o.For {
-				if problems[i] = q.Put(ctx, payload, 0); problems[i] == nil {
-					stored.Add(1)
-				}
+	err := atOnce(ctx, callers, func(ctx context.Context) error {
+		for ctx.Err() == nil && time.Since(began) < o.For {
+			if err := q.Put(ctx, payload, 0); err != nil {
+				return fmt.Errorf("store a task: %w", err)
+			}
+			stored.Add(1)
+		}
+		return nil
+	})
+	return Rate{int(stored.Load()), time.Since(began)}, err
+}
+
+// atOnce runs n calls at once until all have returned. The first error ends the others' context, and is returned.
+func atOnce(ctx context.Context, n int, call func(context.Context) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var calls sync.WaitGroup
+	for range n {
+		calls.Go(func() {
+			if err := call(ctx); err != nil {
+				fail(err)
 			}
 		})
 	}
-	calling.Wait()
-	return Rate{int(stored.Load()), time.Since(began)}, errors.Join(problems...)
+	calls.Wait()
+	return context.Cause(ctx)
 }
 
 // PickUp stores n tasks, one every gap, and returns how long each took from the call to its handler, in ascending order.
@@ -157,54 +179,95 @@ func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) 
 				return context.Cause(ctx)
 			}
 			if err := q.Put(ctx, o.stamped(time.Now()), 0); err != nil {
-				return err
+				return fmt.Errorf("store a task: %w", err)
 			}
 		}
 		return nil
 	})
 }
 
-// Delayed stores n tasks that become due at a steady rate a second, the first after lead, and returns how late each was,
-// in ascending order.
-func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead time.Duration) ([]time.Duration, error) {
-	return o.late(ctx, q, n, func(ctx context.Context) error {
-		due := time.Now().Add(lead)
-		turns := make(chan time.Time)
-		problems := make([]error, 16)
-		var putting sync.WaitGroup
-		for i := range problems {
-			putting.Go(func() {
-				for at := range turns {
-					if problems[i] == nil {
-						problems[i] = q.Put(ctx, o.stamped(at), time.Until(at))
-					}
+// delayedCallers is how many goroutines store delayed tasks at once.
+const delayedCallers = 16
+
+// Delayed stores n tasks that become due at a steady rate a second, and returns how late each was, in ascending order.
+// Every task is stored lead before it is due, at least: where storing is slower than the rate, they become due as fast
+// as they are stored. The Rate is the one at which they did become due.
+func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead time.Duration) (Rate, []time.Duration, error) {
+	interval := time.Second / time.Duration(perSecond)
+	var mu sync.Mutex
+	var first, last time.Time
+	started := 0
+	turn := func() (due time.Time, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if started == n {
+			return due, false
+		}
+		due = time.Now().Add(lead)
+		if started == 0 {
+			first = due
+		} else if next := last.Add(interval); next.After(due) {
+			due = next
+		}
+		started, last = started+1, due
+		return due, true
+	}
+	lates, err := o.late(ctx, q, n, func(ctx context.Context) error {
+		return atOnce(ctx, delayedCallers, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				due, ok := turn()
+				if !ok {
+					return nil
 				}
-			})
-		}
-		for i := range n {
-			turns <- due.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
-		}
-		close(turns)
-		putting.Wait()
-		return errors.Join(problems...)
+				if err := q.Put(ctx, o.stamped(due), time.Until(due)); err != nil {
+					return fmt.Errorf("store a task: %w", err)
+				}
+			}
+			return nil
+		})
 	})
+	return Rate{n, last.Sub(first) + interval}, lates, err
 }
 
-// late runs a worker beside put, until n stamped tasks have come.
+// late runs a worker, puts tasks when it works, and returns when n of them have come.
 func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Context) error) ([]time.Duration, error) {
 	var all []time.Duration
 	var unreadable error
-	err := o.work(ctx, q, n, func(payload []byte, _ int) {
+	first, ready := true, make(chan struct{})
+	err := o.work(ctx, q, n, func(payload []byte) bool {
 		at, err := stamp(payload)
-		unreadable = errors.Join(unreadable, err)
+		if err == nil && at.Equal(unstamped) {
+			if first {
+				close(ready)
+				first = false
+			}
+			return false
+		}
+		if err != nil {
+			unreadable = err
+		}
 		all = append(all, time.Since(at))
-	}, put)
+		return true
+	}, func(ctx context.Context) error {
+		if err := q.Put(ctx, o.stamped(unstamped), 0); err != nil {
+			return fmt.Errorf("store a task: %w", err)
+		}
+		select {
+		case <-ready:
+			return put(ctx)
+		case <-time.After(o.Patience):
+			return fmt.Errorf("the first task was not run in %s", o.Patience)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
 	slices.Sort(all)
 	return all, errors.Join(err, unreadable)
 }
 
-// work runs a worker, and beside it meanwhile, until n tasks have been seen. see is called for one task at a time.
-func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []byte, n int), meanwhile func(context.Context) error) error {
+// work runs a worker, and beside it meanwhile, until n tasks have been run that count: see, which is called for one task
+// at a time, says which do.
+func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []byte) bool, meanwhile func(context.Context) error) error {
 	var mu sync.Mutex
 	seen := 0
 	some := make(chan struct{}, 1)
@@ -212,11 +275,10 @@ func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []by
 	_, err := together(ctx, q, func(payload []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if seen++; seen > n {
-			return nil // it runs a second time, which is not this package's to judge
+		if seen == n || !see(payload) { // all have come, so it runs a second time, which is not this package's to judge
+			return nil
 		}
-		see(payload, seen)
-		if seen == n {
+		if seen++; seen == n {
 			close(all)
 		}
 		select {
@@ -267,14 +329,20 @@ func together(ctx context.Context, q Queue, handle func([]byte) error, do func(c
 	}()
 	rate, err := do(ctx)
 	stop()
-	return rate, errors.Join(err, <-ended)
+	if failed := <-ended; failed != nil && !errors.Is(err, failed) {
+		err = errors.Join(err, failed)
+	}
+	return rate, err
 }
+
+// unstamped is the time in payloads whose time nobody reads.
+var unstamped = time.Unix(0, 0)
 
 // payloads are n JSON strings of the length that is asked for.
 func (o Options) payloads(n int) [][]byte {
 	list := make([][]byte, n)
 	for i := range list {
-		list[i] = o.stamped(time.Unix(0, 0))
+		list[i] = o.stamped(unstamped)
 	}
 	return list
 }

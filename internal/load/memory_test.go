@@ -1,0 +1,127 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// memory is a queue that takes exactly the times it is told to, in the clock of a synctest bubble.
+type memory struct {
+	fills, puts, starts, runs time.Duration // what a Fill, a Put, the start of a worker and a task take
+
+	failFill func(n int) error // asked before the nth Fill, from 0 on
+	failPut  func(n int) error
+	lose     func(n int) bool // whether the nth stored task never comes
+	work     func(ctx context.Context) error
+
+	mu      sync.Mutex
+	waiting []task
+	more    chan struct{} // closed, and made anew, when a task is stored
+	batches []int
+	calls   int // of Put
+	stored  int
+	most    int // that ever waited at once
+}
+
+type task struct {
+	payload []byte
+	due     time.Time
+}
+
+func (m *memory) Fill(ctx context.Context, payloads [][]byte) error {
+	m.mu.Lock()
+	n := len(m.batches)
+	m.batches = append(m.batches, len(payloads))
+	m.mu.Unlock()
+	if m.failFill != nil {
+		if err := m.failFill(n); err != nil {
+			return err
+		}
+	}
+	if err := pause(ctx, m.fills); err != nil {
+		return err
+	}
+	m.store(payloads, time.Now())
+	return nil
+}
+
+func (m *memory) Put(ctx context.Context, payload []byte, delay time.Duration) error {
+	due := time.Now().Add(delay)
+	if delay < 0 {
+		return errors.New("the delay is negative")
+	}
+	m.mu.Lock()
+	n := m.calls
+	m.calls++
+	m.mu.Unlock()
+	if m.failPut != nil {
+		if err := m.failPut(n); err != nil {
+			return err
+		}
+	}
+	if err := pause(ctx, m.puts); err != nil {
+		return err
+	}
+	m.store([][]byte{payload}, due)
+	return nil
+}
+
+func (m *memory) store(payloads [][]byte, due time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range payloads {
+		if m.lose == nil || !m.lose(m.stored) {
+			m.waiting = append(m.waiting, task{p, due})
+		}
+		m.stored++
+	}
+	m.most = max(m.most, len(m.waiting))
+	if m.more != nil {
+		close(m.more)
+		m.more = nil
+	}
+}
+
+func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
+	if m.work != nil {
+		return m.work(ctx)
+	}
+	if pause(ctx, m.starts) != nil {
+		return nil
+	}
+	for ctx.Err() == nil {
+		payload, more := m.next()
+		if payload == nil {
+			select {
+			case <-more:
+			case <-time.After(time.Millisecond): // something may have become due
+			case <-ctx.Done():
+			}
+			continue
+		}
+		_ = pause(context.WithoutCancel(ctx), m.runs)
+		if err := handle(payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next takes the first task that is due, or returns what tells of the next one.
+func (m *memory) next() (payload []byte, more <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if i := slices.IndexFunc(m.waiting, func(t task) bool { return !t.due.After(now) }); i >= 0 {
+		payload = m.waiting[i].payload
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+		return payload, nil
+	}
+	if m.more == nil {
+		m.more = make(chan struct{})
+	}
+	return nil, m.more
+}
