@@ -193,13 +193,16 @@ func missingFinding(f holdfast.Finding) holdfast.Finding {
 	return f
 }
 
+// permit is what to do where the user may not.
+const permit = "give the user the right to configure and read what begins with the prefix, with rabbitmqctl set_permissions"
+
 // refusedFinding tells what this user may not look at. Every other error ends the errand.
 func refusedFinding(f holdfast.Finding, err error) (holdfast.Finding, error) {
 	if !strings.Contains(err.Error(), "ACCESS_REFUSED") {
 		return f, err
 	}
 	f.Grade, f.Detail = holdfast.GradeFailed, err.Error()
-	f.Remedy = "give the user the right to configure and read what begins with the prefix, with rabbitmqctl set_permissions"
+	f.Remedy = permit
 	return f, nil
 }
 

@@ -93,6 +93,9 @@ func testRights(t *testing.T, server *rabbittest.Server) {
 	if f := findings[0]; f.Grade != holdfast.GradeFailed || !strings.Contains(f.Detail, "ACCESS_REFUSED") || !strings.Contains(f.Remedy, "set_permissions") {
 		t.Errorf("%+v", f)
 	}
+	if _, err := poor.Declare(ctx(t), []broker.Object{{Name: rabbittest.Prefix()}}); err == nil || !strings.Contains(err.Error(), "ACCESS_REFUSED") || !strings.Contains(err.Error(), "set_permissions") {
+		t.Errorf("what it may not make: %v", err)
+	}
 	findings, err = poor.Server(ctx(t))
 	must(t, err)
 	if !slices.ContainsFunc(findings, func(f holdfast.Finding) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/schema"
@@ -57,7 +58,7 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	var migrations []store.Migration
 	err := s.alone(ctx, operation, func(conn *sql.Conn) error {
 		if _, err := conn.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
-			return err
+			return grantable(ctx, conn, err)
 		}
 		var err error
 		migrations, err = schema.Postgres.Up(ctx, s.migrations.DB)
@@ -88,6 +89,31 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 		s.lanes.Clear()
 	}
 	return migration, err
+}
+
+// DropSchema deletes the schema with everything in it, whoever made it, and nothing brings it back. That there is none is
+// no error. Nobody may be at work in it.
+func (s *Store) DropSchema(ctx context.Context) error {
+	err := s.alone(ctx, "drop the schema", func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.schema)+" cascade")
+		return err
+	})
+	if err == nil {
+		s.lanes.Clear()
+	}
+	return err
+}
+
+// grantable adds to a refusal to make a schema what permits it.
+func grantable(ctx context.Context, conn *sql.Conn, err error) error {
+	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
+		return err
+	}
+	var grant string
+	if conn.QueryRowContext(ctx, "select format('grant create on database %I to %I', current_database(), current_user)").Scan(&grant) != nil {
+		return err // this one says more
+	}
+	return fmt.Errorf("%w; the owner of the database permits it with: %s", err, grant)
 }
 
 // alone runs f while no other process migrates this schema, and only if it is not ahead of this build.

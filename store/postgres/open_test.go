@@ -130,6 +130,51 @@ func TestSchemaAhead(t *testing.T) {
 	}
 }
 
+// Whoever may not make the schema is told what permits it.
+func TestSchemaNotPermitted(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("role", "pg_monitor") // a role that every server has, and that owns nothing
+	u.RawQuery = query.Encode()
+	_, err = pgtest.Connect(t, postgres.Options{URL: u.String(), Schema: pgtest.Name(t)}).MigrateUp(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "grant create on database ") || !strings.HasSuffix(err.Error(), " to pg_monitor") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDropSchemaLeavesNothingAndNoOtherSchema(t *testing.T) {
+	t.Parallel()
+	s, other := pgtest.Open(t), pgtest.Open(t)
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgtest.Admin(t).Exec("create table " + s.Schema() + ".mine (id int)"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.DropSchema(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left int
+	if err := pgtest.Admin(t).QueryRow("select count(*) from pg_namespace where nspname = $1", s.Schema()).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d schemas are left, %v", left, err)
+	}
+	if err := other.CheckSchema(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}}, 0); err != nil {
+		t.Errorf("it cannot be made and used again: %v", err)
+	}
+}
+
 // Before the first migration there is not even a schema.
 func TestSchemaMissing(t *testing.T) {
 	t.Parallel()
