@@ -5,15 +5,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/consumer"
-	"github.com/holdfastq/holdfast/producer"
 )
 
 // On PostgreSQL and RabbitMQ, with all promises: claims, the holding queue, fencing, the outbox.
@@ -60,8 +56,7 @@ func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) 
 	if settings == nil {
 		settings = []string{"HOLDFAST_DATABASE_SCHEMA=" + holdfastSchema, "HOLDFAST_AMQP_PREFIX=bench"}
 	}
-	env := append(os.Environ(), append(settings, "HOLDFAST_LISTEN=")...)
-	cfg, err := configs.Load(configs.Options{Env: env})
+	cfg, err := configs.Load(configs.Options{Env: append(os.Environ(), settings...)})
 	if err != nil {
 		return nil, err
 	}
@@ -77,45 +72,10 @@ func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) 
 	return app.Open(ctx, cfg, log)
 }
 
-type holdfastQueue struct {
-	backend  *app.Backend
-	producer *producer.Producer
-}
-
 func newHoldfast(ctx context.Context, settings []string) (queue, error) {
 	b, err := openHoldfast(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
-	return &holdfastQueue{b, b.Producer(nil)}, nil
-}
-
-const taskType = "bench"
-
-func (q *holdfastQueue) Fill(ctx context.Context, payloads [][]byte) error {
-	tasks := make([]holdfast.NewTask, len(payloads))
-	for i, payload := range payloads {
-		tasks[i] = holdfast.NewTask{Type: taskType, Payload: payload}
-	}
-	_, err := q.producer.EnqueueMany(ctx, tasks)
-	return err
-}
-
-func (q *holdfastQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
-	_, err := q.producer.Enqueue(ctx, holdfast.NewTask{Type: taskType, Payload: payload, Delay: delay})
-	return err
-}
-
-// Work runs the roles of `holdfast serve`.
-func (q *holdfastQueue) Work(ctx context.Context, handle func([]byte) error) error {
-	return app.Serve(ctx, app.ServeOptions{Backend: q.backend, Handlers: func(r *consumer.Registry) {
-		r.Add(taskType, consumer.HandlerFunc(func(_ context.Context, t holdfast.Task) error { return handle(t.Payload) }))
-	}})
-}
-
-func (q *holdfastQueue) Close() error {
-	if err := q.producer.Close(); err != nil {
-		return err
-	}
-	return q.backend.Close()
+	return app.NewBenchQueue(b), nil
 }

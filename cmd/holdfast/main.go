@@ -104,6 +104,7 @@ func (t *tool) commands() []*cli.Command {
 		t.migrateBackendCommand(),
 		t.topologyCommand(),
 		t.doctorCommand(),
+		t.benchCommand(),
 		t.configCommand(),
 		t.versionCommand(),
 	}

@@ -19,7 +19,8 @@ import (
 
 // Queue is a connection to a task queue. Its methods may be called concurrently.
 type Queue interface {
-	// Fill stores many tasks at once, in whatever way suits the queue best. When it returns, they are accepted.
+	// Fill stores many tasks at once, in whatever way suits the queue best. When it returns, they are accepted. It leaves
+	// the payloads as they are.
 	Fill(ctx context.Context, payloads [][]byte) error
 	// Put stores one task that is due after a delay. When it returns, it is accepted.
 	Put(ctx context.Context, payload []byte, delay time.Duration) error
@@ -32,7 +33,7 @@ type Options struct {
 	Payload int           // bytes of a payload; at least 32
 	Batch   int           // tasks of one Fill
 	Ahead   int           // tasks that may wait in a steady state before the next Fill
-	WarmUp  time.Duration // of a steady state, before it is measured
+	WarmUp  time.Duration // of a steady state, from its first task to the measurement
 	For     time.Duration // of a steady state, and of calls one by one
 	// Patience is how long nothing may arrive until a measurement gives up. It must be longer than any delay.
 	Patience time.Duration
@@ -77,7 +78,13 @@ func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 // When Steady returns, tasks may be left.
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
-	return together(ctx, q, func([]byte) error { done.Add(1); return nil }, func(ctx context.Context) (Rate, error) {
+	some := make(chan struct{})
+	return together(ctx, q, func([]byte) error {
+		if done.Add(1) == 1 {
+			close(some)
+		}
+		return nil
+	}, func(ctx context.Context) (Rate, error) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		var failed error
@@ -88,7 +95,10 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 			}
 		})
 		var rate Rate
-		err := pause(ctx, o.WarmUp)
+		err := o.first(ctx, some)
+		if err == nil {
+			err = pause(ctx, o.WarmUp)
+		}
 		if err == nil {
 			before()
 			first, began := done.Load(), time.Now()
@@ -102,7 +112,7 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 		case failed != nil:
 			return Rate{}, failed
 		case err == nil && rate.Tasks == 0:
-			err = fmt.Errorf("no task was run in %s", o.For)
+			err = fmt.Errorf("no task was run in %s; measure for longer", o.For)
 		}
 		return rate, err
 	})
@@ -122,6 +132,18 @@ func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) 
 		stored.Add(int64(len(batch)))
 	}
 	return nil
+}
+
+// first waits for the first task.
+func (o Options) first(ctx context.Context, came <-chan struct{}) error {
+	select {
+	case <-came:
+		return nil
+	case <-time.After(o.Patience):
+		return fmt.Errorf("the first task was not run in %s", o.Patience)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // pause waits for d. The error is the reason why ctx ended before.
@@ -252,14 +274,10 @@ func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Cont
 		if err := q.Put(ctx, o.stamped(unstamped), 0); err != nil {
 			return fmt.Errorf("store a task: %w", err)
 		}
-		select {
-		case <-ready:
-			return put(ctx)
-		case <-time.After(o.Patience):
-			return fmt.Errorf("the first task was not run in %s", o.Patience)
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := o.first(ctx, ready); err != nil {
+			return err
 		}
+		return put(ctx)
 	})
 	slices.Sort(all)
 	return all, errors.Join(err, unreadable)
@@ -338,13 +356,9 @@ func together(ctx context.Context, q Queue, handle func([]byte) error, do func(c
 // unstamped is the time in payloads whose time nobody reads.
 var unstamped = time.Unix(0, 0)
 
-// payloads are n JSON strings of the length that is asked for.
+// payloads are n JSON strings of the length that is asked for, which share their bytes.
 func (o Options) payloads(n int) [][]byte {
-	list := make([][]byte, n)
-	for i := range list {
-		list[i] = o.stamped(unstamped)
-	}
-	return list
+	return slices.Repeat([][]byte{o.stamped(unstamped)}, n)
 }
 
 // stamped is a payload that carries a time.

@@ -66,9 +66,9 @@ func TestSinglesCountEveryCaller(t *testing.T) {
 
 func TestSteadyMeasuresAfterTheWarmUpAndIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		q := &memory{fills: 10 * ms, runs: ms}
+		q := &memory{fills: 10 * ms, runs: ms, starts: 500 * ms}
 		o := options()
-		began := time.Now()
+		began := time.Now().Add(q.starts + q.runs) // when the first task is run
 		var before, after time.Duration
 		got := must[Rate](t)(o.Steady(t.Context(), q, func() { before = time.Since(began) }, func() { after = time.Since(began) }))
 		if before != o.WarmUp || after != o.WarmUp+o.For {
@@ -85,9 +85,11 @@ func TestSteadyMeasuresAfterTheWarmUpAndIsBounded(t *testing.T) {
 
 func TestSteadyWithoutATaskIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		q := &memory{lose: func(int) bool { return true }}
-		if _, err := options().Steady(t.Context(), q, func() {}, func() {}); err == nil || err.Error() != "no task was run in 2s" {
-			t.Errorf("got %v", err)
+		for last, want := range map[int]string{0: "the first task was not run in 30s", 10: "no task was run in 2s; measure for longer"} {
+			q := &memory{fills: 10 * ms, runs: ms, lose: func(n int) bool { return n >= last }}
+			if _, err := options().Steady(t.Context(), q, func() {}, func() {}); err == nil || err.Error() != want {
+				t.Errorf("%d tasks come: got %v, want %s", last, err, want)
+			}
 		}
 	})
 }
@@ -253,7 +255,7 @@ func TestTheEndOfTheContextEndsEverything(t *testing.T) {
 			return err
 		},
 	} {
-		for _, after := range []time.Duration{o.WarmUp / 2, o.WarmUp + o.For/2} {
+		for _, after := range []time.Duration{o.WarmUp / 2, o.WarmUp + o.For/4} {
 			t.Run(name+" after "+after.String(), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					ctx, cancel := context.WithCancelCause(t.Context())

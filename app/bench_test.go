@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// benchServers is a configuration of the servers, of whose schema and prefix nothing may come into being.
+func benchServers(t *testing.T) configs.Config {
+	t.Helper()
+	cfg := configs.Default()
+	cfg.Database.URL, cfg.AMQP.URLs = pgtest.URL(t), []string{os.Getenv("AMQP_URL")}
+	if cfg.AMQP.URLs[0] == "" {
+		t.Skip("AMQP_URL is not set; run: make test")
+	}
+	cfg.Database.Schema = pgtest.Name(t)
+	return cfg
+}
+
+func newBench(t *testing.T, cfg configs.Config) *Bench {
+	t.Helper()
+	b, err := NewBench(cfg, logs.OrDiscard(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Delete(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func schemaExists(t *testing.T, name string) bool {
+	t.Helper()
+	var found bool
+	must(t, pgtest.Admin(t).QueryRow("select exists (select from pg_namespace where nspname = $1)", name).Scan(&found))
+	return found
+}
+
+// left looks in the broker, with a connection of its own.
+func left(t *testing.T, cfg configs.Config, topology broker.Topology) (names []string) {
+	t.Helper()
+	look, err := openRabbitMQ(cfg, logs.OrDiscard(nil))(t.Context())
+	must(t, err)
+	defer look.Close()
+	lanes := []string{holdfast.DefaultLane}
+	missing, err := topology.Verify(t.Context(), look, lanes)
+	must(t, err)
+	for _, o := range append(topology.Queues(lanes), topology.MarkerObject()) {
+		if !slices.Contains(missing, o.Name) {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
+// runOne stores a task and waits until a worker has run it.
+func runOne(t *testing.T, q *BenchQueue) {
+	t.Helper()
+	must(t, q.Fill(t.Context(), [][]byte{[]byte(`"filled"`)}))
+	must(t, q.Put(t.Context(), []byte(`"put"`), time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	seen := make(chan string, 2)
+	must(t, q.Work(ctx, func(payload []byte) error {
+		if seen <- string(payload); len(seen) == 2 {
+			cancel()
+		}
+		return nil
+	}))
+	if got := []string{<-seen, <-seen}; !slices.Contains(got, `"filled"`) || !slices.Contains(got, `"put"`) {
+		t.Errorf("ran %s", got)
+	}
+}
+
+func TestBenchOnServersLeavesNothing(t *testing.T) {
+	t.Parallel()
+	cfg := benchServers(t)
+	b := newBench(t, cfg)
+	if b.cfg.Database.Schema == cfg.Database.Schema || b.cfg.AMQP.Prefix == cfg.AMQP.Prefix {
+		t.Fatalf("it measures in %s", b.Place())
+	}
+	q, err := b.Fresh(t.Context())
+	must(t, err)
+	must(t, q.Put(t.Context(), []byte(`"left over"`), 0))
+	first := q.backend.Topology
+	q, err = b.Fresh(t.Context())
+	must(t, err)
+	if slices.Contains(left(t, cfg, first), first.Marker()) {
+		t.Error("the first queues were not deleted")
+	}
+	runOne(t, q)
+	topology := q.backend.Topology
+	if !schemaExists(t, b.cfg.Database.Schema) || len(left(t, cfg, topology)) == 0 {
+		t.Error("it measures somewhere else")
+	}
+	for range 2 {
+		must(t, b.Delete(t.Context()))
+	}
+	if schemaExists(t, b.cfg.Database.Schema) || len(left(t, cfg, topology)) > 0 {
+		t.Error("something is left")
+	}
+	if schemaExists(t, cfg.Database.Schema) {
+		t.Error("it has made the schema of the configuration")
+	}
+}
+
+func TestBenchSaysWhatIsLeftAndCanDeleteItLater(t *testing.T) {
+	t.Parallel()
+	cfg := benchServers(t)
+	direct := cfg
+	address, err := url.Parse(cfg.AMQP.URLs[0])
+	must(t, err)
+	proxy, err := netfault.New(address.Host)
+	must(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	address.Host = proxy.Addr()
+	cfg.AMQP.URLs = []string{address.String()}
+
+	b := newBench(t, cfg)
+	q, err := b.Fresh(t.Context())
+	must(t, err)
+	topology := q.backend.Topology
+	proxy.Refuse()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err = b.Delete(ctx)
+	schema, prefix := b.cfg.Database.Schema, b.cfg.AMQP.Prefix
+	for _, want := range []string{"holdfast topology delete --yes --schema " + schema + " --prefix " + prefix, "drop schema " + schema + " cascade"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	if !schemaExists(t, schema) || len(left(t, direct, topology)) == 0 {
+		t.Error("what the commands need is gone")
+	}
+	proxy.Heal()
+	must(t, q.backend.Ping(t.Context(), 30*time.Second))
+	must(t, b.Delete(t.Context()))
+	if schemaExists(t, schema) || len(left(t, direct, topology)) > 0 {
+		t.Error("something is left")
+	}
+}
+
+func TestBenchOnAFileLeavesNothing(t *testing.T) {
+	t.Parallel()
+	own := filepath.Join(t.TempDir(), "holdfast.db")
+	cfg := configs.Default()
+	cfg.Database.URL = configs.EmbeddedDatabase + own
+	b := newBench(t, cfg)
+	for range 2 {
+		q, err := b.Fresh(t.Context())
+		must(t, err)
+		runOne(t, q)
+	}
+	must(t, b.Delete(t.Context()))
+	for _, path := range []string{own, b.folder} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestBenchPlaceHidesPasswords(t *testing.T) {
+	t.Parallel()
+	cfg := configs.Default()
+	cfg.Database.URL, cfg.AMQP.URLs = "postgres://me:hunter2@db/app", []string{"amqp://me:hunter2@mq/"}
+	b := newBench(t, cfg)
+	if place := b.Place(); strings.Contains(place, "hunter2") || !strings.Contains(place, "schema holdfast_bench_") || !strings.Contains(place, "queues holdfast-bench-") {
+		t.Error(place)
+	}
+	cfg.AMQP.URLs = []string{configs.EmbeddedBroker}
+	if _, err := NewBench(cfg, logs.OrDiscard(nil)); err == nil || !strings.Contains(err.Error(), "AMQP_URL") {
+		t.Errorf("without a broker: %v", err)
+	}
+}
