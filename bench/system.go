@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
@@ -36,7 +38,7 @@ const (
 )
 
 // systems in the order of the tables.
-var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem}
+var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, asynqSystem, machinerySystem, gueSystem}
 
 // missing returns the variables without which the system cannot be measured.
 func (s system) missing() (names []string) {
@@ -50,3 +52,19 @@ func (s system) missing() (names []string) {
 
 // errUnfit is returned by a method that a system has nothing for.
 var errUnfit = errors.New("it has none")
+
+// spread calls put for every payload, from several goroutines at once, for a system that takes tasks one by one.
+func spread(ctx context.Context, callers int, payloads [][]byte, put func(context.Context, []byte) error) error {
+	calling, ctx := errgroup.WithContext(ctx)
+	for first := range callers {
+		calling.Go(func() error {
+			for i := first; i < len(payloads); i += callers {
+				if err := put(ctx, payloads[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return calling.Wait()
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const asynqQueueName = "bench"
+
+// It has no call for many tasks.
+const asynqCallers = 32
+
+var asynqSystem = system{
+	name: "asynq", servers: []string{redisURL},
+	// Only what is its own: the server may have other tenants.
+	fresh: func(ctx context.Context) error {
+		client, err := dialRedis()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }()
+		for cursor := uint64(0); ; {
+			var keys []string
+			if keys, cursor, err = client.Scan(ctx, cursor, "asynq:{"+asynqQueueName+"}:*", 1000).Result(); err != nil {
+				return err
+			}
+			if len(keys) > 0 {
+				if err := client.Unlink(ctx, keys...).Err(); err != nil {
+					return err
+				}
+			}
+			if cursor == 0 {
+				return nil
+			}
+		}
+	},
+	open: func(context.Context) (queue, error) {
+		client, err := dialRedis()
+		if err != nil {
+			return nil, err
+		}
+		return &asynqQueue{client, asynq.NewClientFromRedisClient(client)}, nil
+	},
+}
+
+func dialRedis() (*redis.Client, error) {
+	options, err := redis.ParseURL(os.Getenv(redisURL))
+	if err != nil {
+		return nil, err
+	}
+	options.PoolSize = concurrency
+	return redis.NewClient(options), nil
+}
+
+type asynqQueue struct {
+	redis  *redis.Client
+	client *asynq.Client
+}
+
+func (q *asynqQueue) Close() error { return q.redis.Close() }
+
+func (q *asynqQueue) Fill(ctx context.Context, payloads [][]byte) error {
+	return spread(ctx, asynqCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
+}
+
+func (q *asynqQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
+	o := []asynq.Option{asynq.Queue(asynqQueueName)}
+	if delay > 0 {
+		o = append(o, asynq.ProcessIn(delay))
+	}
+	_, err := q.client.EnqueueContext(ctx, asynq.NewTask(taskType, payload), o...)
+	return err
+}
+
+func (q *asynqQueue) Work(ctx context.Context, handle func([]byte) error) error {
+	server := asynq.NewServerFromRedisClient(q.redis, asynq.Config{
+		Concurrency: concurrency, Queues: map[string]int{asynqQueueName: 1}, LogLevel: asynq.ErrorLevel,
+		// Its defaults are 1 s and 5 s.
+		TaskCheckInterval: time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond,
+	})
+	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error { return handle(t.Payload()) }))
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	server.Shutdown()
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/vgarvardt/gue/v5"
+	"github.com/vgarvardt/gue/v5/adapter/pgxv5"
+)
+
+const gueSchema = "bench_gue"
+
+// A worker holds a transaction while its task runs, and takes one at a time: more of them only wait for each other.
+const gueWorkers = 20
+
+var gueSystem = system{
+	name: "gue", servers: []string{databaseURL},
+	fresh: func(ctx context.Context) error {
+		return execute(ctx, "drop schema if exists "+gueSchema+" cascade", "create schema "+gueSchema,
+			`create table `+gueSchema+`.gue_jobs (
+				job_id text primary key, priority smallint not null, run_at timestamptz not null, job_type text not null,
+				args bytea not null, error_count integer not null default 0, last_error text, queue text not null,
+				created_at timestamptz not null, updated_at timestamptz not null
+			)`,
+			"create index idx_gue_jobs_selector on "+gueSchema+".gue_jobs (queue, run_at, priority)")
+	},
+	open: func(ctx context.Context) (queue, error) {
+		config, err := pgxpool.ParseConfig(within(gueSchema))
+		if err != nil {
+			return nil, err
+		}
+		config.MaxConns = 2 * gueWorkers
+		pool, err := pgxpool.NewWithConfig(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		client, err := gue.NewClient(pgxv5.NewConnPool(pool))
+		return &gueQueue{pool, client}, err
+	},
+	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+gueSchema+".gue_jobs") },
+}
+
+type gueQueue struct {
+	pool   *pgxpool.Pool
+	client *gue.Client
+}
+
+func (q *gueQueue) Close() error {
+	q.pool.Close()
+	return nil
+}
+
+func (q *gueQueue) Fill(ctx context.Context, payloads [][]byte) error {
+	jobs := make([]*gue.Job, len(payloads))
+	for i, p := range payloads {
+		jobs[i] = &gue.Job{Type: taskType, Args: p}
+	}
+	return q.client.EnqueueBatch(ctx, jobs)
+}
+
+func (q *gueQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
+	job := &gue.Job{Type: taskType, Args: payload}
+	if delay > 0 {
+		job.RunAt = time.Now().Add(delay)
+	}
+	return q.client.Enqueue(ctx, job)
+}
+
+func (q *gueQueue) Work(ctx context.Context, handle func([]byte) error) error {
+	jobs := gue.WorkMap{taskType: func(_ context.Context, j *gue.Job) error { return handle(j.Args) }}
+	workers, err := gue.NewWorkerPool(q.client, jobs, gueWorkers,
+		// Its default is 5 s.
+		gue.WithPoolPollInterval(10*time.Millisecond),
+		// The order its index has; the default one would sort all that is due for every task.
+		gue.WithPoolPollStrategy(gue.RunAtPollStrategy),
+		// What runs is finished and stored when ctx ends.
+		gue.WithPoolWorkerContextFactory(context.WithoutCancel))
+	if err != nil {
+		return err
+	}
+	return workers.Run(ctx)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	stdlog "log"
+	"os"
+	"time"
+
+	"github.com/RichardKnop/machinery/v2"
+	"github.com/RichardKnop/machinery/v2/backends/null"
+	machineryamqp "github.com/RichardKnop/machinery/v2/brokers/amqp"
+	"github.com/RichardKnop/machinery/v2/config"
+	"github.com/RichardKnop/machinery/v2/locks/eager"
+	"github.com/RichardKnop/machinery/v2/log"
+	"github.com/RichardKnop/machinery/v2/tasks"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	machineryQueueName   = "bench.machinery"
+	machineryDelayedName = "bench.machinery.delayed"
+	// It has no call for many tasks either. Each call waits for a confirmation; more than one connection makes it slower.
+	machineryCallers = 256
+)
+
+var machinerySystem = system{
+	name: "machinery", servers: []string{amqpURL},
+	fresh: func(context.Context) error {
+		conn, err := amqp.Dial(os.Getenv(amqpURL))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		channel, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{machineryQueueName, machineryDelayedName} {
+			if _, err := channel.QueueDelete(name, false, false, false); err != nil {
+				return err
+			}
+		}
+		// It would declare the queue itself, but its publishers do so at once, and the first messages are rejected then.
+		_, err = channel.QueueDeclare(machineryQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
+		return err
+	},
+	open: func(context.Context) (queue, error) {
+		nothing := stdlog.New(io.Discard, "", 0)
+		log.SetDebug(nothing)
+		log.SetInfo(nothing)
+		log.SetWarning(nothing)
+		return &machineryQueue{newMachinery()}, nil
+	},
+}
+
+func newMachinery() *machinery.Server {
+	c := &config.Config{
+		Broker: os.Getenv(amqpURL), DefaultQueue: machineryQueueName, NoUnixSignals: true,
+		AMQP: &config.AMQPConfig{
+			Exchange: machineryQueueName, ExchangeType: "direct", BindingKey: machineryQueueName, DelayedQueue: machineryDelayedName,
+			PrefetchCount: 1000, QueueDeclareArgs: config.QueueDeclareArgs{amqp.QueueTypeArg: amqp.QueueTypeQuorum},
+		},
+	}
+	return machinery.NewServer(c, machineryamqp.New(c), null.New(), eager.New())
+}
+
+type machineryQueue struct {
+	publisher *machinery.Server
+}
+
+func (q *machineryQueue) Close() error {
+	return q.publisher.GetBroker().(*machineryamqp.Broker).CloseConnections()
+}
+
+func (q *machineryQueue) Fill(ctx context.Context, payloads [][]byte) error {
+	return spread(ctx, machineryCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
+}
+
+// Concurrent calls take each other's confirmations. Once all have returned, all tasks are confirmed.
+func (q *machineryQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
+	task, err := tasks.NewSignature(taskType, []tasks.Arg{{Type: "string", Value: string(payload)}})
+	if err != nil {
+		return err
+	}
+	if delay > 0 {
+		at := time.Now().Add(delay)
+		task.ETA = &at
+		_, err := q.publisher.SendTaskWithContext(ctx, task)
+		if err == nil || time.Until(at) >= time.Millisecond {
+			return err
+		}
+		task.ETA = nil // it refuses one that is due within a millisecond
+	}
+	_, err = q.publisher.SendTaskWithContext(ctx, task)
+	return err
+}
+
+func (q *machineryQueue) Work(ctx context.Context, handle func([]byte) error) error {
+	server := newMachinery()
+	if err := server.RegisterTask(taskType, func(payload string) error { return handle([]byte(payload)) }); err != nil {
+		return err
+	}
+	worker := server.NewWorker("bench", concurrency)
+	worker.SetErrorHandler(func(err error) { fmt.Fprintln(os.Stderr, "machinery:", err) })
+	ended := make(chan error, 1)
+	worker.LaunchAsync(ended)
+	select {
+	case <-ctx.Done():
+		worker.Quit()
+		return <-ended
+	case err := <-ended:
+		return err
+	}
+}
