@@ -16,7 +16,7 @@ FAULTFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-short demo demo-servers bench microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -40,7 +40,10 @@ demo: build ## see it work, with nothing installed but Go
 demo-servers: build ## the tour on PostgreSQL and RabbitMQ, started if need be
 	scripts/servers run --keep bin/holdfast demo --servers
 
-bench: go ## the benchmarks, with servers
+bench: go ## Holdfast beside its peers, writes docs/benchmarks.md
+	scripts/servers run scripts/bench -report docs/benchmarks.md $(BENCHFLAGS)
+
+microbench: go ## the benchmarks of single parts, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
 
 sim: go ## the simulator (SEED=1 RUNS=1000, to replay SEED=... RUNS=1 WITHOUT=... JOURNAL=1)

@@ -31,6 +31,51 @@ rabbitmq_bin() {
   return 1
 }
 
+# --- Installing --------------------------------------------------------------------------------------------------
+
+# install_packages INSTEAD PACKAGE...: as root on Debian or Ubuntu, without starting anything that comes with them. INSTEAD
+# says what somebody else can do. The log is in RUN.
+install_packages() (
+  instead=$1
+  shift
+  if ! command -v apt-get >/dev/null; then die "not installed: $*; $instead"; fi
+  is_root || die "not installed: run apt-get install $* as root, or $instead"
+  exec 7>/run/holdfast-install.lock
+  flock 7 # another clone may be doing the same
+  note "installing $* with apt-get"
+
+  policy=/usr/sbin/policy-rc.d cluster=/etc/postgresql-common/createcluster.conf saved=.before-holdfast
+  # shellcheck disable=SC2317 # the trap calls it
+  restore() {
+    if [ -e "$policy$saved" ]; then mv -f "$policy$saved" "$policy"; elif [ -e "$policy" ] && grep -q holdfast "$policy"; then rm "$policy"; fi
+    if [ -e "$cluster$saved" ]; then mv -f "$cluster$saved" "$cluster"; fi
+  }
+  trap restore EXIT
+  trap : INT TERM HUP # apt-get must have ended before anything is restored
+
+  # Debian starts a service as soon as it is installed, unless policy-rc.d says 101.
+  if ! { [ -x "$policy" ] && "$policy" rabbitmq-server start >/dev/null 2>&1; [ $? = 101 ]; }; then
+    if [ -e "$policy" ]; then mv "$policy" "$policy$saved"; fi
+    printf '#!/bin/sh\n# temporary, from holdfast: start nothing\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+  fi
+  apt() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$RUN/apt.log" 2>&1 7>&-; }
+  failed() { tail -n 5 "$RUN/apt.log" >&2; die "apt-get failed, see $RUN/apt.log; or $instead"; }
+
+  : >"$RUN/apt.log"
+  apt update || true # one broken source need not matter
+  if [[ " $* " == *" postgresql "* ]]; then # whose first installation creates a database cluster that would start at boot
+    apt install --no-install-recommends postgresql-common || failed "$@"
+    cp -p "$cluster" "$cluster$saved"
+    echo 'create_main_cluster = false' >>"$cluster"
+  fi
+  apt install --no-install-recommends "$@" || failed "$@"
+  if command -v systemctl >/dev/null; then # nor at the next boot
+    if [[ " $* " == *" rabbitmq-server "* ]]; then systemctl disable rabbitmq-server.service epmd.socket epmd.service; fi
+    if [[ " $* " == *" redis-server "* ]]; then systemctl disable redis-server.service; fi
+  fi >>"$RUN/apt.log" 2>&1 || true
+)
+
 # --- Ports -------------------------------------------------------------------------------------------------------
 
 listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; } # listens IP PORT

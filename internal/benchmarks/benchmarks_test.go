@@ -61,7 +61,7 @@ func BenchmarkBacklog(b *testing.B) {
 
 func bench(b *testing.B, tasks int) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
-		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make bench")
+		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
 	var enqueued, drained, producerMiB, workerMiB float64
 	rounds := 0.0

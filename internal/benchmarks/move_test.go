@@ -19,7 +19,7 @@ import (
 // look at the file to the moment they are all tasks of the server.
 func BenchmarkMigrateBackend(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
-		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make bench")
+		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
 	const n = 100_000
 	log := logrus.New()
