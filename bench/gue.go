@@ -15,7 +15,9 @@ const gueSchema = "bench_gue"
 const gueWorkers = 20
 
 var gueSystem = system{
-	name: "gue", servers: []string{databaseURL},
+	name: "gue", module: "github.com/vgarvardt/gue/v5", servers: []string{databaseURL},
+	settings: "20 workers, each in a transaction while its task runs; by run_at, which its index suits; poll interval 10 ms, 40 " +
+		"connections; stored with EnqueueBatch.",
 	fresh: func(ctx context.Context) error {
 		return execute(ctx, "drop schema if exists "+gueSchema+" cascade", "create schema "+gueSchema,
 			`create table `+gueSchema+`.gue_jobs (

@@ -14,7 +14,8 @@ import (
 
 // On PostgreSQL and RabbitMQ, with all promises: claims, the holding queue, fencing, the outbox.
 var holdfastServers = system{
-	name: "Holdfast", servers: []string{databaseURL, amqpURL},
+	name: "Holdfast", ours: true, servers: []string{databaseURL, amqpURL},
+	settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
 	fresh: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+holdfastSchema+" cascade"); err != nil {
 			return err
@@ -36,7 +37,8 @@ var holdfastServers = system{
 
 // In one process, on a file.
 var holdfastEmbedded = system{
-	name: "Holdfast embedded",
+	name: "Holdfast embedded", ours: true,
+	settings: "The same in one process on a file, without servers.",
 	fresh: func(ctx context.Context) error {
 		if err := os.RemoveAll(embeddedFolder); err != nil {
 			return err
@@ -60,7 +62,7 @@ func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	cfg.Worker.Concurrency = concurrency
+	cfg.Listen, cfg.Worker.Concurrency = "", concurrency
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	if os.Getenv("BENCH_LOG") != "" {

@@ -26,7 +26,9 @@ const (
 )
 
 var machinerySystem = system{
-	name: "machinery", servers: []string{amqpURL},
+	name: "machinery", module: "github.com/RichardKnop/machinery/v2", servers: []string{amqpURL},
+	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so that there is no record of a " +
+		"task; stored from 256 goroutines on one connection, as it has no call for many. It opens a connection for every delayed task.",
 	fresh: func(context.Context) error {
 		conn, err := amqp.Dial(os.Getenv(amqpURL))
 		if err != nil {

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/holdfastq/holdfast/internal/load"
 )
@@ -27,6 +30,7 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
 	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
 	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")
+	page := flag.String("report", "", "the Markdown file to write, with a chart beside it; empty means that the table goes to stdout")
 	flag.DurationVar(&o.For, "for", o.For, "how long a steady state is measured")
 	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "tasks that are stored and then run")
 	flag.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles of the measuring processes")
@@ -37,28 +41,70 @@ func run(ctx context.Context) error {
 	if *inChild != "" {
 		return child(ctx, *inChild, *inStep, *options)
 	}
-	found := make(map[string]map[string][]float64) // by system and column
+	r := report{
+		when: time.Now(), command: command(), cores: runtime.NumCPU(), goVersion: runtime.Version(), versions: moduleVersions(),
+		rounds: *rounds, scale: o, systems: chosen(*only), found: make(results),
+	}
+	var err error
+	if r.servers, err = serverVersions(ctx, r.systems); err != nil {
+		return err
+	}
 	for round := range *rounds {
-		for _, s := range order(chosen(*only), round) {
-			for _, st := range steps {
-				if *onlySteps != "" && !slices.Contains(strings.Split(*onlySteps, ","), st.name) {
-					continue
-				}
-				f, err := measure(ctx, s, st, o)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
-				}
-				for column, value := range f {
-					if found[s.name] == nil {
-						found[s.name] = make(map[string][]float64)
-					}
-					found[s.name][column] = append(found[s.name][column], value)
-					fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", round+1, s.name, column, value)
-				}
+		if err := r.measure(ctx, round, *onlySteps); err != nil {
+			return err
+		}
+	}
+	if *page == "" {
+		_, err := fmt.Print(r.medians())
+		return err
+	}
+	return r.write(*page)
+}
+
+// measure takes every measurement once.
+func (r report) measure(ctx context.Context, round int, names string) error {
+	for _, s := range order(r.systems, round) {
+		for _, st := range steps {
+			if names != "" && !slices.Contains(strings.Split(names, ","), st.name) {
+				continue
+			}
+			f, err := measure(ctx, s, st, r.scale)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
+			}
+			for column, value := range f {
+				r.found.add(s.name, column, value)
+				fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", round+1, s.name, column, value)
 			}
 		}
 	}
 	return nil
+}
+
+func (r report) write(page string) error {
+	chart := strings.TrimSuffix(page, filepath.Ext(page)) + ".svg"
+	if err := os.WriteFile(chart, []byte(r.chart()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(page, []byte(r.page(filepath.Base(chart))), 0o644)
+}
+
+// command is what somebody types to have the same measured.
+func command() string {
+	var flags []string
+	flag.Visit(func(f *flag.Flag) {
+		value := f.Value.String()
+		if strings.Contains(value, " ") {
+			value = "'" + value + "'"
+		}
+		if f.Name != "report" {
+			flags = append(flags, "-"+f.Name+" "+value)
+		}
+	})
+	if len(flags) == 0 {
+		return "make bench"
+	}
+	return fmt.Sprintf("make bench BENCHFLAGS=%q", strings.Join(flags, " "))
 }
 
 // chosen returns the systems that are asked for and can be measured.

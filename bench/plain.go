@@ -19,6 +19,9 @@ import (
 // delays or counts tries.
 var plain = system{
 	name: "plain RabbitMQ worker", servers: []string{databaseURL, amqpURL},
+	settings: "What a team writes by hand: a row for the record, a message with the payload in a quorum queue, prefetch 2,000, " +
+		"100 handlers, results and acks in batches. Nothing publishes what a crash left behind, nothing keeps a task from running " +
+		"twice at once, nothing delays or counts tries.",
 	fresh: func(ctx context.Context) error {
 		err := execute(ctx, "drop schema if exists bench_plain cascade", "create schema bench_plain",
 			`create table bench_plain.tasks (

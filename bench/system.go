@@ -13,6 +13,12 @@ import (
 // system is a task queue that is measured.
 type system struct {
 	name string
+	// module is the peer's, whose version is reported; empty for what is no peer's.
+	module string
+	// ours tells Holdfast from its peers.
+	ours bool
+	// settings say how it runs, and what it does not do, in sentences.
+	settings string
 	// servers are the variables that name those it needs.
 	servers []string
 	// fresh makes it empty, and ready for use.

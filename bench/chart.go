@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// charted are the measures that have a panel each, two in a row.
+var charted = []string{steady, drain, bulk, singles256}
+
+// The measures of the chart, in pixels.
+const (
+	chartMargin  = 16
+	panelWidth   = 420
+	panelGap     = 24
+	panelHead    = 30
+	rowHeight    = 24
+	barHeight    = 14
+	barLeft      = 150 // names end here
+	barMost      = 200 // and values come behind it
+	textBaseline = 11  // below the top of a bar
+)
+
+// chartStyle has colours of its own for light and dark, and a background, since the page's may differ from what is asked.
+const chartStyle = `<style>
+.back { fill: #ffffff } .head, .name, .value { fill: #1f2328 } .bar { fill: #9aa4af } .ours { fill: #0969da }
+text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif } .head, .own { font-weight: 600 } .head { font-size: 13px }
+@media (prefers-color-scheme: dark) {
+.back { fill: #0d1117 } .head, .name, .value { fill: #e6edf3 } .bar { fill: #6e7681 } .ours { fill: #4493f8 }
+}
+</style>
+`
+
+// chart is the report as an SVG image: a panel for every measure that was taken, and in it a bar for every system.
+func (r report) chart() string {
+	var panels []string
+	for _, measure := range charted {
+		if r.most(measure) > 0 {
+			panels = append(panels, measure)
+		}
+	}
+	panelHeight := panelHead + rowHeight*len(r.systems)
+	lines := (len(panels) + 1) / 2
+	width := 2*chartMargin + 2*panelWidth + panelGap
+	height := 2*chartMargin + lines*panelHeight + max(0, lines-1)*panelGap
+	svg := &strings.Builder{}
+	fmt.Fprintf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n", width, height, width, height)
+	fmt.Fprintf(svg, "<title>Tasks per second of Holdfast and other task queues</title>\n%s", chartStyle)
+	fmt.Fprintf(svg, "<rect class=\"back\" width=\"%d\" height=\"%d\" rx=\"6\"/>\n", width, height)
+	for i, measure := range panels {
+		x := chartMargin + i%2*(panelWidth+panelGap)
+		y := chartMargin + i/2*(panelHeight+panelGap)
+		fmt.Fprintf(svg, "<g transform=\"translate(%d %d)\">\n%s</g>\n", x, y, r.panel(measure))
+	}
+	svg.WriteString("</svg>\n")
+	return svg.String()
+}
+
+func (r report) most(measure string) (most float64) {
+	for _, s := range r.systems {
+		value, _ := r.found.median(s.name, measure)
+		most = max(most, value)
+	}
+	return most
+}
+
+func (r report) panel(measure string) string {
+	svg := &strings.Builder{}
+	fmt.Fprintf(svg, "<text class=\"head\" x=\"%d\" y=\"14\">%s</text>\n", barLeft, html.EscapeString(measure))
+	most := r.most(measure)
+	for i, s := range r.systems {
+		bar, name := "bar", "name"
+		if s.ours {
+			bar, name = "bar ours", "name own"
+		}
+		y := panelHead + i*rowHeight
+		value, _ := r.found.median(s.name, measure)
+		width := value / most * barMost
+		fmt.Fprintf(svg, "<text class=\"%s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", name, barLeft-8, y+textBaseline, html.EscapeString(s.name))
+		fmt.Fprintf(svg, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" rx=\"2\"/>\n", bar, barLeft, y, width, barHeight)
+		fmt.Fprintf(svg, "<text class=\"value\" x=\"%.1f\" y=\"%d\">%s</text>\n", barLeft+width+6, y+textBaseline, r.cell(s, measure))
+	}
+	return svg.String()
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/load"
+)
+
+// canned is a report of made-up figures.
+func canned() report {
+	r := report{
+		when: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), command: "make bench", cores: 2, goVersion: "go1.26.8",
+		servers: []string{"PostgreSQL 15.18", "RabbitMQ 3.10.8"}, versions: map[string]string{"example.com/other": "v1.2.3"},
+		rounds: 3, scale: scale{Options: load.Defaults(), Backlog: 100_000},
+		systems: []system{
+			{name: "Holdfast", ours: true, settings: "As it comes."},
+			{name: "Holdfast embedded", ours: true, settings: "On a file."},
+			{name: "other", module: "example.com/other", settings: "With <all> it has."},
+			{name: "by hand", settings: "Without delays."},
+		},
+		found: make(results),
+	}
+	for _, v := range []struct {
+		system, column string
+		values         []float64
+	}{
+		{"Holdfast", steady, []float64{30_400, 28_000, 31_000}}, {"Holdfast", late99, []float64{20}}, {"Holdfast", cpu, []float64{0.06, 0.05}},
+		{"Holdfast embedded", steady, []float64{15_000, 16_000, 15_500}},
+		{"other", steady, []float64{10_000, 9_000, 10_133}}, {"other", late99, []float64{-120}}, {"other", cpu, []float64{0.22}},
+		{"by hand", steady, []float64{60_800, 60_800, 60_800}},
+	} {
+		for _, value := range v.values {
+			r.found.add(v.system, v.column, value)
+		}
+	}
+	return r
+}
+
+func TestMediansHaveARowOfEverySystem(t *testing.T) {
+	t.Parallel()
+	const want = `|  | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
+|---|---:|---:|---:|
+| **Holdfast** | 30,400 | 0.055 | 20 |
+| **Holdfast embedded** | 15,500 | — | — |
+| other | 10,000 | 0.22 | -120 |
+| by hand | 60,800 | — | — |
+`
+	if got := canned().medians(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestRatiosAboveOneAreInFavour(t *testing.T) {
+	t.Parallel()
+	// other's tasks came early, which has no proportion to being late.
+	const want = `| Holdfast to | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
+|---|---:|---:|---:|
+| other | 3 | 4 | — |
+| by hand | 0.5 | — | — |
+`
+	r := canned()
+	if got := r.ratios(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	r.systems = r.systems[2:]
+	if got := r.ratios(); got != "" {
+		t.Errorf("without Holdfast: %q", got)
+	}
+}
+
+func TestSpreadIsThatOfTheRounds(t *testing.T) {
+	t.Parallel()
+	const want = `| steady state/s | least | median | most |
+|---|---:|---:|---:|
+| **Holdfast** | 28,000 | 30,400 | 31,000 |
+| **Holdfast embedded** | 15,000 | 15,500 | 16,000 |
+| other | 9,000 | 10,000 | 10,100 |
+| by hand | 60,800 | 60,800 | 60,800 |
+`
+	if got := canned().spread(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPageSaysWhatWasRun(t *testing.T) {
+	t.Parallel()
+	r := canned()
+	page := strings.Join(strings.Fields(r.page("figures.svg")), " ")
+	for _, want := range []string{
+		"Written by `make bench` on 2026-03-01;", "with 2 cores:", "go1.26.8, PostgreSQL 15.18, RabbitMQ 3.10.8, other v1.2.3.", "medians of 3 rounds",
+		"](figures.svg)", "100,000 tasks that are stored, 1,000 at a time", "for 10s, with about 20,000 in between",
+		"- **other**: With <all> it has.", "- **Holdfast**: As it comes.",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	r.rounds, r.found = 1, results{"Holdfast": {bulk: {1}}}
+	page = r.page("figures.svg")
+	for _, unwanted := range []string{"## How far", "1 rounds"} {
+		if strings.Contains(page, unwanted) {
+			t.Errorf("the page of one round has %q:\n%s", unwanted, page)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	r := make(results)
+	if _, ok := r.median("a", "b"); ok {
+		t.Error("there is a median of nothing")
+	}
+	for _, test := range []struct{ add, want float64 }{{5, 5}, {1, 3}, {9, 5}, {6, 5.5}} {
+		r.add("a", "b", test.add)
+		if got, ok := r.median("a", "b"); !ok || got != test.want {
+			t.Errorf("after %v: %v, want %v", test.add, got, test.want)
+		}
+	}
+}
+
+func TestHuman(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{
+		0: "0", 0.0312: "0.031", 0.249: "0.25", 1.509: "1.5", 9.96: "10", 47.776: "48", 99.6: "100", 123.4: "123", 999.6: "1,000",
+		7223.7: "7,220", 34567: "34,600", 1234567: "1,230,000", -0.5: "-0.5", -12.34: "-12", -1234: "-1,230",
+	} {
+		if got := human(v); got != want {
+			t.Errorf("human(%v) = %q, want %q", v, got, want)
+		}
+	}
+}

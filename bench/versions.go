@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// serverVersions asks the servers that the systems need for their names and versions.
+func serverVersions(ctx context.Context, list []system) (versions []string, err error) {
+	for _, server := range []struct {
+		variable, name string
+		version        func(context.Context) (string, error)
+	}{
+		{databaseURL, "PostgreSQL", postgresVersion}, {amqpURL, "RabbitMQ", rabbitVersion}, {redisURL, "Redis", redisVersion},
+	} {
+		if !slices.ContainsFunc(list, func(s system) bool { return slices.Contains(s.servers, server.variable) }) {
+			continue
+		}
+		version, err := server.version(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask the server in %s for its version: %w", server.variable, err)
+		}
+		versions = append(versions, server.name+" "+version)
+	}
+	return versions, nil
+}
+
+func postgresVersion(ctx context.Context) (version string, err error) {
+	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, "show server_version").Scan(&version)
+	version, _, _ = strings.Cut(version, " ") // then comes the distribution's
+	return version, err
+}
+
+func rabbitVersion(context.Context) (string, error) {
+	conn, err := amqp.Dial(os.Getenv(amqpURL))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return fmt.Sprint(conn.Properties["version"]), nil
+}
+
+func redisVersion(ctx context.Context) (string, error) {
+	client, err := dialRedis()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = client.Close() }()
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(info) {
+		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			return strings.TrimSpace(version), nil
+		}
+	}
+	return "", fmt.Errorf("INFO names no version: %q", info)
+}
+
+// moduleVersions are those of all modules that this program is made of.
+func moduleVersions() map[string]string {
+	versions := make(map[string]string)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			versions[module.Path] = module.Version
+		}
+	}
+	return versions
+}
