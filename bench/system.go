@@ -37,6 +37,9 @@ type queue interface {
 // concurrency is how many tasks run at once in a worker, unless more suits it better.
 const concurrency = 100
 
+// taskType names the tasks, where they have names.
+const taskType = "bench"
+
 const (
 	databaseURL = "DATABASE_URL"
 	amqpURL     = "AMQP_URL"
