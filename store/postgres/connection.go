@@ -23,6 +23,8 @@ const (
 	// cancelGrace is what a server has to answer the polite request to cancel, which lib/pq sends over
 	// a second connection when a context ends. After it the connection is cut.
 	cancelGrace = 50 * time.Millisecond
+	// cancelLimit is how long that request may take, for which the end of a prepared statement waits.
+	cancelLimit = time.Second
 	// readTimeout is the longest silence in an answer: more than statementTimeout,
 	// so that a server that lives answers first.
 	readTimeout = statementTimeout + 5*time.Second
@@ -35,7 +37,8 @@ var errLost = errors.New("the connection to PostgreSQL was lost")
 // connector makes connections with limits.
 type connector struct {
 	config      pq.Config
-	readTimeout time.Duration // 0 means none
+	readTimeout time.Duration   // 0 means none
+	prepare     map[string]bool // texts of statements that each connection prepares and keeps
 }
 
 // Connect implements driver.Connector.
@@ -57,9 +60,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	wire := dialer.last()
+	wire := dialer.connected()
 	wire.silence.Store(int64(c.readTimeout))
-	return &conn{pqConn: opened.(pqConn), wire: wire}, nil
+	return &conn{pqConn: opened.(pqConn), wire: wire, prepare: c.prepare, prepared: make(map[string]pqStmt)}, nil
 }
 
 // Driver implements driver.Connector.
@@ -70,6 +73,7 @@ func (c *connector) Driver() driver.Driver { return &pq.Driver{} }
 type dialer struct {
 	mu     sync.Mutex
 	newest *wire
+	done   bool // the connection is there: whatever is dialled now is to cancel
 }
 
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -82,6 +86,10 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	w := &wire{Conn: raw}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.done {
+		w.cut(cancelLimit)
+		return w, nil
+	}
 	d.newest = w
 	return w, nil
 }
@@ -99,6 +107,14 @@ func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (ne
 func (d *dialer) last() *wire {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.newest
+}
+
+// connected returns the connection that was dialled last, which is the one that is used.
+func (d *dialer) connected() *wire {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.done = true
 	return d.newest
 }
 
@@ -185,10 +201,43 @@ type pqConn interface {
 	driver.NamedValueChecker
 }
 
+// pqStmt is what lib/pq's prepared statement can do.
+type pqStmt interface {
+	driver.Stmt
+	driver.StmtQueryContext
+	driver.StmtExecContext
+}
+
 // conn is one database connection.
 type conn struct {
 	pqConn
-	wire *wire
+	wire     *wire
+	prepare  map[string]bool // texts
+	prepared map[string]pqStmt
+}
+
+// statement returns the prepared statement of a text, or nil if it is not to be prepared. Planning takes longer than
+// running where a statement is for a few rows only.
+func (c *conn) statement(ctx context.Context, query string) (pqStmt, error) {
+	if !c.prepare[query] {
+		return nil, nil
+	}
+	if kept := c.prepared[query]; kept != nil {
+		return kept, nil
+	}
+	made, err := c.pqConn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = made.(pqStmt)
+	return c.prepared[query], nil
+}
+
+// outdated forgets a prepared statement that the server cannot carry out any more. Who tries again has it prepared anew.
+func (c *conn) outdated(query string, err error) {
+	if isOutdated(err) {
+		delete(c.prepared, query)
+	}
 }
 
 // guard cuts the connection when ctx ends before the returned function is called.
@@ -216,7 +265,16 @@ func (c *conn) lost(err error, mark int64) error {
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	mark, release := c.wire.written.Load(), c.guard(ctx)
-	inner, err := c.pqConn.QueryContext(ctx, query, args)
+	var inner driver.Rows
+	prepared, err := c.statement(ctx, query)
+	switch {
+	case err != nil:
+	case prepared != nil:
+		inner, err = prepared.QueryContext(ctx, args)
+		c.outdated(query, err)
+	default:
+		inner, err = c.pqConn.QueryContext(ctx, query, args)
+	}
 	if err != nil {
 		release()
 		return nil, c.lost(err, mark)
@@ -228,7 +286,17 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	mark, release := c.wire.written.Load(), c.guard(ctx)
 	defer release()
-	result, err := c.pqConn.ExecContext(ctx, query, args)
+	prepared, err := c.statement(ctx, query)
+	if err != nil {
+		return nil, c.lost(err, mark)
+	}
+	var result driver.Result
+	if prepared != nil {
+		result, err = prepared.ExecContext(ctx, args)
+		c.outdated(query, err)
+	} else {
+		result, err = c.pqConn.ExecContext(ctx, query, args)
+	}
 	return result, c.lost(err, mark)
 }
 

@@ -91,7 +91,12 @@ func kindOfCode(code pqerror.Code) error {
 // passing reports whether the server has undone the statement for a reason that is
 // gone when it is sent again.
 func passing(err error) bool {
-	return pq.As(err, pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure) != nil
+	return pq.As(err, pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure) != nil || isOutdated(err)
+}
+
+// isOutdated says that a prepared statement is gone, or that its tables are not what they were.
+func isOutdated(err error) bool {
+	return pq.As(err, pqerror.InvalidSQLStatementName, pqerror.FeatureNotSupported) != nil
 }
 
 // missing reports whether err says that the schema, or a table of it, does not exist.

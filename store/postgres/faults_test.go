@@ -260,3 +260,27 @@ func TestStatementTimeoutIsUnavailable(t *testing.T) {
 		t.Errorf("a caller that left gets %v", err)
 	}
 }
+
+// A change of a table makes the server refuse what was prepared before it: the call prepares it anew.
+func TestPreparedStatementsOutliveAChangeOfTheSchema(t *testing.T) {
+	t.Parallel()
+	address, name := pgtest.Schema(t)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name, MaxConns: 1})
+	run := openRun(t, s)
+	claim := func() {
+		t.Helper()
+		inserted, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets)
+		if err != nil || claims[0].Verdict != store.Claimed {
+			t.Fatalf("got %+v, %v", claims, err)
+		}
+	}
+	claim()
+	if _, err := pgtest.Admin(t).Exec("alter table " + name + ".tasks alter column last_error type varchar(100)"); err != nil {
+		t.Fatal(err)
+	}
+	claim()
+}

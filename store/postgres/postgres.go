@@ -106,16 +106,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	texts := statements(o.Schema)
 	s := &Store{
-		db:         open(&connector{config, readTimeout}, o.MaxConns),
-		leases:     open(&connector{config, readTimeout}, leaseConns),
-		migrations: open(&connector{unlimited(config, o.Schema), 0}, 4),
-		signs:      open(&connector{present(config), 0}, unpooled),
+		db:         open(&connector{config, readTimeout, frequent(texts)}, o.MaxConns),
+		leases:     open(&connector{config, readTimeout, nil}, leaseConns),
+		migrations: open(&connector{unlimited(config, o.Schema), 0, nil}, 4),
+		signs:      open(&connector{present(config), 0, nil}, unpooled),
 		presences:  newPresences(),
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
 		runtime:    config.Runtime,
-		statements: statements(o.Schema),
+		statements: texts,
 		log:        o.Log,
 	}
 	if err := s.db.PingContext(ctx); err != nil {
@@ -175,6 +176,7 @@ func configure(address string) (pq.Config, error) {
 		// The statements are short look-ups by id, in tables whose statistics are always out of date.
 		// What the planner would win with other plans on a good day it loses many times over on a bad one.
 		"jit":              "off",
+		"enable_seqscan":   "off", // where there is another way
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
 		"random_page_cost": "1.1",
