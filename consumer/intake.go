@@ -183,9 +183,14 @@ func (in *intake) swallow(messages int) error {
 // in bursts, with microseconds in between.
 const gatherGap = 300 * time.Microsecond
 
-// gather reads further deliveries into the page until it is full or none comes.
+// gather reads further deliveries into the page until it is full or none comes. While no other page is on its way, a
+// lone ticket waits for nobody: what comes next is the next page's.
 func (in *intake) gather(p *page, granted int) {
-	timer := time.NewTimer(gatherGap)
+	gap := gatherGap
+	if len(in.turns) == 1 { // this page's own
+		gap = 0
+	}
+	timer := time.NewTimer(gap)
 	defer timer.Stop()
 	for len(p.tickets) < granted {
 		select {

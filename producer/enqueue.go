@@ -18,8 +18,8 @@ type call struct {
 	err    error
 }
 
-// Enqueue stores one task and tries to have its ticket confirmed. Calls that come
-// together share one transaction and one publish window.
+// Enqueue stores one task; its ticket is published while the caller goes on. Calls that come
+// together share one transaction.
 //
 // If ctx ends while the task's batch is on its way, the task may be stored or not; a
 // Unique key makes it safe to call again.
@@ -89,7 +89,7 @@ func (p *Producer) fly(ctx context.Context) {
 	}
 }
 
-// send stores one batch, publishes its tickets and answers its calls.
+// send stores one batch, answers its calls and hands their tickets on.
 func (p *Producer) send(ctx context.Context, batch []*call) {
 	tasks := make([]holdfast.NewTask, len(batch))
 	for i, c := range batch {
@@ -111,12 +111,11 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		return
 	}
 	results := p.account(inserted)
-	confirmed := p.publish(ctx, inserted.Receipts)
 	for i, c := range batch {
 		c.result = results[i]
 		close(c.done)
 	}
-	p.discharge(ctx, confirmed) // nobody needs to wait for this
+	p.publisher.hand(ctx, inserted.Receipts)
 }
 
 func (p *Producer) insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {

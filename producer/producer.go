@@ -1,22 +1,22 @@
-// Package producer accepts tasks: it stores them, publishes their tickets and
-// waits for the broker's confirms.
+// Package producer accepts tasks: it stores them, and publishes their tickets with
+// the broker's confirms.
 //
 // When a call returns without error, its tasks are committed and will reach a
-// final state whatever happens next. Publishing is an attempt only: each insert
-// leaves a receipt in the store's outbox, which is deleted after the confirm
-// and otherwise published by any janitor. A broker that is down delays tasks, not
-// callers; one that is up and takes no messages, for example during a memory
-// alarm, delays each call by ConfirmTimeout at most.
+// final state whatever happens next. Their tickets are published while the caller goes on, and
+// that is an attempt only: each insert leaves a receipt in the store's outbox, which is
+// deleted after the confirm and otherwise published by any janitor, after
+// OutboxGrace. So a broker that is down, or takes no messages, delays tasks and not callers; one that
+// takes them more slowly than they are stored slows callers down. Close waits for what is
+// on its way; a process that ends without it leaves that to a janitor.
 //
-// Concurrent Enqueue calls share one insert and one publish window. The package
-// never runs a task, and never reads one.
+// Concurrent Enqueue calls share one insert, and what is published together shares
+// messages. The package never runs a task, and never reads one.
 package producer
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +38,7 @@ type Options struct {
 	Settings holdfast.Settings
 	// MaxPayload is the limit of one payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
-	// ConfirmTimeout is how long a call waits for the broker after its commit; 0 means 5 s.
+	// ConfirmTimeout is how long the broker may take to confirm, until tickets are left to the outbox; 0 means 5 s.
 	ConfirmTimeout time.Duration
 	// OutboxGrace is how long janitors leave a receipt to this producer; 0 means 2 s.
 	OutboxGrace time.Duration
@@ -49,13 +49,14 @@ type Options struct {
 const (
 	batchSize     = 1000    // tasks of one transaction
 	batchBytes    = 8 << 20 // of their payloads, about
-	inFlight      = 2       // batches of Enqueue calls on their way at once: one inserts while one publishes
+	inFlight      = 2       // batches of Enqueue calls that are inserted at once
 	insertTimeout = 30 * time.Second
 )
 
 // Producer accepts tasks. It is safe for concurrent use.
 type Producer struct {
-	o Options
+	o         Options
+	publisher *publisher
 
 	mu      sync.Mutex
 	waiting []*call
@@ -64,8 +65,8 @@ type Producer struct {
 	flights sync.WaitGroup
 }
 
-// New returns a Producer. It starts nothing; goroutines live only while calls do, and Close
-// waits for them.
+// New returns a Producer. It starts nothing; goroutines live while there are tasks to store or tickets to
+// publish, and Close waits for them.
 func New(o Options) *Producer {
 	if o.MaxPayload == 0 {
 		o.MaxPayload = holdfast.DefaultMaxPayload
@@ -80,7 +81,10 @@ func New(o Options) *Producer {
 		o.Observer = holdfast.Discard
 	}
 	o.Log = logs.OrDiscard(o.Log)
-	return &Producer{o: o}
+	return &Producer{o: o, publisher: &publisher{
+		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
+		fewer: make(chan struct{}),
+	}}
 }
 
 // ErrClosed is returned by calls that come after Close.
@@ -104,8 +108,8 @@ func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1
 
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// EnqueueMany stores the tasks, a thousand or eight MiB in a transaction, and publishes each
-// part while the next is stored. The error is a *TaskError wrapping
+// EnqueueMany stores the tasks, a thousand or eight MiB in a transaction, and each part is published
+// while the next is stored. The error is a *TaskError wrapping
 // holdfast.ErrInvalid if a task is wrong; then nothing was stored. After
 // any other error the results are those of the leading tasks that are stored for certain.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
@@ -122,9 +126,6 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	}
 	defer leave()
 	results := make([]Result, 0, len(tasks))
-	var publishing sync.WaitGroup
-	defer publishing.Wait()
-	turns := make(chan struct{}, inFlight)
 	for len(complete) > 0 {
 		batch := complete[:fitting(complete, payloadOf)]
 		complete = complete[len(batch):]
@@ -133,11 +134,7 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 			return results, fmt.Errorf("store tasks: %w", err)
 		}
 		results = append(results, p.account(inserted)...)
-		turns <- struct{}{}
-		publishing.Go(func() {
-			p.discharge(ctx, p.publish(ctx, inserted.Receipts))
-			<-turns
-		})
+		p.publisher.hand(ctx, inserted.Receipts)
 	}
 	return results, nil
 }
@@ -166,12 +163,14 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	return p.account(inserted), nil
 }
 
-// Close makes later calls fail and returns when those under way have ended.
+// Close makes later calls fail and returns when those under way have ended, and the tickets of what was stored are
+// confirmed or left to the outbox: after ConfirmTimeout, if the broker takes none.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	p.flights.Wait()
+	p.publisher.close()
 	return nil
 }
 
@@ -235,63 +234,4 @@ func (p *Producer) account(inserted store.Inserted) []Result {
 		p.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedDuplicate, Count: duplicates})
 	}
 	return results
-}
-
-// publish tries to get the receipts' tickets confirmed and returns the receipts that were.
-// What it leaves is the outbox's, so its failures are told but not returned.
-func (p *Producer) publish(ctx context.Context, receipts []store.Receipt) (confirmed []int64) {
-	if len(receipts) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.ConfirmTimeout)
-	defer cancel()
-	messages, counts := p.messages(receipts)
-	began := time.Now()
-	outcomes, err := p.o.Broker.Publish(ctx, messages)
-	if err != nil {
-		p.o.Log.WithError(err).Debug("tickets left to the outbox")
-	}
-	tickets := 0
-	for i, receipt := range receipts {
-		stored := 0
-		for _, outcome := range outcomes[:counts[i]] {
-			if outcome == broker.Stored {
-				stored++
-			}
-		}
-		outcomes = outcomes[counts[i]:]
-		if stored == counts[i] {
-			confirmed = append(confirmed, receipt.ID)
-			tickets += len(receipt.Tickets)
-		}
-	}
-	if tickets > 0 {
-		p.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: tickets, Took: time.Since(began)})
-	}
-	return confirmed
-}
-
-// discharge deletes confirmed receipts. Those it cannot delete are published once more by
-// the outbox, and the duplicates dropped at the claim.
-func (p *Producer) discharge(ctx context.Context, confirmed []int64) {
-	if len(confirmed) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.ConfirmTimeout)
-	defer cancel()
-	if err := p.o.Store.Discharge(ctx, confirmed); err != nil {
-		p.o.Log.WithError(err).Debug("confirmed receipts left to the outbox")
-	}
-}
-
-// messages cuts the receipts into messages and counts how many each receipt has.
-func (p *Producer) messages(receipts []store.Receipt) (messages []broker.Message, counts []int) {
-	for _, receipt := range receipts {
-		queue, before := p.o.Topology.Main(receipt.Lane), len(messages)
-		for part := range slices.Chunk(receipt.Tickets, holdfast.PerMessage(len(receipt.Tickets))) {
-			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
-		}
-		counts = append(counts, len(messages)-before)
-	}
-	return messages, counts
 }
