@@ -47,6 +47,8 @@ var mutants = []mutant{
 		"errors.Is(ended, errStopped):\n\t\treturn holdfast.Interrupted(ended)", "errors.Is(ended, errStopped):\n\t\treturn holdfast.Returned(err)", nil},
 	{"producer deletes receipts that are not confirmed", "producer/publish.go",
 		"\t\tif outcome != broker.Stored {\n", "\t\tif outcome == broker.Returned {\n", nil},
+	{"worker forgets the tickets it has no room for", "consumer/page.go",
+		"for part := range slices.Chunk(rest, holdfast.MaxTickets) {", "for part := range slices.Chunk(rest[:0], holdfast.MaxTickets) {", nil},
 	{"janitor deletes receipts that are not confirmed", "janitor/outbox.go",
 		"done[i] = allConfirmed(confirmed, r.Tickets); done[i]", "done[i] = allConfirmed(confirmed, r.Tickets) || true; done[i]", nil},
 	{"janitor marks tickets before they are published", "janitor/schedule.go",
