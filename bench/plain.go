@@ -4,14 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/sync/errgroup"
 )
 
 // What a team writes by hand: rows for the record, messages with the payload, manual ack, and done in batches. It
@@ -51,12 +52,30 @@ var plain = system{
 		if err != nil {
 			return nil, err
 		}
-		return &plainQueue{pool: pool, conn: conn, channel: channel}, channel.Confirm(false)
+		q := &plainQueue{pool: pool, conn: conn, channel: channel, windows: make(chan *amqp.Channel, plainWindows)}
+		for range plainWindows {
+			window, err := conn.Channel()
+			if err == nil {
+				err = window.Confirm(false)
+			}
+			if err != nil {
+				return nil, err
+			}
+			q.windows <- window
+		}
+		return q, channel.Confirm(false)
 	},
 	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze bench_plain.tasks") },
 }
 
 const plainQueueName = "bench.plain"
+
+// One window of confirms is written while another one is answered. The client walks through all that are outstanding on a
+// channel for each answer, so there is a limit to how large one should be.
+const (
+	plainWindows = 3
+	plainWindow  = 500
+)
 
 func dialPlain() (*amqp.Connection, *amqp.Channel, error) {
 	conn, err := amqp.Dial(os.Getenv(amqpURL))
@@ -70,7 +89,8 @@ func dialPlain() (*amqp.Connection, *amqp.Channel, error) {
 type plainQueue struct {
 	pool    *pgxpool.Pool
 	conn    *amqp.Connection
-	channel *amqp.Channel
+	channel *amqp.Channel // of single tasks
+	windows chan *amqp.Channel
 }
 
 func (q *plainQueue) Close() error {
@@ -79,6 +99,16 @@ func (q *plainQueue) Close() error {
 }
 
 func (q *plainQueue) Fill(ctx context.Context, payloads [][]byte) error {
+	filling, ctx := errgroup.WithContext(ctx)
+	for part := range slices.Chunk(payloads, plainWindow) {
+		filling.Go(func() error { return q.fill(ctx, part) })
+	}
+	return filling.Wait()
+}
+
+func (q *plainQueue) fill(ctx context.Context, payloads [][]byte) error {
+	window := <-q.windows
+	defer func() { q.windows <- window }()
 	texts := make([]string, len(payloads))
 	for i, p := range payloads {
 		texts[i] = string(p)
@@ -87,28 +117,34 @@ func (q *plainQueue) Fill(ctx context.Context, payloads [][]byte) error {
 	if err != nil {
 		return err
 	}
-	confirms := make([]*amqp.DeferredConfirmation, 0, len(payloads))
-	for rows.Next() {
-		var id uint64
-		if err := rows.Scan(&id); err != nil {
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uint64])
+	if err != nil {
+		return err
+	}
+	confirms := make([]*amqp.DeferredConfirmation, len(ids))
+	for i, id := range ids {
+		if confirms[i], err = publishPlain(ctx, window, id, payloads[i]); err != nil {
 			return err
 		}
-		confirm, err := q.publish(ctx, id, payloads[len(confirms)])
-		if err != nil {
-			return err
-		}
-		confirms = append(confirms, confirm)
 	}
 	for _, confirm := range confirms {
-		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
-			return fmt.Errorf("not confirmed: %w", err)
+		if err := confirmed(ctx, confirm); err != nil {
+			return err
 		}
 	}
-	return rows.Err()
+	return nil
 }
 
-func (q *plainQueue) publish(ctx context.Context, id uint64, payload []byte) (*amqp.DeferredConfirmation, error) {
-	return q.channel.PublishWithDeferredConfirmWithContext(ctx, "", plainQueueName, false, false,
+func confirmed(ctx context.Context, confirm *amqp.DeferredConfirmation) error {
+	ok, err := confirm.WaitContext(ctx)
+	if err == nil && !ok {
+		err = errors.New("RabbitMQ refused a message")
+	}
+	return err
+}
+
+func publishPlain(ctx context.Context, channel *amqp.Channel, id uint64, payload []byte) (*amqp.DeferredConfirmation, error) {
+	return channel.PublishWithDeferredConfirmWithContext(ctx, "", plainQueueName, false, false,
 		amqp.Publishing{DeliveryMode: amqp.Persistent, Body: binary.BigEndian.AppendUint64(slices.Clone(payload), id)})
 }
 
@@ -120,15 +156,11 @@ func (q *plainQueue) Put(ctx context.Context, payload []byte, delay time.Duratio
 	if err := q.pool.QueryRow(ctx, "insert into tasks (payload) values ($1::json) returning id", string(payload)).Scan(&id); err != nil {
 		return err
 	}
-	confirm, err := q.publish(ctx, id, payload)
+	confirm, err := publishPlain(ctx, q.channel, id, payload)
 	if err != nil {
 		return err
 	}
-	ok, err := confirm.WaitContext(ctx)
-	if err == nil && !ok {
-		err = errors.New("not confirmed")
-	}
-	return err
+	return confirmed(ctx, confirm)
 }
 
 type plainResult struct {

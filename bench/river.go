@@ -19,6 +19,8 @@ const riverSchema = "bench_river"
 // With far more workers than elsewhere, which is what makes it fetch in large batches.
 const riverWorkers = 2000
 
+const riverCooldown = time.Millisecond
+
 var riverSystem = system{
 	name: "River", module: "github.com/riverqueue/river", servers: []string{databaseURL},
 	settings: "2,000 workers, which makes it fetch in large batches; fetch cooldown 1 ms, poll interval 100 ms, 20 connections; " +
@@ -49,7 +51,10 @@ var riverSystem = system{
 		if err != nil {
 			return nil, err
 		}
-		client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: riverSchema, Logger: quiet})
+		client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+			Schema: riverSchema, Logger: quiet,
+			FetchCooldown: riverCooldown, // which also limits how often workers are told of new tasks
+		})
 		return &riverQueue{pool, client}, err
 	},
 	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+riverSchema+".river_job") },
@@ -107,7 +112,7 @@ func (q *riverQueue) Work(ctx context.Context, handle func([]byte) error) error 
 		Schema: riverSchema, Logger: quiet, Workers: workers,
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
 		// As short as it allows: its defaults are 100 ms and 1 s.
-		FetchCooldown: time.Millisecond, FetchPollInterval: 100 * time.Millisecond,
+		FetchCooldown: riverCooldown, FetchPollInterval: 100 * time.Millisecond,
 	})
 	if err != nil {
 		return err
