@@ -18,8 +18,13 @@ const MaxTickets = 1000
 
 // PerMessage is how many of n tickets that are published together share a message. A broker carries a message with 64
 // tickets for little more than one with a single ticket. Consumers take no more of a message than they can run and pass on the
-// rest, so sharing costs nobody a place in the queue; but few tickets stay apart, for passing on takes a moment.
-func PerMessage(n int) int { return max(1, min(n/4, 64)) }
+// rest, so hundreds may share; fewer stay apart, for passing on takes a moment.
+func PerMessage(n int) int {
+	if n < 256 {
+		return 1
+	}
+	return min(n/16, 64)
+}
 
 // Message is what travels through the broker: exactly one of the three is set.
 type Message struct {

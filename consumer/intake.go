@@ -66,6 +66,9 @@ type intake struct {
 	again string // where tickets go that it cannot take
 	turns chan struct{}
 	ahead ahead
+	// heard is when the last delivery came, and calm whether none had come for a while before it.
+	heard time.Time
+	calm  bool
 	// prefetch is what the broker was last told: less than usual after a pause, more while it swallows.
 	prefetch int
 }
@@ -90,17 +93,24 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription, again st
 			if !open {
 				return broker.ErrOver
 			}
-			if err := in.take(ctx, delivery); err != nil {
+			if err := in.take(ctx, in.received(delivery)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// received notes a delivery, and reads it.
+func (in *intake) received(d broker.Delivery) reading {
+	now := time.Now()
+	in.calm, in.heard = now.Sub(in.heard) > calmAfter, now
+	in.acks.received(d.Tag)
+	return read(d)
+}
+
 // take finds a turn for a delivery's page and room for its tasks, gathers what else there is, and
 // starts the page. Waiting for the turn first lets pages grow with the load.
-func (in *intake) take(ctx context.Context, first broker.Delivery) error {
-	in.acks.received(first.Tag)
+func (in *intake) take(ctx context.Context, first reading) error {
 	limit := patience
 	if in.rank == preferred {
 		limit = preferredPatience
@@ -111,7 +121,7 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 		return context.Cause(ctx)
 	}
 	p := in.s.newPage()
-	next, found := in.skim(p, read(first))
+	next, found := in.skim(p, first)
 	if !found {
 		in.start(ctx, p)
 		return in.swallow(len(p.tags))
@@ -122,7 +132,9 @@ func (in *intake) take(ctx context.Context, first broker.Delivery) error {
 		return in.rest(ctx, next.Delivery)
 	}
 	p.add(next)
-	in.gather(p, reserved)
+	if !in.calm { // after a calm a lone ticket waits for nobody: what comes next is the next page's
+		in.gather(p, reserved)
+	}
 	in.ahead.see(len(p.tickets), len(p.tags))
 	if more := len(p.tickets) - reserved; more > 0 && !in.s.room.bears(more) {
 		p.passOn(in.again, reserved)
@@ -156,8 +168,7 @@ func (in *intake) skim(p *page, next reading) (reading, bool) {
 			if !open {
 				return reading{}, false // receive sees it too
 			}
-			in.acks.received(delivery.Tag)
-			next = read(delivery)
+			next = in.received(delivery)
 			timer.Reset(gatherGap)
 		case <-timer.C:
 			return reading{}, false
@@ -183,14 +194,12 @@ func (in *intake) swallow(messages int) error {
 // in bursts, with microseconds in between.
 const gatherGap = 300 * time.Microsecond
 
-// gather reads further deliveries into the page until it is full or none comes. While no other page is on its way, a
-// lone ticket waits for nobody: what comes next is the next page's.
+// calmAfter is how long no delivery came when the next one is alone, most likely.
+const calmAfter = 5 * time.Millisecond
+
+// gather reads further deliveries into the page until it is full or none comes.
 func (in *intake) gather(p *page, granted int) {
-	gap := gatherGap
-	if len(in.turns) == 1 { // this page's own
-		gap = 0
-	}
-	timer := time.NewTimer(gap)
+	timer := time.NewTimer(gatherGap)
 	defer timer.Stop()
 	for len(p.tickets) < granted {
 		select {
@@ -198,8 +207,7 @@ func (in *intake) gather(p *page, granted int) {
 			if !open {
 				return // receive sees it too
 			}
-			in.acks.received(delivery.Tag)
-			p.add(read(delivery))
+			p.add(in.received(delivery))
 			timer.Reset(gatherGap)
 		case <-timer.C:
 			return

@@ -90,9 +90,10 @@ func (w *world) count(table string) (n int) {
 	return n
 }
 
-// take empties the lane and returns its tickets and how many messages there were.
+// take empties the lane and returns its tickets and how many messages there were, when everything is published.
 func (w *world) take(queue string) (tickets []holdfast.Ticket, messages int) {
 	w.Helper()
+	w.publisher.close()
 	last := fmt.Sprintf("the end %x", rand.Uint64())
 	_, err := w.broker.Publish(w.Context(), []broker.Message{{Queue: queue, Body: []byte(last)}})
 	w.must(err)
