@@ -76,8 +76,9 @@ var steps = []step{
 	}},
 	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
-		if err == nil && rate.PerSecond() < 1950 {
-			err = fmt.Errorf("it stores only %.0f delayed tasks a second", rate.PerSecond())
+		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
+			fmt.Fprintf(os.Stderr, "no lateness: it stores only %.0f delayed tasks a second\n", rate.PerSecond())
+			return figures{}, nil
 		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
 	}},

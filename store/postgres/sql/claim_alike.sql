@@ -1,4 +1,4 @@
--- claim.sql for tickets of one attempt number: no join, one look-up for each row, and in the order of their ids. A row that
+-- claim.sql for tickets of one attempt number: no join, one look-up for each row, usually in the order of their ids. A row that
 -- changes meanwhile is looked at again before it is written.
 with live as materialized (
   select id from holdfast.runs where id = $1 and state = 'live' for key share
