@@ -46,14 +46,15 @@ func integers(n int, element func(i int) int) []byte {
 	return b
 }
 
-// texts is a text[].
-func texts(list []string) []byte {
+// texts is a text[] of n elements.
+func texts[T string | []byte](n int, element func(i int) T) []byte {
 	size := 0
-	for _, text := range list {
-		size += len(text)
+	for i := range n {
+		size += len(element(i))
 	}
-	b := arrayOf(textOID, len(list), size)
-	for _, text := range list {
+	b := arrayOf(textOID, n, size)
+	for i := range n {
+		text := element(i)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
 		b = append(b, text...)
 	}

@@ -15,13 +15,23 @@ import (
 
 // Insert implements store.Inserter. Tasks without unique keys take one statement and one
 // round trip.
-func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
+	if len(tasks) == 0 {
+		return store.Inserted{}, nil
+	}
+	const operation = "insert tasks"
+	if tasksAlike(tasks) {
+		err = s.do(ctx, operation, func() error {
+			inserted, err = s.insertAlike(ctx, tasks, grace)
+			return err
+		})
+		return inserted, err
+	}
 	batch, err := batchOf(tasks, grace)
-	if err != nil || len(tasks) == 0 {
+	if err != nil {
 		return store.Inserted{}, err
 	}
-	var inserted store.Inserted
-	err = s.do(ctx, "insert tasks", func() error {
+	err = s.do(ctx, operation, func() error {
 		if err := s.storeLanes(ctx, batch.lanes); err != nil {
 			return err
 		}
@@ -82,10 +92,7 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		delays: pq.Int64Array{}, moments: pq.Int64Array{}, keys: pq.StringArray{},
 	}
 	for i, task := range tasks {
-		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(task.Payload), int64(task.MaxAttempts)
-		if len(task.Payload) == 0 {
-			b.payloads[i] = "null"
-		}
+		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(payloadOf(task)), int64(task.MaxAttempts)
 		if task.Delay > 0 {
 			b.delays = sized(b.delays, n)
 			b.delays[i] = micros(task.Delay)
@@ -115,7 +122,8 @@ func (b batch) text() []any {
 func (b batch) binary() []any {
 	numbers := func(list pq.Int64Array) []byte { return bigints(len(list), func(i int) int64 { return list[i] }) }
 	attempts := integers(len(b.maxAttempts), func(i int) int { return int(b.maxAttempts[i]) })
-	return []any{texts(b.types), texts(b.lanes), texts(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
+	strings := func(list pq.StringArray) []byte { return texts(len(list), func(i int) string { return list[i] }) }
+	return []any{strings(b.types), strings(b.lanes), strings(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
 }
 
 // sized makes room for n values where there is none yet.

@@ -58,7 +58,11 @@ func statements(schema string) map[string]string {
 // frequent are the texts of the statements that every task goes through. Connections prepare them, and the server soon plans them
 // once for all: they look up rows by id, and the settings of the connection leave it no worse way, whatever the statistics say.
 func frequent(texts map[string]string) map[string]bool {
-	return map[string]bool{texts["insert"]: true, texts["claim_alike"]: true, texts["complete_alike"]: true, texts["discharge"]: true}
+	list := make(map[string]bool)
+	for _, name := range []string{"insert", "insert_alike", "claim_alike", "complete_alike", "discharge"} {
+		list[texts[name]] = true
+	}
+	return list
 }
 
 // compact drops comments and indentation: the text travels with every call.
