@@ -49,7 +49,7 @@ type Options struct {
 const (
 	batchSize     = 1000    // tasks of one transaction
 	batchBytes    = 8 << 20 // of their payloads, about
-	inFlight      = 2       // batches of Enqueue calls that are inserted at once
+	inFlight      = 2       // batches of Enqueue calls that are inserted at once, at most
 	insertTimeout = 30 * time.Second
 )
 
@@ -61,6 +61,7 @@ type Producer struct {
 	mu      sync.Mutex
 	waiting []*call
 	flying  int
+	aboard  int // calls of those flights
 	closed  bool
 	flights sync.WaitGroup
 }
