@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -70,10 +69,24 @@ const (
 	MaxUniqueLength    = 255     // of a unique key, in bytes
 )
 
-var (
-	typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/-]*$`)
-	laneName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
-)
+// typeName and laneName say which names are good, but for their length.
+func typeName(name string) bool { return madeOf(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "_.:/-") }
+
+func laneName(name string) bool { return madeOf(name, "", "_-") }
+
+// madeOf reports whether a name has only lower-case letters, digits and those others, and none of the inner ones at its start.
+func madeOf(name, others, inner string) bool {
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', strings.IndexByte(others, c) >= 0:
+		case i > 0 && strings.IndexByte(inner, c) >= 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
 
 // NewTask is what a caller asks for. Type is required, the zero value of
 // everything else is a sensible default.
@@ -105,9 +118,9 @@ func (n NewTask) Validate(maxPayload int) error {
 	switch {
 	case n.Type == "":
 		return fmt.Errorf("%w: a task needs a type", ErrInvalid)
-	case len(n.Type) > MaxNameLength || !typeName.MatchString(n.Type):
+	case len(n.Type) > MaxNameLength || !typeName(n.Type):
 		return fmt.Errorf("%w: task type %.120q must be at most %d letters, digits or . _ : / -", ErrInvalid, n.Type, MaxNameLength)
-	case n.Lane != "" && (len(n.Lane) > MaxNameLength || !laneName.MatchString(n.Lane)):
+	case n.Lane != "" && (len(n.Lane) > MaxNameLength || !laneName(n.Lane)):
 		return fmt.Errorf("%w: lane %.120q must be at most %d lower-case letters, digits, _ or -", ErrInvalid, n.Lane, MaxNameLength)
 	case len(n.Payload) > maxPayload:
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -15,7 +17,24 @@ type metrics struct {
 	late     *prometheus.HistogramVec
 	took     *prometheus.HistogramVec
 	confirm  prometheus.Histogram
+
+	// What labels stand for, looked up once: every task is observed twice.
+	claims sync.Map // claimLabels → claimMetrics
+	ends   sync.Map // endLabels → endMetrics
 }
+
+type (
+	claimLabels  struct{ lane, kind string }
+	claimMetrics struct {
+		claimed prometheus.Counter
+		late    prometheus.Observer
+	}
+	endLabels  struct{ lane, kind, event string }
+	endMetrics struct {
+		attempts prometheus.Counter
+		took     prometheus.Observer
+	}
+)
 
 var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedEnqueued:    {"tasks_enqueued_total", "Tasks stored by this process."},
@@ -63,11 +82,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 func (m *metrics) Observe(o holdfast.Observation) {
 	switch o.Kind {
 	case holdfast.ObservedClaimed:
-		m.claimed.WithLabelValues(o.Lane, o.Type).Add(float64(o.Count))
-		m.late.WithLabelValues(o.Lane).Observe(max(0, o.Late.Seconds()))
+		of := m.ofClaims(claimLabels{o.Lane, o.Type})
+		of.claimed.Add(float64(o.Count))
+		of.late.Observe(max(0, o.Late.Seconds()))
 	case holdfast.ObservedSettled:
-		m.attempts.WithLabelValues(o.Lane, o.Type, string(o.Event)).Add(float64(o.Count))
-		m.took.WithLabelValues(o.Type, string(o.Event)).Observe(o.Took.Seconds())
+		of := m.ofEnds(endLabels{o.Lane, o.Type, string(o.Event)})
+		of.attempts.Add(float64(o.Count))
+		of.took.Observe(o.Took.Seconds())
 	default:
 		if counter, known := m.counts[o.Kind]; known {
 			counter.Add(float64(o.Count))
@@ -76,4 +97,22 @@ func (m *metrics) Observe(o holdfast.Observation) {
 			m.confirm.Observe(o.Took.Seconds())
 		}
 	}
+}
+
+func (m *metrics) ofClaims(l claimLabels) claimMetrics {
+	if of, known := m.claims.Load(l); known {
+		return of.(claimMetrics)
+	}
+	of := claimMetrics{m.claimed.WithLabelValues(l.lane, l.kind), m.late.WithLabelValues(l.lane)}
+	m.claims.Store(l, of)
+	return of
+}
+
+func (m *metrics) ofEnds(l endLabels) endMetrics {
+	if of, known := m.ends.Load(l); known {
+		return of.(endMetrics)
+	}
+	of := endMetrics{m.attempts.WithLabelValues(l.lane, l.kind, l.event), m.took.WithLabelValues(l.kind, l.event)}
+	m.ends.Store(l, of)
+	return of
 }

@@ -28,7 +28,6 @@ func (s *session) execute(parent context.Context, j *job) {
 		s.finish(j, causeOf(attempt, err))
 		stop()
 		cancel(nil)
-		s.jobs.returned()
 	}()
 	switch {
 	case !s.jobs.bind(j, cancel):

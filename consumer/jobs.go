@@ -37,24 +37,27 @@ func (j *job) ticket() holdfast.Ticket {
 // storeTime is the store's clock now, as well as this process can know it.
 func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
 
-// jobs are the tasks in hand. At most limit of them run at once, the others wait.
+// jobs are the tasks in hand. At most limit of them run at once, the others wait. The goroutines they run on are kept for
+// the next ones: a new one would grow its stack for every task.
 type jobs struct {
 	limit  int
-	start  func(*job) // calls the handler and returns when it has returned
+	start  func(*job) // calls the handler and returns when it has returned, if it does not end its goroutine
 	expect func()     // told, before anybody can know, that a job is judged and its result will come
 
 	mu      sync.Mutex
 	held    map[holdfast.Ticket]*job // nil value: being claimed
 	early   map[holdfast.Ticket]bool // cancelled while being claimed
 	queue   []*job
-	active  int
+	active  int       // executors with a job
+	spare   int       // executors without
+	next    chan *job // to those; closed when stopped
 	stopped bool
 	quiet   chan struct{} // closed when stopped and nothing runs
 	waits   chan struct{} // has a token if a job has begun to wait
 }
 
 func newJobs(limit int, start func(*job), expect func()) *jobs {
-	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
+	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), next: make(chan *job, limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
 }
 
 // reserve marks tickets as being claimed, except those that are in hand already. It
@@ -109,12 +112,65 @@ func (js *jobs) add(j *job) bool {
 // fill starts waiting jobs while there are free executors. js.mu is held.
 func (js *jobs) fill() {
 	for js.active < js.limit && len(js.queue) > 0 {
-		j := js.queue[0]
-		js.queue = js.queue[1:]
-		js.active++
-		j.phase, j.started = running, time.Now()
-		go js.start(j) // waited for through quiet
+		j := js.first()
+		if js.spare > 0 {
+			js.spare--
+			js.next <- j // which has room for all executors
+		} else {
+			go js.execute(j) // waited for through quiet
+		}
 	}
+}
+
+// first takes the first waiting job for an executor. js.mu is held.
+func (js *jobs) first() *job {
+	j := js.queue[0]
+	js.queue = js.queue[1:]
+	js.active++
+	j.phase, j.started = running, time.Now()
+	return j
+}
+
+// execute is an executor: it runs jobs until they are stopped.
+func (js *jobs) execute(j *job) {
+	exited := true
+	defer func() {
+		if exited { // a handler has ended this goroutine with runtime.Goexit
+			js.returned()
+		}
+	}()
+	for j != nil {
+		js.start(j)
+		j = js.another()
+	}
+	exited = false
+}
+
+// another is an executor's return from one job to the next one, for which it waits; nil once jobs are stopped.
+func (js *jobs) another() *job {
+	js.mu.Lock()
+	js.free()
+	switch {
+	case len(js.queue) > 0:
+		defer js.mu.Unlock()
+		return js.first()
+	case js.stopped:
+		js.mu.Unlock()
+		return nil
+	}
+	js.spare++
+	js.mu.Unlock()
+	return <-js.next
+}
+
+// free notes that an executor is free again. js.mu is held.
+func (js *jobs) free() {
+	js.active--
+	js.settle()
+}
+
+// settle tells who waits for the last handler that it has returned. js.mu is held.
+func (js *jobs) settle() {
 	if js.stopped && js.active == 0 {
 		select {
 		case <-js.quiet:
@@ -166,11 +222,11 @@ func (js *jobs) judge(j *job) {
 	js.expect()
 }
 
-// returned notes that an executor is free again.
+// returned notes that an executor is gone and another one can have its place.
 func (js *jobs) returned() {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	js.active--
+	js.free()
 	js.fill()
 }
 
@@ -203,7 +259,9 @@ func (js *jobs) stop() []*job {
 	js.mu.Unlock()
 	taken := js.takeWaiting(time.Now().Add(time.Hour))
 	js.mu.Lock()
-	js.fill()
+	js.settle()
+	js.spare = 0
+	close(js.next)
 	js.mu.Unlock()
 	return taken
 }

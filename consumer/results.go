@@ -189,8 +189,12 @@ func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
 
 // committed lets go of everything whose result is in the store, accepted or refused.
 func (s *session) committed(batch []result, accepted []bool) {
+	tickets := make([]holdfast.Ticket, len(batch))
 	for i, r := range batch {
-		s.jobs.forget(r.job.ticket())
+		tickets[i] = r.job.ticket()
+	}
+	s.jobs.forget(tickets...)
+	for i, r := range batch {
 		s.pages.finish(r.job.page, 1)
 		seen := holdfast.Observation{
 			Kind: holdfast.ObservedSettled, Lane: r.job.task.Lane, Type: r.job.task.Type,

@@ -15,7 +15,7 @@ type room struct {
 	limit  int           // executors
 	mean   time.Duration // of the last tasks, more or less; 0 before the first
 	held   int
-	change chan struct{} // closed and renewed when there may be more room
+	change chan struct{} // closed when there may be more room; nil while nobody waits for that
 	closed bool          // nothing is taken, whatever is free
 
 	waiting   int // preferred ones that wait for a place
@@ -34,7 +34,7 @@ const (
 )
 
 func newRoom(limit int) *room {
-	return &room{limit: limit, change: make(chan struct{})}
+	return &room{limit: limit}
 }
 
 // size is how many tasks may be in hand now. r.mu is held.
@@ -77,9 +77,9 @@ func (r *room) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held += n
-	if n <= 0 {
+	if n <= 0 && r.change != nil {
 		close(r.change)
-		r.change = make(chan struct{})
+		r.change = nil
 	}
 }
 
@@ -166,13 +166,15 @@ func (r *room) queue(by rank, change int) {
 
 // tryReserve takes what is free now, or returns a channel that is closed when there
 // may be more.
-func (r *room) tryReserve(most int, by rank) (int, <-chan struct{}) {
+func (r *room) tryReserve(most int, by rank) (n int, change <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if by == ordinary && r.waiting > 0 {
-		return 0, r.change
+	if by == preferred || r.waiting == 0 {
+		n = max(0, min(most, r.size()-r.held))
+		r.held += n
 	}
-	n := max(0, min(most, r.size()-r.held))
-	r.held += n
+	if n == 0 && r.change == nil {
+		r.change = make(chan struct{})
+	}
 	return n, r.change
 }
