@@ -21,7 +21,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
-		c = &claiming{run: run, types: pq.StringArray{}, crashes: pq.Int64Array{}, answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+		c = &claiming{run: run, types: pq.StringArray{}, crashes: pq.Int64Array{}, answers: make([]answer, 0, len(tickets))}
 		for _, w := range wanted {
 			c.types, c.crashes = append(c.types, w.Type), append(c.crashes, int64(w.MostCrashes))
 		}
@@ -38,21 +38,41 @@ type claiming struct {
 	run     holdfast.RunID
 	types   pq.StringArray
 	crashes pq.Int64Array // for each type
-	answers map[holdfast.Ticket]store.Claim
+	answers []answer
 	taken   int
 	now     time.Time
 }
 
-// inOrder gives every ticket its answer; of two that are the same the second one is Stale.
+type answer struct {
+	ticket holdfast.Ticket
+	store.Claim
+}
+
+func (c *claiming) add(ticket holdfast.Ticket, claim store.Claim) {
+	c.answers, c.now = append(c.answers, answer{ticket, claim}), claim.Now
+}
+
+// inOrder gives every ticket its answer; of two that are the same the second one is Stale. The answers are mostly in order.
 func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
 	claims := make([]store.Claim, len(tickets))
+	same := len(c.answers) == len(tickets)
+	for i := 0; same && i < len(tickets); i++ {
+		claims[i], same = c.answers[i].Claim, c.answers[i].ticket == tickets[i]
+	}
+	if same {
+		return claims
+	}
+	at := make(map[holdfast.Ticket]int, len(c.answers))
+	for i := range c.answers {
+		at[c.answers[i].ticket] = i
+	}
 	for i, ticket := range tickets {
-		answer, first := c.answers[ticket]
-		if !first {
-			answer = store.Claim{Verdict: store.Stale, Now: c.now}
+		if found, first := at[ticket]; first {
+			claims[i] = c.answers[found].Claim
+		} else {
+			claims[i] = store.Claim{Verdict: store.Stale, Now: c.now}
 		}
-		claims[i] = answer
-		delete(c.answers, ticket)
+		delete(at, ticket)
 	}
 	return claims
 }
@@ -63,10 +83,10 @@ func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 		if attempt == tries {
 			return fmt.Errorf("%w: task %s changes too often to be claimed", holdfast.ErrUnavailable, open[0].Task)
 		}
+		before := len(c.answers)
 		err := s.take(ctx, c, open)
 		if err == nil {
-			open = c.unanswered(open)
-			open, err = s.judge(ctx, c, open)
+			open, err = s.judge(ctx, c, unanswered(open, c.answers[before:]))
 		}
 		if err != nil {
 			return err
@@ -75,7 +95,15 @@ func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 	return nil
 }
 
+// distinct drops tickets that come twice. Those of a message grow, so mostly there is nothing to drop.
 func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
+	grow := true
+	for i := 1; grow && i < len(tickets); i++ {
+		grow = tickets[i-1].Task < tickets[i].Task
+	}
+	if grow {
+		return tickets
+	}
 	seen := make(map[holdfast.Ticket]bool, len(tickets))
 	list := make([]holdfast.Ticket, 0, len(tickets))
 	for _, ticket := range tickets {
@@ -87,11 +115,22 @@ func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
 	return list
 }
 
-func (c *claiming) unanswered(tickets []holdfast.Ticket) []holdfast.Ticket {
-	return slices.DeleteFunc(tickets, func(ticket holdfast.Ticket) bool {
-		_, answered := c.answers[ticket]
-		return answered
-	})
+// unanswered are the tickets, all different, that none of the answers is for.
+func unanswered(tickets []holdfast.Ticket, answers []answer) []holdfast.Ticket {
+	if len(answers) == len(tickets) {
+		return nil
+	}
+	answered := make(map[holdfast.Ticket]bool, len(answers))
+	for i := range answers {
+		answered[answers[i].ticket] = true
+	}
+	var open []holdfast.Ticket
+	for _, ticket := range tickets {
+		if !answered[ticket] {
+			open = append(open, ticket)
+		}
+	}
+	return open
 }
 
 // take claims what can be claimed.
@@ -127,7 +166,7 @@ func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...an
 		if err != nil {
 			return err
 		}
-		c.answers[holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}], c.now = claim, claim.Now
+		c.add(holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
 		c.taken++
 	}
 	return rows.Err()
@@ -202,7 +241,7 @@ func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 		case row.heldBy(c.run, tickets[i]):
 			held = append(held, tickets[i])
 		case certain || !row.Live:
-			c.answers[tickets[i]], c.now = answer, answer.Now
+			c.add(tickets[i], answer)
 		default:
 			again = append(again, tickets[i])
 		}
