@@ -16,14 +16,18 @@ type Ticket struct {
 // MaxTickets is how many tickets one message may carry.
 const MaxTickets = 1000
 
-// PerMessage is how many of n tickets that are published together share a message. A broker carries a message with 64
-// tickets for little more than one with a single ticket. Consumers take no more of a message than they can run and pass on the
-// rest, so hundreds may share; fewer stay apart, for passing on takes a moment.
-func PerMessage(n int) int {
-	if n < 256 {
-		return 1
+// PerMessage is how many of n tickets of some calls that are published together share a message. A broker carries a message
+// with 64 tickets for little more than one with a single ticket. Consumers take no more of a message than they can run and pass on
+// the rest, so hundreds may share. Fewer stay apart, for passing on takes a moment, unless they are of several calls: then calls
+// come faster than the broker confirms.
+func PerMessage(n, calls int) int {
+	switch {
+	case calls >= 4:
+		return min(max(n/8, 1), 64)
+	case n >= 256:
+		return min(n/16, 64)
 	}
-	return min(n/16, 64)
+	return 1
 }
 
 // Message is what travels through the broker: exactly one of the three is set.

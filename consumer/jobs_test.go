@@ -60,7 +60,6 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 		ran.Add(1)
 		active.Add(-1)
 		js.end(j)
-		js.returned()
 	}, func() {})
 	for n := range 10 {
 		if !js.add(jobFor(n + 1)) {

@@ -165,9 +165,10 @@ func TestRenewalsTellAtOnceWhetherBothSignsAreHeld(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage()
 			stop := s.play(t)
-			first := s.take()
+			// The first renewal may come before the signs are shown, or after.
+			first := slices.DeleteFunc(s.take(), func(event string) bool { return event == "0 renew 1 false" })
 			slices.Sort(first[1:])
-			same(t, "at the start", slices.Compact(first), "0 open 1", "0 renew 1 false", "0 renew 1 true", "0 show 1", "0 show store.1")
+			same(t, "at the start", slices.Compact(first), "0 open 1", "0 renew 1 true", "0 show 1", "0 show store.1")
 			time.Sleep(2500 * time.Millisecond)
 			same(t, "in between", s.take(), "1000 renew 1 true", "2000 renew 1 true")
 			s.lose(lost)

@@ -94,7 +94,7 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 	var messages []broker.Message
 	var contents [][]holdfast.Ticket
 	for queue, tickets := range byQueue {
-		for part := range slices.Chunk(tickets, holdfast.PerMessage(len(tickets))) {
+		for part := range slices.Chunk(tickets, holdfast.PerMessage(len(tickets), 1)) {
 			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
 			contents = append(contents, part)
 		}

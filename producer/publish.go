@@ -163,6 +163,7 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 			byLane[receipt.Lane] = lane
 			lanes = append(lanes, receipt.Lane)
 		}
+		lane.receipts++
 		lane.tickets = append(lane.tickets, receipt.Tickets...)
 		for range receipt.Tickets {
 			lane.of = append(lane.of, i)
@@ -170,7 +171,7 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 	}
 	for _, name := range lanes {
 		lane, queue := byLane[name], p.topology.Main(name)
-		size := holdfast.PerMessage(len(lane.tickets))
+		size := holdfast.PerMessage(len(lane.tickets), lane.receipts)
 		for len(lane.tickets) > 0 {
 			n := min(size, len(lane.tickets))
 			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: lane.tickets[:n]}.Encode()})
@@ -183,8 +184,9 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 
 // parcel is what goes to one lane: tickets, and the receipt of each.
 type parcel struct {
-	tickets []holdfast.Ticket
-	of      []int
+	tickets  []holdfast.Ticket
+	of       []int
+	receipts int
 }
 
 // discharge deletes confirmed receipts, those of several windows at once if there are. What it cannot delete is published once
