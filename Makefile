@@ -16,7 +16,7 @@ FAULTFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-short demo demo-servers bench bench-scale microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,10 @@ demo-servers: build ## the tour on PostgreSQL and RabbitMQ, started if need be
 
 bench: go ## Holdfast beside its peers, writes docs/benchmarks.md
 	scripts/servers run scripts/bench -report docs/benchmarks.md $(BENCHFLAGS)
+
+bench-scale: go ## how its own speed holds, writes docs/scale.md (half an hour, 5 GB of disk)
+	cd bench && go build -buildvcs=false -o ../bin/bench .
+	scripts/servers run bin/bench scale -report docs/scale.md $(BENCHFLAGS)
 
 microbench: go ## the benchmarks of single parts, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...

@@ -48,17 +48,22 @@ func processorTime() (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// peakMiB is the largest resident size this process ever had.
-func peakMiB() (float64, error) {
+// The memory of a process, as /proc names it.
+const (
+	resident = "VmRSS"
+	peak     = "VmHWM" // the largest resident size it ever had
+)
+
+func memoryMiB(name string) (float64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name+":" {
 			kib, err := strconv.ParseFloat(fields[1], 64)
 			return kib / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("no VmHWM in /proc/self/status")
+	return 0, fmt.Errorf("no %s in /proc/self/status", name)
 }

@@ -6,4 +6,9 @@
 //
 // Each measurement runs in a process of its own, on a schema, queues or a database that were made empty for it. It counts
 // the processor time of that process and of every server, which have to be on this machine.
+//
+//	make bench-scale
+//
+// measures Holdfast in proportion to itself instead, in one run: with many finished tasks kept and none, with a large
+// backlog and a small one, with several workers and one, and minute by minute of a long steady state.
 package main

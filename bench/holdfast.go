@@ -13,27 +13,7 @@ import (
 )
 
 // On PostgreSQL and RabbitMQ, with all promises: claims, the holding queue, fencing, the outbox.
-var holdfastServers = system{
-	name: "Holdfast", ours: true, servers: []string{databaseURL, amqpURL},
-	settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
-	fresh: func(ctx context.Context) error {
-		if err := execute(ctx, "drop schema if exists "+holdfastSchema+" cascade"); err != nil {
-			return err
-		}
-		b, err := openHoldfast(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer b.Close()
-		if err := b.Topology.Delete(ctx, b.Broker, []string{"default"}); err != nil {
-			return err
-		}
-		_, err = b.Rebuild(ctx)
-		return err
-	},
-	open:    func(ctx context.Context) (queue, error) { return newHoldfast(ctx, nil) },
-	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+holdfastSchema+".tasks") },
-}
+var holdfastServers = place{"bench_holdfast", "bench"}.system("Holdfast")
 
 // In one process, on a file.
 var holdfastEmbedded = system{
@@ -50,14 +30,9 @@ var holdfastEmbedded = system{
 	},
 }
 
-const holdfastSchema = "bench_holdfast"
-
 var embeddedFolder = filepath.Join(os.TempDir(), "holdfast-bench")
 
 func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) {
-	if settings == nil {
-		settings = []string{"HOLDFAST_DATABASE_SCHEMA=" + holdfastSchema, "HOLDFAST_AMQP_PREFIX=bench"}
-	}
 	cfg, err := configs.Load(configs.Options{Env: append(os.Environ(), settings...)})
 	if err != nil {
 		return nil, err

@@ -26,6 +26,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
+		return runScale(ctx, os.Args[2:])
+	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 300, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
 	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
@@ -37,12 +40,17 @@ func run(ctx context.Context) error {
 	inChild := flag.String("measure", "", "internal")
 	inStep := flag.String("step", "", "internal")
 	options := flag.String("options", "", "internal")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] measures Holdfast beside its peers:\n")
+		flag.PrintDefaults()
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's own speed holds; -help tells them\n", scaleCommand)
+	}
 	flag.Parse()
 	if *inChild != "" {
 		return child(ctx, *inChild, *inStep, *options)
 	}
 	r := report{
-		when: time.Now(), command: command(), cores: runtime.NumCPU(), goVersion: runtime.Version(), versions: moduleVersions(),
+		when: time.Now(), command: command("make bench", flag.CommandLine), cores: runtime.NumCPU(), goVersion: runtime.Version(), versions: moduleVersions(),
 		rounds: *rounds, scale: o, systems: chosen(*only), found: make(results),
 	}
 	var err error
@@ -89,10 +97,10 @@ func (r report) write(page string) error {
 	return os.WriteFile(page, []byte(r.page(filepath.Base(chart))), 0o644)
 }
 
-// command is what somebody types to have the same measured.
-func command() string {
+// command is what somebody types to have the same measured: a target of make, with the flags that were set.
+func command(target string, set *flag.FlagSet) string {
 	var flags []string
-	flag.Visit(func(f *flag.Flag) {
+	set.Visit(func(f *flag.Flag) {
 		value := f.Value.String()
 		if strings.Contains(value, " ") {
 			value = "'" + value + "'"
@@ -102,9 +110,9 @@ func command() string {
 		}
 	})
 	if len(flags) == 0 {
-		return "make bench"
+		return target
 	}
-	return fmt.Sprintf("make bench BENCHFLAGS=%q", strings.Join(flags, " "))
+	return fmt.Sprintf("%s BENCHFLAGS=%q", target, strings.Join(flags, " "))
 }
 
 // chosen returns the systems that are asked for and can be measured.
@@ -122,8 +130,8 @@ func chosen(names string) (list []system) {
 	return list
 }
 
-// order turns the list around in every second round, so that no system always comes first.
-func order(list []system, round int) []system {
+// order turns the list around in every second round, so that nothing always comes first.
+func order[T any](list []T, round int) []T {
 	list = slices.Clone(list)
 	if round%2 == 1 {
 		slices.Reverse(list)

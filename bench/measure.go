@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,8 @@ const (
 type step struct {
 	name  string
 	fresh bool // begins with nothing stored
-	run   func(ctx context.Context, s system, q queue, o scale) (figures, error)
+	// run returns figures, or whatever else goes to the parent as JSON.
+	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
 
 // scale says how much is measured.
@@ -49,32 +51,32 @@ type scale struct {
 }
 
 var steps = []step{
-	{"bulk", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"bulk", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Bulk(ctx, q, o.Backlog)
 		return figures{bulk: rate.PerSecond()}, err
 	}},
-	{"drain", false, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"drain", false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Drain(ctx, q, o.Backlog)
 		if err != nil {
 			return nil, err
 		}
-		peak, err := peakMiB()
-		return figures{drain: rate.PerSecond(), workerMemory: peak}, err
+		most, err := memoryMiB(peak)
+		return figures{drain: rate.PerSecond(), workerMemory: most}, err
 	}},
 	{"steady", true, measureSteady},
-	{"singles16", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"singles16", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Singles(ctx, q, 16)
 		return figures{singles16: rate.PerSecond()}, err
 	}},
-	{"singles256", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"singles256", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Singles(ctx, q, 256)
 		return figures{singles256: rate.PerSecond()}, err
 	}},
-	{"pickup", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"pickup", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
 		return figures{pickUp50: ms(load.Percentile(times, 50)), pickUp99: ms(load.Percentile(times, 99))}, err
 	}},
-	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (figures, error) {
+	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
 		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
 			fmt.Fprintf(os.Stderr, "no lateness: it stores only %.0f delayed tasks a second\n", rate.PerSecond())
@@ -84,9 +86,14 @@ var steps = []step{
 	}},
 }
 
+// stepOf is the step of the comparison that has a name.
+func stepOf(name string) step {
+	return steps[slices.IndexFunc(steps, func(st step) bool { return st.name == name })]
+}
+
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func measureSteady(ctx context.Context, s system, q queue, o scale) (figures, error) {
+func measureSteady(ctx context.Context, s system, q queue, o scale) (any, error) {
 	var used time.Duration
 	var problems []error
 	clock := func() time.Duration {
@@ -107,67 +114,94 @@ func measureSteady(ctx context.Context, s system, q queue, o scale) (figures, er
 }
 
 // measure runs one step in a process of its own.
-func measure(ctx context.Context, s system, st step, o scale) (figures, error) {
-	if st.fresh {
-		if err := s.fresh(ctx); err != nil {
-			return nil, fmt.Errorf("make it empty: %w", err)
-		}
-	} else if s.analyze != nil {
-		if err := s.analyze(ctx); err != nil {
-			return nil, err
-		}
+func measure(ctx context.Context, s system, st step, o scale) (f figures, err error) {
+	if err := s.prepare(ctx, st); err != nil {
+		return nil, err
 	}
+	return f, ask(ctx, s, st, o, &f)
+}
+
+// prepare makes the system ready for a step.
+func (s system) prepare(ctx context.Context, st step) error {
+	switch {
+	case st.fresh:
+		if err := s.fresh(ctx); err != nil {
+			return fmt.Errorf("make it empty: %w", err)
+		}
+	case s.analyze != nil:
+		return s.analyze(ctx)
+	}
+	return nil
+}
+
+// ask has a process of its own take a step, and reads what it found.
+func ask(ctx context.Context, s system, st step, o scale, found any) error {
+	cmd, err := process(ctx, s, st, o)
+	if err != nil {
+		return err
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, found)
+}
+
+// process is one that takes a step. It ends with ctx.
+func process(ctx context.Context, s system, st step, o scale) (*exec.Cmd, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], "-measure", s.name, "-step", st.name, "-options", string(options))
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, err
-	}
-	var f figures
-	return f, json.Unmarshal(out, &f)
+	return cmd, nil
 }
 
-// child is the process that measures one step.
+// child is the process that takes one step.
 func child(ctx context.Context, name, stepName, options string) error {
 	var o scale
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
 		return err
 	}
-	for _, s := range systems {
-		for _, st := range steps {
-			if s.name != name || st.name != stepName {
-				continue
-			}
-			// All systems are linked into this program. The memory which that takes is not the worker's.
-			start, err := peakMiB()
-			if err != nil {
-				return err
-			}
-			q, err := s.open(ctx)
-			if err != nil {
-				return err
-			}
-			stop, err := o.profile(s, st)
-			if err != nil {
-				return err
-			}
-			f, err := st.run(ctx, s, q, o)
-			if err := errors.Join(err, stop(), q.Close()); errors.Is(err, errUnfit) {
-				f = figures{}
-			} else if err != nil {
-				return err
-			}
-			if _, ok := f[workerMemory]; ok {
-				f[workerMemory] -= start
-			}
-			return json.NewEncoder(os.Stdout).Encode(f)
-		}
+	s, st, err := find(name, stepName)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("there is no step %q of %q", stepName, name)
+	// All systems are linked into this program. The memory which that takes is not the worker's.
+	start, err := memoryMiB(peak)
+	if err != nil {
+		return err
+	}
+	q, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	stop, err := o.profile(s, st)
+	if err != nil {
+		return err
+	}
+	found, err := st.run(ctx, s, q, o)
+	if err := errors.Join(err, stop(), q.Close()); errors.Is(err, errUnfit) {
+		found = figures{}
+	} else if err != nil {
+		return err
+	}
+	if f, ok := found.(figures); ok && f[workerMemory] > 0 {
+		f[workerMemory] -= start
+	}
+	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+// find knows all steps: those of the comparison and those of a look at how speed holds.
+func find(name, stepName string) (system, step, error) {
+	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps)
+	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
+	st := slices.IndexFunc(allSteps, func(st step) bool { return st.name == stepName })
+	if s < 0 || st < 0 {
+		return system{}, step{}, fmt.Errorf("there is no step %q of %q", stepName, name)
+	}
+	return allSystems[s], allSteps[st], nil
 }
 
 // profile begins a CPU profile, if profiles are asked for.

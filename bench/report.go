@@ -30,9 +30,13 @@ func (r results) add(system, column string, value float64) {
 	r[system][column] = append(r[system][column], value)
 }
 
-// median is false if there is no value.
 func (r results) median(system, column string) (float64, bool) {
-	values := slices.Sorted(slices.Values(r[system][column]))
+	return median(r[system][column])
+}
+
+// median is false if there is no value.
+func median(values []float64) (float64, bool) {
+	values = slices.Sorted(slices.Values(values))
 	n := len(values)
 	if n == 0 {
 		return 0, false

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// place is where Holdfast is measured on servers: a schema, and the queues of a prefix, that are for nothing else.
+type place struct{ schema, prefix string }
+
+func (p place) settings() []string {
+	return []string{"HOLDFAST_DATABASE_SCHEMA=" + p.schema, "HOLDFAST_AMQP_PREFIX=" + p.prefix}
+}
+
+func (p place) system(name string) system {
+	return system{
+		name: name, ours: true, servers: []string{databaseURL, amqpURL},
+		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
+		fresh:    p.fresh,
+		open:     func(ctx context.Context) (queue, error) { return newHoldfast(ctx, p.settings()) },
+		analyze:  p.analyze,
+	}
+}
+
+func (p place) tasks() string { return p.schema + ".tasks" }
+
+func (p place) analyze(ctx context.Context) error { return execute(ctx, "vacuum analyze "+p.tasks()) }
+
+// fresh makes it anew, with nothing in it.
+func (p place) fresh(ctx context.Context) error {
+	if err := p.delete(ctx); err != nil {
+		return err
+	}
+	b, err := openHoldfast(ctx, p.settings())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	// There are some still if somebody has dropped the schema.
+	if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+		return err
+	}
+	_, err = b.Rebuild(ctx)
+	return err
+}
+
+// delete leaves nothing of it. The queues go first: one of the names in the broker stands in the schema.
+func (p place) delete(ctx context.Context) error {
+	found, err := p.exists(ctx)
+	if err != nil || !found {
+		return err
+	}
+	b, err := openHoldfast(ctx, p.settings())
+	if err != nil {
+		return fmt.Errorf("%w; if another build has left it: drop schema %s cascade", err, p.schema)
+	}
+	defer b.Close()
+	if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+		return err
+	}
+	return execute(ctx, "drop schema "+p.schema+" cascade")
+}
+
+var lanes = []string{holdfast.DefaultLane}
+
+func (p place) exists(ctx context.Context) (found bool, err error) {
+	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", p.schema).Scan(&found)
+	return found, err
+}
