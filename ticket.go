@@ -16,10 +16,10 @@ type Ticket struct {
 // MaxTickets is how many tickets one message may carry.
 const MaxTickets = 1000
 
-// PerMessage is how many of n tickets of some calls that are published together share a message. A broker carries a message
-// with 64 tickets for little more than one with a single ticket. Consumers take no more of a message than they can run and pass on
-// the rest, so hundreds may share. Fewer stay apart, for passing on takes a moment, unless they are of several calls: then calls
-// come faster than the broker confirms.
+// PerMessage is how many of n tickets that are published together, and are of so many calls, share a message. A broker carries a
+// message with 64 tickets for little more than one with a single ticket. Consumers take no more of a message than they can run,
+// and pass on the rest, which takes a moment. So only hundreds of tickets share, or those of many calls at once: a message for
+// each of those would be most of what they cost.
 func PerMessage(n, calls int) int {
 	switch {
 	case calls >= 4:

@@ -137,7 +137,7 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		c.result = results[i]
 		close(c.done)
 	}
-	p.publisher.hand(ctx, inserted.Receipts)
+	p.publisher.hand(ctx, inserted.Receipts, len(batch))
 }
 
 func (p *Producer) insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {

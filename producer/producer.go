@@ -135,7 +135,7 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 			return results, fmt.Errorf("store tasks: %w", err)
 		}
 		results = append(results, p.account(inserted)...)
-		p.publisher.hand(ctx, inserted.Receipts)
+		p.publisher.hand(ctx, inserted.Receipts, 1)
 	}
 	return results, nil
 }

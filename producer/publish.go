@@ -31,7 +31,7 @@ type publisher struct {
 	log      logrus.FieldLogger
 
 	mu          sync.Mutex
-	pending     []store.Receipt
+	pending     []handed
 	tickets     int           // of them
 	fewer       chan struct{} // closed and renewed when there are fewer
 	publishing  bool          // a window is on its way
@@ -40,8 +40,15 @@ type publisher struct {
 	running     sync.WaitGroup
 }
 
-// hand takes receipts over. It waits while too many tickets wait, but not longer than ctx: then they are the outbox's.
-func (p *publisher) hand(ctx context.Context, receipts []store.Receipt) {
+// handed is a receipt, and how many calls its tasks are of.
+type handed struct {
+	store.Receipt
+	calls int
+}
+
+// hand takes the receipts of some calls over. It waits while too many tickets wait, but not longer than ctx: then they are
+// the outbox's.
+func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls int) {
 	if len(receipts) == 0 {
 		return
 	}
@@ -61,8 +68,8 @@ func (p *publisher) hand(ctx context.Context, receipts []store.Receipt) {
 	}
 	for _, receipt := range receipts {
 		p.tickets += len(receipt.Tickets)
+		p.pending = append(p.pending, handed{receipt, calls})
 	}
-	p.pending = append(p.pending, receipts...)
 	if !p.publishing {
 		p.publishing = true
 		p.running.Go(func() { p.publishAll(context.WithoutCancel(ctx)) })
@@ -92,7 +99,7 @@ func (p *publisher) publishAll(ctx context.Context) {
 }
 
 // next takes the receipts of one window, or ends the caller's turn.
-func (p *publisher) next() (window []store.Receipt) {
+func (p *publisher) next() (window []handed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, tickets := 0, 0
@@ -125,7 +132,7 @@ func (p *publisher) shrink(tickets int) {
 }
 
 // publish returns the receipts all of whose tickets are confirmed.
-func (p *publisher) publish(ctx context.Context, receipts []store.Receipt) (confirmed []int64, err error) {
+func (p *publisher) publish(ctx context.Context, receipts []handed) (confirmed []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
 	messages, of := p.messages(receipts)
@@ -153,7 +160,7 @@ func (p *publisher) publish(ctx context.Context, receipts []store.Receipt) (conf
 }
 
 // messages cuts the tickets of all receipts into messages, and lists for each the receipts it has tickets of.
-func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Message, of [][]int) {
+func (p *publisher) messages(receipts []handed) (messages []broker.Message, of [][]int) {
 	byLane := make(map[string]*parcel)
 	var lanes []string // in their order, so that equal receipts make equal messages
 	for i, receipt := range receipts {
@@ -163,7 +170,7 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 			byLane[receipt.Lane] = lane
 			lanes = append(lanes, receipt.Lane)
 		}
-		lane.receipts++
+		lane.calls += receipt.calls
 		lane.tickets = append(lane.tickets, receipt.Tickets...)
 		for range receipt.Tickets {
 			lane.of = append(lane.of, i)
@@ -171,7 +178,7 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 	}
 	for _, name := range lanes {
 		lane, queue := byLane[name], p.topology.Main(name)
-		size := holdfast.PerMessage(len(lane.tickets), lane.receipts)
+		size := holdfast.PerMessage(len(lane.tickets), lane.calls)
 		for len(lane.tickets) > 0 {
 			n := min(size, len(lane.tickets))
 			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: lane.tickets[:n]}.Encode()})
@@ -182,11 +189,11 @@ func (p *publisher) messages(receipts []store.Receipt) (messages []broker.Messag
 	return messages, of
 }
 
-// parcel is what goes to one lane: tickets, and the receipt of each.
+// parcel is what goes to one lane: tickets, the receipt of each, and how many calls they are of.
 type parcel struct {
-	tickets  []holdfast.Ticket
-	of       []int
-	receipts int
+	tickets []holdfast.Ticket
+	of      []int
+	calls   int
 }
 
 // discharge deletes confirmed receipts, those of several windows at once if there are. What it cannot delete is published once
