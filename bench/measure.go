@@ -118,7 +118,8 @@ func measure(ctx context.Context, s system, st step, o scale) (f figures, err er
 	if err := s.prepare(ctx, st); err != nil {
 		return nil, err
 	}
-	return f, ask(ctx, s, st, o, &f)
+	err = ask(ctx, s, st, o, &f)
+	return f, err
 }
 
 // prepare makes the system ready for a step.
