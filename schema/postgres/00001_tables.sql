@@ -10,8 +10,9 @@
 --   dead_at  is set exactly in state dead, for the index that lists dead letters.
 --
 -- No index mentions state, run_id or a time that a claim or a success writes. So both are HOT
--- updates, which touch no index, if the row's own page has room for the new version. A batch
--- changes rows that lie side by side in one transaction, hence half of each page is kept free.
+-- updates, which touch no index, if the row's own page has room for the new version. A page has room
+-- for all three versions of its rows, hence two thirds are kept free: with less, a success would depend on
+-- the first version's having been removed, which no transaction allows that is older than its claim.
 --
 -- What a claim and a success write stands last: of an update in its page, the log gets what lies between the first
 -- byte that changed and the last, and the payload would be among it.
@@ -40,7 +41,7 @@ create table tasks (
   last_error   text,
   parked       text
 ) with (
-  fillfactor = 50,
+  fillfactor = 33,
   -- Once a row is too long for a page, move its payload out of it altogether: a claim and a
   -- success then copy a short row.
   toast_tuple_target = 256,

@@ -44,9 +44,9 @@ func TestClaimAndCompleteAreHot(t *testing.T) {
 		}
 		return err
 	})
-	// Claims always find room. Successes need the space of the versions that the claims replaced, which
-	// an old transaction of another test can hold back. With a wrong index none would be HOT.
-	if hot < updates*4/10 {
+	// A page has room for all three versions of its rows, whatever other transactions hold back. With a wrong index
+	// none would be HOT.
+	if hot < updates*95/100 {
 		t.Errorf("%d of %d updates are HOT", hot, updates)
 	}
 }
