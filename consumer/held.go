@@ -24,6 +24,7 @@ func (s *session) noteHistory(history string) {
 	if !known {
 		return
 	}
+	s.unsure = true
 	select {
 	case s.fellBack <- struct{}{}:
 	default: // a look that has not begun will see this change too

@@ -28,6 +28,8 @@ type stage struct {
 	signs  map[string]chan struct{} // those that are held, by where
 	renew  func(shown bool) error   // nil: always answered
 	show   func(ctx context.Context, where string) error
+
+	history string // of the store
 }
 
 func newStage() *stage { return &stage{began: time.Now(), signs: make(map[string]chan struct{})} }
@@ -64,13 +66,17 @@ func (s *stage) Renew(_ context.Context, r store.Renewal) (store.News, error) {
 	if s.renew != nil {
 		return store.News{}, s.renew(r.Shown)
 	}
-	return store.News{}, nil
+	return store.News{History: s.history}, nil
 }
 
-func (s *stage) CloseRun(_ context.Context, run holdfast.RunID) error {
+func (s *stage) CloseRun(_ context.Context, run holdfast.RunID, clean bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note("close %d", run)
+	if clean {
+		s.note("close %d", run)
+	} else {
+		s.note("close %d, perhaps with tasks", run)
+	}
 	return nil
 }
 

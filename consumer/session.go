@@ -49,6 +49,7 @@ type session struct {
 
 	history  string        // of the store, as the last renewal named it; keepLease's own
 	fellBack chan struct{} // has a token when the store may have lost commits
+	unsure   bool          // the store ever may have; for the end of the run, when keepLease has ended
 
 	unhandled sync.Map // types that were logged
 
@@ -210,17 +211,29 @@ func (s *session) close(ctx context.Context) {
 	// The last word on its pages, so that the patrol drops their manifests unasked; and after a lost lease the
 	// store's word that the run is still this process's, for its id may have been given to another.
 	owned := s.lease.valid()
-	if _, err := s.send(ctx, time.Now().Add(s.lease.every)); err != nil {
+	news, err := s.send(ctx, time.Now().Add(s.lease.every))
+	s.noteHistory(news.History)
+	if err != nil {
 		s.log.WithError(err).Debug("last renewal")
 		if !owned || errors.Is(err, store.ErrFenced) {
 			return
 		}
 	}
-	if err := s.o.Store.CloseRun(ctx, s.run); err != nil {
+	if err = s.o.Store.CloseRun(ctx, s.run, s.clean()); err != nil {
 		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")
 		return
 	}
 	s.log.Info("run ended")
+}
+
+// clean reports whether the run is certain to own no task: every claim was answered, and the store has lost no commits.
+func (s *session) clean() bool {
+	select {
+	case <-s.disowned:
+		return false
+	default:
+		return !s.unsure
+	}
 }
 
 // follow makes sure that both queues of every lane to consume have their intakes.

@@ -276,7 +276,7 @@ func TestSweepAllFindsWhatNobodyHolds(t *testing.T) {
 	w.claim(closed, list[1])
 	kept := w.claim(live, list[2])[0]
 	w.kill(dead)
-	w.must(w.store.CloseRun(t.Context(), closed))
+	w.must(w.store.CloseRun(t.Context(), closed, false))
 	ready := w.task(list[3].Task)
 	w.must(w.janitor(nil).sweepAll(t.Context()))
 	for _, ticket := range list[:2] {

@@ -101,9 +101,11 @@ type Leases interface {
 	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
 	// the run should know. ErrFenced if the run is not live, or is not r.By's.
 	Renew(ctx context.Context, r Renewal) (News, error)
-	// CloseRun ends a run cleanly; the caller has handed everything back, and knows
-	// from a renewal that the run is its own. Closing a run that is not live is no error.
-	CloseRun(ctx context.Context, run holdfast.RunID) error
+	// CloseRun ends a run; the caller has handed everything back, and knows
+	// from a renewal that the run is its own. clean says that the run is certain to own no task: each of its claims was
+	// answered, and the store has lost no commit since. Then Fencing.Abandoned need not look for any, but in its look at
+	// all tasks every few minutes. Closing a run that is not live is no error.
+	CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error
 	// Drain asks a live run to shut down. ErrNotFound, or ErrConflict if it is over.
 	Drain(ctx context.Context, run holdfast.RunID) error
 	// Runs lists the runs, newest first: live ones, and with all also those that

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// sweepEvery is how often Abandoned reads all tasks although no run has ended since
-// the last time: a row of runs may have been deleted by hand.
+// sweepEvery is how often one process reads all tasks although no run has ended that may own some: a row of runs may
+// have been deleted by hand, and a run that was closed as clean be none.
 const sweepEvery = 10 * time.Minute
 
-// Abandoned implements store.Fencing. Reading all tasks is dear, so it is done only after a run has ended.
+// Abandoned implements store.Fencing. Reading all tasks is dear, so it is done only after a run has ended that may own some.
 //
 // That it is not one look but several makes no difference: a run that was over before the first of
 // them takes nothing any more, so behind the walk nothing of its own can appear.
@@ -29,9 +29,10 @@ func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	if len(over) == 0 && run == 0 && began.Sub(time.Unix(0, s.swept.Load())) < sweepEvery {
-		return nil, nil
+	if len(over) == 0 && run == 0 && !s.sweeping.Load() {
+		if due, err := s.Turn(ctx, "sweep all", sweepEvery); err != nil || !due {
+			return nil, err
+		}
 	}
 	var rows []taskRow
 	_, err = s.inSteps(ctx, operation, walk{size: limit, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
@@ -45,11 +46,11 @@ func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([
 	if err != nil {
 		return nil, err
 	}
+	if run == 0 {
+		s.sweeping.Store(len(rows) > 0) // the caller hands them back, and there may be more
+	}
 	if len(rows) == 0 {
 		err = s.sweptRuns(ctx, operation, over)
-		if err == nil && run == 0 {
-			s.swept.Store(began.UnixNano())
-		}
 	}
 	return tasksOf(rows), err
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // CloseRun implements store.Leases.
-func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID) error {
+func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
 	err := s.do(ctx, "close run", func() error {
-		_, err := s.exec(ctx, s.leases, "close_run", int64(run))
+		_, err := s.exec(ctx, s.leases, "close_run", int64(run), clean)
 		return err
 	})
 	if err == nil {

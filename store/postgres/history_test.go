@@ -47,7 +47,7 @@ func TestRenewalsDoWithoutAHistory(t *testing.T) {
 				t.Errorf("%s: the history is %q", refusal, got)
 			}
 		}
-		if err := s.CloseRun(t.Context(), run); err != nil {
+		if err := s.CloseRun(t.Context(), run, false); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {

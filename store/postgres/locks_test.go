@@ -66,7 +66,7 @@ func TestCloseRunWaitsForClaims(t *testing.T) {
 		}
 	}
 	eventually(t, "the claim waits", waits(1))
-	go func() { closed <- s.CloseRun(t.Context(), run) }()
+	go func() { closed <- s.CloseRun(t.Context(), run, false) }()
 	eventually(t, "closing waits for the claim", func() error {
 		if len(closed) > 0 {
 			t.Fatal("the run is closed, and a claim of its own is in flight")
@@ -109,7 +109,7 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 		if _, err := s.Fence(ctx, now, 0, 0); err != nil {
 			t.Errorf("fence: %v", err)
 		}
-		if err := s.CloseRun(ctx, run); err != nil {
+		if err := s.CloseRun(ctx, run, false); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		return slices.Repeat([]bool{true}, len(due))

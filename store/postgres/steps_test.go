@@ -70,7 +70,7 @@ func TestWalksReachEverything(t *testing.T) {
 	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CloseRun(t.Context(), run); err != nil {
+	if err := s.CloseRun(t.Context(), run, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []int{1, 4, n - 1, n, n + 1} {

@@ -157,7 +157,7 @@ func (w *pair) closeRun(t *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(t, "close") > 0 { // else hardly a run lives long enough to be told something
 		return
 	}
-	w.ask("close run", func(h *half, _ int) (string, error) { return "", h.CloseRun(w.ctx, h.runID(run)) })
+	w.ask("close run", func(h *half, _ int) (string, error) { return "", h.CloseRun(w.ctx, h.runID(run), false) })
 }
 
 func (w *pair) drain(t *rapid.T) {

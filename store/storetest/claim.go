@@ -144,7 +144,7 @@ func testClaimEqualTickets(s *suite) {
 func testClaimFenced(s *suite) {
 	tickets := s.inserts(2)
 	closed := s.openRun()
-	s.must(s.CloseRun(s.ctx, closed))
+	s.must(s.CloseRun(s.ctx, closed, false))
 	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets[0]) })
 	for name, run := range map[string]holdfast.RunID{"closed": closed, "dead": dead, "unknown": 1 << 60} {
 		if _, err := s.Claim(s.ctx, run, kinds, tickets); !errors.Is(err, store.ErrFenced) {

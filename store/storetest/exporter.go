@@ -61,7 +61,7 @@ func (s *suite) refused(ticket holdfast.Ticket, done holdfast.Task, text string,
 				s.Errorf("%s: %v", what, err)
 			}
 		}
-		s.must(there.CloseRun(s.ctx, run))
+		s.must(there.CloseRun(s.ctx, run, false))
 	}
 }
 

@@ -81,7 +81,7 @@ func testFenceFinal(s *suite) {
 	if _, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
 		s.Errorf("a dead run was renewed: %v", err)
 	}
-	s.must(s.CloseRun(s.ctx, run))
+	s.must(s.CloseRun(s.ctx, run, false))
 	if err := s.Drain(s.ctx, run); !errors.Is(err, holdfast.ErrConflict) {
 		s.Errorf("draining a dead run: %v", err)
 	}

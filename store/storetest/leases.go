@@ -43,8 +43,8 @@ func testRunLife(s *suite) {
 		s.Errorf("renewed for %s: %+v", lease, got)
 	}
 
-	s.must(s.CloseRun(s.ctx, run))
-	s.must(s.CloseRun(s.ctx, run))
+	s.must(s.CloseRun(s.ctx, run, true))
+	s.must(s.CloseRun(s.ctx, run, true))
 	if _, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
 		s.Errorf("a closed run was renewed: %v", err)
 	}
@@ -66,7 +66,7 @@ func (s *suite) fencedFor(r store.Renewal) {
 
 func testRunList(s *suite) {
 	first, second, third := s.openRun(), s.openRun(), s.openRun()
-	s.must(s.CloseRun(s.ctx, second))
+	s.must(s.CloseRun(s.ctx, second, true))
 	s.fence(third)
 	list := func(all bool) (ids []holdfast.RunID, states []store.RunState) {
 		runs, err := s.Runs(s.ctx, all)
@@ -145,7 +145,7 @@ func testDrain(s *suite) {
 	if runs, err := s.Runs(s.ctx, false); err != nil || !runs[0].Draining {
 		s.Errorf("the list does not show it: %+v, %v", runs, err)
 	}
-	s.must(s.CloseRun(s.ctx, run))
+	s.must(s.CloseRun(s.ctx, run, true))
 	if err := s.Drain(s.ctx, run); !errors.Is(err, holdfast.ErrConflict) {
 		s.Errorf("draining a closed run: %v", err)
 	}

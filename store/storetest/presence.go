@@ -178,7 +178,7 @@ func testAbsentShown(s *presenceSuite) {
 func testAbsentLive(s *presenceSuite) {
 	live, closed, dead := s.openShown(), s.openShown(), s.openShown()
 	s.absentAre("all live", live, closed, dead)
-	s.must(s.CloseRun(s.ctx, closed))
+	s.must(s.CloseRun(s.ctx, closed, false))
 	_, err := s.Renew(s.ctx, store.Renewal{Run: dead, Lease: time.Microsecond, Shown: true})
 	s.must(err)
 	s.eventually("fenced", func() bool {

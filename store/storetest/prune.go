@@ -83,7 +83,7 @@ func testPruneLimit(s *suite) {
 func testPruneRuns(s *suite) {
 	live := s.openRun()
 	stopped := s.openRun()
-	s.must(s.CloseRun(s.ctx, stopped))
+	s.must(s.CloseRun(s.ctx, stopped, false))
 	tickets := s.inserts(1)
 	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets...) })
 	list := func() (ids []holdfast.RunID) {

@@ -31,11 +31,12 @@ func (s *Store) open(_ context.Context, _ Step, effect func()) error {
 // Client is what one process has of a Store: its connections, and what its adapter remembers. It is safe for
 // concurrent use.
 type Client struct {
-	store  *Store
-	gate   Gate
-	herald Herald // nil: what the server says unasked arrives at once
-	closed atomic.Bool
-	lives  int // of its connections: ends open transactions by growing; belongs to effects
+	store    *Store
+	gate     Gate
+	herald   Herald // nil: what the server says unasked arrives at once
+	closed   atomic.Bool
+	sweeping atomic.Bool // Abandoned has found tasks at its last look at all
+	lives    int         // of its connections: ends open transactions by growing; belongs to effects
 
 	mu    sync.Mutex
 	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them

@@ -90,7 +90,11 @@ func (c *Client) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]st
 	return positions, nil
 }
 
-// Abandoned implements store.Fencing.
+// sweepEvery is that of the store on servers, whose look at all tasks is dear.
+const sweepEvery = 10 * time.Minute
+
+// Abandoned implements store.Fencing. Like the store on servers it looks only if a run is over that may own tasks, or nobody has
+// looked for a while.
 func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([]holdfast.Task, error) {
 	if limit <= 0 {
 		return nil, nil
@@ -108,6 +112,11 @@ func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([
 	if err != nil {
 		return nil, err
 	}
+	if len(over) == 0 && of == 0 && !c.sweeping.Load() {
+		if due, err := c.Turn(ctx, "sweep all", sweepEvery); err != nil || !due {
+			return nil, err
+		}
+	}
 	var tasks []holdfast.Task
 	err = c.do(ctx, Step{Op: "Abandoned", run: of}, func(time.Time) error {
 		d := &c.store.db
@@ -120,6 +129,9 @@ func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([
 	})
 	if err != nil {
 		return nil, err
+	}
+	if of == 0 {
+		c.sweeping.Store(len(tasks) > 0)
 	}
 	if len(tasks) == 0 && len(over) > 0 {
 		err = c.swept(ctx, over)

@@ -94,11 +94,11 @@ func (c *Client) hear(run holdfast.RunID, news []int64) {
 }
 
 // CloseRun implements store.Leases.
-func (c *Client) CloseRun(ctx context.Context, id holdfast.RunID) error {
+func (c *Client) CloseRun(ctx context.Context, id holdfast.RunID, clean bool) error {
 	err := c.do(ctx, Step{Op: "CloseRun", run: id}, func(now time.Time) error {
 		d := &c.store.db
 		if run := d.run(id); run != nil && run.State == store.RunLive {
-			run.State, run.EndedAt, run.Running = store.RunStopped, now, 0
+			run.State, run.EndedAt, run.Running, run.Swept = store.RunStopped, now, 0, clean
 		}
 		d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == id })
 		return nil

@@ -3,7 +3,7 @@
 with live as materialized (
   select id from holdfast.runs where id = $1 and state = 'live' for update
 ), closed as (
-  update holdfast.runs r set state = 'stopped', ended_at = now(), running = 0
+  update holdfast.runs r set state = 'stopped', ended_at = now(), running = 0, swept = $2
   from live
   where r.id = live.id
 )
