@@ -42,7 +42,7 @@ func (w *world) occupy() (calls []<-chan answer) {
 	return calls
 }
 
-// Calls that come together share a few inserts, and each gets the id of its own task.
+// Calls that come together share a few inserts and messages, and each gets the id of its own task.
 func TestCallsShareInserts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -69,8 +69,8 @@ func TestCallsShareInserts(t *testing.T) {
 		t.Errorf("the inserts had %v tasks", got)
 	}
 	tickets, messages := w.take(w.main())
-	if len(tickets) != n+inFlight || messages != n+inFlight {
-		t.Errorf("%d tickets in %d messages; few tasks share none", len(tickets), messages)
+	if len(tickets) != n+inFlight || messages > n/4 {
+		t.Errorf("%d tickets in %d messages", len(tickets), messages)
 	}
 	w.eventually("no receipt is left", func() bool { return w.count("outbox") == 0 })
 }

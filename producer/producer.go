@@ -84,7 +84,7 @@ func New(o Options) *Producer {
 	o.Log = logs.OrDiscard(o.Log)
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
-		fewer: make(chan struct{}),
+		fewer: make(chan struct{}), closing: make(chan struct{}),
 	}}
 }
 

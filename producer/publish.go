@@ -18,6 +18,9 @@ const (
 	// who stores faster than the broker takes is slowed down.
 	maxWindow  = 4000
 	maxPending = 20_000
+	// dischargeAfter is how long confirmed receipts gather. Nobody waits for their deletion, and its commit would be in the way
+	// of the claim, which comes at the same moment.
+	dischargeAfter = 20 * time.Millisecond
 )
 
 // publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. What comes together
@@ -37,6 +40,8 @@ type publisher struct {
 	publishing  bool          // a window is on its way
 	confirmed   []int64       // receipts to delete
 	discharging bool
+	closing     chan struct{} // closed when nothing should gather any longer
+	closed      sync.Once
 	running     sync.WaitGroup
 }
 
@@ -76,8 +81,11 @@ func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls in
 	}
 }
 
-// close returns when everything handed over is confirmed or left to the outbox.
-func (p *publisher) close() { p.running.Wait() }
+// close returns when everything handed over is confirmed or left to the outbox. Nothing may be handed over any more.
+func (p *publisher) close() {
+	p.closed.Do(func() { close(p.closing) })
+	p.running.Wait()
+}
 
 // publishAll publishes window after window until nothing waits. While one is away, receipts gather, so windows grow with
 // the load and a lone ticket waits for nobody.
@@ -213,6 +221,10 @@ func (p *publisher) discharge(ctx context.Context, confirmed []int64) {
 
 func (p *publisher) dischargeAll(ctx context.Context) {
 	for {
+		select {
+		case <-time.After(dischargeAfter):
+		case <-p.closing:
+		}
 		p.mu.Lock()
 		receipts := p.confirmed
 		p.confirmed = nil
