@@ -28,7 +28,7 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 	kind := fmt.Sprintf("mixed%d", workers)
 	idle := newIdleness(workers)
 	for i := range workers {
-		_, stop := w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Name = executors, fmt.Sprint(t.Name(), i) },
+		worker, stop := w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Name = executors, fmt.Sprint(t.Name(), i) },
 			map[string]consumer.Handler{kind: consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
 				defer idle.begins(i)()
 				d := 5 * time.Millisecond
@@ -39,16 +39,17 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 				return nil
 			})})
 		defer stop()
+		poll(t, 30*time.Second, func() string { return fmt.Sprintf("worker %d takes nothing: %+v", i, worker.Status()) }, func(context.Context) bool {
+			return len(worker.Status().Consuming) >= 2 // a worker that is not up yet is not idle
+		})
 	}
 	before, err := w.Store.Count(t.Context(), store.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.enqueue(t, 1, holdfast.NewTask{Type: kind}) // when it is done, at least one worker is up
-	w.awaitCount(t, 30*time.Second, holdfast.Done, before[holdfast.Done]+1)
-	idle.reset()
 	w.enqueue(t, tasks, holdfast.NewTask{Type: kind})
-	w.awaitCount(t, 60*time.Second, holdfast.Done, before[holdfast.Done]+1+tasks)
+	idle.reset() // nothing waited before it was stored
+	w.awaitCount(t, 60*time.Second, holdfast.Done, before[holdfast.Done]+tasks)
 	t.Logf("%d workers: the longest idleness while a task waited was %s", workers, idle.longest().Round(time.Millisecond))
 	if longest := idle.longest(); longest > time.Second {
 		t.Errorf("a task waited while a worker had been idle for %s", longest)
