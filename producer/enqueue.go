@@ -61,8 +61,9 @@ func (p *Producer) join(ctx context.Context, c *call) error {
 	return nil
 }
 
-// worth reports whether those who wait should take off: a second flight only for as many as the first one carries. Fewer get
-// there sooner with those who are back by then, in one transaction instead of two. p.mu is held.
+// worth reports whether those who wait should take off: a second flight only for as many as the first one carries, which is
+// nobody between its answers and its next batch. Fewer get there sooner with those who are back by then, in one transaction
+// instead of two. p.mu is held.
 func (p *Producer) worth() bool {
 	return p.flying == 0 || p.flying < inFlight && len(p.waiting) >= p.aboard
 }

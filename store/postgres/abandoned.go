@@ -9,7 +9,7 @@ import (
 )
 
 // sweepEvery is how often one process reads all tasks although no run has ended that may own some: a row of runs may
-// have been deleted by hand, and a run that was closed as clean be none.
+// have been deleted by hand, and a run that was closed as clean may own some after all.
 const sweepEvery = 10 * time.Minute
 
 // Abandoned implements store.Fencing. Reading all tasks is dear, so it is done only after a run has ended that may own some.
