@@ -96,23 +96,29 @@ func (r *reader) run(ctx context.Context, queues []string) error {
 		var err error
 		r.inHand = nil
 		r.sub, err = r.broker.Subscribe(ctx, queues[rand.IntN(len(queues))], 1+rand.IntN(20))
-		if err == nil {
-			err = r.read(ctx)
+		if err != nil {
+			return unlessDone(ctx, err)
 		}
-		if err != nil && !errors.Is(err, broker.ErrOver) && ctx.Err() == nil {
-			return err
-		}
+		err = r.read(ctx)
 		for _, d := range r.inHand {
 			r.hands.leave(string(d.Body), r.sub)
 		}
-		if r.sub != nil {
-			err = r.sub.Close()
+		if errors.Is(err, broker.ErrOver) {
+			err = nil
 		}
-		if err != nil {
+		if err = errors.Join(unlessDone(ctx, err), r.sub.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unlessDone is nil when the reader was told to stop: whatever it was at then may fail.
+func unlessDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func (r *reader) read(ctx context.Context) error {
