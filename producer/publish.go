@@ -20,7 +20,7 @@ const (
 	maxPending = 20_000
 	// dischargeAfter is how long confirmed receipts gather. Nobody waits for their deletion, and its commit would be in the way
 	// of the claim, which comes at the same moment.
-	dischargeAfter = 20 * time.Millisecond
+	dischargeAfter = 250 * time.Millisecond
 )
 
 // publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. What comes together

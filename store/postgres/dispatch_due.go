@@ -20,10 +20,16 @@ const (
 	shortWait = time.Second
 )
 
-// DispatchDue implements store.Dispatch. The rows stay locked while publish runs.
+// DispatchDue implements store.Dispatch. The rows stay locked while publish runs. When nothing is due, as mostly in an idle
+// system, it takes one question, and no transaction.
 func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	var result store.Dispatched
 	err := s.do(ctx, "dispatch due tasks", func() error {
+		next, due, err := s.nextAfter(ctx, s.db, nil)
+		if err != nil || !due {
+			result = store.Dispatched{Next: next}
+			return err
+		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			result = store.Dispatched{}
 			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
@@ -100,18 +106,24 @@ func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, given []dueRow, marked
 	for i, row := range given {
 		ids[i] = row.ID
 	}
+	next, _, err := s.nextAfter(ctx, tx, ids)
+	return next, err
+}
+
+// nextAfter is the wait for the first task to become due apart from those given, and whether there is one that is due already.
+func (s *Store) nextAfter(ctx context.Context, q store.Tx, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
-		Held bool
+		Due  bool
 		Wait int64
-	}](ctx, s, tx, "dispatch_due_next", numbers(ids))
+	}](ctx, s, q, "dispatch_due_next", numbers(given))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return longestWait, nil
+		return longestWait, false, nil
 	case err != nil:
-		return 0, err
-	case row.Held:
-		return shortWait, nil
+		return 0, false, err
+	case row.Due:
+		return shortWait, true, nil
 	}
 	wait := min(row.Wait, longestWait.Microseconds())
-	return max(0, time.Duration(wait)*time.Microsecond), nil
+	return max(0, time.Duration(wait)*time.Microsecond), false, nil
 }

@@ -10,10 +10,16 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// DispatchReceipts implements store.Dispatch. The receipts stay locked while publish runs.
+// DispatchReceipts implements store.Dispatch. The receipts stay locked while publish runs. When none is ripe, as nearly always,
+// it takes one question, and no transaction.
 func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	deleted := 0
 	err := s.do(ctx, "dispatch receipts", func() error {
+		look, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_receipts_ripe")
+		if err != nil || !look.Ripe {
+			deleted = 0
+			return err
+		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			deleted = 0
 			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {

@@ -1,6 +1,6 @@
 -- The next task to become due, apart from those just given. One that was due when this transaction
 -- began is in somebody else's hands, or was stored a moment ago.
-select due_at <= now() as held, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
+select due_at <= now() as due, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
 from holdfast.tasks
 where due_at is not null and id <> all($1::bigint[])
 order by due_at

@@ -1,0 +1,1 @@
+select exists (select from holdfast.outbox where publish_after <= now()) as ripe
