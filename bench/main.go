@@ -29,7 +29,7 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
 		return runScale(ctx, os.Args[2:])
 	}
-	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 300, Delayed: 10_000}
+	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 1000, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
 	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
 	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")

@@ -103,7 +103,7 @@ func (r report) explained() string {
 		fmt.Sprintf("**%s** and **%s**: %s tasks that are stored, %s at a time, and then run by a worker that finds them there. The memory is "+
 			"what this worker takes at most, beyond that of the program before it begins.", bulk, drain, count(o.Backlog), count(o.Batch)),
 		fmt.Sprintf("**%s** and **%s**: calls that store a task each, from that many goroutines at once.", singles16, singles256),
-		"**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time.",
+		"**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart.",
 		"**delayed**: how long after its time the handler of a delayed task begins, with 2,000 that come due every second.",
 		"—: it has no such thing, or it was not measured.",
 	}

@@ -71,7 +71,7 @@ func runScale(ctx context.Context, args []string) error {
 	set.IntVar(&s.small, "small", 50_000, "backlog: tasks of the small one")
 	set.IntVar(&s.large, "large", 1_000_000, "backlog: tasks of the large one")
 	set.IntVar(&s.drains, "drains", 5, "backlog: how many small ones are drained in a round, whose times are added")
-	set.IntVar(&s.tasks, "tasks", 200_000, "workers: tasks that they drain")
+	set.IntVar(&s.tasks, "tasks", 500_000, "workers: tasks that they drain")
 	set.DurationVar(&s.endurance, "endurance", 10*time.Minute, "endurance: how long the steady state is held")
 	_ = set.Parse(args) // it exits
 	chosen, err := s.check(set.Args(), *names)

@@ -256,7 +256,7 @@ func (b *benchmark) single(ctx context.Context, q load.Queue) error {
 
 func (b *benchmark) pickUp(ctx context.Context, q load.Queue) error {
 	n := int(b.For / pickUpEvery)
-	b.t.say("pickup: storing a task every %s, %d of them", pickUpEvery, n)
+	b.t.say("pickup: storing a task about every %s, %d of them", pickUpEvery, n)
 	times, err := b.PickUp(ctx, q, n, pickUpEvery)
 	if err != nil {
 		return fmt.Errorf("pickup: %w", err)

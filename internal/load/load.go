@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,14 +190,14 @@ func atOnce(ctx context.Context, n int, call func(context.Context) error) error 
 	return context.Cause(ctx)
 }
 
-// PickUp stores n tasks, one every gap, and returns how long each took from the call to its handler, in ascending order.
+// PickUp stores n tasks, and returns how long each took from the call to its handler, in ascending order. From one to the
+// next it waits for gap on average, at random from half of it to one and a half: in a fixed rhythm they would meet, or miss,
+// always the same of whatever else a queue does in one.
 func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) ([]time.Duration, error) {
 	return o.late(ctx, q, n, func(ctx context.Context) error {
-		tick := time.NewTicker(gap)
-		defer tick.Stop()
 		for range n {
 			select {
-			case <-tick.C:
+			case <-time.After(gap/2 + rand.N(gap)):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
