@@ -65,6 +65,7 @@ func newJobs(limit int, start func(*job), expect func()) *jobs {
 func (js *jobs) reserve(tickets []holdfast.Ticket) (fresh, inHand []holdfast.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
+	fresh = make([]holdfast.Ticket, 0, len(tickets))
 	for _, t := range tickets {
 		if _, held := js.held[t]; held {
 			inHand = append(inHand, t)

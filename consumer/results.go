@@ -69,9 +69,10 @@ func (r *results) take(n int) []result {
 		}
 	}
 	batch := r.waiting[:n:n]
-	r.waiting = r.waiting[n:]
-	if len(r.waiting) > 0 {
+	if r.waiting = r.waiting[n:]; len(r.waiting) > 0 {
 		r.signal()
+	} else {
+		r.waiting = make([]result, 0, n) // the next batch is mostly about as large
 	}
 	return batch
 }

@@ -161,46 +161,53 @@ func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...an
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		claim, err := scanClaim(rows, c.run)
-		if err != nil {
+	var row claimedRow
+	for fields := row.fields(); rows.Next(); {
+		if err := rows.Scan(fields...); err != nil {
 			return err
 		}
+		claim := row.claim(c.run)
 		c.add(holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
 		c.taken++
 	}
 	return rows.Err()
 }
 
-// scanClaim reads what sql/claimed.sql selects, and the present. It names no columns, which would take longer than the rest.
-func scanClaim(rows *sql.Rows, run holdfast.RunID) (store.Claim, error) {
-	var (
-		id, attempt, mostAttempts    int64
-		failures, crashes, deferrals sql.NullInt64
-		unique, lastError            sql.NullString
-		created, started             time.Time
-		next, now                    sql.NullTime
-		payload                      []byte
-	)
-	t := holdfast.Task{State: holdfast.Running, Run: run}
-	err := rows.Scan(&id, &t.Type, &t.Lane, &unique, &attempt, &mostAttempts, &failures, &crashes, &deferrals,
-		&created, &next, &started, &lastError, &payload, &now)
-	if err != nil {
-		return store.Claim{}, err
+// claimedRow is what sql/claimed.sql selects, and the present. One takes the rows of a whole page in turn, and names no columns:
+// both would take longer than the rest.
+type claimedRow struct {
+	id, attempt, mostAttempts    int64
+	kind, lane                   string
+	unique, lastError            sql.NullString
+	failures, crashes, deferrals sql.NullInt64
+	created, started             time.Time
+	next, now                    sql.NullTime
+	payload                      []byte // of its own in every row
+}
+
+// fields are where a row is scanned to, in the order of the columns.
+func (r *claimedRow) fields() []any {
+	return []any{&r.id, &r.kind, &r.lane, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
+		&r.created, &r.next, &r.started, &r.lastError, &r.payload, &r.now}
+}
+
+// claim is the task in the hands of the run.
+func (r *claimedRow) claim(run holdfast.RunID) store.Claim {
+	t := holdfast.Task{
+		ID: holdfast.TaskID(r.id), Type: r.kind, Lane: r.lane, Unique: r.unique.String, Payload: r.payload,
+		State: holdfast.Running, Run: run, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
+		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
+		CreatedAt: r.created.UTC(), StartedAt: r.started.UTC(), LastError: r.lastError.String,
 	}
-	t.ID, t.Unique, t.LastError, t.Payload = holdfast.TaskID(id), unique.String, lastError.String, payload
-	t.Attempt, t.MaxAttempts = int(attempt), int(mostAttempts)
-	t.Failures, t.Crashes, t.Deferrals = int(failures.Int64), int(crashes.Int64), int(deferrals.Int64)
-	t.CreatedAt, t.StartedAt = created.UTC(), started.UTC()
 	t.NextRunAt = t.CreatedAt
-	if next.Valid {
-		t.NextRunAt = next.Time.UTC()
+	if r.next.Valid {
+		t.NextRunAt = r.next.Time.UTC()
 	}
 	claim := store.Claim{Verdict: store.Claimed, Task: t, Now: t.StartedAt}
-	if now.Valid {
-		claim.Now = now.Time.UTC()
+	if r.now.Valid {
+		claim.Now = r.now.Time.UTC()
 	}
-	return claim, nil
+	return claim
 }
 
 // refusedRow says where a task stands that was not claimed.
