@@ -55,8 +55,9 @@ func statements(schema string) map[string]string {
 	return texts
 }
 
-// frequent are the texts of the statements that every task goes through, or that an idle janitor asks all the time. Connections prepare them, and the server soon plans them
-// once for all: they look up rows by id, and the settings of the connection leave it no worse way, whatever the statistics say.
+// frequent are the texts of the statements that every task goes through, or that an idle janitor asks all the time. Connections
+// prepare them, and the server soon plans them once for all: they look up rows by id or an index of few rows, and the settings of
+// the connection leave it no worse way, whatever the statistics say.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
 	for _, name := range []string{"insert", "insert_alike", "claim_alike", "complete_alike", "discharge", "dispatch_due_next"} {
