@@ -141,7 +141,7 @@ const claimTimeout = 5 * time.Second
 // too much for one answer.
 func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	s := p.s
-	claims := make([]store.Claim, 0, len(p.tickets))
+	var claims []store.Claim
 	size := len(p.tickets)
 	for pause := newPause(); len(claims) < len(p.tickets); {
 		if !s.lease.valid() {
@@ -151,6 +151,10 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))])
 		cancel()
+		if err == nil && claims == nil {
+			claims = part // nearly always all of them
+			continue
+		}
 		if err == nil {
 			claims = append(claims, part...)
 			continue

@@ -21,7 +21,10 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
-		c = &claiming{run: run, types: pq.StringArray{}, crashes: pq.Int64Array{}, answers: make([]answer, 0, len(tickets))}
+		c = &claiming{
+			run: run, types: pq.StringArray{}, crashes: pq.Int64Array{},
+			tickets: make([]holdfast.Ticket, 0, len(tickets)), claims: make([]store.Claim, 0, len(tickets)),
+		}
 		for _, w := range wanted {
 			c.types, c.crashes = append(c.types, w.Type), append(c.crashes, int64(w.MostCrashes))
 		}
@@ -37,38 +40,31 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 type claiming struct {
 	run     holdfast.RunID
 	types   pq.StringArray
-	crashes pq.Int64Array // for each type
-	answers []answer
+	crashes pq.Int64Array     // for each type
+	tickets []holdfast.Ticket // that are answered,
+	claims  []store.Claim     // and how
 	taken   int
 	now     time.Time
 }
 
-type answer struct {
-	ticket holdfast.Ticket
-	store.Claim
-}
-
 func (c *claiming) add(ticket holdfast.Ticket, claim store.Claim) {
-	c.answers, c.now = append(c.answers, answer{ticket, claim}), claim.Now
+	c.tickets, c.claims, c.now = append(c.tickets, ticket), append(c.claims, claim), claim.Now
 }
 
-// inOrder gives every ticket its answer; of two that are the same the second one is Stale. The answers are mostly in order.
+// inOrder gives every ticket its answer; of two that are the same the second one is Stale. The answers are mostly in order, and
+// then not copied: those of a page take a hundred kilobytes.
 func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
+	if slices.Equal(c.tickets, tickets) {
+		return c.claims
+	}
 	claims := make([]store.Claim, len(tickets))
-	same := len(c.answers) == len(tickets)
-	for i := 0; same && i < len(tickets); i++ {
-		claims[i], same = c.answers[i].Claim, c.answers[i].ticket == tickets[i]
-	}
-	if same {
-		return claims
-	}
-	at := make(map[holdfast.Ticket]int, len(c.answers))
-	for i := range c.answers {
-		at[c.answers[i].ticket] = i
+	at := make(map[holdfast.Ticket]int, len(c.tickets))
+	for i, ticket := range c.tickets {
+		at[ticket] = i
 	}
 	for i, ticket := range tickets {
 		if found, first := at[ticket]; first {
-			claims[i] = c.answers[found].Claim
+			claims[i] = c.claims[found]
 		} else {
 			claims[i] = store.Claim{Verdict: store.Stale, Now: c.now}
 		}
@@ -83,10 +79,10 @@ func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 		if attempt == tries {
 			return fmt.Errorf("%w: task %s changes too often to be claimed", holdfast.ErrUnavailable, open[0].Task)
 		}
-		before := len(c.answers)
+		before := len(c.tickets)
 		err := s.take(ctx, c, open)
 		if err == nil {
-			open, err = s.judge(ctx, c, unanswered(open, c.answers[before:]))
+			open, err = s.judge(ctx, c, unanswered(open, c.tickets[before:]))
 		}
 		if err != nil {
 			return err
@@ -115,14 +111,14 @@ func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
 	return list
 }
 
-// unanswered are the tickets, all different, that none of the answers is for.
-func unanswered(tickets []holdfast.Ticket, answers []answer) []holdfast.Ticket {
+// unanswered are the tickets, all different, that are not among those answered.
+func unanswered(tickets, answers []holdfast.Ticket) []holdfast.Ticket {
 	if len(answers) == len(tickets) {
 		return nil
 	}
 	answered := make(map[holdfast.Ticket]bool, len(answers))
-	for i := range answers {
-		answered[answers[i].ticket] = true
+	for _, ticket := range answers {
+		answered[ticket] = true
 	}
 	var open []holdfast.Ticket
 	for _, ticket := range tickets {
