@@ -151,12 +151,12 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))])
 		cancel()
-		if err == nil && claims == nil {
-			claims = part // nearly always all of them
-			continue
-		}
 		if err == nil {
-			claims = append(claims, part...)
+			if claims == nil {
+				claims = part // nearly always all of them: not copied
+			} else {
+				claims = append(claims, part...)
+			}
 			continue
 		}
 		if errors.Is(err, store.ErrFenced) || errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {

@@ -61,7 +61,9 @@ func (r *results) signal() {
 func (r *results) take(n int) []result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n = min(n, len(r.waiting))
+	if n = min(n, len(r.waiting)); n == 0 {
+		return nil // and what was made for the next batch stays
+	}
 	for i, size := 0, 0; i < n; i++ {
 		report := r.waiting[i].move.Report
 		if size += len(report.Details) + len(report.Error) + len(report.Stack); size > maxResultBytes {

@@ -15,13 +15,12 @@ import (
 func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	deleted := 0
 	err := s.do(ctx, "dispatch receipts", func() error {
+		deleted = 0
 		look, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_receipts_ripe")
 		if err != nil || !look.Ripe {
-			deleted = 0
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
-			deleted = 0
 			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
--- The next task to become due, apart from those just given. One that was due when this transaction
+-- The next task to become due, apart from those just given. After some were given, one that was due when this transaction
 -- began is in somebody else's hands, or was stored a moment ago.
 select due_at <= now() as due, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
 from holdfast.tasks
