@@ -90,9 +90,9 @@ create table runs (
   running     integer not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
--- The attempts that did not end in success.
+-- The attempts that did not end in success. They go with their task: what deletes one deletes them.
 create table attempts (
-  task_id     bigint not null references tasks on delete cascade,
+  task_id     bigint not null, -- no foreign key: for each claim and success it would fetch the old row once more
   attempt     integer not null,
   event       text not null,
   run_id      bigint,

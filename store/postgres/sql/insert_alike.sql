@@ -1,5 +1,6 @@
 -- insert.sql for tasks that differ only in their payloads and are due at once, as those of one call mostly are: nothing is
--- looked at twice. The ids grow in the order of the payloads; a list of them is returned only if it has gaps.
+-- looked at twice. The ids grow in the order of the payloads, for these are stored one after the other; a list of them is returned
+-- only if it has gaps.
 with lanes as (
   insert into holdfast.lanes (name)
   select $1::text where not exists (select from holdfast.lanes l where l.name = $1::text)
@@ -10,6 +11,6 @@ with lanes as (
   returning id
 )
 insert into holdfast.outbox (lane, task_ids, publish_after)
-select $1, array_agg(id order by id), now() + $5 * interval '1 microsecond' from stored
+select $1, array_agg(id), now() + $5 * interval '1 microsecond' from stored
 returning id, task_ids[1] as first, cardinality(task_ids) as size,
   case when task_ids[cardinality(task_ids)] - task_ids[1] >= cardinality(task_ids) then task_ids end as tasks

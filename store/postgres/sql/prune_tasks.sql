@@ -1,4 +1,5 @@
--- One step over the ids above $1 up to $2; an age of 0 keeps for ever. The attempts go with their task.
+-- One step over the ids above $1 up to $2; an age of 0 keeps for ever. The attempts go with their task; one that is final
+-- has had all of them for as long as it has been so, hence this statement sees them.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (
@@ -9,6 +10,8 @@ with picked as (
   order by id
   limit $3
   for update skip locked
+), attempts as (
+  delete from holdfast.attempts a using picked where a.task_id = picked.id
 ), deleted as (
   delete from holdfast.tasks t using picked where t.id = picked.id returning t.id
 )
