@@ -16,8 +16,15 @@ import (
 // Apply implements store.Work. Successes go a short way, everything else a general
 // one; a call that has both is a transaction. Moves of the same task are applied one after another.
 func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
-	rounds := roundsOf(moves)
 	accepted := make([]bool, len(moves))
+	if set, ok := nearSuccesses(moves); ok {
+		err := s.do(ctx, "apply results", func() error { return s.completeNear(ctx, moves, set, accepted) })
+		if err != nil {
+			return nil, err
+		}
+		return accepted, nil
+	}
+	rounds := roundsOf(moves)
 	err := s.do(ctx, "apply results", func() error {
 		clear(accepted)
 		if len(rounds) == 1 {
@@ -38,6 +45,17 @@ func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 	return accepted, nil
 }
 
+// nearSuccesses returns the tasks of moves that are all that a worker mostly reports: plain successes of one attempt number, of
+// different tasks that stand near each other.
+func nearSuccesses(moves []holdfast.Transition) (near, bool) {
+	for i := range moves {
+		if m := &moves[i]; !isPlainSuccess(m) || m.Run != moves[0].Run || m.Attempt != moves[0].Attempt {
+			return near{}, false
+		}
+	}
+	return nearby(len(moves), func(i int) int64 { return int64(moves[i].Task) })
+}
+
 // round is one statement: the indexes of moves of different tasks that go the same way.
 type round struct {
 	short   bool
@@ -47,7 +65,8 @@ type round struct {
 func roundsOf(moves []holdfast.Transition) []round {
 	var rounds []round
 	times := make(map[holdfast.TaskID]int, len(moves)) // in how many rounds the task is
-	for i, move := range moves {
+	for i := range moves {
+		move := &moves[i]
 		short := isPlainSuccess(move)
 		at := times[move.Task]
 		for at < len(rounds) && rounds[at].short != short {
@@ -63,7 +82,7 @@ func roundsOf(moves []holdfast.Transition) []round {
 }
 
 // isPlainSuccess reports whether sql/complete.sql says all there is to say.
-func isPlainSuccess(move holdfast.Transition) bool {
+func isPlainSuccess(move *holdfast.Transition) bool {
 	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Run != 0 && !reported(move.Report) &&
 		len(move.From) == 1 && move.From[0] == holdfast.Running
 }
@@ -103,6 +122,20 @@ func tasksOfMoves(moves []holdfast.Transition, indexes []int) []byte {
 func alike(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })
+}
+
+// completeNear applies all moves, which are alike and plain successes of tasks that stand near each other.
+func (s *Store) completeNear(ctx context.Context, moves []holdfast.Transition, set near, accepted []bool) error {
+	var n int
+	var tasks pq.Int64Array
+	row := s.db.QueryRowContext(ctx, s.text("complete_near"), set.bits, moves[0].Attempt, int64(moves[0].Run), set.first, set.last, len(moves))
+	if err := row.Scan(&n, &tasks); err != nil {
+		return err
+	}
+	for i := range moves {
+		accepted[i] = n == len(moves) || slices.Contains(tasks, int64(moves[i].Task))
+	}
+	return nil
 }
 
 func (s *Store) completeAlike(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {

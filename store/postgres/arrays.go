@@ -10,6 +10,7 @@ const (
 	int8OID = 20
 	int4OID = 23
 	textOID = 25
+	jsonOID = 114
 )
 
 func arrayOf(element uint32, n, bytes int) []byte {
@@ -47,12 +48,17 @@ func integers(n int, element func(i int) int) []byte {
 }
 
 // texts is a text[] of n elements.
-func texts[T string | []byte](n int, element func(i int) T) []byte {
+func texts(n int, element func(i int) string) []byte { return words(textOID, n, element) }
+
+// jsons is a json[] of n elements.
+func jsons(n int, element func(i int) []byte) []byte { return words(jsonOID, n, element) }
+
+func words[T string | []byte](oid uint32, n int, element func(i int) T) []byte {
 	size := 0
 	for i := range n {
 		size += len(element(i))
 	}
-	b := arrayOf(textOID, n, size)
+	b := arrayOf(oid, n, size)
 	for i := range n {
 		text := element(i)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(text)))

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -131,8 +132,14 @@ func unanswered(tickets, answers []holdfast.Ticket) []holdfast.Ticket {
 
 // take claims what can be claimed.
 func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+	attempt, alike := attemptOf(tickets)
+	if alike {
+		if set, ok := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) }); ok {
+			return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, set.first, set.last)
+		}
+	}
 	tasks, attempts := asked(tickets)
-	if attempt, alike := attemptOf(tickets); alike {
+	if alike {
 		return s.accept(ctx, c, "claim_alike", int64(c.run), tasks, attempt, c.types, c.crashes)
 	}
 	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes)
@@ -176,8 +183,8 @@ type claimedRow struct {
 	kind, lane                   string
 	unique, lastError            sql.NullString
 	failures, crashes, deferrals sql.NullInt64
-	created, started             time.Time
-	next, now                    sql.NullTime
+	created, next, started       sql.RawBytes // see timeOf
+	now                          sql.NullTime
 	payload                      []byte // of its own in every row
 }
 
@@ -193,17 +200,25 @@ func (r *claimedRow) claim(run holdfast.RunID) store.Claim {
 		ID: holdfast.TaskID(r.id), Type: r.kind, Lane: r.lane, Unique: r.unique.String, Payload: r.payload,
 		State: holdfast.Running, Run: run, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
-		CreatedAt: r.created.UTC(), StartedAt: r.started.UTC(), LastError: r.lastError.String,
+		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
 	}
 	t.NextRunAt = t.CreatedAt
-	if r.next.Valid {
-		t.NextRunAt = r.next.Time.UTC()
+	if r.next != nil {
+		t.NextRunAt = timeOf(r.next)
 	}
 	claim := store.Claim{Verdict: store.Claimed, Task: t, Now: t.StartedAt}
 	if r.now.Valid {
 		claim.Now = r.now.Time.UTC()
 	}
 	return claim
+}
+
+// epoch is where PostgreSQL begins to count microseconds.
+var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// timeOf reads what timestamptz_send wrote.
+func timeOf(sent []byte) time.Time {
+	return time.UnixMicro(epoch + int64(binary.BigEndian.Uint64(sent))).UTC()
 }
 
 // refusedRow says where a task stands that was not claimed.

@@ -30,7 +30,7 @@ func (s *Store) insertAlike(ctx context.Context, tasks []holdfast.NewTask, grace
 		Size      int
 		Tasks     pq.Int64Array
 	}
-	payloads := texts(len(tasks), func(i int) []byte { return payloadOf(tasks[i]) })
+	payloads := jsons(len(tasks), func(i int) []byte { return payloadOf(tasks[i]) })
 	if err := s.all(ctx, s.db, &rows, "insert_alike", first.Lane, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
 		return store.Inserted{}, err
 	}

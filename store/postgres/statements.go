@@ -60,7 +60,7 @@ func statements(schema string) map[string]string {
 // the connection leave it no worse way, whatever the statistics say.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_alike", "claim_alike", "complete_alike", "discharge", "dispatch_due_next"} {
+	for _, name := range []string{"insert", "insert_alike", "claim_near", "claim_alike", "complete_near", "complete_alike", "discharge", "dispatch_due_next"} {
 		list[texts[name]] = true
 	}
 	return list

@@ -7,7 +7,7 @@ with lanes as (
   on conflict do nothing
 ), stored as (
   insert into holdfast.tasks (type, lane, max_attempts, payload, ticketed_at)
-  select $2, $1, $3, payload::json, now() from unnest($4::text[]) as a (payload)
+  select $2, $1, $3, payload, now() from unnest($4::json[]) as a (payload)
   returning id
 )
 insert into holdfast.outbox (lane, task_ids, publish_after)
