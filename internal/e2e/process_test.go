@@ -200,3 +200,21 @@ func poll(t *testing.T, limit time.Duration, what func() string, done func(conte
 		}
 	}
 }
+
+// atBest insists that what f measures is at most limit in one of three tries: whatever else the machine does, which may
+// stand still for a second, can only make it longer.
+func atBest(t *testing.T, limit time.Duration, f func() time.Duration) {
+	t.Helper()
+	const tries = 3
+	for try := 1; !t.Failed(); try++ {
+		took := f()
+		if took <= limit {
+			return
+		}
+		if try == tries {
+			t.Errorf("it took %s, want at most %s in one of %d tries", took.Round(time.Millisecond), limit, tries)
+			return
+		}
+		t.Logf("it took %s, want at most %s: another try", took.Round(time.Millisecond), limit)
+	}
+}

@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// Tickets and results go one of three ways, depending on how near to each other their tasks stand and whether they have one attempt
+// number. Whichever it is, exactly those are taken and finished that were asked for and may be.
+func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	run, other := openRun(t, s), openRun(t, s)
+	for seed := range uint64(10) {
+		for way, pick := range map[string]func(r *rand.Rand, i int) bool{
+			"near":      func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
+			"far apart": func(_ *rand.Rand, i int) bool { return i%7 == 0 },
+		} {
+			for _, mixed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/mixed=%t/%d", way, mixed, seed), func(t *testing.T) {
+					takeAndFinish(t, s, run, other, rand.New(rand.NewPCG(seed, 1)), pick, mixed)
+				})
+			}
+		}
+	}
+}
+
+func takeAndFinish(t *testing.T, s *postgres.Store, run, other holdfast.RunID, r *rand.Rand, pick func(*rand.Rand, int) bool, mixed bool) {
+	all := insert(t, s, 150)
+	asked, foreign := map[holdfast.Ticket]bool{}, map[holdfast.Ticket]bool{}
+	var tickets, taken []holdfast.Ticket
+	for i, ticket := range all {
+		if pick(r, i) {
+			asked[ticket], tickets = true, append(tickets, ticket)
+		}
+		if r.IntN(5) == 0 {
+			foreign[ticket], taken = true, append(taken, ticket)
+		}
+	}
+	if mixed { // attempt numbers: this one is of an attempt that never was
+		tickets = append(tickets, holdfast.Ticket{Task: all[0].Task, Attempt: 9})
+	}
+	r.Shuffle(len(tickets), func(i, j int) { tickets[i], tickets[j] = tickets[j], tickets[i] })
+	claim := func(run holdfast.RunID, tickets []holdfast.Ticket) []store.Claim {
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claims
+	}
+	claim(other, taken)
+	var moves []holdfast.Transition
+	for i, c := range claim(run, tickets) {
+		want := store.Claimed
+		if foreign[tickets[i]] {
+			want = store.Contended
+		}
+		if tickets[i].Attempt == 9 {
+			if c.Verdict == store.Claimed {
+				t.Error("an attempt that never was is claimed")
+			}
+			continue
+		}
+		if c.Verdict != want || want == store.Claimed && c.Task.ID != tickets[i].Task {
+			t.Errorf("ticket %v: verdict %v of task %s, want %v", tickets[i], c.Verdict, c.Task.ID, want)
+		}
+		task := c.Task
+		if want != store.Claimed { // a result that this run has no right to give
+			task = holdfast.Task{ID: tickets[i].Task, Attempt: 1, MaxAttempts: 1, State: holdfast.Running, Run: run}
+		}
+		move, err := holdfast.Settle(task, holdfast.Returned(nil), c.Now, holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves = append(moves, move)
+	}
+	if mixed { // and a result of a run that has no task
+		moves = append(moves, moves[0])
+		moves[len(moves)-1].Run = run + other
+	}
+	accepted, err := s.Apply(t.Context(), moves)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range moves {
+		if want := m.Run == run && !foreign[holdfast.Ticket{Task: m.Task, Attempt: 1}]; accepted[i] != want {
+			t.Errorf("the result of task %s by run %d: accepted %t, want %t", m.Task, m.Run, accepted[i], want)
+		}
+	}
+	for _, ticket := range all {
+		want := holdfast.Ready
+		switch {
+		case foreign[ticket]:
+			want = holdfast.Running
+		case asked[ticket]:
+			want = holdfast.Done
+		}
+		if task, err := s.Task(t.Context(), ticket.Task); err != nil || task.State != want {
+			t.Errorf("task %s is %s, want %s: %v", ticket.Task, task.State, want, err)
+		}
+	}
+}
