@@ -18,7 +18,8 @@ const (
 	// is claimed while another waits for its confirm. When the broker confirms nothing, the
 	// intake stops here.
 	pagesInFlight = 3
-	maxPage       = 256 // tickets
+	maxPage       = 512 // tickets
+	maxSkimmed    = 256 // messages without any that a page takes along
 	maxPrefetch   = 1000
 )
 
@@ -160,7 +161,7 @@ func (in *intake) skim(p *page, next reading) (reading, bool) {
 	defer timer.Stop()
 	for len(next.message.Tickets) == 0 {
 		p.add(next)
-		if len(p.tags) == maxPage {
+		if len(p.tags) == maxSkimmed {
 			return reading{}, false
 		}
 		select {

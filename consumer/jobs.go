@@ -87,19 +87,26 @@ func (js *jobs) forget(tickets ...holdfast.Ticket) {
 	}
 }
 
-// add takes a claimed job in hand. It returns false once jobs are stopped; then the
-// job has not begun and is the caller's to hand back.
-func (js *jobs) add(j *job) bool {
+// add takes claimed jobs in hand. It returns them once jobs are stopped; then they have not begun and are the
+// caller's to hand back.
+func (js *jobs) add(list ...*job) (refused []*job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	js.held[j.ticket()] = j
-	j.cancelled = js.early[j.ticket()]
-	delete(js.early, j.ticket())
-	if js.stopped {
-		js.judge(j)
-		return false
+	for _, j := range list {
+		ticket := j.ticket()
+		js.held[ticket] = j
+		if len(js.early) > 0 {
+			j.cancelled = js.early[ticket]
+			delete(js.early, ticket)
+		}
+		if js.stopped {
+			js.judge(j)
+		}
 	}
-	js.queue = append(js.queue, j)
+	if js.stopped {
+		return list
+	}
+	js.queue = append(js.queue, list...)
 	js.fill()
 	if len(js.queue) > 0 {
 		select {
@@ -107,7 +114,7 @@ func (js *jobs) add(j *job) bool {
 		default:
 		}
 	}
-	return true
+	return nil
 }
 
 // fill starts waiting jobs while there are free executors. js.mu is held.

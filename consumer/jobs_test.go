@@ -62,7 +62,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 		js.end(j)
 	}, func() {})
 	for n := range 10 {
-		if !js.add(jobFor(n + 1)) {
+		if js.add(jobFor(n+1)) != nil {
 			t.Fatal("a job was refused before the stop")
 		}
 	}
@@ -70,7 +70,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 	if len(waiting) != 7 {
 		t.Fatalf("%d jobs had not begun, want 7", len(waiting))
 	}
-	if js.add(jobFor(99)) {
+	if len(js.add(jobFor(99))) == 0 {
 		t.Fatal("a job was accepted after the stop")
 	}
 	select {

@@ -176,18 +176,16 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 // sort acts on the verdicts: it starts what is ours and collects what must be published.
 func (p *page) sort(ctx context.Context, claims []store.Claim) {
 	s := p.s
-	var own, unhandled, ahead, dropped []holdfast.Ticket
+	var unhandled, ahead, dropped []holdfast.Ticket
+	own, jobs := make([]holdfast.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
 	foreign := make(map[holdfast.RunID][]holdfast.Ticket)
 	now := time.Now()
-	for i, claim := range claims {
-		ticket := p.tickets[i]
+	for i := range claims {
+		claim, ticket := &claims[i], p.tickets[i]
 		if claim.Verdict == store.Claimed {
 			own = append(own, ticket)
 			s.seeClaim(claim)
-			j := &job{task: claim.Task, page: p.number, now: claim.Now, claimed: now}
-			if !s.jobs.add(j) {
-				s.handBack([]*job{j})
-			}
+			jobs = append(jobs, &job{task: claim.Task, page: p.number, now: claim.Now, claimed: now})
 			continue
 		}
 		dropped = append(dropped, ticket)
@@ -202,6 +200,7 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 			p.suspects = append(p.suspects, ticket)
 		}
 	}
+	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.room.add(-len(dropped))
 	s.pages.finish(p.number, len(dropped))
@@ -291,7 +290,7 @@ func (s *session) see(kind holdfast.ObservationKind, n int) {
 	}
 }
 
-func (s *session) seeClaim(c store.Claim) {
+func (s *session) seeClaim(c *store.Claim) {
 	s.o.Observer.Observe(holdfast.Observation{
 		Kind: holdfast.ObservedClaimed, Lane: c.Task.Lane, Type: c.Task.Type, Count: 1, Late: c.Now.Sub(c.Task.NextRunAt),
 	})

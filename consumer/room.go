@@ -28,7 +28,7 @@ const (
 	// memory is how many tasks the mean roughly goes back.
 	memory = 16
 	// maxAhead bounds what is claimed ahead as a multiple of the executors.
-	maxAhead = 4
+	maxAhead = 8
 	// maxUnwritten, likewise, bounds the results that wait for the store: with more, nothing is taken.
 	maxUnwritten = 4
 )
