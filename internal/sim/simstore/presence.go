@@ -207,5 +207,8 @@ func (c *Client) FenceAbsent(ctx context.Context, a store.Absence, asked time.Ti
 		fenced = true
 		return nil
 	})
-	return fenced && err == nil, err
+	if err != nil {
+		return false, err
+	}
+	return fenced, nil
 }

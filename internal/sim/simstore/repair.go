@@ -187,7 +187,10 @@ func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bo
 		}
 		return nil
 	})
-	return mine && err == nil, err
+	if err != nil {
+		return false, err
+	}
+	return mine, nil
 }
 
 // Prune implements store.Repair. After an error some rows are gone and others are not.
