@@ -14,9 +14,25 @@ import (
 // call is one Enqueue that waits for its batch.
 type call struct {
 	task   holdfast.NewTask
-	done   chan struct{} // closed when result and err are set
+	done   chan struct{} // gets a value when result and err are set
 	result Result
 	err    error
+}
+
+// newCall returns one that was answered before, if there is one: with hundreds at once, a new channel for each shows.
+func (p *Producer) newCall(task holdfast.NewTask) *call {
+	c, ok := p.answered.Get().(*call)
+	if !ok {
+		c = &call{done: make(chan struct{}, 1)}
+	}
+	c.task = task
+	return c
+}
+
+// answer ends the call.
+func (c *call) answer(result Result, err error) {
+	c.result, c.err = result, err
+	c.done <- struct{}{}
 }
 
 // Enqueue stores one task; its ticket is published while the caller goes on. Calls that come
@@ -29,14 +45,17 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
-	c := &call{task: task, done: make(chan struct{})}
+	c := p.newCall(task)
 	if err := p.join(ctx, c); err != nil {
 		return Result{}, err
 	}
 	select {
 	case <-c.done:
-		return c.result, c.err
-	case <-ctx.Done():
+		result, err := c.result, c.err
+		c.task = holdfast.NewTask{}
+		p.answered.Put(c)
+		return result, err
+	case <-ctx.Done(): // its batch may answer yet: it is no other caller's
 	}
 	if p.leave(c) {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", context.Cause(ctx))
@@ -128,15 +147,13 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 			return
 		}
 		for _, c := range batch {
-			c.err = fmt.Errorf("enqueue: %w", err)
-			close(c.done)
+			c.answer(Result{}, fmt.Errorf("enqueue: %w", err))
 		}
 		return
 	}
 	results := p.account(inserted)
 	for i, c := range batch {
-		c.result = results[i]
-		close(c.done)
+		c.answer(results[i], nil)
 	}
 	p.publisher.hand(ctx, inserted.Receipts, len(batch))
 }

@@ -64,6 +64,8 @@ type Producer struct {
 	aboard  int // calls of those flights
 	closed  bool
 	flights sync.WaitGroup
+
+	answered sync.Pool // of *call; their channels may not leave a test's bubble, so each producer has its own
 }
 
 // New returns a Producer. It starts nothing; goroutines live while there are tasks to store or tickets to
@@ -84,7 +86,7 @@ func New(o Options) *Producer {
 	o.Log = logs.OrDiscard(o.Log)
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
-		fewer: make(chan struct{}), closing: make(chan struct{}),
+		fewer: make(chan struct{}), full: make(chan struct{}, 1), closing: make(chan struct{}),
 	}}
 }
 

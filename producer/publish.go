@@ -21,6 +21,11 @@ const (
 	// dischargeAfter is how long confirmed receipts gather. Nobody waits for their deletion, and its commit would be in the way
 	// of the claim, which comes at the same moment.
 	dischargeAfter = 250 * time.Millisecond
+	// perTicket is the time from one window to the next for each ticket of the first, and maxPace the most of it. Below four
+	// tickets a millisecond that is over before the confirms are there. Above, tickets gather: a few large windows cost the
+	// broker, and this process, much less than the small ones that its confirms would allow, and leave both to those who store.
+	perTicket = 250 * time.Microsecond
+	maxPace   = 20 * time.Millisecond
 )
 
 // publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. What comes together
@@ -38,6 +43,7 @@ type publisher struct {
 	tickets     int           // of them
 	fewer       chan struct{} // closed and renewed when there are fewer
 	publishing  bool          // a window is on its way
+	full        chan struct{} // gets a value when enough wait for a window that no more could go with it
 	confirmed   []int64       // receipts to delete
 	discharging bool
 	closing     chan struct{} // closed when nothing should gather any longer
@@ -75,6 +81,12 @@ func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls in
 		p.tickets += len(receipt.Tickets)
 		p.pending = append(p.pending, handed{receipt, calls})
 	}
+	if p.tickets >= maxWindow {
+		select {
+		case p.full <- struct{}{}:
+		default:
+		}
+	}
 	if !p.publishing {
 		p.publishing = true
 		p.running.Go(func() { p.publishAll(context.WithoutCancel(ctx)) })
@@ -87,14 +99,15 @@ func (p *publisher) close() {
 	p.running.Wait()
 }
 
-// publishAll publishes window after window until nothing waits. While one is away, receipts gather, so windows grow with
-// the load and a lone ticket waits for nobody.
+// publishAll publishes window after window until nothing waits. While one is away, and for its pace, receipts gather, so windows
+// grow with the load and a lone ticket waits for nobody.
 func (p *publisher) publishAll(ctx context.Context) {
 	for {
-		window := p.next()
+		window, tickets := p.next()
 		if len(window) == 0 {
 			return
 		}
+		began := time.Now()
 		confirmed, err := p.publish(ctx, window)
 		if err != nil {
 			p.log.WithError(err).WithField("receipts", len(window)-len(confirmed)).Debug("tickets left to the outbox")
@@ -103,25 +116,43 @@ func (p *publisher) publishAll(ctx context.Context) {
 			p.drop() // it would only wait longer, and callers with it
 		}
 		p.discharge(ctx, confirmed)
+		p.gather(pace(tickets) - time.Since(began))
 	}
 }
 
-// next takes the receipts of one window, or ends the caller's turn.
-func (p *publisher) next() (window []handed) {
+// pace is the time from the beginning of a window of so many tickets to that of the next.
+func pace(tickets int) time.Duration { return min(time.Duration(tickets)*perTicket, maxPace) }
+
+// gather lets receipts come together for a while, or until they fill a window.
+func (p *publisher) gather(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.full:
+	case <-p.closing:
+	}
+}
+
+// next takes the receipts of one window and counts their tickets, or ends the caller's turn.
+func (p *publisher) next() (window []handed, tickets int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, tickets := 0, 0
+	n := 0
 	for n < len(p.pending) && (n == 0 || tickets+len(p.pending[n].Tickets) <= maxWindow) {
 		tickets += len(p.pending[n].Tickets)
 		n++
 	}
 	if n == 0 {
 		p.publishing = false
-		return nil
+		return nil, 0
 	}
 	window, p.pending = p.pending[:n:n], p.pending[n:]
 	p.shrink(tickets)
-	return window
+	return window, tickets
 }
 
 // drop leaves everything that waits to the outbox.
