@@ -8,7 +8,7 @@ import (
 )
 
 // drainStep is a drain without the worker's start, which would weigh more in a small one.
-var drainStep = step{"drain from the first task", false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+var drainStep = step{name: "drain from the first task", run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	c := &counted{Queue: q}
 	_, err := o.Drain(ctx, c, o.Backlog)
 	p := c.progress()
@@ -45,9 +45,9 @@ func waiting(tasks int) string { return human(float64(tasks)) + " waiting tasks"
 
 func (s *scaling) drainOf(ctx context.Context, k *keeping, tasks int) (rate load.Rate, err error) {
 	o := scale{Options: s.Options, Backlog: tasks}
-	bulk := stepOf("bulk")
-	bulk.fresh = false
-	if _, err = take[figures](ctx, k.system, bulk, o); err != nil {
+	fill := stepOf("fill")
+	fill.fresh = false
+	if _, err = take[figures](ctx, k.system, fill, o); err != nil {
 		return rate, err
 	}
 	if rate, err = take[load.Rate](ctx, k.system, drainStep, o); err != nil {

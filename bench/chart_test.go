@@ -72,7 +72,7 @@ func TestChartHasAPanelOfEveryRate(t *testing.T) {
 	t.Parallel()
 	r := canned()
 	for _, measure := range []string{bulk, drain, singles16, singles256} {
-		r.found.add("Holdfast", measure, 1000)
+		r.found.add(0, "Holdfast", measure, 1000)
 	}
 	var heads []string
 	for _, panel := range draw(t, r).Panels {
@@ -103,7 +103,7 @@ func TestChartEscapesNames(t *testing.T) {
 	t.Parallel()
 	r := canned()
 	r.systems[0].name = "<a & b>"
-	r.found.add("<a & b>", steady, 1)
+	r.found.add(0, "<a & b>", steady, 1)
 	if got := draw(t, r).Panels[0].Texts[1].Text; got != "<a & b>" {
 		t.Errorf("the name is %q", got)
 	}

@@ -18,7 +18,7 @@ type minute struct {
 }
 
 // endureStep holds a steady state, and tells every minute of it. Unlike others it leaves all vacuuming to the database.
-var endureStep = step{"endurance", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+var endureStep = step{name: "endurance", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c := &counted{Queue: q}

@@ -57,7 +57,7 @@ func (s *scaling) measureFinished(ctx context.Context) error {
 // fill makes the store anew. A worker runs a task in it, and what that leaves behind is copied, but for the times.
 func (k *keeping) fill(ctx context.Context, s *scaling) error {
 	one := scale{Options: s.Options, Backlog: 1}
-	for _, name := range []string{"bulk", "drain"} {
+	for _, name := range []string{"fill", "drain"} {
 		if _, err := take[figures](ctx, k.system, stepOf(name), one); err != nil {
 			return err
 		}

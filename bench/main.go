@@ -34,8 +34,8 @@ func run(ctx context.Context) error {
 	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
 	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")
 	page := flag.String("report", "", "the Markdown file to write, with a chart beside it; empty means that the table goes to stdout")
-	flag.DurationVar(&o.For, "for", o.For, "how long a steady state is measured")
-	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "tasks that are stored and then run")
+	flag.DurationVar(&o.For, "for", o.For, "how long each rate is measured")
+	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "tasks that wait for the worker of a drain")
 	flag.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles of the measuring processes")
 	inChild := flag.String("measure", "", "internal")
 	inStep := flag.String("step", "", "internal")
@@ -71,22 +71,35 @@ func run(ctx context.Context) error {
 
 // measure takes every measurement once.
 func (r report) measure(ctx context.Context, round int, names string) error {
-	for _, s := range order(r.systems, round) {
-		for _, st := range steps {
-			if names != "" && !slices.Contains(strings.Split(names, ","), st.name) {
-				continue
-			}
-			f, err := measure(ctx, s, st, r.scale)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
-			}
-			for column, value := range f {
-				r.found.add(s.name, column, value)
-				fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", round+1, s.name, column, value)
+	for _, together := range groups(steps) {
+		for _, s := range order(r.systems, round) {
+			for _, st := range together {
+				if names != "" && !slices.Contains(strings.Split(names, ","), st.name) {
+					continue
+				}
+				f, err := measure(ctx, s, st, r.scale)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
+				}
+				for column, value := range f {
+					r.found.add(round, s.name, column, value)
+					fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", round+1, s.name, column, value)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// groups are the steps that a system takes one after the other.
+func groups(steps []step) (list [][]step) {
+	for _, st := range steps {
+		if !st.goesOn {
+			list = append(list, nil)
+		}
+		list[len(list)-1] = append(list[len(list)-1], st)
+	}
+	return list
 }
 
 func (r report) write(page string) error {

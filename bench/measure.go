@@ -37,6 +37,8 @@ const (
 type step struct {
 	name  string
 	fresh bool // begins with nothing stored
+	// goesOn means that a system takes it right after the step before; otherwise all systems take that one first.
+	goesOn bool
 	// run returns figures, or whatever else goes to the parent as JSON.
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
@@ -50,12 +52,21 @@ type scale struct {
 	Profiles string // folder for CPU profiles of each step, or empty
 }
 
+// steps in their order. What is compared is measured within a minute or two: a machine can be half as fast a quarter of an
+// hour later.
 var steps = []step{
-	{"bulk", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
-		rate, err := o.Bulk(ctx, q, o.Backlog)
+	{"steady", true, false, measureSteady},
+	{"bulk", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+		rate, err := o.Batches(ctx, q)
 		return figures{bulk: rate.PerSecond()}, err
 	}},
-	{"drain", false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{"singles256", true, true, singles(256, singles256)},
+	{"singles16", true, true, singles(16, singles16)},
+	{"fill", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+		_, err := o.Bulk(ctx, q, o.Backlog)
+		return figures{}, err
+	}},
+	{"drain", false, true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Drain(ctx, q, o.Backlog)
 		if err != nil {
 			return nil, err
@@ -63,20 +74,11 @@ var steps = []step{
 		most, err := memoryMiB(peak)
 		return figures{drain: rate.PerSecond(), workerMemory: most}, err
 	}},
-	{"steady", true, measureSteady},
-	{"singles16", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
-		rate, err := o.Singles(ctx, q, 16)
-		return figures{singles16: rate.PerSecond()}, err
-	}},
-	{"singles256", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
-		rate, err := o.Singles(ctx, q, 256)
-		return figures{singles256: rate.PerSecond()}, err
-	}},
-	{"pickup", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{"pickup", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
 		return figures{pickUp50: ms(load.Percentile(times, 50)), pickUp99: ms(load.Percentile(times, 99))}, err
 	}},
-	{"delayed", true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{"delayed", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
 		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
 			fmt.Fprintf(os.Stderr, "no lateness: it stores only %.0f delayed tasks a second\n", rate.PerSecond())
@@ -84,6 +86,14 @@ var steps = []step{
 		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
 	}},
+}
+
+// singles stores tasks one by one from some callers, for a column.
+func singles(callers int, column string) func(context.Context, system, queue, scale) (any, error) {
+	return func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+		rate, err := o.Singles(ctx, q, callers)
+		return figures{column: rate.PerSecond()}, err
+	}
 }
 
 // stepOf is the step of the comparison that has a name.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -20,18 +21,37 @@ var columns = []column{
 	{pickUp50, true}, {pickUp99, true}, {late99, true}, {workerMemory, true},
 }
 
-// results are what was measured, by system and column: a value of every round.
-type results map[string]map[string][]float64
+// results are what was measured, by system, column and round.
+type results map[string]map[string]map[int]float64
 
-func (r results) add(system, column string, value float64) {
+func (r results) add(round int, system, column string, value float64) {
 	if r[system] == nil {
-		r[system] = make(map[string][]float64)
+		r[system] = make(map[string]map[int]float64)
 	}
-	r[system][column] = append(r[system][column], value)
+	if r[system][column] == nil {
+		r[system][column] = make(map[int]float64)
+	}
+	r[system][column][round] = value
+}
+
+func (r results) values(system, column string) []float64 {
+	return slices.Collect(maps.Values(r[system][column]))
 }
 
 func (r results) median(system, column string) (float64, bool) {
-	return median(r[system][column])
+	return median(r.values(system, column))
+}
+
+// ratio is the median of the rounds' ratios. It is false without a round in which both values are positive: there is no
+// proportion to what is missing, nor to a task that comes early.
+func (r results) ratio(over, under, column string) (float64, bool) {
+	var ratios []float64
+	for round, value := range r[over][column] {
+		if to := r[under][column][round]; value > 0 && to > 0 {
+			ratios = append(ratios, value/to)
+		}
+	}
+	return median(ratios)
 }
 
 // median is false if there is no value.
@@ -66,7 +86,7 @@ func (r report) page(chart string) string {
 	fmt.Fprintf(text, "%s\n", r.explained())
 	if ratios := r.ratios(); ratios != "" {
 		fmt.Fprintf(text, "## Holdfast in proportion\n\nHow many times better it is: its rate in proportion to the peer's, or the peer's time and memory in "+
-			"proportion to its own. Less than 1 is worse.\n\n%s\n", ratios)
+			"proportion to its own. Less than 1 is worse. Medians of the rounds' proportions, each of measurements within a few minutes.\n\n%s\n", ratios)
 	}
 	if spread := r.spread(); spread != "" {
 		fmt.Fprintf(text, "## How far the rounds differ\n\n%s\n", spread)
@@ -84,7 +104,7 @@ func (r report) conditions() string {
 	}
 	return fmt.Sprintf("Task queues side by side, with their servers on the same machine with %d %s: %s. Payloads are of %d bytes, and a "+
 		"handler does nothing. Every measurement is made in a process of its own. Figures are medians of %d %s, in which the systems "+
-		"took turns in being first.", r.cores, plural("core", r.cores), strings.Join(with, ", "), r.scale.Payload, r.rounds, plural("round", r.rounds))
+		"took turns, and turns in being first.", r.cores, plural("core", r.cores), strings.Join(with, ", "), r.scale.Payload, r.rounds, plural("round", r.rounds))
 }
 
 func plural(word string, n int) string {
@@ -100,9 +120,10 @@ func (r report) explained() string {
 	lines := []string{
 		fmt.Sprintf("**%s**: tasks that are stored and run at the same time for %s, with about %s in between. The processor time is that of the process "+
 			"and of all servers.", steady, o.For, count(o.Ahead)),
-		fmt.Sprintf("**%s** and **%s**: %s tasks that are stored, %s at a time, and then run by a worker that finds them there. The memory is "+
-			"what this worker takes at most, beyond that of the program before it begins.", bulk, drain, count(o.Backlog), count(o.Batch)),
-		fmt.Sprintf("**%s** and **%s**: calls that store a task each, from that many goroutines at once.", singles16, singles256),
+		fmt.Sprintf("**%s**: tasks that are stored for %s, %s at a time.", bulk, o.For, count(o.Batch)),
+		fmt.Sprintf("**%s**: %s tasks, run by a worker that finds them stored. The memory is what this worker takes at most, beyond that of the "+
+			"program before it begins.", drain, count(o.Backlog)),
+		fmt.Sprintf("**%s** and **%s**: calls that store a task each, for %s, from that many goroutines at once.", singles16, singles256, o.For),
 		"**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart.",
 		"**delayed**: how long after its time the handler of a delayed task begins, with 2,000 that come due every second.",
 		"—: it has no such thing, or it was not measured.",
@@ -165,16 +186,15 @@ func (r report) ratios() string {
 		}
 		row := []string{s.name}
 		for _, c := range r.columns() {
-			ours, _ := r.found.median(r.systems[first].name, c.name)
-			theirs, _ := r.found.median(s.name, c.name)
+			over, under := r.systems[first].name, s.name
 			if c.less {
-				ours, theirs = theirs, ours
+				over, under = under, over
 			}
-			ratio := "—" // not of what is missing, nor of a task that comes early
-			if ours > 0 && theirs > 0 {
-				ratio = human(ours / theirs)
+			cell := "—"
+			if ratio, ok := r.found.ratio(over, under, c.name); ok {
+				cell = human(ratio)
 			}
-			row = append(row, ratio)
+			row = append(row, cell)
 		}
 		rows = append(rows, row)
 	}
@@ -188,7 +208,7 @@ func (r report) ratios() string {
 func (r report) spread() string {
 	rows := [][]string{{steady, "least", "median", "most"}}
 	for _, s := range r.systems {
-		if values := r.found[s.name][steady]; len(values) > 1 {
+		if values := r.found.values(s.name, steady); len(values) > 1 {
 			rows = append(rows, []string{s.title(), human(slices.Min(values)), r.cell(s, steady), human(slices.Max(values))})
 		}
 	}

@@ -161,7 +161,7 @@ func clean(ctx context.Context) error {
 
 // see keeps a figure, and tells it.
 func (s *scaling) see(round int, condition, measure string, value float64) {
-	s.found.add(condition, measure, value)
+	s.found.add(round, condition, measure, value)
 	fmt.Fprintf(os.Stderr, "%d  %-28s %-30s %12.3f\n", round+1, condition, measure, value)
 }
 

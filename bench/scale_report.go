@@ -33,7 +33,7 @@ func (p scalePage) page() string {
 	fmt.Fprintf(text, "Holdfast in proportion to itself, with its servers on the same machine with %d %s: %s. Payloads are of %d bytes, a handler "+
 		"does nothing, a worker has %d executors, and everything else is by default. Every measurement is made in processes of its own, after a "+
 		"checkpoint of the database. Rates are medians of %d %s, in which the lines of a table took turns in being first; a ratio is to the "+
-		"first line of its table.\n",
+		"first line of its table, and the median of the rounds' ratios.\n",
 		p.cores, plural("core", p.cores), strings.Join(p.versions, ", "), p.Payload, concurrency, p.rounds, plural("round", p.rounds))
 	for _, part := range p.parts {
 		section := "It failed, so there are no figures of it here.\n"
@@ -71,10 +71,10 @@ func (c contrast) table(found results) string {
 				row = append(row, "—", "—", "—")
 				continue
 			}
-			values := found[condition][g.measure]
+			values := found.values(condition, g.measure)
 			row = append(row, human(value), human(slices.Min(values))+" to "+human(slices.Max(values)))
-			base, _ := found.median(c.conditions[0], g.measure)
-			row = append(row, g.verdict(value/base, condition == c.conditions[0]))
+			ratio, _ := found.ratio(condition, c.conditions[0], g.measure)
+			row = append(row, g.verdict(ratio, condition == c.conditions[0]))
 		}
 		rows = append(rows, row)
 	}

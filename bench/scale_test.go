@@ -27,8 +27,8 @@ func cannedScaling() *scaling {
 		{waiting(s.small), drain, []float64{40_000, 41_000, 39_000}}, {waiting(s.large), drain, []float64{35_000, 34_000, 36_000}},
 		{several(1), drain, []float64{40_000, 40_000, 40_000}}, {several(2), drain, []float64{42_000, 42_000, 42_000}},
 	} {
-		for _, value := range v.values {
-			s.found.add(v.condition, v.measure, value)
+		for round, value := range v.values {
+			s.found.add(round, v.condition, v.measure, value)
 		}
 	}
 	return s

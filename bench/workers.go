@@ -25,7 +25,7 @@ func (s *scaling) measureWorkers(ctx context.Context) error {
 	o := scale{Options: s.Options, Backlog: s.tasks}
 	for round := range s.rounds {
 		for _, n := range order(processCounts, round) {
-			if _, err := take[figures](ctx, empty, stepOf("bulk"), o); err != nil {
+			if _, err := take[figures](ctx, empty, stepOf("fill"), o); err != nil {
 				return err
 			}
 			if err := prepare(ctx, empty, workerStep); err != nil {
@@ -87,7 +87,7 @@ func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate,
 }
 
 // workerStep is a worker that another process starts and stops.
-var workerStep = step{"worker", false, func(ctx context.Context, _ system, q queue, _ scale) (any, error) {
+var workerStep = step{name: "worker", run: func(ctx context.Context, _ system, q queue, _ scale) (any, error) {
 	return obey(ctx, q, os.Stdin, os.Stdout)
 }}
 

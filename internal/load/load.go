@@ -35,7 +35,7 @@ type Options struct {
 	Batch   int           // tasks of one Fill
 	Ahead   int           // tasks that may wait in a steady state before the next Fill
 	WarmUp  time.Duration // of a steady state, from its first task to the measurement
-	For     time.Duration // of a steady state, and of calls one by one
+	For     time.Duration // of a steady state, of batches, and of calls one by one
 	// Patience is how long nothing may arrive until a measurement gives up. It must be longer than any delay.
 	Patience time.Duration
 }
@@ -64,6 +64,20 @@ func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 		}
 	}
 	return Rate{n, time.Since(began)}, nil
+}
+
+// Batches stores tasks for a while, batch by batch. The last batch may take longer.
+func (o Options) Batches(ctx context.Context, q Queue) (Rate, error) {
+	batch := o.payloads(o.Batch)
+	stored := 0
+	began := time.Now()
+	for time.Since(began) < o.For {
+		if err := q.Fill(ctx, batch); err != nil {
+			return Rate{}, fmt.Errorf("store tasks: %w", err)
+		}
+		stored += len(batch)
+	}
+	return Rate{stored, time.Since(began)}, nil
 }
 
 // Drain runs n stored tasks, from the start of the worker to the last handler's return.

@@ -55,6 +55,15 @@ func TestBulkAndDrainCountTasksAndTime(t *testing.T) {
 	})
 }
 
+func TestBatchesCountTheLast(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := &memory{fills: 300 * ms}
+		if got, want := must[Rate](t)(options().Batches(t.Context(), q)), (Rate{7000, 2100 * ms}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
 func TestSinglesCountEveryCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{puts: 5 * ms}
@@ -114,6 +123,10 @@ func TestAnErrorOfFillStopsIt(t *testing.T) {
 		q.batches = nil
 		if _, err := options().Bulk(t.Context(), q, 5000); !errors.Is(err, full) || len(q.batches) != 3 {
 			t.Errorf("bulk: got %v after %d batches", err, len(q.batches))
+		}
+		q.batches = nil
+		if _, err := options().Batches(t.Context(), q); !errors.Is(err, full) || len(q.batches) != 3 {
+			t.Errorf("batches: got %v after %d of them", err, len(q.batches))
 		}
 	})
 }
@@ -248,6 +261,7 @@ func TestTheEndOfTheContextEndsEverything(t *testing.T) {
 		"bulk":    func(ctx context.Context, q Queue) error { _, err := o.Bulk(ctx, q, 1e9); return err },
 		"drain":   func(ctx context.Context, q Queue) error { _, err := o.Drain(ctx, q, 1e9); return err },
 		"steady":  func(ctx context.Context, q Queue) error { _, err := o.Steady(ctx, q, func() {}, func() {}); return err },
+		"batches": func(ctx context.Context, q Queue) error { _, err := o.Batches(ctx, q); return err },
 		"singles": func(ctx context.Context, q Queue) error { _, err := o.Singles(ctx, q, 16); return err },
 		"pick-up": func(ctx context.Context, q Queue) error { _, err := o.PickUp(ctx, q, 1e6, 20*ms); return err },
 		"delayed": func(ctx context.Context, q Queue) error {
