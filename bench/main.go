@@ -29,7 +29,7 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
 		return runScale(ctx, os.Args[2:])
 	}
-	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 1000, Delayed: 10_000}
+	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
 	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
 	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")
@@ -71,19 +71,15 @@ func run(ctx context.Context) error {
 
 // measure takes every measurement once.
 func (r report) measure(ctx context.Context, round int, names string) error {
-	for _, together := range groups(steps) {
-		for _, s := range order(r.systems, round) {
-			for _, st := range together {
-				if names != "" && !slices.Contains(strings.Split(names, ","), st.name) {
-					continue
-				}
-				f, err := measure(ctx, s, st, r.scale)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
-				}
-				for column, value := range f {
-					r.found.add(round, s.name, column, value)
-					fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", round+1, s.name, column, value)
+	for _, group := range groups(steps) {
+		if names != "" {
+			group = slices.DeleteFunc(group, func(st step) bool { return !slices.Contains(strings.Split(names, ","), st.name) })
+		}
+		turns := turnsOf(group)
+		for turn := round * turns; turn < (round+1)*turns; turn++ {
+			for _, s := range order(r.systems, turn) {
+				if err := r.take(ctx, turn, s, group); err != nil {
+					return err
 				}
 			}
 		}
@@ -91,7 +87,22 @@ func (r report) measure(ctx context.Context, round int, names string) error {
 	return nil
 }
 
-// groups are the steps that a system takes one after the other.
+// take has a system take steps one after the other.
+func (r report) take(ctx context.Context, turn int, s system, group []step) error {
+	for _, st := range group {
+		f, err := measure(ctx, s, st, r.scale)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
+		}
+		for column, value := range f {
+			r.found.add(turn, s.name, column, value)
+			fmt.Fprintf(os.Stderr, "%d  %-22s %-30s %12.3f\n", turn+1, s.name, column, value)
+		}
+	}
+	return nil
+}
+
+// groups are the steps that a system takes in one turn.
 func groups(steps []step) (list [][]step) {
 	for _, st := range steps {
 		if !st.goesOn {
@@ -100,6 +111,15 @@ func groups(steps []step) (list [][]step) {
 		list[len(list)-1] = append(list[len(list)-1], st)
 	}
 	return list
+}
+
+// turnsOf is how often each system takes a group in a round.
+func turnsOf(group []step) int {
+	turns := 1
+	for _, st := range group {
+		turns = max(turns, st.turns)
+	}
+	return turns
 }
 
 func (r report) write(page string) error {

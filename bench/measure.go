@@ -39,6 +39,7 @@ type step struct {
 	fresh bool // begins with nothing stored
 	// goesOn means that a system takes it right after the step before; otherwise all systems take that one first.
 	goesOn bool
+	turns  int // that each system has of it in a round; 0 is one
 	// run returns figures, or whatever else goes to the parent as JSON.
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
@@ -55,18 +56,18 @@ type scale struct {
 // steps in their order. What is compared is measured within a minute or two: a machine can be half as fast a quarter of an
 // hour later.
 var steps = []step{
-	{"steady", true, false, measureSteady},
-	{"bulk", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "steady", fresh: true, run: measureSteady},
+	{name: "bulk", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Batches(ctx, q)
 		return figures{bulk: rate.PerSecond()}, err
 	}},
-	{"singles256", true, true, singles(256, singles256)},
-	{"singles16", true, true, singles(16, singles16)},
-	{"fill", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "singles256", fresh: true, goesOn: true, run: singles(256, singles256)},
+	{name: "singles16", fresh: true, goesOn: true, run: singles(16, singles16)},
+	{name: "fill", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		_, err := o.Bulk(ctx, q, o.Backlog)
 		return figures{}, err
 	}},
-	{"drain", false, true, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "drain", goesOn: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Drain(ctx, q, o.Backlog)
 		if err != nil {
 			return nil, err
@@ -74,11 +75,12 @@ var steps = []step{
 		most, err := memoryMiB(peak)
 		return figures{drain: rate.PerSecond(), workerMemory: most}, err
 	}},
-	{"pickup", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	// A machine that stands still for a moment has all of a turn's slowest tasks. Of many short turns only some.
+	{name: "pickup", fresh: true, turns: 5, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
 		return figures{pickUp50: ms(load.Percentile(times, 50)), pickUp99: ms(load.Percentile(times, 99))}, err
 	}},
-	{"delayed", true, false, func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "delayed", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
 		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
 			fmt.Fprintf(os.Stderr, "no lateness: it stores only %.0f delayed tasks a second\n", rate.PerSecond())

@@ -21,7 +21,7 @@ var columns = []column{
 	{pickUp50, true}, {pickUp99, true}, {late99, true}, {workerMemory, true},
 }
 
-// results are what was measured, by system, column and round.
+// results are what was measured, by system, column and round, or turn where a round has several.
 type results map[string]map[string]map[int]float64
 
 func (r results) add(round int, system, column string, value float64) {
@@ -124,7 +124,8 @@ func (r report) explained() string {
 		fmt.Sprintf("**%s**: %s tasks, run by a worker that finds them stored. The memory is what this worker takes at most, beyond that of the "+
 			"program before it begins.", drain, count(o.Backlog)),
 		fmt.Sprintf("**%s** and **%s**: calls that store a task each, for %s, from that many goroutines at once.", singles16, singles256, o.For),
-		"**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart.",
+		fmt.Sprintf("**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart, %s in each "+
+			"of %d turns a round. The figures are medians of the turns'.", count(o.PickUps), stepOf("pickup").turns),
 		"**delayed**: how long after its time the handler of a delayed task begins, with 2,000 that come due every second.",
 		"—: it has no such thing, or it was not measured.",
 	}
