@@ -151,6 +151,7 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		}
 		return
 	}
+	p.offer(inserted)
 	results := p.account(inserted)
 	for i, c := range batch {
 		c.answer(results[i], nil)

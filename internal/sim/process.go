@@ -41,6 +41,7 @@ type process struct {
 	store  *simstore.Client
 	broker *simbroker.Client
 	worker *consumer.Consumer // nil if there is none
+	offers chan holdfast.Offer
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -74,6 +75,7 @@ func (w *world) start(index, life int) {
 	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone = make(chan struct{})
+	p.offers = make(chan holdfast.Offer)
 	w.processes[index], w.lives[index] = p, life
 	w.log.say(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
 	p.broker.SetBlocked(w.state.blocked)
@@ -86,13 +88,13 @@ func (w *world) start(index, life int) {
 // live runs the services of the process until they end, which is when its context has ended.
 func (p *process) live() {
 	log := p.logger()
-	services := make(chan struct{}, 2)
+	services := make(chan struct{}, 3)
 	running := 0
 	run := func(f func()) {
 		running++
 		go func() { f(); services <- struct{}{} }()
 	}
-	if p.role == Produce {
+	if p.role == Produce || p.stores() {
 		run(p.produce)
 	}
 	var j *janitor.Janitor
@@ -125,7 +127,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	o := consumer.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
-		Present: consumer.Presence{Store: p.store, Broker: p.broker},
+		Present: consumer.Presence{Store: p.store, Broker: p.broker}, Offers: p.offers,
 	}
 	if j != nil {
 		o.OnReady = j.Nudge
@@ -159,11 +161,17 @@ func settings() holdfast.Settings {
 	}
 }
 
+// stores reports whether tasks fall to this process.
+func (p *process) stores() bool {
+	return slices.ContainsFunc(p.world.plan.Tasks, func(t TaskPlan) bool { return t.By == p.index })
+}
+
 // produce enqueues the tasks that fall to this process, those that an earlier life has not begun with.
 func (p *process) produce() {
 	w := p.world
 	source := producer.New(producer.Options{
 		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
+		Offers: p.offers,
 	})
 	done := make(chan struct{})
 	n := 0
