@@ -1,8 +1,8 @@
 package holdfast
 
-// Offer tells a worker of tasks that were stored a moment ago in its own process. Their tickets are on their way to the lane,
-// whoever takes the offer or not.
+// Offer tells a worker of a task that was stored a moment ago in its own process. Its ticket is on its way to the lane,
+// whether somebody takes the offer or not.
 type Offer struct {
-	Lane    string
-	Tickets []Ticket
+	Lane   string
+	Ticket Ticket
 }

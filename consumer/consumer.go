@@ -86,7 +86,8 @@ type Options struct {
 	// not wait for the end of its lease when the process is gone.
 	Present Presence
 	// Offers, if set, brings what producers of this process have just stored. While the worker has nothing in hand, it claims
-	// that without waiting for the tickets, and otherwise lets it pass.
+	// that without waiting for the ticket, and otherwise lets it pass. Of consumers that share a channel a busy one may let
+	// pass what an idle one would have taken.
 	Offers <-chan holdfast.Offer
 	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
 	OnReady  func(wait time.Duration)

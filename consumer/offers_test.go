@@ -10,10 +10,10 @@ import (
 )
 
 // offer returns when the worker has received an offer, and has decided about all before.
-func (w *world) offer(offers chan<- holdfast.Offer, lane string, tickets ...holdfast.Ticket) {
+func (w *world) offer(offers chan<- holdfast.Offer, lane string, ticket holdfast.Ticket) {
 	w.Helper()
 	select {
-	case offers <- holdfast.Offer{Lane: lane, Tickets: tickets}:
+	case offers <- holdfast.Offer{Lane: lane, Ticket: ticket}:
 	case <-time.After(patience):
 		w.Fatal("the worker listens to no offers")
 	}
@@ -29,7 +29,7 @@ func TestAnIdleWorkerRunsWhatIsOffered(t *testing.T) {
 		return nil
 	}, func(o *consumer.Options) { o.Offers = offers })
 	list := w.ticketed(1, kind)
-	w.offer(offers, lane, list...)
+	w.offer(offers, lane, list[0])
 	w.awaitState(holdfast.Done, list...)
 	var held []string
 	w.eventually("its page is mirrored", func() bool { held = append(held, w.take(w.hold())...); return len(held) > 0 })
@@ -62,7 +62,7 @@ func TestATicketComesAfterItsOffer(t *testing.T) {
 		return nil
 	}, func(o *consumer.Options) { o.Offers = offers })
 	list := w.ticketed(1, kind)
-	w.offer(offers, lane, list...)
+	w.offer(offers, lane, list[0])
 	await(w, "the task runs", started)
 	w.send(w.main(), list...)
 	var held []string
@@ -91,7 +91,12 @@ func TestAnOfferMayPass(t *testing.T) {
 		return nil
 	}, func(o *consumer.Options) { o.Offers = offers })
 	list := w.ticketed(2, kind)
-	w.offer(offers, "elsewhere", list[0])
+	for range 2 { // with the second, the first is decided
+		w.offer(offers, "elsewhere", list[0])
+	}
+	if task := w.task(list[0].Task); task.State != holdfast.Ready {
+		t.Errorf("a worker of other lanes has taken it: %+v", task)
+	}
 	w.send(w.main(), list[0])
 	await(w, "the first task runs", started)
 	w.offer(offers, lane, list[1])

@@ -14,7 +14,7 @@ func TestATaskThatIsStoredAloneIsOffered(t *testing.T) {
 	offered := func(what string, id holdfast.TaskID) {
 		t.Helper()
 		got := await(w, what, offers)
-		if want := (holdfast.Ticket{Task: id, Attempt: 1}); got.Lane != holdfast.DefaultLane || len(got.Tickets) != 1 || got.Tickets[0] != want {
+		if want := (holdfast.Ticket{Task: id, Attempt: 1}); got.Lane != holdfast.DefaultLane || got.Ticket != want {
 			t.Errorf("%s: got %+v, want %+v", what, got, want)
 		}
 	}
@@ -33,7 +33,9 @@ func TestATaskThatIsStoredAloneIsOffered(t *testing.T) {
 
 	later := task(3)
 	later.Delay = time.Hour
-	for what, list := range map[string][]holdfast.NewTask{"two tasks": tasks(2), "a duplicate": {unique}, "a task that is not due": {later}} {
+	for what, list := range map[string][]holdfast.NewTask{
+		"two tasks": tasks(2), "more than one insert takes": tasks(batchSize + 1), "a duplicate": {unique}, "a task that is not due": {later},
+	} {
 		_, err := w.EnqueueMany(t.Context(), list)
 		w.must(err)
 		if len(offers) > 0 {

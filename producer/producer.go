@@ -139,7 +139,9 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		if err != nil {
 			return results, fmt.Errorf("store tasks: %w", err)
 		}
-		p.offer(inserted)
+		if len(tasks) == 1 {
+			p.offer(inserted)
+		}
 		results = append(results, p.account(inserted)...)
 		p.publisher.hand(ctx, inserted.Receipts, 1)
 	}
@@ -225,15 +227,12 @@ func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	return task, nil
 }
 
-// offer tells a worker of this process of a task that was stored alone. Of those that come in numbers it would not be
-// idle for long.
+// offer tells a worker of this process of a task that was stored alone, if it is due. With those that come in numbers the
+// worker would not be idle for long.
 func (p *Producer) offer(inserted store.Inserted) {
-	if len(inserted.Tasks) > 1 {
-		return
-	}
 	for _, receipt := range inserted.Receipts {
 		select {
-		case p.o.Offers <- holdfast.Offer{Lane: receipt.Lane, Tickets: receipt.Tickets}:
+		case p.o.Offers <- holdfast.Offer{Lane: receipt.Lane, Ticket: receipt.Tickets[0]}:
 		default:
 		}
 	}
