@@ -46,7 +46,7 @@ func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 }
 
 // nearSuccesses returns the tasks of moves that are all that a worker mostly reports: plain successes of one attempt number, of
-// different tasks that stand near each other.
+// different tasks that mostly stand near each other.
 func nearSuccesses(moves []holdfast.Transition) (near, bool) {
 	for i := range moves {
 		if m := &moves[i]; !isPlainSuccess(m) || m.Run != moves[0].Run || m.Attempt != moves[0].Attempt {
@@ -124,11 +124,12 @@ func alike(moves []holdfast.Transition, indexes []int) bool {
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })
 }
 
-// completeNear applies all moves, which are alike and plain successes of tasks that stand near each other.
+// completeNear applies all moves, which are alike and plain successes of a set of tasks.
 func (s *Store) completeNear(ctx context.Context, moves []holdfast.Transition, set near, accepted []bool) error {
 	var n int
 	var tasks pq.Int64Array
-	row := s.db.QueryRowContext(ctx, s.text("complete_near"), set.bits, moves[0].Attempt, int64(moves[0].Run), set.first, set.last, len(moves))
+	firsts, lasts, starts := set.columns()
+	row := s.db.QueryRowContext(ctx, s.text("complete_near"), set.bits, moves[0].Attempt, int64(moves[0].Run), firsts, lasts, starts, len(moves))
 	if err := row.Scan(&n, &tasks); err != nil {
 		return err
 	}

@@ -135,7 +135,8 @@ func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket
 	attempt, alike := attemptOf(tickets)
 	if alike {
 		if set, ok := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) }); ok {
-			return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, set.first, set.last)
+			firsts, lasts, starts := set.columns()
+			return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, firsts, lasts, starts)
 		}
 	}
 	tasks, attempts := asked(tickets)

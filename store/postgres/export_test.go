@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 
 	"github.com/holdfastq/holdfast"
@@ -13,6 +14,9 @@ const RangeSize = rangeSize
 
 // Text returns a statement as it is sent.
 func (s *Store) Text(name string) string { return s.text(name) }
+
+// Conn returns a connection with the settings that all of the store's have.
+func (s *Store) Conn(ctx context.Context) (*sql.Conn, error) { return s.db.Conn(ctx) }
 
 // BeginImportOnce is BeginImport without another try.
 func (s *Store) BeginImportOnce(ctx context.Context, i store.Import, last holdfast.TaskID, into store.Into) (store.Import, error) {

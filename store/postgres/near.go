@@ -1,34 +1,72 @@
 package postgres
 
-// nearEnough is how many ids a walk passes at most for each that is meant: looking at a row and leaving it costs a fraction of the
-// descent of the index that it takes to look one up.
-const nearEnough = 4
+import "slices"
 
-// near is a set of ids that stand near each other, as sql/*_near.sql walk them.
+const (
+	// nearEnough is how many ids a walk passes over at most before it begins anew behind them: looking at a row and leaving it costs a
+	// fraction of a descent of the index.
+	nearEnough = 8
+	// leastWalked is how many ids the walks of a set have at least, in the mean: with fewer, looking up each is as quick.
+	leastWalked = 4
+)
+
+// near is a set of ids most of which stand near others of it, as sql/*_near.sql walk them: stretch by stretch, each along the ids
+// from its first to its last, of which the bits say which are meant.
 type near struct {
-	first, last int64
-	bits        []byte // of the ids from the first on, the lowest bit of a byte first, as get_bit counts them
+	firsts, lasts []int64
+	starts        []int  // where a stretch's bits begin
+	bits          []byte // of the ids of all stretches, the lowest bit of a byte first, as get_bit counts them
 }
 
 // nearby returns the ids of n tasks as such a set, unless they stand too far apart or one comes twice.
 func nearby(n int, id func(i int) int64) (near, bool) {
-	if n == 0 {
-		return near{}, false
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = id(i)
 	}
-	set := near{first: id(0), last: id(0)}
-	for i := range n {
-		set.first, set.last = min(set.first, id(i)), max(set.last, id(i))
+	if !slices.IsSorted(ids) {
+		slices.Sort(ids)
 	}
-	if uint64(set.last)-uint64(set.first) >= nearEnough*uint64(n) {
-		return near{}, false
-	}
-	set.bits = make([]byte, (set.last-set.first)/8+1)
-	for i := range n {
-		at := id(i) - set.first
-		if set.bits[at/8]&(1<<(at%8)) != 0 {
-			return near{}, false
+	var set near
+	for i, id := range ids {
+		far := i == 0
+		if !far {
+			gap := uint64(id) - uint64(ids[i-1])
+			if gap == 0 {
+				return near{}, false
+			}
+			far = gap > nearEnough+1
 		}
-		set.bits[at/8] |= 1 << (at % 8)
+		if far {
+			set.begin(id)
+		}
+		set.add(id)
+	}
+	if walks := len(set.firsts); walks == 0 || walks > 1 && n < leastWalked*walks {
+		return near{}, false
 	}
 	return set, true
+}
+
+// begin begins a stretch.
+func (n *near) begin(first int64) {
+	n.firsts, n.lasts, n.starts = append(n.firsts, first), append(n.lasts, first), append(n.starts, 8*len(n.bits))
+}
+
+// add adds an id to the last stretch, to whose end it is near.
+func (n *near) add(id int64) {
+	last := len(n.firsts) - 1
+	n.lasts[last] = id
+	at := n.starts[last] + int(id-n.firsts[last])
+	for at/8 >= len(n.bits) {
+		n.bits = append(n.bits, 0)
+	}
+	n.bits[at/8] |= 1 << (at % 8)
+}
+
+// columns are the stretches as unnest joins them again.
+func (n *near) columns() (firsts, lasts, starts []byte) {
+	count := len(n.firsts)
+	return bigints(count, func(i int) int64 { return n.firsts[i] }), bigints(count, func(i int) int64 { return n.lasts[i] }),
+		integers(count, func(i int) int { return n.starts[i] })
 }

@@ -20,7 +20,8 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	for seed := range uint64(10) {
 		for way, pick := range map[string]func(r *rand.Rand, i int) bool{
 			"near":      func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
-			"far apart": func(_ *rand.Rand, i int) bool { return i%7 == 0 },
+			"stretches": func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // as a worker gets every other message
+			"far apart": func(_ *rand.Rand, i int) bool { return i%11 == 0 },
 		} {
 			for _, mixed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/mixed=%t/%d", way, mixed, seed), func(t *testing.T) {

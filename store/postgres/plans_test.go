@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// Statements that connections keep prepared are planned once for all, perhaps for a table that is empty or has a handful of rows. Whenever it
+// is, they look tasks up by their ids: in a table that has grown since, anything else would read all of it for every page.
+func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	conn, err := s.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	run := func(text string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	run("set plan_cache_mode = force_generic_plan")
+	calls := map[string]string{
+		"claim_near":     `1, '\x01', 1, '{t}', '{1}', '{1}', '{1}', '{0}'`,
+		"claim_alike":    `1, '{1}', 1, '{t}', '{1}'`,
+		"complete_near":  `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
+		"complete_alike": `'{1}', 1, 1`,
+	}
+	byID := regexp.MustCompile(`Index Cond: \(+id `)
+	for name := range calls {
+		run("prepare " + name + " as " + s.Text(name))
+	}
+	for _, rows := range []int{-1, 0, 1, 500} { // -1: before the server has counted any
+		if rows > 0 {
+			insert(t, s, rows)
+		}
+		if rows >= 0 {
+			change(t, s, "analyze tasks") // which has it planned anew
+		}
+		for name, args := range calls {
+			lines, err := conn.QueryContext(t.Context(), "explain execute "+name+" ("+args+")")
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var plan strings.Builder
+			for lines.Next() {
+				var line string
+				if err := lines.Scan(&line); err != nil {
+					t.Fatal(err)
+				}
+				plan.WriteString(line + "\n")
+			}
+			if err := lines.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !byID.MatchString(plan.String()) || strings.Contains(plan.String(), "Seq Scan on tasks") {
+				t.Errorf("%s, planned with %d rows:\n%s", name, rows, plan.String())
+			}
+		}
+	}
+}
