@@ -24,20 +24,13 @@ func nearby(n int, id func(i int) int64) (near, bool) {
 	for i := range ids {
 		ids[i] = id(i)
 	}
-	if !slices.IsSorted(ids) {
-		slices.Sort(ids)
-	}
+	slices.Sort(ids)
 	var set near
 	for i, id := range ids {
-		far := i == 0
-		if !far {
-			gap := uint64(id) - uint64(ids[i-1])
-			if gap == 0 {
-				return near{}, false
-			}
-			far = gap > nearEnough+1
+		if i > 0 && id == ids[i-1] {
+			return near{}, false
 		}
-		if far {
+		if i == 0 || uint64(id)-uint64(ids[i-1]) > nearEnough+1 {
 			set.begin(id)
 		}
 		set.add(id)
