@@ -16,7 +16,7 @@ FAULTFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-short demo demo-servers bench bench-scale microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-all test-short demo demo-servers bench bench-scale microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -24,9 +24,12 @@ help: ## list the targets
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
-test: build ## all tests; starts PostgreSQL and RabbitMQ if need be (TESTFLAGS="-run Name")
+test: build ## every package on real servers, started if need be (TESTFLAGS="-run Name")
+	scripts/servers run go test -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
+
+test-all: build ## the same with the race detector, and the slow tests too
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
-	scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
+	HOLDFAST_TEST_ALL=1 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 30m $(TESTFLAGS) ./...
 
 test-rabbitmq4: build ## what talks to a broker, against RabbitMQ 4 (Debian or Ubuntu, as root)
 	HOLDFAST_SERVERS=rabbitmq4 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/internal/sim/patch"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 var onlyMutants = flag.String("mutants", "", "only those whose names contain this")
@@ -90,6 +91,7 @@ const mutantSeeds = 2000
 
 // TestMutants shows that the invariants have teeth.
 func TestMutants(t *testing.T) {
+	slow.Skip(t)
 	for _, m := range mutants {
 		if !strings.Contains(m.name, *onlyMutants) {
 			continue
