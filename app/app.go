@@ -29,8 +29,7 @@ type Backend struct {
 	Topology broker.Topology
 	Log      logrus.FieldLogger
 
-	file   *file               // of the embedded default; nil with servers
-	offers chan holdfast.Offer // from the producers of this process to its worker; nil where the broker is as near
+	file *file // of the embedded default; nil with servers
 }
 
 // OpenStore opens the store alone, as it is, and does not look at its schema. The error is an
@@ -100,9 +99,6 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err != nil {
 		return nil, err
 	}
-	if b.file == nil {
-		b.offers = make(chan holdfast.Offer)
-	}
 	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
@@ -162,7 +158,7 @@ func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	return producer.New(producer.Options{
 		Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
-		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer, Offers: b.offers,
+		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
 	})
 }
 

@@ -141,7 +141,7 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
 		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Present: present, OnReady: onReady, Offers: b.offers, Log: b.Log, Observer: metrics,
+		Name: c.Worker.Name, Version: o.Version, Present: present, OnReady: onReady, Log: b.Log, Observer: metrics,
 	})
 }
 

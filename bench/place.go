@@ -20,7 +20,7 @@ func (p place) settings() []string {
 func (p place) system(name string) system {
 	return system{
 		name: name, ours: true, servers: []string{databaseURL, amqpURL},
-		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default. A lone task is offered to the worker of the process that stores it; where storing and running are apart it is not.",
+		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
 		fresh:    p.fresh,
 		open:     func(ctx context.Context) (queue, error) { return newHoldfast(ctx, p.settings()) },
 		analyze:  p.analyze,

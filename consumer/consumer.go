@@ -16,9 +16,6 @@
 //  6. With every renewal of the lease the run tells how far its pages are
 //     finished, so that the patrol can drop their manifests (lease.go).
 //
-// A task that a producer of the same process has just stored is claimed before its ticket comes, if the worker has nothing
-// in hand (offers.go).
-//
 // # What it promises
 //
 // A ticket is never acked before a confirmed step has made the next token of its
@@ -85,10 +82,6 @@ type Options struct {
 	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
 	// not wait for the end of its lease when the process is gone.
 	Present Presence
-	// Offers, if set, brings what producers of this process have just stored. While the worker has nothing in hand, it claims
-	// that without waiting for the ticket, and otherwise lets it pass. Of consumers that share a channel a busy one may let
-	// pass what an idle one would have taken.
-	Offers <-chan holdfast.Offer
 	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
 	OnReady  func(wait time.Duration)
 	Log      logrus.FieldLogger // nil discards

@@ -121,7 +121,6 @@ func (s *session) work(ctx context.Context) error {
 		}
 	})
 
-	s.takers.Go(func() { s.takeOffers(intake) })
 	s.log.WithField("types", s.types).Info("run started")
 	<-intake.Done()
 	s.unfollow()

@@ -151,9 +151,6 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		}
 		return
 	}
-	if len(batch) == 1 {
-		p.offer(inserted)
-	}
 	results := p.account(inserted)
 	for i, c := range batch {
 		c.answer(results[i], nil)

@@ -9,7 +9,6 @@
 // takes them more slowly than they are stored slows callers down. Close waits for what is
 // on its way; a process that ends without it leaves that to a janitor.
 //
-// A task that is stored alone is offered to a worker of the same process, which may claim it before its ticket comes.
 // Concurrent Enqueue calls share one insert, and what is published together shares
 // messages. The package never runs a task, and never reads one.
 package producer
@@ -43,10 +42,8 @@ type Options struct {
 	ConfirmTimeout time.Duration
 	// OutboxGrace is how long janitors leave a receipt to this producer; 0 means 2 s.
 	OutboxGrace time.Duration
-	// Offers, if set, is told of each task that is stored alone. Nobody waits for a worker to listen.
-	Offers   chan<- holdfast.Offer
-	Log      logrus.FieldLogger // nil discards
-	Observer holdfast.Observer  // nil discards
+	Log         logrus.FieldLogger // nil discards
+	Observer    holdfast.Observer  // nil discards
 }
 
 const (
@@ -139,9 +136,6 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		if err != nil {
 			return results, fmt.Errorf("store tasks: %w", err)
 		}
-		if len(tasks) == 1 {
-			p.offer(inserted)
-		}
 		results = append(results, p.account(inserted)...)
 		p.publisher.hand(ctx, inserted.Receipts, 1)
 	}
@@ -225,17 +219,6 @@ func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 		task.Payload = []byte("null")
 	}
 	return task, nil
-}
-
-// offer tells a worker of this process of a task that was stored alone, if it is due. With those that come in numbers the
-// worker would not be idle for long.
-func (p *Producer) offer(inserted store.Inserted) {
-	for _, receipt := range inserted.Receipts {
-		select {
-		case p.o.Offers <- holdfast.Offer{Lane: receipt.Lane, Ticket: receipt.Tickets[0]}:
-		default:
-		}
-	}
 }
 
 func (p *Producer) account(inserted store.Inserted) []Result {

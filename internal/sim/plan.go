@@ -25,7 +25,7 @@ type Role uint8
 
 // The roles.
 const (
-	Serve   Role = iota // a worker and a janitor, perhaps a producer
+	Serve   Role = iota // a worker and a janitor
 	Worker              // a worker alone
 	Janitor             // a janitor alone
 	Produce             // a producer
@@ -35,7 +35,7 @@ const (
 type TaskPlan struct {
 	Name  string
 	At    time.Duration // when it is enqueued, since the begin
-	By    int           // index of the process that does
+	By    int           // index of the producer among the processes
 	Lane  string
 	Delay time.Duration
 	Takes time.Duration // of one execution
@@ -102,8 +102,7 @@ const (
 func NewPlan(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0x9b05688c2b3e6c1f))
 	p := Plan{Seed: seed, Net: newNet(r)}
-	serving := 1 + r.IntN(3)
-	for range serving {
+	for range 1 + r.IntN(3) {
 		p.Roles = append(p.Roles, Serve)
 	}
 	if r.IntN(3) == 0 {
@@ -119,13 +118,9 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(4) == 0 {
 		p.Drift = (r.Float64() - 0.5) * 0.1
 	}
-	together := r.IntN(3) == 0 // some tasks are stored where others run
 	for i := range 3 + r.IntN(18) {
 		task := newTask(r, i)
 		task.By = len(p.Roles) - 1 - r.IntN(producers)
-		if together && r.IntN(2) == 0 {
-			task.By = r.IntN(serving)
-		}
 		p.Tasks = append(p.Tasks, task)
 	}
 	for i := range r.IntN(8) {

@@ -41,7 +41,6 @@ type process struct {
 	store  *simstore.Client
 	broker *simbroker.Client
 	worker *consumer.Consumer // nil if there is none
-	offers chan holdfast.Offer
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -75,7 +74,6 @@ func (w *world) start(index, life int) {
 	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone = make(chan struct{})
-	p.offers = make(chan holdfast.Offer)
 	w.processes[index], w.lives[index] = p, life
 	w.log.say(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
 	p.broker.SetBlocked(w.state.blocked)
@@ -88,13 +86,13 @@ func (w *world) start(index, life int) {
 // live runs the services of the process until they end, which is when its context has ended.
 func (p *process) live() {
 	log := p.logger()
-	services := make(chan struct{}, 3)
+	services := make(chan struct{}, 2)
 	running := 0
 	run := func(f func()) {
 		running++
 		go func() { f(); services <- struct{}{} }()
 	}
-	if p.role == Produce || p.stores() {
+	if p.role == Produce {
 		run(p.produce)
 	}
 	var j *janitor.Janitor
@@ -127,7 +125,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	o := consumer.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
-		Present: consumer.Presence{Store: p.store, Broker: p.broker}, Offers: p.offers,
+		Present: consumer.Presence{Store: p.store, Broker: p.broker},
 	}
 	if j != nil {
 		o.OnReady = j.Nudge
@@ -161,17 +159,11 @@ func settings() holdfast.Settings {
 	}
 }
 
-// stores reports whether tasks fall to this process.
-func (p *process) stores() bool {
-	return slices.ContainsFunc(p.world.plan.Tasks, func(t TaskPlan) bool { return t.By == p.index })
-}
-
 // produce enqueues the tasks that fall to this process, those that an earlier life has not begun with.
 func (p *process) produce() {
 	w := p.world
 	source := producer.New(producer.Options{
 		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
-		Offers: p.offers,
 	})
 	done := make(chan struct{})
 	n := 0
