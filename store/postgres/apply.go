@@ -17,13 +17,6 @@ import (
 // one; a call that has both is a transaction. Moves of the same task are applied one after another.
 func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
-	if set, ok := nearSuccesses(moves); ok {
-		err := s.do(ctx, "apply results", func() error { return s.completeNear(ctx, moves, set, accepted) })
-		if err != nil {
-			return nil, err
-		}
-		return accepted, nil
-	}
 	rounds := roundsOf(moves)
 	err := s.do(ctx, "apply results", func() error {
 		clear(accepted)
@@ -43,17 +36,6 @@ func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 		return nil, err
 	}
 	return accepted, nil
-}
-
-// nearSuccesses returns the tasks of moves that are all that a worker mostly reports: plain successes of one attempt number, of
-// different tasks that mostly stand near each other.
-func nearSuccesses(moves []holdfast.Transition) (near, bool) {
-	for i := range moves {
-		if m := &moves[i]; !isPlainSuccess(m) || m.Run != moves[0].Run || m.Attempt != moves[0].Attempt {
-			return near{}, false
-		}
-	}
-	return nearby(len(moves), func(i int) int64 { return int64(moves[i].Task) })
 }
 
 // round is one statement: the indexes of moves of different tasks that go the same way.
@@ -90,8 +72,8 @@ func isPlainSuccess(move *holdfast.Transition) bool {
 type acceptedRow struct{ N int }
 
 func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
-	if r.short && alike(moves, r.indexes) {
-		return s.completeAlike(ctx, q, moves, r.indexes, accepted)
+	if r.short && uniform(moves, r.indexes) {
+		return s.completeNear(ctx, q, moves, r.indexes, accepted)
 	}
 	var rows []acceptedRow
 	var err error
@@ -111,51 +93,35 @@ func (s *Store) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, m
 	n := len(indexes)
 	attempts := integers(n, func(i int) int { return moves[indexes[i]].Attempt })
 	runs := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Run) })
-	return s.all(ctx, q, rows, "complete", tasksOfMoves(moves, indexes), attempts, runs)
+	tasks := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Task) })
+	return s.all(ctx, q, rows, "complete", tasks, attempts, runs)
 }
 
-func tasksOfMoves(moves []holdfast.Transition, indexes []int) []byte {
-	return bigints(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
-}
-
-// alike reports whether the moves are of one run and one attempt number, as those of a worker nearly always are.
-func alike(moves []holdfast.Transition, indexes []int) bool {
+// uniform reports whether the moves are of one run and one attempt number, as those of a worker nearly always are.
+func uniform(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })
 }
 
-// completeNear applies all moves, which are alike and plain successes of a set of tasks.
-func (s *Store) completeNear(ctx context.Context, moves []holdfast.Transition, set near, accepted []bool) error {
-	var n int
-	var tasks pq.Int64Array
-	firsts, lasts, starts := set.columns()
-	row := s.db.QueryRowContext(ctx, s.text("complete_near"), set.bits, moves[0].Attempt, int64(moves[0].Run), firsts, lasts, starts, len(moves))
-	if err := row.Scan(&n, &tasks); err != nil {
-		return err
-	}
-	for i := range moves {
-		accepted[i] = n == len(moves) || slices.Contains(tasks, int64(moves[i].Task))
-	}
-	return nil
-}
-
-func (s *Store) completeAlike(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+// completeNear applies plain successes of different tasks that are uniform.
+func (s *Store) completeNear(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	first := &moves[indexes[0]]
-	rows, err := q.QueryContext(ctx, s.text("complete_alike"), tasksOfMoves(moves, indexes), first.Attempt, int64(first.Run))
+	set := nearby(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
+	firsts, lasts, starts := set.columns()
+	rows, err := q.QueryContext(ctx, s.text("complete_near"), set.bits, first.Attempt, int64(first.Run), firsts, lasts, starts, len(indexes))
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	byTask := make(map[int64]int, len(indexes))
-	for _, i := range indexes {
-		byTask[int64(moves[i].Task)] = i
-	}
+	var n int
+	var tasks pq.Int64Array
 	for rows.Next() {
-		var task int64
-		if err := rows.Scan(&task); err != nil {
+		if err := rows.Scan(&n, &tasks); err != nil {
 			return err
 		}
-		accepted[byTask[task]] = true
+	}
+	for _, i := range indexes {
+		accepted[i] = n == len(indexes) || slices.Contains(tasks, int64(moves[i].Task))
 	}
 	return rows.Err()
 }

@@ -132,24 +132,14 @@ func unanswered(tickets, answers []holdfast.Ticket) []holdfast.Ticket {
 
 // take claims what can be claimed.
 func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
-	attempt, alike := attemptOf(tickets)
-	if alike {
-		if set, ok := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) }); ok {
-			firsts, lasts, starts := set.columns()
-			return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, firsts, lasts, starts)
-		}
+	attempt := tickets[0].Attempt
+	if !slices.ContainsFunc(tickets, func(t holdfast.Ticket) bool { return t.Attempt != attempt }) { // nearly always
+		set := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
+		firsts, lasts, starts := set.columns()
+		return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, firsts, lasts, starts)
 	}
 	tasks, attempts := asked(tickets)
-	if alike {
-		return s.accept(ctx, c, "claim_alike", int64(c.run), tasks, attempt, c.types, c.crashes)
-	}
 	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes)
-}
-
-// attemptOf returns the attempt number of all tickets, if they have the same, as nearly always.
-func attemptOf(tickets []holdfast.Ticket) (attempt int, alike bool) {
-	attempt = tickets[0].Attempt
-	return attempt, !slices.ContainsFunc(tickets, func(t holdfast.Ticket) bool { return t.Attempt != attempt })
 }
 
 // asked lists tickets as the two columns that unnest joins again.

@@ -19,10 +19,11 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{claimed}} for what a claim
-// returns of them, {{history}} for what names the line of commits, {{signs_held}} for the signs of presence that are held.
+// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{claimable}} for the
+// rule which of them a claim takes, {{claimed}} for what it returns of them, {{history}} for what names the line of commits, {{signs_held}} for the signs of presence that are held.
 const (
 	columns   = "columns"
+	claimable = "claimable"
 	claimed   = "claimed"
 	history   = "history"
 	signsHeld = "signs_held"
@@ -45,7 +46,7 @@ func statements(schema string) map[string]string {
 	}
 	texts[plainRenew] = strings.ReplaceAll(texts[renew], "{{"+history+"}}", "''")
 	var parts []string
-	for _, name := range []string{columns, claimed, history, signsHeld} {
+	for _, name := range []string{columns, claimable, claimed, history, signsHeld} {
 		parts = append(parts, "{{"+name+"}}", texts[name])
 	}
 	whole, names := strings.NewReplacer(parts...), strings.NewReplacer("holdfast.", pq.QuoteIdentifier(schema)+".")
@@ -60,7 +61,7 @@ func statements(schema string) map[string]string {
 // the connection leave it no worse way, whatever the statistics say.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_alike", "claim_near", "claim_alike", "complete_near", "complete_alike", "discharge", "dispatch_due_next"} {
+	for _, name := range []string{"insert", "insert_alike", "claim_near", "complete_near", "discharge", "dispatch_due_next"} {
 		list[texts[name]] = true
 	}
 	return list

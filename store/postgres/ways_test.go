@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Tickets and results go one of three ways, depending on how near to each other their tasks stand and whether they have one attempt
-// number. Whichever it is, exactly those are taken and finished that were asked for and may be.
+// Tickets and results go one of two ways, depending on whether they have one attempt number. Their tasks are near each other, in ranges
+// or far apart. Whichever it is, exactly those are taken and finished that were asked for and may be.
 func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -20,7 +20,7 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	for seed := range uint64(10) {
 		for way, pick := range map[string]func(r *rand.Rand, i int) bool{
 			"near":      func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
-			"stretches": func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // as a worker gets every other message
+			"ranges":    func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // as a worker gets every other message
 			"far apart": func(_ *rand.Rand, i int) bool { return i%11 == 0 },
 		} {
 			for _, mixed := range []bool{false, true} {

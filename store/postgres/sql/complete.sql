@@ -1,4 +1,4 @@
--- The short way for success, which is nearly all results.
+-- The general way for successes, of several runs or attempt numbers.
 with locked as materialized (
   select t.id, m.n
   from (
