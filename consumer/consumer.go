@@ -38,8 +38,15 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
+)
+
+// The first and the longest pause before a consumer tries again.
+const (
+	firstPause = 50 * time.Millisecond
+	longPause  = time.Second
 )
 
 // Store is what a consumer needs of the store.
@@ -175,7 +182,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 		Name: c.o.Name, Host: host, PID: os.Getpid(), Version: c.o.Version,
 		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes,
 	}
-	for pause := newPause(); ; {
+	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()
 		// Not cancelled with ctx: an answer that nobody waits for would leave a live run without a worker.
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Lease)
@@ -185,7 +192,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 			return newSession(ctx, c.o, c.abort, run, info, began), nil
 		}
 		c.o.Log.WithError(err).Warn("cannot start a run, trying again")
-		if err := pause.wait(ctx); err != nil {
+		if err := pause.Wait(ctx); err != nil {
 			return nil, err
 		}
 	}

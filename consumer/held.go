@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // errCommitsLost is why tasks are handed back that this process has already finished.
@@ -115,7 +116,7 @@ func (s *session) giveBack(ctx context.Context, moves []holdfast.Transition) boo
 
 // insist calls f until it returns nil; false if ctx ended first.
 func (s *session) insist(ctx context.Context, what string, f func() error) bool {
-	for pause := newPause(); ; {
+	for pause := backoff.New(firstPause, longPause); ; {
 		err := f()
 		if err == nil {
 			return true
@@ -124,7 +125,7 @@ func (s *session) insist(ctx context.Context, what string, f func() error) bool 
 			return false
 		}
 		s.log.WithError(err).Warn("could not " + what + ", trying again")
-		if pause.wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return false
 		}
 	}

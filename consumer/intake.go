@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // the queue again.
 func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 	log := s.log.WithField("queue", queue)
-	pause := newPause()
+	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		sub, err := s.o.Broker.Subscribe(ctx, queue, s.fullPrefetch())
 		if err == nil {
@@ -38,7 +39,7 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 				log.WithError(closeErr).Debug("close subscription")
 			}
 			if time.Since(began) > 10*time.Second {
-				pause = newPause()
+				pause.Reset()
 			}
 		}
 		if ctx.Err() != nil {
@@ -50,7 +51,7 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 			s.setIntake(queue, err.Error())
 		}
 		log.WithError(err).Info("the subscription is over, subscribing again")
-		if pause.wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -143,7 +144,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	s := p.s
 	var claims []store.Claim
 	size := len(p.tickets)
-	for pause := newPause(); len(claims) < len(p.tickets); {
+	for pause := backoff.New(firstPause, longPause); len(claims) < len(p.tickets); {
 		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost
 		}
@@ -166,7 +167,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		if s.blames(err) {
 			size = max(1, size/2)
 		}
-		if err := pause.wait(context.WithoutCancel(ctx)); err != nil {
+		if err := pause.Wait(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +260,7 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 // ours is not needed any more once the page's results are committed.
 func (p *page) mirror(ctx context.Context) error {
 	letters := p.letters
-	for pause := newPause(); len(letters) > 0; {
+	for pause := backoff.New(firstPause, longPause); len(letters) > 0; {
 		// A drain lets the letters on their way arrive; the broker has its own limit.
 		var left []broker.Message
 		var err error
@@ -276,7 +277,7 @@ func (p *page) mirror(ctx context.Context) error {
 			break
 		}
 		p.s.log.WithError(err).Info("a page's manifest is not confirmed, publishing it again")
-		if err := pause.wait(ctx); err != nil {
+		if err := pause.Wait(ctx); err != nil {
 			return err
 		}
 	}

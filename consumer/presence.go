@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -89,7 +90,7 @@ func (s *session) show(ctx context.Context) {
 // keepSign shows one sign, and again whenever it is lost.
 func (s *session) keepSign(ctx context.Context, where string, show func(context.Context) (<-chan struct{}, func(), error)) {
 	log := s.log.WithField("where", where)
-	pause := newPause()
+	pause := backoff.New(firstPause, longPause)
 	told := false // people know of this episode
 	for ctx.Err() == nil {
 		// Bounded, so that a server that hangs does not keep a run from its end, and is spoken of.
@@ -110,7 +111,7 @@ func (s *session) keepSign(ctx context.Context, where string, show func(context.
 			release()
 			told = false
 			if time.Since(began) > steadySign {
-				pause = newPause()
+				pause.Reset()
 			}
 		}
 		switch {
@@ -124,7 +125,7 @@ func (s *session) keepSign(ctx context.Context, where string, show func(context.
 			log.WithError(err).Debug("the sign of this run's presence cannot be shown, trying again")
 		}
 		told = true
-		if pause.wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return
 		}
 	}

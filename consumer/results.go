@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // result is a judged job that waits to be committed.
@@ -127,7 +128,7 @@ func (s *session) settleResults(ctx context.Context) {
 // that answers others and not this batch has trouble with one of its results, perhaps a
 // locked row: then the batch is cut in halves, and a lone result waits aside.
 func (s *session) write(ctx context.Context, batch []result) bool {
-	for pause := newPause(); ; {
+	for pause := backoff.New(firstPause, longPause); ; {
 		accepted, err := s.apply(ctx, batch)
 		switch {
 		case err == nil:
@@ -145,7 +146,7 @@ func (s *session) write(ctx context.Context, batch []result) bool {
 			s.aside.Go(func() { s.writeAlone(ctx, batch[0], err) })
 			return true
 		}
-		if pause.wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return false
 		}
 	}
@@ -154,12 +155,12 @@ func (s *session) write(ctx context.Context, batch []result) bool {
 // writeAlone writes one result that the store did not take, for as long as it takes.
 func (s *session) writeAlone(ctx context.Context, r result, err error) {
 	log := s.log.WithField("task", r.move.Task)
-	for pause := newPause(); ; {
+	for pause := backoff.New(firstPause, longPause); ; {
 		if !errors.Is(err, holdfast.ErrUnavailable) {
 			log.WithError(err).Error("a result was refused, writing it without its report")
 			r.move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
 		}
-		if pause.wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return
 		}
 		var accepted []bool

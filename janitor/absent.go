@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -37,7 +38,7 @@ func (j *Janitor) watchAbsences(ctx context.Context) {
 	var witness sync.WaitGroup
 	defer witness.Wait()
 	witness.Go(func() { j.keepWitness(ctx) })
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		gone, release, err := j.o.Present.Store.Watch(ctx)
 		if err == nil {
@@ -57,7 +58,7 @@ func (j *Janitor) watchAbsences(ctx context.Context) {
 		}
 		j.calm.disturbed(time.Now())
 		j.o.Log.WithError(err).WithField("duty", "absences").Warn("a duty failed, trying again")
-		sleep(ctx, pause.NextBackOff())
+		_ = pause.Wait(ctx) // the loop sees the end of ctx
 	}
 }
 
@@ -65,14 +66,14 @@ func (j *Janitor) watchAbsences(ctx context.Context) {
 func (j *Janitor) keepWitness(ctx context.Context) {
 	name := j.o.Topology.Witness(fmt.Sprintf("%016x", rand.Uint64()))
 	log := j.o.Log.WithField("duty", "absences")
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, j.o.Lease)
 		gone, release, err := j.o.Present.Broker.Show(attempt, name)
 		cancel()
 		if err != nil {
 			log.WithError(err).Debug("the witness cannot be shown, trying again")
-			sleep(ctx, pause.NextBackOff())
+			_ = pause.Wait(ctx) // the loop sees the end of ctx
 			continue
 		}
 		pause.Reset()

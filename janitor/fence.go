@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 const (
@@ -54,7 +55,7 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 			g.failed()
 			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
 		}
-		if !sleep(ctx, j.beat(fenceEvery)) {
+		if backoff.Sleep(ctx, j.beat(fenceEvery)) != nil {
 			return
 		}
 	}
@@ -93,7 +94,7 @@ func (j *Janitor) declaredDead(run holdfast.RunID, why string) {
 // sweepFenced takes the tasks of fenced runs back at once, however many they are in
 // one look at the store, and once more a moment later.
 func (j *Janitor) sweepFenced(ctx context.Context) {
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,7 +109,7 @@ func (j *Janitor) sweepFenced(ctx context.Context) {
 				pause.Reset()
 			} else if ctx.Err() == nil {
 				j.o.Log.WithError(err).Warn("the tasks of gone runs could not be taken back, trying again")
-				wait = pause.NextBackOff()
+				wait = pause.Next()
 			}
 			if !j.sleepUnlessFenced(ctx, wait, &looks) {
 				return

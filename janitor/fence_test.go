@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -84,7 +85,7 @@ func (c *court) Now(ctx context.Context) (time.Time, error) {
 		return time.Now(), nil
 	}
 	fails, after := c.away(time.Since(c.begin))
-	if !sleep(ctx, after) {
+	if backoff.Sleep(ctx, after) != nil {
 		return time.Time{}, ctx.Err()
 	}
 	if fails {
@@ -182,7 +183,7 @@ func TestAnOutageOfTheStoreFencesNobody(t *testing.T) {
 			if _, err := remote.Renew(ctx, store.Renewal{Run: run, Lease: lease}); err == nil {
 				renewed.Add(1)
 			}
-			sleep(ctx, 100*time.Millisecond)
+			_ = backoff.Sleep(ctx, 100*time.Millisecond)
 		}
 	})
 	w.eventually("the janitor may fence", func() bool { return asked.Load() > 0 })

@@ -25,11 +25,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -186,7 +186,7 @@ func (j *Janitor) Nudge(wait time.Duration) {
 // repeat does a duty at once and then at every beat of the interval, until ctx is done. After a
 // failure it tries again with growing pauses, and a costly duty not much more often than usual.
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	for {
 		err := duty(ctx)
 		wait := j.beat(interval)
@@ -194,9 +194,9 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 			pause.Reset()
 		} else if ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", name).Warn("a duty failed, trying again")
-			wait = max(pause.NextBackOff(), interval/4)
+			wait = max(pause.Next(), interval/4)
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
@@ -207,7 +207,7 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 // limit; so while the store is away nothing is received at all.
 func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work func(context.Context, broker.Subscription) error) {
 	log := j.o.Log.WithField("queue", queue)
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		sub, err := j.o.Broker.Subscribe(ctx, queue, prefetch)
 		if err == nil {
@@ -224,7 +224,7 @@ func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work 
 			return
 		}
 		log.WithError(err).Debug("the subscription is over, subscribing again")
-		for sleep(ctx, pause.NextBackOff()) {
+		for pause.Wait(ctx) == nil {
 			if _, err := j.o.Store.Now(ctx); err == nil {
 				break
 			}
@@ -232,27 +232,14 @@ func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work 
 	}
 }
 
+// The first and the longest pause before a duty is tried again.
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 5 * time.Second
+)
+
 // steady is how long a subscription must last for its end to be no sign of a lasting fault.
 const steady = 30 * time.Second
-
-func newBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 100*time.Millisecond, 5*time.Second
-	b.Reset()
-	return b
-}
-
-// sleep returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 func (j *Janitor) see(kind holdfast.ObservationKind, n int) {
 	if n > 0 {

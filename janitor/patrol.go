@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -33,7 +34,7 @@ type inHand struct {
 func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	var hand []inHand
 	var again time.Time // not to walk before, after a failure
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	aside := asides{j: j, sub: sub}
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
@@ -67,7 +68,7 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 				return err
 			default: // the store or the broker takes nothing now: keep everything in hand
 				j.o.Log.WithError(err).WithField("duty", "patrol").Warn("a duty failed, trying again")
-				again = time.Now().Add(pause.NextBackOff())
+				again = time.Now().Add(pause.Next())
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -25,13 +26,13 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 				return broker.ErrOver
 			}
 			tickets, answered := readTickets(gather(sub, delivery), &aside)
-			for pause := newBackoff(); ; { // kept in hand: to give it back would count against its deliveries
+			for pause := backoff.New(firstPause, longPause); ; { // kept in hand: to give it back would count against its deliveries
 				err := j.rescueAll(ctx, tickets)
 				if err == nil {
 					break
 				}
 				j.o.Log.WithError(err).WithField("duty", "rescue").Warn("a duty failed, trying again")
-				if !sleep(ctx, pause.NextBackOff()) {
+				if pause.Wait(ctx) != nil {
 					return nil
 				}
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,7 +25,7 @@ const (
 // schedule publishes tickets for tasks that have become due. It sleeps until the
 // next one is, or somebody nudges it.
 func (j *Janitor) schedule(ctx context.Context) {
-	pause := newBackoff()
+	pause := backoff.New(firstPause, longPause)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	next := time.Now()
@@ -45,7 +46,7 @@ func (j *Janitor) schedule(ctx context.Context) {
 			pause.Reset()
 		} else if ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", "schedule").Warn("a duty failed, trying again")
-			wait = pause.NextBackOff()
+			wait = pause.Next()
 		}
 		next = time.Now().Add(wait)
 		timer.Reset(wait)

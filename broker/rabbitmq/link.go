@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 const (
@@ -50,8 +50,7 @@ func (l *link) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	pauses := &backoff.ExponentialBackOff{InitialInterval: firstPause, MaxInterval: longPause, Multiplier: 2, RandomizationFactor: 0.5}
-	pauses.Reset()
+	pause := backoff.New(firstPause, longPause)
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		s, err := dial(ctx, l.role, l.options, l.nodes[n%len(l.nodes)], l.work)
@@ -61,16 +60,11 @@ func (l *link) run(ctx context.Context) {
 				return
 			}
 			if time.Since(began) > stable {
-				pauses.Reset()
+				pause.Reset()
 			}
 		}
 		l.set(nil, err)
-		pause := time.NewTimer(pauses.NextBackOff())
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
+		_ = pause.Wait(ctx) // the loop sees the end of ctx
 	}
 }
 

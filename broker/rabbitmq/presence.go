@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // A sign is an exclusive queue, which RabbitMQ deletes with the connection that declared it, and locks for all others until
@@ -97,8 +97,7 @@ func (b *Broker) show(ctx context.Context, name string, free func()) (shown *sig
 			free()
 		}
 	}()
-	pauses := &backoff.ExponentialBackOff{InitialInterval: firstLook, MaxInterval: rarestLook, Multiplier: 2, RandomizationFactor: 0.5}
-	pauses.Reset()
+	pause := backoff.New(firstLook, rarestLook)
 	for {
 		session, err := b.presence.wait(ctx)
 		if err != nil {
@@ -115,13 +114,7 @@ func (b *Broker) show(ctx context.Context, name string, free func()) (shown *sig
 			doubtful = s
 			return nil, unavailable(err)
 		}
-		pause := time.NewTimer(pauses.NextBackOff())
-		select {
-		case <-pause.C:
-		case <-session.done:
-			pause.Stop()
-		case <-ctx.Done():
-			pause.Stop()
+		if pause.Wait(ctx) != nil {
 			return nil, unavailable(err)
 		}
 	}

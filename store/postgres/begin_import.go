@@ -12,6 +12,7 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -46,7 +47,7 @@ func (s *Store) beginImport(ctx context.Context, i store.Import, last int64, int
 			return store.Import{}, s.occupied(ctx, operation)
 		case pq.As(err, pqerror.LockNotAvailable) == nil:
 			return store.Import{}, err
-		case attempt >= tries || !after(ctx, 2*time.Second):
+		case attempt >= tries || backoff.Sleep(ctx, 2*time.Second) != nil:
 			return store.Import{}, fmt.Errorf("%w; a transaction on %s.tasks has been open for long: look for it in pg_stat_activity (xact_start, pid), and end it", err, s.schema)
 		}
 	}
@@ -113,16 +114,4 @@ func (s *Store) occupied(ctx context.Context, operation string) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", operation, store.Occupied(fmt.Sprintf("schema %q", s.schema), store.TransferCounts{States: counts}.Tasks()))
-}
-
-// after waits. It reports whether ctx goes on.
-func after(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

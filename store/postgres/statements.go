@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"math/rand/v2"
 	"path"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -139,28 +139,23 @@ func (s *Store) tx(ctx context.Context, f func(*sqlx.Tx) error) error {
 // tries is how often an operation runs that loses to another one each time.
 const tries = 6
 
+// The first and the longest pause between these tries.
+const (
+	firstPause = 10 * time.Millisecond
+	longPause  = 100 * time.Millisecond
+)
+
 // do runs an operation, again if it lost a deadlock or a serialization conflict, and
 // translates its error. f must be complete: nothing of a failed run may remain in what
 // it writes to.
 func (s *Store) do(ctx context.Context, operation string, f func() error) error {
+	pause := backoff.New(firstPause, longPause)
 	for attempt := 1; ; attempt++ {
 		err := f()
-		if err == nil || attempt == tries || !passing(err) || !pause(ctx, attempt) {
+		if err == nil || attempt == tries || !passing(err) || pause.Wait(ctx) != nil {
 			return translate(ctx, operation, err)
 		}
 		s.log.WithError(err).WithField("operation", operation).Debug("lost against another transaction, trying again")
-	}
-}
-
-// pause waits a moment that differs between those who collided. It reports whether ctx goes on.
-func pause(ctx context.Context, attempt int) bool {
-	timer := time.NewTimer(time.Duration(rand.Int64N(int64(attempt) * int64(20*time.Millisecond))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"modernc.org/sqlite"
+
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 var errClosed = errors.New("the store is closed")
@@ -103,7 +105,7 @@ func (p *pool) close() error {
 const (
 	// longTurn is for how long this process keeps others from writing before it lets them in.
 	longTurn = 20 * time.Millisecond
-	// breath is how long it lets them in. They ask every millisecond: see pause.
+	// breath is how long it lets them in. They ask every millisecond: see patiently.
 	breath = 2 * time.Millisecond
 )
 
@@ -123,7 +125,7 @@ func (w *writer) with(ctx context.Context, f func(*session) error) error {
 		case now.Sub(w.ended) > breath:
 			w.began = now
 		case now.Sub(w.began) > longTurn:
-			if err := sleep(ctx, breath); err != nil {
+			if err := backoff.Sleep(ctx, breath); err != nil {
 				return err
 			}
 			w.began = time.Now()
@@ -131,16 +133,4 @@ func (w *writer) with(ctx context.Context, f func(*session) error) error {
 		defer func() { w.ended = time.Now() }()
 		return f(c)
 	})
-}
-
-// sleep waits, or until ctx ends, which is an error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

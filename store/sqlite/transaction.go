@@ -3,10 +3,10 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // busyLimit is how long a call waits for another process that holds the lock of the file.
@@ -66,10 +66,13 @@ func (s *Store) transact(ctx context.Context, c *session, f func(context.Context
 	return err
 }
 
+// busyPause is the pause before this process asks for a lock again that another one holds.
+const busyPause = time.Millisecond
+
 // patiently calls f again for as long as another process is in the way. SQLite can wait by itself, but in
 // steps of up to a tenth of a second, in which others always come first.
 func (s *Store) patiently(ctx context.Context, f func() error) error {
-	began := time.Now()
+	began, pause := time.Now(), backoff.New(busyPause, busyPause)
 	for {
 		err := f()
 		if !busy(err) {
@@ -79,14 +82,11 @@ func (s *Store) patiently(ctx context.Context, f func() error) error {
 			return fmt.Errorf("%w: another process has kept %s locked for %s; look for a long transaction, for example in a sqlite3 shell (fuser or lsof tell who has the file open): %w",
 				holdfast.ErrUnavailable, s.path, waited.Round(time.Second), err)
 		}
-		if err := sleep(ctx, pause()); err != nil {
+		if err := pause.Wait(ctx); err != nil {
 			return err
 		}
 	}
 }
-
-// pause is about a millisecond, and never the same for those who ask at once.
-func pause() time.Duration { return time.Millisecond/2 + rand.N(time.Millisecond) }
 
 // micros is how durations are stored: as whole microseconds, rounded up so that a positive one stays so.
 func micros(d time.Duration) int64 {
