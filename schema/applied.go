@@ -62,23 +62,23 @@ func (d Dialect) Status(applied []Applied) []store.Migration {
 	return status
 }
 
-// Up applies what is missing and returns it. The caller keeps others from migrating meanwhile. If
-// one version cannot be applied, those before it stand.
+// Up applies what is missing and returns it. The caller keeps others from migrating meanwhile. If one version cannot be
+// applied, Up returns those before it, which stay applied, and the error.
 func (d Dialect) Up(ctx context.Context, db *sql.DB) ([]store.Migration, error) {
 	provider, err := d.provider(db)
 	if err != nil {
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
-	if err != nil {
-		return nil, err
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		results = partial.Applied
 	}
 	migrations := make([]store.Migration, len(results))
 	for i, result := range results {
 		migrations[i] = migrationOf(result)
 		migrations[i].Applied, migrations[i].AppliedAt = true, time.Now().UTC()
 	}
-	return migrations, nil
+	return migrations, err
 }
 
 // Down takes the newest applied version back and returns it. The caller keeps others from migrating

@@ -11,10 +11,24 @@ import (
 
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
+	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// lockTimeout is how long a migration waits for a lock. Statements of the workers queue behind it meanwhile. A statement
+	// that locks several tables may wait that long for each.
+	lockTimeout = 100 * time.Millisecond
+	// lockPause is how long the workers have the tables to themselves before a migration tries again.
+	lockPause = time.Second
+	// blockedEvery is how often a migration that waits says so.
+	blockedEvery = 10 * time.Second
+	// turnPause is between two questions whether another process still migrates.
+	turnPause = 50 * time.Millisecond
 )
 
 // CheckSchema implements store.Migrations.
@@ -60,8 +74,8 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 		if _, err := conn.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
 			return grantable(ctx, conn, err)
 		}
-		var err error
-		migrations, err = schema.Postgres.Up(ctx, s.migrations.DB)
+		applied, err := schema.Postgres.Up(ctx, s.migrations.DB)
+		migrations = append(migrations, applied...)
 		return err
 	})
 	return migrations, err
@@ -116,7 +130,8 @@ func grantable(ctx context.Context, conn *sql.Conn, err error) error {
 	return fmt.Errorf("%w; the owner of the database permits it with: %s", err, grant)
 }
 
-// alone runs f while no other process migrates this schema, and only if it is not ahead of this build.
+// alone runs f while no other process migrates this schema, and only if it is not ahead of this build. It runs f again
+// for as long as f fails because another session holds a lock on a table.
 func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) error) error {
 	// Callers in this process queue here: waiting for the lock they would take the connections that
 	// the one who has it needs.
@@ -131,7 +146,7 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) e
 		return translate(ctx, operation, err)
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "select pg_advisory_lock($1)", s.lockID()); err != nil {
+	if err := s.lockMigrations(ctx, conn); err != nil {
 		return translate(ctx, operation, err)
 	}
 	// The connection must not go back to the pool with the lock; without an unlock it does not go back.
@@ -147,7 +162,49 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) e
 	if version := schema.Newest(applied); version > schema.Postgres.Latest() {
 		return s.compare(operation, version)
 	}
-	return translate(ctx, operation, f(conn))
+	var warned time.Time
+	for {
+		err := f(conn)
+		if pq.As(err, pqerror.LockNotAvailable) == nil {
+			return translate(ctx, operation, err)
+		}
+		if time.Since(warned) > blockedEvery {
+			s.warnBlocked(ctx, operation, conn)
+			warned = time.Now()
+		}
+		if backoff.Sleep(ctx, lockPause) != nil {
+			return translate(ctx, operation, err)
+		}
+	}
+}
+
+// lockMigrations returns when the connection has the lock. It asks again and again instead of waiting in one statement:
+// while a statement waits, VACUUM must spare every row version that has died since it began.
+func (s *Store) lockMigrations(ctx context.Context, conn *sql.Conn) error {
+	for {
+		var locked bool
+		err := conn.QueryRowContext(ctx, "select pg_try_advisory_lock($1)", s.lockID()).Scan(&locked)
+		if err != nil || locked {
+			return err
+		}
+		if err := backoff.Sleep(ctx, turnPause); err != nil {
+			return err
+		}
+	}
+}
+
+// warnBlocked logs the oldest other transaction that holds a lock on a table of the schema.
+func (s *Store) warnBlocked(ctx context.Context, operation string, conn *sql.Conn) {
+	log := s.log.WithField("operation", operation)
+	row, err := one[struct {
+		PID         int64
+		Application string
+		Seconds     int64
+	}](ctx, s, conn, "migrate_blockers", s.schema)
+	if err == nil {
+		log = log.WithFields(logrus.Fields{"pid": row.PID, "application": row.Application, "transaction_seconds": row.Seconds})
+	}
+	log.Warn("another session holds a lock on a table of the schema, trying again until its transaction ends")
 }
 
 // lockID is the key of the advisory lock that belongs to the schema.

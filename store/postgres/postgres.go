@@ -208,11 +208,12 @@ func spread(address string) string {
 	return u.String()
 }
 
-// unlimited is the configuration for migrations, which may take long.
+// unlimited is the configuration for migrations, which may take long, but may not make others wait for long.
 func unlimited(config pq.Config, schema string) pq.Config {
 	config = config.Clone()
 	config.Runtime["statement_timeout"] = "0"
 	config.Runtime["idle_in_transaction_session_timeout"] = "0"
+	config.Runtime["lock_timeout"] = milliseconds(lockTimeout)
 	config.Runtime["search_path"] = pq.QuoteIdentifier(schema)
 	return config
 }

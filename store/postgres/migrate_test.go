@@ -1,0 +1,196 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// reader begins a transaction that has read every table of the schema, as pg_dump does. End ends it.
+func reader(t *testing.T, schema string) (end func()) {
+	t.Helper()
+	tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var tables []string
+	rows, err := tx.Query("select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname = $1", schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("lock table " + strings.Join(tables, ", ") + " in access share mode"); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = tx.Rollback() }
+}
+
+// renewals renews the lease of a run without a pause, as a worker of an older build does. Stop returns the longest
+// renewal.
+func renewals(t *testing.T, db *sql.DB, schema string, run holdfast.RunID) (stop func() time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var longest time.Duration
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			_, err := db.Exec("update "+schema+".runs set renewed_at = now(), lease_until = now() + interval '5 seconds' where id = $1 and state = 'live'", run)
+			if err != nil {
+				t.Errorf("renew: %v", err)
+				return
+			}
+			longest = max(longest, time.Since(began))
+		}
+	})
+	return sync.OnceValue(func() time.Duration {
+		cancel()
+		group.Wait()
+		return longest
+	})
+}
+
+// A transaction that reads the tables, such as a backup, stays open while a migration needs them for itself. The
+// migration neither blocks the renewals nor fails: it is applied once the reader has ended.
+func TestMigrationsLetRenewalsPass(t *testing.T) {
+	t.Parallel()
+	log, hook := logtest.NewNullLogger()
+	s := pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: pgtest.Name(t), Log: log})
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run := openRun(t, s)
+	moves := []struct {
+		name string
+		move func() error
+	}{
+		{"down", func() error {
+			for range len(schema.Postgres.Versions()) - 1 {
+				if _, err := s.MigrateDown(t.Context()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"up", func() error { _, err := s.MigrateUp(t.Context()); return err }},
+	}
+	for _, m := range moves {
+		end := reader(t, s.Schema())
+		longest := renewals(t, pgtest.Admin(t), s.Schema(), run)
+		t.Cleanup(func() { longest() })
+		done := make(chan error, 1)
+		go func() { done <- m.move() }()
+		eventually(t, "it says that it waits, and for whom", func() error { return said(hook, "holds a lock") })
+		select {
+		case err := <-done:
+			t.Errorf("%s: returned in spite of the reader: %v", m.name, err)
+		case <-time.After(2 * time.Second): // several tries
+		}
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+		if took := longest(); took > time.Second {
+			t.Errorf("%s: a renewal took %s", m.name, took)
+		} else {
+			t.Logf("%s: the longest renewal took %s", m.name, took)
+		}
+		hook.Reset()
+	}
+	if err := s.CheckSchema(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// said returns an error until something was logged that contains the text.
+func said(hook *logtest.Hook, text string) error {
+	if slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, text) }) {
+		return nil
+	}
+	return errors.New("not yet")
+}
+
+// What takes long on a large table must not be done to one that workers use: no migration writes a table anew, or
+// makes an index on tasks, while it keeps others away.
+func TestMigrationsRewriteNoTable(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	for range len(schema.Postgres.Versions()) - 1 {
+		if _, err := s.MigrateDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := fileNodes(t, s.Schema())
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := fileNodes(t, s.Schema())
+	if len(before) < 8 {
+		t.Fatalf("only these tables were found: %v", before)
+	}
+	for table, node := range before {
+		if after[table] != node {
+			t.Errorf("a migration has rewritten %s", table)
+		}
+	}
+	indexes := regexp.MustCompile(`(?i)create (unique )?index \S+ on (tasks|attempts|outbox)\b`)
+	for _, version := range schema.Postgres.Versions()[1:] {
+		text, err := fs.ReadFile(schema.Postgres.FS(), fmt.Sprintf("%05d_%s.sql", version.Number, version.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, made := range indexes.FindAllString(string(text), -1) {
+			t.Errorf("version %d blocks all writes meanwhile: %s", version.Number, made)
+		}
+	}
+}
+
+// fileNodes returns the number of each table's file.
+func fileNodes(t *testing.T, schema string) map[string]int64 {
+	t.Helper()
+	rows, err := pgtest.Admin(t).Query("select relname, relfilenode from pg_class where relnamespace = $1::regnamespace and relkind = 'r'", schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	nodes := map[string]int64{}
+	for rows.Next() {
+		var name string
+		var node int64
+		if err := rows.Scan(&name, &node); err != nil {
+			t.Fatal(err)
+		}
+		nodes[name] = node
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return nodes
+}
