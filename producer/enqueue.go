@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/holdfastq/holdfast"
@@ -63,7 +62,7 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	return Result{}, fmt.Errorf("enqueue: %w; the task may have been stored", context.Cause(ctx))
 }
 
-// join puts the call among those that wait, and starts a flight if one is worth it.
+// join puts the call among those that wait, and starts an inserter if not all of them are busy.
 func (p *Producer) join(ctx context.Context, c *call) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,20 +70,13 @@ func (p *Producer) join(ctx context.Context, c *call) error {
 		return ErrClosed
 	}
 	p.waiting = append(p.waiting, c)
-	if p.worth() {
-		p.flying++
-		// The flight also carries others' tasks: this caller's end must not stop it.
+	if p.inserting < inserters {
+		p.inserting++
+		// The inserter also stores others' tasks: this caller's end must not stop it.
 		ctx = context.WithoutCancel(ctx)
-		p.flights.Go(func() { p.fly(ctx) })
+		p.calls.Go(func() { p.insertWaiting(ctx) })
 	}
 	return nil
-}
-
-// worth reports whether those who wait should take off: a second flight only for as many as the first one carries, which is
-// nobody between its answers and its next batch. Fewer get there sooner with those who are back by then, in one transaction
-// instead of two. p.mu is held.
-func (p *Producer) worth() bool {
-	return p.flying == 0 || p.flying < inFlight && len(p.waiting) >= p.aboard
 }
 
 // leave takes the call back if it has not started.
@@ -99,36 +91,25 @@ func (p *Producer) leave(c *call) bool {
 	return true
 }
 
-// fly takes batches until nobody waits, or few enough for the flight that is still away. While it is away, later calls
-// gather, so batches grow with the load and a lone call waits for nobody.
-func (p *Producer) fly(ctx context.Context) {
-	for batch := p.board(); len(batch) > 0; batch = p.board() {
+// insertWaiting is an inserter: it stores what waits, batch after batch, until no call waits. While all inserters are busy,
+// calls gather, so batches grow with the load and a lone call waits for no other.
+func (p *Producer) insertWaiting(ctx context.Context) {
+	for batch := p.next(); len(batch) > 0; batch = p.next() {
 		p.send(ctx, batch)
-		p.land(len(batch))
-		// Those who have just been answered may call again, in a loop for example: let them come along.
-		runtime.Gosched()
 	}
 }
 
-// board takes the next batch, or ends the flight.
-func (p *Producer) board() []*call {
+// next takes the calls of one batch. If no call waits, the inserter ends.
+func (p *Producer) next() []*call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.flying--
-	if len(p.waiting) == 0 || !p.worth() {
+	if len(p.waiting) == 0 {
+		p.inserting--
 		return nil
 	}
-	p.flying++
 	batch := slices.Clone(p.waiting[:fitting(p.waiting, func(c *call) int { return payloadOf(c.task) })])
 	p.waiting = slices.Delete(p.waiting, 0, len(batch))
-	p.aboard += len(batch)
 	return batch
-}
-
-func (p *Producer) land(calls int) {
-	p.mu.Lock()
-	p.aboard -= calls
-	p.mu.Unlock()
 }
 
 // send stores one batch, answers its calls and hands their tickets on.

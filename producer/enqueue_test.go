@@ -35,7 +35,7 @@ func (w *world) enqueueAside(ctx context.Context, task holdfast.NewTask) <-chan 
 // occupy starts as many calls as there may be batches on their way, and returns when each is one of its own.
 func (w *world) occupy() (calls []<-chan answer) {
 	w.Helper()
-	for n := range inFlight {
+	for n := range inserters {
 		calls = append(calls, w.enqueueAside(w.Context(), task(-n-1)))
 		w.eventually("the insert has begun", func() bool { return len(w.inserts.calls()) == n+1 })
 	}
@@ -65,11 +65,11 @@ func TestCallsShareInserts(t *testing.T) {
 	for _, call := range first {
 		w.must(await(w, "the call returns", call).err)
 	}
-	if got := w.inserts.calls(); len(got) > inFlight+2 || got[0] != 1 {
+	if got := w.inserts.calls(); len(got) > inserters+2 || got[0] != 1 {
 		t.Errorf("the inserts had %v tasks", got)
 	}
 	tickets, messages := w.take(w.main())
-	if len(tickets) != n+inFlight || messages > n/4 {
+	if len(tickets) != n+inserters || messages > n/4 {
 		t.Errorf("%d tickets in %d messages", len(tickets), messages)
 	}
 	w.eventually("no receipt is left", func() bool { return w.count("outbox") == 0 })
@@ -91,8 +91,8 @@ func TestACancelledCallStoresNothingIfItCan(t *testing.T) {
 	}
 	close(w.inserts.gate)
 	w.must(w.Close())
-	if n := w.count("tasks"); n != inFlight {
-		t.Errorf("%d tasks are stored, want %d", n, inFlight)
+	if n := w.count("tasks"); n != inserters {
+		t.Errorf("%d tasks are stored, want %d", n, inserters)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 		}
 	}
 	// The calls that occupied the producer may return after those that waited for one of them.
-	w.eventually("they and the five are stored", func() bool { return w.count("tasks") == inFlight+5 })
+	w.eventually("they and the five are stored", func() bool { return w.count("tasks") == inserters+5 })
 }
 
 // A store that is away fails the calls, all of them and with nothing published.

@@ -49,7 +49,7 @@ type Options struct {
 const (
 	batchSize     = 1000    // tasks of one transaction
 	batchBytes    = 8 << 20 // of their payloads, about
-	inFlight      = 2       // batches of Enqueue calls that are inserted at once, at most
+	inserters     = 2       // goroutines that store the tasks of Enqueue calls, at most
 	insertTimeout = 30 * time.Second
 )
 
@@ -58,12 +58,11 @@ type Producer struct {
 	o         Options
 	publisher *publisher
 
-	mu      sync.Mutex
-	waiting []*call
-	flying  int
-	aboard  int // calls of those flights
-	closed  bool
-	flights sync.WaitGroup
+	mu        sync.Mutex
+	waiting   []*call
+	inserting int // inserters that are busy
+	closed    bool
+	calls     sync.WaitGroup // inserters, and calls that need none
 
 	answered sync.Pool // of *call; their channels may not leave a test's bubble, so each producer has its own
 }
@@ -172,7 +171,7 @@ func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.flights.Wait()
+	p.calls.Wait()
 	p.publisher.close()
 	return nil
 }
@@ -184,8 +183,8 @@ func (p *Producer) enter() (leave func(), err error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
-	p.flights.Add(1)
-	return p.flights.Done, nil
+	p.calls.Add(1)
+	return p.calls.Done, nil
 }
 
 // fitting is how many of the first items go into one transaction: at most batchSize,
