@@ -26,12 +26,7 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 	if limit <= 0 {
 		return store.Dispatched{}, nil
 	}
-	q, now := question{what: operation}, s.now()
-	if until, still := s.still.holds(q, now); still {
-		return store.Dispatched{Next: until.Sub(now)}, nil
-	}
-	file, certain := s.still.look()
-	began := now.UnixMicro()
+	began := s.now().UnixMicro()
 	rows, err := reserve(&s.due, limit, func(taken int) ([]dueRow, error) {
 		return list[dueRow](ctx, s, operation, "dispatch_due", began, limit+taken)
 	}, dueRow.key)
@@ -61,12 +56,8 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 		result.Next = shortWait
 		return result, nil
 	}
-	now = s.now()
-	until := moment(min(next, now.Add(longestWait).UnixMicro()))
-	if certain && len(rows) == 0 {
-		s.still.remember(q, file, now, until)
-	}
-	result.Next = max(0, until.Sub(now))
+	now := s.now()
+	result.Next = max(0, moment(min(next, now.Add(longestWait).UnixMicro())).Sub(now))
 	return result, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/holdfastq/holdfast/store"
 )
@@ -16,23 +15,12 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 	if limit <= 0 {
 		return 0, nil
 	}
-	q, now := question{what: operation}, s.now()
-	if _, still := s.still.holds(q, now); still {
-		return 0, nil
-	}
-	file, certain := s.still.look()
+	now := s.now()
 	rows, err := reserve(&s.receipts, limit, func(taken int) ([]ripeRow, error) {
 		return list[ripeRow](ctx, s, operation, "dispatch_receipts", now.UnixMicro(), limit+taken)
 	}, ripeRow.key)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return 0, err
-	}
-	if len(rows) == 0 {
-		return 0, s.untilRipe(ctx, operation, func(until time.Time) {
-			if certain {
-				s.still.remember(q, file, now, until)
-			}
-		})
 	}
 	defer release(&s.receipts, rows, ripeRow.key)
 	tasks, receipts := make([][]int64, len(rows)), make([]store.Receipt, len(rows))
@@ -47,24 +35,6 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 		return 0, fmt.Errorf("%s: publish answered for %d of %d receipts", operation, len(outcomes), len(receipts))
 	}
 	return s.settleReceipts(ctx, operation, rows, tasks, outcomes)
-}
-
-// untilRipe tells when the next receipt is ripe; an hour from now if there is none. One that is ripe
-// already is in another caller's hands.
-func (s *Store) untilRipe(ctx context.Context, operation string, tell func(time.Time)) error {
-	next, err := list[momentRow](ctx, s, operation, "dispatch_receipts_next")
-	if err != nil {
-		return err
-	}
-	now := s.now()
-	until := now.Add(longestWait)
-	if len(next) > 0 {
-		until = moment(next[0].At)
-	}
-	if until.After(now) {
-		tell(until)
-	}
-	return nil
 }
 
 type ripeRow struct {

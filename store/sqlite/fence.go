@@ -16,19 +16,11 @@ const oldQuestion = 2 * time.Second
 // is opened.
 func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	const operation = "fence runs"
-	q, now := question{operation, micros(grace)}, s.now()
-	if _, still := s.still.holds(q, now); still {
-		return nil, nil
-	}
-	file, certain := s.still.look()
 	first, err := list[momentRow](ctx, s, operation, "fence_first")
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	if over := moment(first[0].At).Add(grace); !over.Before(now) {
-		if certain {
-			s.still.remember(q, file, now, over)
-		}
+	if over := moment(first[0].At).Add(grace); !over.Before(s.now()) {
 		return nil, nil
 	}
 	var fenced []holdfast.RunID

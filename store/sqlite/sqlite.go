@@ -39,8 +39,7 @@ type Store struct {
 	log    logrus.FieldLogger
 
 	owned    atomic.Pointer[os.FileInfo] // the lock file, if this store has it because of Own
-	still    stillness
-	due      reservations // tasks that are being published
+	due      reservations                // tasks that are being published
 	receipts reservations
 }
 
@@ -57,7 +56,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{
-		path: path, opened: info, clock: newClock(machineClock()), still: stillness{log: path + "-wal"},
+		path: path, opened: info, clock: newClock(machineClock()),
 		log: logs.OrDiscard(o.Log).WithField("database", path),
 	}
 	s.clock.log = s.log
