@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -93,6 +94,7 @@ func privateBroker(t *testing.T, env ...string) (run, address string) {
 // A worker cut off from RabbitMQ only: whatever happens to its connection or to the broker,
 // nothing is lost, nothing runs twice, and it resumes by itself.
 func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
 	run, amqpURL := privateBroker(t)
@@ -125,6 +127,7 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 
 // A broker that lost everything is filled again from the store.
 func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
 	run, amqpURL := privateBroker(t)
@@ -142,9 +145,7 @@ func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
 
 // A task far longer than the broker's consumer timeout runs once.
 func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes three minutes")
-	}
+	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
 	_, amqpURL := privateBroker(t, "RB_CONSUMER_TIMEOUT=60000", "RB_CHANNEL_TICK=5000")
@@ -180,6 +181,7 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 // A worker cut off from Postgres: nothing is lost, the results of finished tasks land
 // once, and workers that were never cut off are not fenced.
 func TestWorkerCutOffFromPostgres(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.runJanitor(t, w.Backend, nil)
@@ -235,6 +237,7 @@ func enqueueOne(t *testing.T, w *world) bool {
 // When Postgres itself is away for longer than a lease, nobody is fenced when it comes back,
 // and results that were finished meanwhile land.
 func TestDatabaseOutageFencesNobody(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)
 	proxy, through := proxied(t, w.databaseURL)

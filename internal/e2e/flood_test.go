@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/janitor"
 )
 
@@ -94,6 +95,7 @@ func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]br
 // every one of them ends in the quarantine, nothing else does, and the tasks beside them go on. It does not run beside the
 // other tests, for it measures.
 func TestAFloodOfMalformedMessagesIsPutAside(t *testing.T) {
+	slow.Skip(t)
 	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newWorld(t), 5_000, 1) })
 	t.Run("embedded", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newFile(t), 10_000, 3) })
 }

@@ -9,16 +9,14 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// Fifty tasks in flight on a worker that is killed with kill -9 start again on another
-// within six seconds, at default settings; nothing else runs twice.
-func TestKilledWorkersTasksStartAgainWithinSeconds(t *testing.T) {
+// Fifty tasks in flight on a worker that is killed with kill -9 start again on another, once and uncounted as failures, at
+// default settings; nothing else runs twice. How soon is measured by make recovery.
+func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	t.Parallel()
-	atBest(t, 6*time.Second, func() time.Duration { return killedWorkersTasksStartAgain(t, newWorld(t)) })
-}
-
-func killedWorkersTasksStartAgain(t *testing.T, w *world) (slowest time.Duration) {
+	w := newWorld(t)
 	block := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
@@ -43,7 +41,8 @@ func killedWorkersTasksStartAgain(t *testing.T, w *world) (slowest time.Duration
 
 	killed := time.Now()
 	doomed.signal(syscall.SIGKILL)
-	calls := tg.await(t, 30*time.Second, "all 50 have started again", func(calls []call) bool { return len(calls) == 100 })
+	var slowest time.Duration
+	calls := tg.await(t, 60*time.Second, "all 50 have started again", func(calls []call) bool { return len(calls) == 100 })
 	for id, cs := range byTask(calls) {
 		if len(cs) != 2 || cs[0].attempt == cs[1].attempt {
 			t.Errorf("task %s ran %d times, attempts %d and %d", id, len(cs), cs[0].attempt, cs[1].attempt)
@@ -67,7 +66,6 @@ func killedWorkersTasksStartAgain(t *testing.T, w *world) (slowest time.Duration
 	if code := heir.exit(40 * time.Second); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
-	return slowest
 }
 
 // warm waits until a janitor that has just started would fence: it must have seen the
@@ -89,6 +87,7 @@ func warm(t *testing.T, w *world) {
 // A worker that is stopped for twice its lease and goes on finds its results refused:
 // one result per attempt.
 func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)
 	release := make(chan struct{})

@@ -31,10 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the holdfast program, built once with the race detector.
+// binary is the holdfast program, built once, and with the race detector if the tests have it.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "holdfast")
-	if out, err := exec.Command("go", "build", "-race", "-o", path, "github.com/holdfastq/holdfast/cmd/holdfast").CombinedOutput(); err != nil {
+	args := slices.Concat([]string{"build"}, raceFlags, []string{"-o", path, "github.com/holdfastq/holdfast/cmd/holdfast"})
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build holdfast: %w\n%s", err, out)
 	}
 	return path, nil
@@ -198,23 +199,5 @@ func poll(t *testing.T, limit time.Duration, what func() string, done func(conte
 		case <-ctx.Done():
 			t.Fatalf("after %s: %s", limit, what())
 		}
-	}
-}
-
-// atBest insists that what f measures is at most limit in one of three tries: whatever else the machine does, which may
-// stand still for a second, can only make it longer.
-func atBest(t *testing.T, limit time.Duration, f func() time.Duration) {
-	t.Helper()
-	const tries = 3
-	for try := 1; !t.Failed(); try++ {
-		took := f()
-		if took <= limit {
-			return
-		}
-		if try == tries {
-			t.Errorf("it took %s, want at most %s in one of %d tries", took.Round(time.Millisecond), limit, tries)
-			return
-		}
-		t.Logf("it took %s, want at most %s: another try", took.Round(time.Millisecond), limit)
 	}
 }

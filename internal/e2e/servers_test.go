@@ -6,11 +6,14 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // A broker that restarts keeps its ports all the while: tests run side by side, and one that got them in the gap would have
 // the other's workers connect to its own broker.
 func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	run, address := privateBroker(t)
 	at, err := url.Parse(address)
