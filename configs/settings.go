@@ -75,7 +75,7 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&w.Lease, span(time.Second, time.Hour)}},
 		{key: "worker.presence", doc: "Whether a worker shows in PostgreSQL and RabbitMQ that its process is there, so that its tasks start again within half a second after a crash; with false they wait for the end of its lease. One more connection to each of the two.",
 			value: one[bool]{&w.Presence, yesNo()}},
-		{key: "worker.park_for", doc: "How long a task whose type no worker here handles waits before it is offered again. At least 1ms.",
+		{key: "worker.park_for", doc: "How long a task whose type no worker here handles waits before it is offered again; each further time twice as long, up to ten minutes. At least 1ms.",
 			value: one[time.Duration]{&w.ParkFor, duration(tick)}},
 		{key: "worker.name", doc: "Name in lists of workers; \"\" means host/pid.",
 			value: one[string]{&w.Name, plain(workerName)}},

@@ -79,7 +79,8 @@ type Options struct {
 	Lanes       []string      // to consume; empty means every lane the store knows, new ones included
 	Lease       time.Duration // 0 means 5 s; at least 1 s. It is renewed five times in that span
 	Drain       time.Duration // what running handlers get to finish after Run's context is done; 0 means 25 s
-	// ParkFor is how long a task without a handler here waits before it is offered again; 0 means 15 s.
+	// ParkFor is how long a task without a handler here waits before it is offered again; 0 means 15 s. It waits twice as
+	// long each further time, up to ten minutes.
 	ParkFor time.Duration
 
 	// Name is for people; empty means host/pid. Consumers of one process need different ones: after the store has

@@ -29,16 +29,16 @@ type session struct {
 	info  store.RunInfo // what the run was opened with
 	abort <-chan struct{}
 
-	lease    *lease
-	present  *present
-	room     *room
-	pages    *pages
-	jobs     *jobs
-	results  *results
-	policies map[string]holdfast.TypeSettings // of the handled types, looked up once
-	types    []string
-	beside   []store.Wanted // what may run beside others
-	solo     chan struct{}  // holds one while this worker has a suspect
+	lease     *lease
+	present   *present
+	room      *room
+	pages     *pages
+	jobs      *jobs
+	results   *results
+	policies  map[string]holdfast.TypeSettings // of the handled types, looked up once
+	types     []string
+	beside    []store.Wanted // what may run beside others
+	exclusive chan interval  // holds one while no page has the exclusive turn
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
@@ -65,20 +65,21 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
 		o: o, run: run, info: info, abort: abort,
-		log:      o.Log.WithField("run", run),
-		lease:    newLease(o.Lease, began),
-		present:  newPresent(),
-		room:     newRoom(o.Concurrency),
-		pages:    newPages(),
-		results:  newResults(),
-		policies: make(map[string]holdfast.TypeSettings),
-		types:    o.Handlers.Types(),
-		intakes:  make(map[string]string),
-		solo:     make(chan struct{}, 1),
-		fellBack: make(chan struct{}, 1),
+		log:       o.Log.WithField("run", run),
+		lease:     newLease(o.Lease, began),
+		present:   newPresent(),
+		room:      newRoom(o.Concurrency),
+		pages:     newPages(),
+		results:   newResults(),
+		policies:  make(map[string]holdfast.TypeSettings),
+		types:     o.Handlers.Types(),
+		intakes:   make(map[string]string),
+		exclusive: make(chan interval, 1),
+		fellBack:  make(chan struct{}, 1),
 
 		cancelHandling: cancelHandling,
 	}
+	s.exclusive <- interval{}
 	s.disowned = make(chan struct{})
 	s.disown = sync.OnceFunc(func() { close(s.disowned) })
 	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) }, s.results.expect)

@@ -2,26 +2,66 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A suspect is a task whose next crash would be its last. It may be what ended its workers, or only have been
-// there each time; the next time shall tell. So it is not claimed while anything else is in hand, and nothing
-// else is taken while it runs: a process that dies then charges nobody else, and a suspect is never charged
-// for what was claimed beside it.
+// A last-chance task is one whose next crash would be its last. It may be what ended its workers, or it may only have run
+// beside that. So it runs exclusively: the worker claims it while nothing else is in hand, and takes nothing else until it has
+// ended. A process that dies meanwhile charges no other task, and a last-chance task is never charged for its neighbors.
+//
+// A worker runs the last-chance tasks of a page in one exclusive turn, one after another. Turns are bounded in time, and
+// ordinary work gets as long as the turn took before the next one begins. The store parks what found no turn.
 
 const (
-	// aloneLimit bounds how long a worker takes nothing for the sake of one suspect: until what it has in hand
-	// is done, and once more while the suspect runs. Whatever takes longer is in its company after all, for a
-	// handler that hangs must not stop a worker.
+	// turnLimit bounds how long an exclusive turn starts further tasks.
+	turnLimit = 5 * time.Second
+	// turnPatience is how long a page waits for an exclusive turn before the store parks its last-chance tasks.
+	turnPatience = 5 * time.Second
+	// turnPark is how long the store parks them the first time; the wait grows with each further time.
+	turnPark = 2 * time.Second
+	// aloneLimit bounds how long a worker takes nothing because of one task: once until what it has in hand has ended,
+	// and once while the task runs. After that the task runs beside others, because a handler that hangs must not stop a worker.
 	aloneLimit = time.Minute
-	aloneCheck = 20 * time.Millisecond
-	// suspectWait is how long a suspect waits in the store if this worker has another one.
-	suspectWait = 2 * time.Second
+	aloneCheck = 5 * time.Millisecond
+	// idleCheck is how long a worker without ordinary work waits for some before the next exclusive turn.
+	idleCheck = 100 * time.Millisecond
 )
+
+// errNoTurn says that the worker's exclusive turn is taken.
+var errNoTurn = errors.New("no exclusive turn within the time")
+
+// interval says when the next exclusive turn may begin: while there is ordinary work, and while there is none.
+type interval struct{ busy, idle time.Time }
+
+// after returns the interval after a turn that began at the given time and ends now.
+func after(began time.Time) interval {
+	now := time.Now()
+	return interval{now.Add(min(now.Sub(began), aloneLimit)), now.Add(idleCheck)}
+}
+
+func (i interval) over(idle bool) bool {
+	now := time.Now()
+	return !now.Before(i.busy) || idle && !now.Before(i.idle)
+}
+
+// takeTurn waits for the exclusive turn, at most turnPatience. The caller sends the interval after its turn to s.exclusive.
+func (s *session) takeTurn(ctx context.Context) error {
+	patience, cancel := context.WithTimeoutCause(ctx, turnPatience, errNoTurn)
+	defer cancel()
+	select {
+	case last := <-s.exclusive:
+		if s.until(patience, turnPatience, func() bool { return last.over(s.idle()) }) {
+			return nil
+		}
+		s.exclusive <- last
+	case <-patience.Done():
+	}
+	return context.Cause(patience)
+}
 
 // wantedBeside are the tasks that may run beside others. A limit of one
 // leaves no room for suspicion.
@@ -33,29 +73,62 @@ func wantedBeside(types []string, policies map[string]holdfast.TypeSettings) []s
 	return wanted
 }
 
-// takeSuspects runs the first of the page's suspects alone, unless this worker has one already, and lets the
-// others wait in the store. After an error none of them may be acked.
+// takeSuspects runs the page's last-chance tasks in an exclusive turn, and has the store park those for which there was no
+// time. After an error none of them may be acked.
 func (p *page) takeSuspects(ctx context.Context) error {
-	s, others := p.s, p.suspects
-	if len(others) == 0 {
+	if len(p.suspects) == 0 {
 		return nil
 	}
-	var first []holdfast.Ticket
-	select {
-	case s.solo <- struct{}{}:
-		first, others = others[:1], others[1:]
-	default:
-	}
-	if err := p.postpone(ctx, others); err != nil {
-		if len(first) > 0 {
-			<-s.solo
-		}
+	s := p.s
+	switch err := s.takeTurn(ctx); {
+	case errors.Is(err, errNoTurn):
+		return p.postpone(ctx, p.suspects)
+	case err != nil:
 		return err
 	}
-	if len(first) == 0 {
-		return nil
+	began := time.Now()
+	leave := func() {
+		s.room.open()
+		s.exclusive <- after(began)
 	}
-	return p.takeAlone(ctx, first[0])
+	s.room.shut()
+	s.until(ctx, aloneLimit, s.idle)
+	if ctx.Err() != nil {
+		leave()
+		return context.Cause(ctx)
+	}
+	s.log.WithField("tasks", len(p.suspects)).Info("tasks whose next crash is their last: they run exclusively")
+	last, left, err := p.takeAlone(ctx, p.suspects)
+	if err == nil {
+		err = p.postpone(ctx, left)
+	}
+	s.takers.Go(func() {
+		s.until(ctx, aloneLimit, func() bool { return !s.jobs.has(last) })
+		leave()
+	})
+	return err
+}
+
+// takeAlone claims and runs tasks one after another, and returns the last one it claimed and those for which the time of
+// the turn was too short.
+func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last holdfast.Ticket, left []holdfast.Ticket, err error) {
+	s := p.s
+	end := time.Now().Add(turnLimit)
+	for left = tickets; len(left) > 0; {
+		last, left = left[0], left[1:]
+		s.room.add(1)
+		alone := &page{s: s, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
+		if err := alone.take(ctx); err != nil {
+			return last, left, err
+		}
+		if !s.until(ctx, time.Until(end), s.idle) {
+			break
+		}
+	}
+	if len(left) > 0 {
+		err = context.Cause(ctx)
+	}
+	return last, left, err
 }
 
 func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
@@ -64,45 +137,24 @@ func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	return p.s.o.Store.Park(ctx, tickets, suspectWait, "one more crash would be its last, so it waits to run alone")
+	return p.s.o.Store.Park(ctx, tickets, turnPark, "one more crash would be its last, so it waits to run alone")
 }
 
-// takeAlone claims a suspect when nothing else is in hand. The worker's only place for suspects is the
-// caller's, and is given up here.
-func (p *page) takeAlone(ctx context.Context, suspect holdfast.Ticket) error {
-	s := p.s
-	s.room.shut()
-	leave := func() {
-		s.room.open()
-		<-s.solo
-	}
-	s.until(ctx, func() bool { return s.room.taken() == 0 && s.jobs.none() })
-	if ctx.Err() != nil {
-		leave()
-		return context.Cause(ctx)
-	}
-	s.log.WithField("task", suspect.Task).Info("one more crash would be this task's last: it runs alone")
-	s.room.add(1)
-	alone := &page{s: s, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{suspect}}
-	err := alone.take(ctx)
-	s.takers.Go(func() {
-		s.until(ctx, func() bool { return !s.jobs.has(suspect) })
-		leave()
-	})
-	return err
-}
+// idle reports whether the worker has nothing in hand.
+func (s *session) idle() bool { return s.room.taken() == 0 && s.jobs.none() }
 
-// until waits for a condition, at most aloneLimit and as long as the intake goes on.
-func (s *session) until(ctx context.Context, holds func() bool) {
-	ctx, cancel := context.WithTimeout(ctx, aloneLimit)
+// until waits for a condition, at most limit and as long as ctx is not done. It reports whether the condition holds.
+func (s *session) until(ctx context.Context, limit time.Duration, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(aloneCheck)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-tick.C:
 		}
 	}
+	return true
 }

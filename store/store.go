@@ -194,8 +194,8 @@ type Work interface {
 	// a running task leaves word for its run.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 	// Park makes ready tasks wait, uncharged and at the same attempt, and stores
-	// why. They wait longer than asked for if they are old: a fifth of the time since they were created,
-	// ten minutes at most. Tasks that moved on are left alone.
+	// why. A task waits for wait the first time it is parked at an attempt, and each further time twice as long, up to
+	// ten minutes or wait, whichever is longer. Tasks that moved on are left alone.
 	Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error
 	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than
 	// the newest recorded changes nothing.

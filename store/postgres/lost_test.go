@@ -117,16 +117,20 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	lost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
 }
 
-// A million tasks of a type that nobody knows must not go round every few seconds.
-func TestParkedLongerTheOlder(t *testing.T) {
+// The waits of a parked task grow with the number of times it was parked at this attempt, and never with its age.
+func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	const asked = 15 * time.Second
-	for age, want := range map[time.Duration]time.Duration{
-		0: asked, time.Minute: asked, 10 * time.Minute: 2 * time.Minute, time.Hour: 10 * time.Minute, 1000 * time.Hour: 10 * time.Minute,
+	for _, c := range []struct {
+		count, attempt int
+		want           time.Duration
+	}{
+		{0, 0, asked}, {1, 1, 2 * asked}, {3, 1, 8 * asked}, {6, 1, 10 * time.Minute}, {1 << 30, 1, 10 * time.Minute}, {6, 2, asked},
 	} {
 		ticket := insert(t, s, 1)
-		change(t, s, "update tasks set created_at = now() - $2 * interval '1 second' where id = $1", int64(ticket[0].Task), age.Seconds())
+		change(t, s, "update tasks set created_at = now() - interval '1 hour', park_count = nullif($2, 0), park_attempt = nullif($3, 0) where id = $1",
+			int64(ticket[0].Task), c.count, c.attempt)
 		before, err := s.Now(t.Context())
 		if err == nil {
 			err = s.Park(t.Context(), ticket, asked, "no handler")
@@ -135,8 +139,8 @@ func TestParkedLongerTheOlder(t *testing.T) {
 		if err := errors.Join(err, readErr); err != nil {
 			t.Fatal(err)
 		}
-		if wait := task.NextRunAt.Sub(before); wait < want || wait > want+10*time.Second {
-			t.Errorf("%s old, it waits for %s, want %s", age, wait, want)
+		if wait := task.NextRunAt.Sub(before); wait < c.want || wait > c.want+10*time.Second {
+			t.Errorf("parked %d times at attempt %d, it waits for %s, want %s", c.count, c.attempt, wait, c.want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ var claimTests = []test{
 	{"gives each task to one of many", testClaimConcurrently},
 	{"never drops a task that is just coming back", testClaimComingBack},
 	{"parks what has no handler", testPark},
+	{"parks longer each time", testParkWaitsGrow},
 	{"leaves suspects until they are asked for alone", testClaimSuspects},
 	{"lists what a run holds", testHeld},
 }
@@ -256,6 +257,29 @@ func testPark(s *suite) {
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[0].Task.Parked != "" {
 		s.Errorf("claimed %+v", claims[0])
+	}
+}
+
+// The waits of a parked task grow with the number of times it was parked, and begin again with its next attempt.
+func testParkWaitsGrow(s *suite) {
+	const first = 200 * time.Millisecond
+	ticket := s.inserts(1)[0]
+	park := func() (wait time.Duration) {
+		now := s.now()
+		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, first, "no handler"))
+		task := s.task(ticket.Task)
+		s.eventually("due again", func() bool { return !s.now().Before(task.NextRunAt) })
+		return task.NextRunAt.Sub(now)
+	}
+	for n, want := range []time.Duration{first, 2 * first, 4 * first} {
+		if wait := park(); wait < want || n == 0 && wait > 10*first {
+			s.Errorf("parked for time %d, it waits for %s, want %s", n+1, wait, want)
+		}
+	}
+	s.move(s.claimed(s.openRun(), ticket)[0], holdfast.Interrupted(nil))
+	ticket.Attempt++
+	if wait := park(); wait < first || wait >= 8*first {
+		s.Errorf("parked for the first time at a new attempt, it waits for %s, want %s", wait, first)
 	}
 }
 

@@ -35,10 +35,12 @@ type Task struct {
 	holdfast.Task
 	// DueAt is set exactly while the task is ready and has neither a ticket nor a receipt. It is when to publish the
 	// ticket, which is later than NextRunAt if the queue refused it.
-	DueAt      time.Time
-	TicketedAt time.Time // set exactly while it is ready and has one of the two
-	Again      bool      // see store.Due
-	Attempts   []holdfast.Attempt
+	DueAt       time.Time
+	TicketedAt  time.Time // set exactly while it is ready and has one of the two
+	Again       bool      // see store.Due
+	Parks       int       // how often it was parked
+	ParkAttempt int       // at that attempt
+	Attempts    []holdfast.Attempt
 
 	lock *transaction
 }

@@ -8,8 +8,19 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// longestPark bounds how much longer than asked for an old task waits.
+// longestPark bounds the waits that have grown.
 const longestPark = 10 * time.Minute
+
+// park counts one more park of the task at its attempt and returns how long it waits, given the first wait.
+func (t *Task) park(first time.Duration) time.Duration {
+	if t.ParkAttempt != t.Attempt {
+		t.Parks, t.ParkAttempt = 0, t.Attempt
+	}
+	first = later(time.Time{}, first).Sub(time.Time{}) // in whole microseconds
+	wait := max(first, min(first<<min(t.Parks, 16), longestPark))
+	t.Parks++
+	return wait
+}
 
 // Park implements store.Work.
 func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error {
@@ -24,8 +35,7 @@ func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.
 				continue
 			}
 			c.store.changing(task)
-			old := min(now.Sub(task.CreatedAt)/5, longestPark).Truncate(time.Microsecond)
-			task.DueAt = later(now, max(wait, old))
+			task.DueAt = later(now, task.park(wait))
 			task.NextRunAt = task.DueAt
 			task.TicketedAt, task.Parked = time.Time{}, clean(why)
 			c.store.changed("Park", task, nil)

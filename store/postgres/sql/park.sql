@@ -1,17 +1,18 @@
--- A task that waits for a later time has moved on. The wait grows with the task's age: a million of
--- a type that no worker knows would else go round for ever.
+-- A task that waits for a later time has moved on. $3 is the first wait at an attempt. Each further one is twice as long, up to
+-- ten minutes: a million tasks of a type that no worker knows would else be offered without end. Park counts of other attempts
+-- say nothing.
 with picked as materialized (
-  select t.id
+  select t.id, t.parks,
+    greatest($3::bigint, least($3::bigint << least(t.parks, 16), 600000000)) * interval '1 microsecond' as wait
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) asked,
   lateral ( -- see claim.sql
-    select id from holdfast.tasks
+    select id, case when park_attempt = attempt then park_count else 0 end as parks from holdfast.tasks
     where id = asked.task and attempt = asked.attempt and state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())
     for update
   ) t
 )
 update holdfast.tasks t
-set due_at = now() + greatest($3 * interval '1 microsecond', least((now() - created_at) * 0.2, interval '10 minutes')),
-  next_run_at = now() + greatest($3 * interval '1 microsecond', least((now() - created_at) * 0.2, interval '10 minutes')),
-  ticketed_at = null, parked = $4
+set due_at = now() + picked.wait, next_run_at = now() + picked.wait, ticketed_at = null, parked = $4,
+  park_count = picked.parks + 1, park_attempt = t.attempt
 from picked
 where t.id = picked.id

@@ -1,9 +1,11 @@
--- A task that waits for a later time has moved on. The wait grows with the task's age: a million of
--- a type that no worker knows would else go round for ever. ?2 is now and ?3 the wait.
+-- A task that waits for a later time has moved on. ?2 is now and ?3 the first wait at an attempt. Each further one is twice as
+-- long, up to ten minutes: a million tasks of a type that no worker knows would else be offered without end. Park counts of
+-- other attempts say nothing.
 update tasks as t
-set due_at = ?2 + max(?3, min((?2 - t.created_at) / 5, 600000000)),
-  next_run_at = ?2 + max(?3, min((?2 - t.created_at) / 5, 600000000)),
-  ticketed_at = null, parked = ?4
+set due_at = ?2 + max(?3, min(?3 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
+  next_run_at = ?2 + max(?3, min(?3 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
+  ticketed_at = null, parked = ?4,
+  park_count = iif(t.park_attempt = t.attempt, t.park_count, 0) + 1, park_attempt = t.attempt
 from json_each(?1) as asked
 where t.id = asked.value ->> 0 and t.attempt = asked.value ->> 1 and t.state = 'ready'
   and (t.due_at is null or t.due_at <= ?2 or t.next_run_at <= ?2)
