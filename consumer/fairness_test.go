@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
@@ -27,14 +26,9 @@ func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	change := func(o *consumer.Options) { o.Concurrency, o.OnReady = 4, j.Nudge }
 	workers := []*worker{w.work(handle, change), w.work(handle, change)}
 	list := w.ticketed(8, kind)
-	sent := time.Now()
 	w.send(w.main(), list...)
-	for range list {
+	for range list { // while none of them ends
 		await(w, "every task runs, on one worker or the other", started)
-	}
-	// Half a second, which the worker that took them may keep tickets that come back to itself.
-	if longest := time.Since(sent); longest > time.Second {
-		t.Errorf("a task waited %s for its beginning", longest)
 	}
 	for i, worker := range workers {
 		if n := worker.Status().Running; n != 4 {

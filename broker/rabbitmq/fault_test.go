@@ -134,7 +134,7 @@ func unknown(t testing.TB, outcomes []broker.Outcome, err error) {
 
 func TestPublishReturnsFromABlackHole(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 500 * time.Millisecond, 2 * time.Second
+	const limit, slack = 2 * time.Second, patience
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
@@ -155,7 +155,7 @@ func TestPublishReturnsFromABlackHole(t *testing.T) {
 
 func TestPublishReturnsFromAHangingWrite(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 500 * time.Millisecond, 3 * time.Second
+	const limit, slack = 2 * time.Second, patience
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
@@ -203,7 +203,7 @@ func TestSubscribeWaitsForAConnection(t *testing.T) {
 	if err := b.Health().Err; err == nil || !strings.Contains(err.Error(), proxy.Addr()) {
 		t.Errorf("Health().Err does not name the address: %v", err)
 	}
-	took(t, 0, time.Second, func() {
+	took(t, 0, 4*time.Second, func() { // a confirm would be awaited for longer
 		outcomes, err := b.Publish(ctx(t), one(queue, "b"))
 		unknown(t, outcomes, err)
 	})
@@ -230,14 +230,14 @@ func TestSubscribeWaitsForAConnection(t *testing.T) {
 
 func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: 300 * time.Millisecond, PublishChannels: 1})
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: 2 * time.Second, PublishChannels: 1})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
 	first := b.IdleChannels()
 	proxy.CutReplies()
 	outcomes, err := b.Publish(ctx(t), one(queue, "a"))
 	unknown(t, outcomes, err)
-	if err == nil || !strings.Contains(err.Error(), "did not confirm within 300ms") {
+	if err == nil || !strings.Contains(err.Error(), "did not confirm within 2s") {
 		t.Errorf("got %v", err)
 	}
 	proxy.Heal()
@@ -280,7 +280,7 @@ func TestCloseReturnsFromABlackHole(t *testing.T) {
 		work.Go(func() { _ = sub.Pause() })
 		work.Go(func() { _, _ = b.Missing(ctx(t), []broker.Object{{Name: queue}}) })
 	}
-	took(t, 0, 6*time.Second, func() { must(t, b.Close()) })
+	took(t, 0, patience, func() { must(t, b.Close()) })
 	work.Wait()
 	proxy.Heal() // for the cleanup
 }
@@ -290,7 +290,7 @@ func TestCloseOfASubscriptionInABlackHole(t *testing.T) {
 	b, proxy := proxied(t, rabbitmq.Options{})
 	sub := subscribe(t, b, declare(t, b), 1)
 	proxy.Cut()
-	took(t, 0, 5*time.Second, func() { must(t, sub.Close()) })
+	took(t, 0, patience, func() { must(t, sub.Close()) })
 	proxy.Heal()
 }
 

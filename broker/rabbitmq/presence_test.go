@@ -117,7 +117,7 @@ func TestSignInABlackHole(t *testing.T) {
 	}
 	proxy.Cut()
 	for range 2 { // over an open connection, perhaps over none
-		took(t, 0, 2*time.Second, func() {
+		took(t, 0, patience, func() {
 			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if _, err := b.Shown(short, name); !errors.Is(err, holdfast.ErrUnavailable) {

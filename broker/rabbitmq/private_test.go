@@ -35,7 +35,7 @@ func TestPrivateServer(t *testing.T) {
 }
 
 func testAlarm(t *testing.T, server *rabbittest.Server) {
-	const limit = 500 * time.Millisecond
+	const limit = 2 * time.Second
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "a") // RabbitMQ blocks connections that publish
@@ -47,7 +47,7 @@ func testAlarm(t *testing.T, server *rabbittest.Server) {
 	defer calm()
 	server.Ctl("set_vm_memory_high_watermark", "0.0000001")
 	for _, body := range []string{"written", "held back"} { // RabbitMQ tells of the alarm when it sees the first
-		took(t, limit, limit+2*time.Second, func() {
+		took(t, limit, limit+patience, func() {
 			outcomes, err := b.Publish(ctx(t), one(queue, body))
 			unknown(t, outcomes, err)
 		})

@@ -100,15 +100,15 @@ func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
 	tickets := inserted.Receipts[0].Tickets
 	run := openRun(t, s)
 
-	way.left.Store(5 << 20) // the first tasks arrive
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	way.left.Store(5 << 20)                                        // the first tasks arrive
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // time for the first of it, on a busy machine too
 	defer cancel()
 	began := time.Now()
 	claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || claims != nil {
 		t.Fatalf("with a part of the answer: %d claims, %v", len(claims), err)
 	}
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if left := way.left.Load(); left > 0 {

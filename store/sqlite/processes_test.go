@@ -34,7 +34,7 @@ func TestRenewBesideABusyWriter(t *testing.T) {
 	_ = other.stdin.Close()
 	group.Wait()
 	t.Logf("the slowest of 25 renewals took %s beside %d batches of another process", worst, stored)
-	if worst > time.Second {
+	if worst > renewalLimit {
 		t.Errorf("a renewal took %s", worst)
 	}
 	if stored < 5 {
@@ -68,10 +68,14 @@ func TestRenewBesideABusyStore(t *testing.T) {
 	close(stop)
 	group.Wait()
 	t.Logf("the slowest of 25 renewals took %s beside four busy writers", worst)
-	if worst > time.Second {
+	if worst > renewalLimit {
 		t.Errorf("a renewal took %s", worst)
 	}
 }
+
+// renewalLimit is far above what a renewal needs on a busy machine, and below what it would wait behind writers that never
+// let it pass.
+const renewalLimit = 10 * time.Second
 
 // renewals renews a lease every tenth of a second and returns how long the slowest one took.
 func renewals(t *testing.T, s *sqlite.Store, n int) (worst time.Duration) {
