@@ -168,6 +168,9 @@ type Task struct {
 	// Parked says why a ready task waits although it is due, for example because
 	// the worker that took its ticket has no handler for its type.
 	Parked string `json:"parked,omitempty"`
+	// IdempotencyKey identifies the task among all tasks of all stores, the same at every attempt. A handler always gets
+	// it. In what a store returns it is set only if the task came from another store; see the function [IdempotencyKey].
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 }
 
 // Attempt is the record of one attempt that did not end in success.

@@ -11,6 +11,20 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// Task returns a task with its payload and its idempotency key. ErrNotFound if there is no such task.
+func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+	task, err := b.Store.Task(ctx, id)
+	if err != nil {
+		return holdfast.Task{}, err
+	}
+	incarnation, err := b.Store.Incarnation(ctx)
+	if err != nil {
+		return holdfast.Task{}, err
+	}
+	task.IdempotencyKey = holdfast.IdempotencyKey(incarnation, task)
+	return task, nil
+}
+
 // moveTries is how often a person's request is judged anew because the task
 // moved between the look and the move.
 const moveTries = 5

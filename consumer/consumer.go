@@ -98,8 +98,8 @@ type Options struct {
 
 func (o *Options) complete() error {
 	switch {
-	case o.Store == nil || o.Broker == nil || o.Handlers == nil || o.Topology.Prefix == "":
-		return fmt.Errorf("%w: a consumer needs a store, a broker, a topology and handlers", holdfast.ErrInvalid)
+	case o.Store == nil || o.Broker == nil || o.Handlers == nil || o.Topology.Prefix == "" || o.Topology.Incarnation == "":
+		return fmt.Errorf("%w: a consumer needs a store, a broker, a topology with its incarnation, and handlers", holdfast.ErrInvalid)
 	case o.Concurrency < 0:
 		return fmt.Errorf("%w: concurrency %d is negative", holdfast.ErrInvalid, o.Concurrency)
 	case o.Lease != 0 && o.Lease < time.Second:

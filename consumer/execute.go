@@ -36,7 +36,9 @@ func (s *session) execute(parent context.Context, j *job) {
 		cancel(holdfast.ErrLeaseLost)
 		err = holdfast.ErrLeaseLost
 	default:
-		err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task)
+		task := j.task
+		task.IdempotencyKey = holdfast.IdempotencyKey(s.o.Topology.Incarnation, task)
+		err = s.o.Handlers.handlers[task.Type].Handle(attempt, task)
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 // loses its lease and at the end of a drain; context.Cause(ctx) tells which. A handler that
 // goes on after that may run beside a second execution. What must not happen
 // twice should be guarded with the fencing token (task.ID, task.Attempt): later
-// executions have the larger attempt.
+// executions have the larger attempt. Where another system keeps what it has seen, give
+// it task.IdempotencyKey, which is the same at every attempt and belongs to no other task of any store.
 //
 // Handle is called from many goroutines at once.
 type Handler interface {

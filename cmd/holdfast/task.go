@@ -225,7 +225,7 @@ func (t *tool) taskGet(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		task, err := b.Store.Task(ctx, id)
+		task, err := b.Task(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -244,10 +244,13 @@ func (t *tool) taskGet(ctx context.Context, c *cli.Context) error {
 	})
 }
 
+// labelWidth is the width of the names in what describeTask prints.
+const labelWidth = 17
+
 // describeTask prints a task for people, a line for each thing there is to say.
 func (t *tool) describeTask(task holdfast.Task) error {
 	var payload bytes.Buffer
-	if json.Indent(&payload, task.Payload, "               ", "  ") != nil {
+	if json.Indent(&payload, task.Payload, strings.Repeat(" ", labelWidth), "  ") != nil {
 		payload.Reset()
 		payload.Write(task.Payload)
 	}
@@ -259,6 +262,7 @@ func (t *tool) describeTask(task holdfast.Task) error {
 		{"state", string(task.State)},
 		{"parked", task.Parked},
 		{"unique", task.Unique},
+		{"idempotency key", task.IdempotencyKey},
 		{"attempt", fmt.Sprint(task.Attempt)},
 		{"failures", fmt.Sprintf("%d of %d", task.Failures, task.MaxAttempts)},
 		{"crashes", nonzero(task.Crashes)},
@@ -272,7 +276,7 @@ func (t *tool) describeTask(task holdfast.Task) error {
 		{"payload", payload.String()},
 	} {
 		if line.text != "" {
-			fmt.Fprintf(&b, "%-15s%s\n", line.name, printable(line.text))
+			fmt.Fprintf(&b, "%-*s%s\n", labelWidth, line.name, printable(line.text))
 		}
 	}
 	_, err := t.stdout.Write([]byte(b.String()))

@@ -36,11 +36,12 @@ func Example() {
 	}
 	defer deliver.Close()
 	err = deliver.Handle(context.Background(), holdfast.Task{
-		ID: 42, Attempt: 3, Payload: []byte(`{"url": "` + receiver.URL + `", "body": {"paid": true}, "secret_ref": "billing"}`),
+		ID: 42, IdempotencyKey: "task_42_vxtgm5wrkz2cpbnqxj4kkd6aqe", Attempt: 3,
+		Payload: []byte(`{"url": "` + receiver.URL + `", "body": {"paid": true}, "secret_ref": "billing"}`),
 	})
 	fmt.Println(holdfast.ReportOf(err).Class)
 	// Output:
 	// signed: true
-	// task_42 attempt 3
+	// task_42_vxtgm5wrkz2cpbnqxj4kkd6aqe attempt 3
 	// http_410
 }

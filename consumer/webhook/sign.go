@@ -43,7 +43,10 @@ func newSecrets(named map[string][]string) (map[string][]*standardwebhooks.Webho
 
 // sign sets the headers that identify the delivery.
 func sign(header http.Header, task holdfast.Task, body []byte, keys []*standardwebhooks.Webhook, now time.Time) error {
-	id := "task_" + task.ID.String()
+	id := task.IdempotencyKey
+	if id == "" {
+		return fmt.Errorf("%w: sign the request: the task has no idempotency key", holdfast.ErrInvalid)
+	}
 	header.Set(standardwebhooks.HeaderWebhookID, id)
 	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
 	header.Set(AttemptHeader, strconv.Itoa(task.Attempt))

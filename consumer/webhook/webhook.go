@@ -3,10 +3,11 @@
 // # What is sent
 //
 // The payload names the request; see [Payload]. Every request carries the headers
-// of Standard Webhooks: webhook-id is "task_" and the task's id, the same at every
-// attempt, so a receiver can drop what it has seen; webhook-timestamp; and, if the
-// payload has a secret_ref, webhook-signature, with one signature for every key of
-// that secret. holdfast-attempt is the number of the attempt, and grows.
+// of Standard Webhooks: webhook-id is the task's idempotency key, the same at every
+// attempt and of no other task of any store, so a receiver can drop what it has seen;
+// webhook-timestamp; and, if the payload has a secret_ref, webhook-signature, with one
+// signature for every key of that secret, over the id, the timestamp and the body.
+// holdfast-attempt is the number of the attempt, and grows.
 //
 // Delivery is at least once: a receiver may get the same webhook-id again although
 // it answered, and the body and id are then the same.

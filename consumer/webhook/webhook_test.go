@@ -66,7 +66,7 @@ func TestADeliveryIsSigned(t *testing.T) {
 		t.Errorf("got %s %s %s", r.method, r.uri, r.body)
 	}
 	for name, want := range map[string]string{
-		"Webhook-Id": "task_42", "Holdfast-Attempt": "3", "User-Agent": "holdfast/1.2", "Content-Type": "application/json", "X-Own": "1",
+		"Webhook-Id": "task_42_key", "Holdfast-Attempt": "3", "User-Agent": "holdfast/1.2", "Content-Type": "application/json", "X-Own": "1",
 		"Accept-Encoding": "", "Cookie": "", "X-Idempotency-Key": "",
 	} {
 		if got := r.header.Get(name); got != want {

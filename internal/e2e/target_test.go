@@ -29,6 +29,7 @@ type target struct {
 type call struct {
 	ctx     context.Context
 	task    holdfast.TaskID
+	key     string // the webhook-id
 	attempt int
 	begin   time.Time
 	end     time.Time // zero while it is open
@@ -48,7 +49,9 @@ func newTarget(t *testing.T, answer func(call) int) *target {
 }
 
 func (tg *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, err := holdfast.ParseTaskID(strings.TrimPrefix(r.Header.Get("webhook-id"), "task_"))
+	key := r.Header.Get("webhook-id")
+	number, _, _ := strings.Cut(strings.TrimPrefix(key, "task_"), "_")
+	id, err := holdfast.ParseTaskID(number)
 	attempt, attemptErr := strconv.Atoi(r.Header.Get("holdfast-attempt"))
 	if err != nil || attemptErr != nil {
 		http.Error(w, "not from holdfast", http.StatusBadRequest)
@@ -58,7 +61,7 @@ func (tg *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
 	}
-	c := &call{ctx: r.Context(), task: id, attempt: attempt, begin: time.Now()}
+	c := &call{ctx: r.Context(), task: id, key: key, attempt: attempt, begin: time.Now()}
 	tg.note(func() { tg.calls = append(tg.calls, c) })
 	status := tg.answer(*c)
 	tg.note(func() { c.end, c.status, c.aborted = time.Now(), status, r.Context().Err() != nil })

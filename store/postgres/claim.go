@@ -172,7 +172,7 @@ func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...an
 type claimedRow struct {
 	id, attempt, mostAttempts    int64
 	kind, lane                   string
-	unique, lastError            sql.NullString
+	unique, lastError, key       sql.NullString
 	failures, crashes, deferrals sql.NullInt64
 	created, next, started       sql.RawBytes // see timeOf
 	now                          sql.NullTime
@@ -182,7 +182,7 @@ type claimedRow struct {
 // fields are where a row is scanned to, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.lane, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.payload, &r.now}
+		&r.created, &r.next, &r.started, &r.lastError, &r.key, &r.payload, &r.now}
 }
 
 // claim is the task in the hands of the run.
@@ -192,6 +192,7 @@ func (r *claimedRow) claim(run holdfast.RunID) store.Claim {
 		State: holdfast.Running, Run: run, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
+		IdempotencyKey: r.key.String,
 	}
 	t.NextRunAt = t.CreatedAt
 	if r.next != nil {

@@ -29,6 +29,7 @@ type taskRow struct {
 	FinishedAt  sql.NullTime   `db:"finished_at"`
 	LastError   string         `db:"last_error"`
 	Parked      string
+	Key         string `db:"idempotency_key"`
 }
 
 func (r taskRow) task() holdfast.Task {
@@ -37,7 +38,7 @@ func (r taskRow) task() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Run: r.RunID, NextRunAt: r.NextRunAt.UTC(), CreatedAt: r.CreatedAt.UTC(),
 		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked,
+		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key,
 	}
 }
 

@@ -27,6 +27,7 @@ type taskRow struct {
 	FinishedAt  int64          `db:"finished_at"`
 	LastError   string         `db:"last_error"`
 	Parked      string
+	Key         string `db:"idempotency_key"`
 }
 
 func (r taskRow) task() holdfast.Task {
@@ -35,7 +36,7 @@ func (r taskRow) task() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Run: r.RunID, NextRunAt: moment(r.NextRunAt), CreatedAt: moment(r.CreatedAt),
 		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked,
+		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key,
 	}
 }
 

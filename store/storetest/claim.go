@@ -101,14 +101,14 @@ func equalTasks(a, b holdfast.Task) bool {
 	}
 	type comparable struct {
 		id                                                 holdfast.TaskID
-		kind, lane, unique, err, parked                    string
+		kind, lane, unique, err, parked, idempotency       string
 		state                                              holdfast.State
 		attempt, maxAttempts, failures, crashes, deferrals int
 		run                                                holdfast.RunID
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
 	key := func(t holdfast.Task) comparable {
-		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.IdempotencyKey, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
 			t.Run, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)

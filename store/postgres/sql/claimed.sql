@@ -3,4 +3,4 @@
 -- all the rest of the row.
 t.id, t.type, t.lane, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.payload
+t.last_error, t.idempotency_key, t.payload

@@ -1,0 +1,36 @@
+package holdfast
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strconv"
+)
+
+// keyEncoding writes keys in lower-case letters and digits, which no header, URL or database changes.
+var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// IdempotencyKey returns the key that tells a task from every other task of every store: "task_", its id, "_" and a hash, at
+// most 64 lower-case letters, digits and underscores. t needs its payload; incarnation is that of its store. The key is the
+// same at every attempt and is not stored: it is computed from what does not change between attempts. A task that came from
+// another store has the key that it had there.
+//
+// The id alone is no key: after a restored backup, or the promotion of a replica that was behind, a store gives out the
+// same ids again, and another store gives them out anyway. Then the time of creation, the payload or the
+// incarnation differs. An edited payload makes a new key, because it is another request to whoever receives it.
+func IdempotencyKey(incarnation string, t Task) string {
+	if t.IdempotencyKey != "" {
+		return t.IdempotencyKey
+	}
+	input := make([]byte, 0, 128) // without fmt, because every attempt comes here
+	input = append(strconv.AppendInt(input, int64(len(incarnation)), 10), ' ')
+	input = append(append(input, incarnation...), '\n')
+	input = append(strconv.AppendInt(input, int64(t.ID), 10), ' ')
+	input = append(strconv.AppendInt(input, t.CreatedAt.UnixMicro(), 10), '\n')
+	hash := sha256.New()
+	_, _ = hash.Write(input) // a hash returns no error
+	_, _ = hash.Write(t.Payload)
+	var sum [sha256.Size]byte
+	key := append(make([]byte, 0, 64), "task_"...)
+	key = append(strconv.AppendInt(key, int64(t.ID), 10), '_')
+	return string(keyEncoding.AppendEncode(key, hash.Sum(sum[:0])[:16]))
+}

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+)
+
+// A receiver drops ids that it has seen. So the id of a delivery is that of no other task, also when the store gives out
+// its ids again; and it is the same at every attempt.
+func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { everywhere(t, everyDeliveryHasAnIDOfItsOwn) }
+
+func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
+	tg := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			return 503
+		}
+		return 204
+	})
+	stop := w.serve(t, nil)
+	first := w.enqueue(t, 1, deliver(tg))[0]
+	w.awaitTask(t, 30*time.Second, first, "done", in(holdfast.Done))
+	calls, _ := tg.snapshot()
+	if len(calls) != 2 || calls[0].key != calls[1].key {
+		t.Fatalf("two attempts have the ids %v", keys(calls))
+	}
+	if shown, err := w.Backend.Task(t.Context(), first); err != nil || shown.IdempotencyKey != calls[0].key {
+		t.Errorf("task get shows %q, the target got %q: %v", shown.IdempotencyKey, calls[0].key, err)
+	}
+
+	// A backup is restored: the store has forgotten the task, and gives out its id again.
+	stop.signal(syscall.SIGTERM)
+	stop.exit(60 * time.Second)
+	w.change(t, "delete from {tasks}")
+	if w.embedded {
+		w.change(t, "update sqlite_sequence set seq = 0 where name = 'tasks'")
+	} else {
+		w.change(t, "alter sequence {tasks}_id_seq restart")
+	}
+	again := w.enqueue(t, 1, deliver(tg))[0]
+	later := deliver(tg)
+	later.Delay = 24 * time.Hour
+	edited, carried := w.enqueue(t, 1, later)[0], w.enqueue(t, 1, later)[0]
+	before, err := w.Backend.Task(t.Context(), edited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.change(t, fmt.Sprintf(`update {tasks} set payload = '{"url":"%s","body":"edited"}' where id = %s`, tg.URL, edited))
+	w.change(t, fmt.Sprintf("update {tasks} set idempotency_key = 'task_%s_elsewhere' where id = %s", carried, carried))
+	w.change(t, fmt.Sprintf("update {tasks} set next_run_at = created_at, due_at = created_at where id in (%s, %s)", edited, carried))
+	w.serve(t, nil)
+	w.awaitCount(t, 60*time.Second, holdfast.Done, 3)
+	all, _ := tg.snapshot()
+	groups := byTask(all[2:])
+	for id, calls := range groups {
+		if len(calls) != 2 || calls[0].key != calls[1].key {
+			t.Errorf("the attempts of task %s have the ids %v", id, keys(calls))
+		}
+	}
+	if again != first {
+		t.Fatalf("the id %s came again as %s: this tests nothing", first, again)
+	}
+	if key := groups[again][0].key; key == calls[0].key {
+		t.Errorf("two tasks have the id %s", key)
+	}
+	if key := groups[edited][0].key; key == before.IdempotencyKey || key == "" {
+		t.Errorf("the payload was edited, and the id is %s as before", key)
+	}
+	if key, want := groups[carried][0].key, fmt.Sprintf("task_%s_elsewhere", carried); key != want {
+		t.Errorf("a task of another store had the id %s, and has %s", want, key)
+	}
+}
+
+func keys(calls []call) []string {
+	var list []string
+	for _, c := range calls {
+		list = append(list, c.key)
+	}
+	return list
+}
+
+// change runs a statement on the tables, behind everybody's back.
+func (w *world) change(t *testing.T, statement string) {
+	t.Helper()
+	driver, source, tasks := "postgres", w.databaseURL, w.schema+".tasks"
+	if w.embedded {
+		driver, source, tasks = "sqlite", strings.TrimPrefix(w.databaseURL, configs.EmbeddedDatabase)+"?_pragma=busy_timeout(20000)", "tasks"
+	}
+	db, err := sql.Open(driver, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(strings.ReplaceAll(statement, "{tasks}", tasks)); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
