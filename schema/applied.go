@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,11 @@ func Newest(applied []Applied) int64 {
 		version = max(version, a.Number)
 	}
 	return version
+}
+
+// Complete reports whether every version that this build knows is applied.
+func (d Dialect) Complete(applied []Applied) bool {
+	return !slices.ContainsFunc(d.Status(applied), func(m store.Migration) bool { return !m.Applied })
 }
 
 // Compare returns a store.ErrSchema if version is not the one this build needs. where names the

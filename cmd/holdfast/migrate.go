@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
@@ -22,7 +23,8 @@ func (t *tool) migrateCommand() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "up",
 			Usage: "apply every migration that is missing",
-			Description: `Creates the schema if need be. Safe to run again, and from several places at once.
+			Description: `Creates the schema if need be. Safe to run again, and from several places at once. If no version is
+missing, it only reads. Workers may run meanwhile: it waits for open transactions without blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
@@ -77,7 +79,9 @@ func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	applied, err := app.Migrate(ctx, cfg, t.quietLogger(cfg))
+	log := t.quietLogger(cfg)
+	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a migration that waits for a lock says for whose
+	applied, err := app.Migrate(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ func translate(ctx context.Context, operation string, err error) error {
 			return fmt.Errorf("%s: %w", operation, ended)
 		}
 	}
+	if _, ok := errors.AsType[*refusal](err); !ok && pq.As(err, pqerror.InsufficientPrivilege) != nil {
+		err = &refusal{err, "holdfast doctor names the missing grant"}
+	}
 	if kind == nil || errors.Is(err, kind) {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
@@ -44,6 +47,15 @@ func translate(ctx context.Context, operation string, err error) error {
 	}
 	return fmt.Errorf("%s: %w: %w", operation, kind, err)
 }
+
+// refusal is a missing right, with what to do.
+type refusal struct {
+	error
+	remedy string
+}
+
+func (r *refusal) Error() string { return r.error.Error() + "; " + r.remedy }
+func (r *refusal) Unwrap() error { return r.error }
 
 // isEnd reports whether err is what the end of a context leads to.
 func isEnd(err error) bool {

@@ -66,17 +66,25 @@ func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
 	return applied, err
 }
 
-// MigrateUp implements store.Migrations. Concurrent calls wait for each other.
+// MigrateUp implements store.Migrations. Concurrent calls wait for each other. If nothing is missing, it needs no right but
+// to read.
 func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	const operation = "migrate up"
+	applied, err := s.versions(ctx)
+	if err != nil {
+		return nil, translate(ctx, operation, err)
+	}
+	if schema.Postgres.Complete(applied) {
+		return nil, s.compare(operation, schema.Newest(applied))
+	}
 	var migrations []store.Migration
-	err := s.alone(ctx, operation, func(conn *sql.Conn) error {
-		if _, err := conn.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
-			return grantable(ctx, conn, err)
+	err = s.alone(ctx, operation, func(conn *sql.Conn) error {
+		if err := s.createSchema(ctx, conn); err != nil {
+			return err
 		}
 		applied, err := schema.Postgres.Up(ctx, s.migrations.DB)
 		migrations = append(migrations, applied...)
-		return err
+		return owned(err)
 	})
 	return migrations, err
 }
@@ -97,7 +105,7 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 			return err
 		}
 		migration, err = schema.Postgres.Down(ctx, s.migrations.DB)
-		return err
+		return owned(err)
 	})
 	if err == nil {
 		s.lanes.Clear()
@@ -118,6 +126,20 @@ func (s *Store) DropSchema(ctx context.Context) error {
 	return err
 }
 
+// createSchema creates the schema unless it exists. To ask first spares the right to create one, which "if not exists"
+// demands.
+func (s *Store) createSchema(ctx context.Context, conn *sql.Conn) error {
+	var exists bool
+	err := conn.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
+	if err != nil || exists {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
+		return grantable(ctx, conn, err)
+	}
+	return nil
+}
+
 // grantable adds to a refusal to make a schema what permits it.
 func grantable(ctx context.Context, conn *sql.Conn, err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
@@ -127,7 +149,15 @@ func grantable(ctx context.Context, conn *sql.Conn, err error) error {
 	if conn.QueryRowContext(ctx, "select format('grant create on database %I to %I', current_database(), current_user)").Scan(&grant) != nil {
 		return err // this one says more
 	}
-	return fmt.Errorf("%w; the owner of the database permits it with: %s", err, grant)
+	return &refusal{err, "the owner of the database permits it with: " + grant}
+}
+
+// owned adds to a refusal who may migrate.
+func owned(err error) error {
+	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
+		return err
+	}
+	return &refusal{err, "migrate as the role that owns the schema and its tables"}
 }
 
 // alone runs f while no other process migrates this schema, and only if it is not ahead of this build. It runs f again

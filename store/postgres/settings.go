@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,9 +25,18 @@ type keeping struct {
 	settings map[string]string // in the units of pg_settings
 	asked    map[string]string // the settings that the connection began with
 	standby  bool
-	replicas int64 // that may be behind
-	synced   int64 // that a commit waits for
-	shared   bool  // two connections at a time had one and the same process of the server
+	replicas int64   // that may be behind
+	synced   int64   // that a commit waits for
+	shared   bool    // two connections at a time had one and the same process of the server
+	rights   *rights // nil if there is no schema yet
+}
+
+// rights are those that the user lacks.
+type rights struct {
+	Role      string
+	Schema    bool           // may not use it
+	Tables    pq.StringArray // may not read or write them
+	Sequences pq.StringArray
 }
 
 // Settings implements store.Examiner.
@@ -52,13 +63,20 @@ func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
 			return err
 		}
 		k.standby, k.replicas, k.synced = replicas.Standby, replicas.Following, replicas.WaitedFor
-		k.shared, err = s.backendIsShared(ctx)
+		if k.shared, err = s.backendIsShared(ctx); err != nil {
+			return err
+		}
+		lacks, err := one[rights](ctx, s, s.db, "settings_rights", s.schema)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		k.rights = &lacks
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return []holdfast.Finding{k.versionFinding(), k.primaryFinding(), k.durabilityFinding(), k.poolerFinding()}, nil
+	return []holdfast.Finding{k.versionFinding(), k.primaryFinding(), k.durabilityFinding(), k.poolerFinding(), k.rightsFinding(s.schema)}, nil
 }
 
 // backendIsShared reports whether two connections that are open at the same time are served by one and the same
@@ -136,6 +154,38 @@ func (k keeping) poolerFinding() holdfast.Finding {
 			f.Detail = fmt.Sprintf("%s is %s although the connection asked for %s: a connection pooler seems to drop settings", name, got, asked)
 		}
 	}
+	return f
+}
+
+// rightsFinding names the rights that are missing, and the statements that grant them.
+func (k keeping) rightsFinding(schema string) holdfast.Finding {
+	f := holdfast.Finding{Check: "store rights", Grade: holdfast.GradeOK}
+	if k.rights == nil {
+		f.Grade, f.Detail = holdfast.GradeSkipped, fmt.Sprintf("there is no schema %q yet", schema)
+		return f
+	}
+	var missing, grants []string
+	lack := func(missed, right, object string) {
+		missing = append(missing, missed)
+		grants = append(grants, fmt.Sprintf("grant %s on %s to %s", right, object, pq.QuoteIdentifier(k.rights.Role)))
+	}
+	quoted := pq.QuoteIdentifier(schema)
+	if k.rights.Schema {
+		lack("use the schema "+schema, "usage", "schema "+quoted)
+	}
+	if names := k.rights.Tables; len(names) > 0 {
+		lack("read and write "+strings.Join(names, ", "), "select, insert, update, delete", "all tables in schema "+quoted)
+	}
+	if names := k.rights.Sequences; len(names) > 0 {
+		lack("use "+strings.Join(names, ", "), "usage, update", "all sequences in schema "+quoted)
+	}
+	if len(missing) == 0 {
+		f.Detail = k.rights.Role + " may read and write all tables"
+		return f
+	}
+	f.Grade = holdfast.GradeFailed
+	f.Detail = k.rights.Role + " may not " + strings.Join(missing, ", nor ")
+	f.Remedy = "as the owner of the tables: " + strings.Join(grants, "; ")
 	return f
 }
 

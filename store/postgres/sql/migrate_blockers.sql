@@ -5,7 +5,7 @@ from pg_locks l
 join pg_class c on c.oid = l.relation
 join pg_namespace n on n.oid = c.relnamespace
 left join pg_stat_activity a on a.pid = l.pid
-where l.locktype = 'relation' and l.granted and n.nspname = $1 and l.pid <> pg_backend_pid()
+where l.granted and n.nspname = $1 and l.pid <> pg_backend_pid()
   and l.database = (select oid from pg_database where datname = current_database())
 order by a.xact_start nulls last, l.pid
 limit 1

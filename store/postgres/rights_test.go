@@ -1,0 +1,141 @@
+package postgres_test
+
+import (
+	"crypto/rand"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// newRole creates a role that may log in. It returns its name, and the URL with which it does.
+func newRole(t *testing.T) (name, address string) {
+	t.Helper()
+	name = "test_" + strings.ToLower(rand.Text()[:16])
+	t.Cleanup(func() { execute(t, "drop owned by "+name, "drop role "+name) })
+	execute(t, "create role "+name+" login password 'secret'")
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(name, "secret")
+	return name, u.String()
+}
+
+// execute runs statements as the owner of the server.
+func execute(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := pgtest.Admin(t).Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func rightsOf(t *testing.T, s *postgres.Store) holdfast.Finding {
+	t.Helper()
+	findings, err := s.Settings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == "store rights" })
+	if i < 0 {
+		t.Fatalf("no finding is about rights: %+v", findings)
+	}
+	return findings[i]
+}
+
+// The recipe of docs/operations.md: one role owns the tables and migrates, another one works and may only read and write.
+func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
+	t.Parallel()
+	owner, ownerURL := newRole(t)
+	app, appURL := newRole(t)
+	name := pgtest.Name(t)
+	works := pgtest.Connect(t, postgres.Options{URL: appURL, Schema: name})
+	if f := rightsOf(t, works); f.Grade != holdfast.GradeSkipped {
+		t.Errorf("without a schema: %+v", f)
+	}
+	execute(t, "create schema "+name+" authorization "+owner)
+	migrates := pgtest.Connect(t, postgres.Options{URL: ownerURL, Schema: name})
+	if applied, err := migrates.MigrateUp(t.Context()); err != nil || len(applied) == 0 {
+		t.Fatalf("the owner of the schema, who may create none: %d applied, %v", len(applied), err)
+	}
+
+	// The doctor names what is missing, and what it advises is enough.
+	for range 3 {
+		f := rightsOf(t, works)
+		if f.Grade == holdfast.GradeOK {
+			break
+		}
+		grants, ok := strings.CutPrefix(f.Remedy, "as the owner of the tables: ")
+		if !ok || !strings.Contains(f.Detail, app) {
+			t.Fatalf("%+v", f)
+		}
+		t.Log(f.Detail)
+		execute(t, grants)
+	}
+	if f := rightsOf(t, works); f.Grade != holdfast.GradeOK {
+		t.Errorf("after the grants: %+v", f)
+	}
+	execute(t, "revoke insert on "+name+".tasks from "+app)
+	if f := rightsOf(t, works); f.Grade != holdfast.GradeFailed || !strings.HasSuffix(f.Detail, "may not read and write tasks") {
+		t.Errorf("without one right: %+v", f)
+	}
+	task := []holdfast.NewTask{{Type: "t", Lane: "lane"}}
+	if _, err := works.Insert(t.Context(), task, 0); err == nil || !strings.Contains(err.Error(), "holdfast doctor names the missing grant") {
+		t.Errorf("insert without the right: %v", err)
+	}
+	execute(t, "grant insert on "+name+".tasks to "+app)
+
+	// Nothing is missing, so nothing but reading is needed.
+	if applied, err := works.MigrateUp(t.Context()); err != nil || len(applied) > 0 {
+		t.Errorf("nothing to apply: %d applied, %v", len(applied), err)
+	}
+	run, err := works.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := works.Insert(t.Context(), task, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := works.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+		t.Error(err)
+	}
+
+	// What is missing only its owner may apply. Default privileges hold for the tables that come with it.
+	if _, err := migrates.MigrateDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := works.MigrateUp(t.Context()); err == nil || !strings.Contains(err.Error(), "migrate as the role that owns the schema") {
+		t.Errorf("something to apply, without the right: %v", err)
+	}
+	for len(status(t, migrates)) > 0 {
+		if _, err := migrates.MigrateDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, "alter default privileges for role "+owner+" in schema "+name+" grant select, insert, update, delete on tables to "+app,
+		"alter default privileges for role "+owner+" in schema "+name+" grant usage, update on sequences to "+app)
+	if _, err := migrates.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f := rightsOf(t, works); f.Grade != holdfast.GradeOK {
+		t.Errorf("with default privileges: %+v", f)
+	}
+}
+
+// status returns the versions that are applied.
+func status(t *testing.T, s *postgres.Store) []store.Migration {
+	t.Helper()
+	list, err := s.MigrationStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list, func(m store.Migration) bool { return !m.Applied })
+}

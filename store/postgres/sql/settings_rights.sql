@@ -1,0 +1,17 @@
+-- What the user lacks in the schema $1: the right to use it, and the names of the tables and sequences on which a right is
+-- missing. They are those of the role that has migrated the schema. The table of versions is only read.
+with owned as (
+  select c.oid, c.relname, c.relkind from pg_class c
+  join pg_class v on v.relnamespace = c.relnamespace and v.relname = 'migrations' and v.relowner = c.relowner
+  join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = $1
+)
+select current_user::text as role, not has_schema_privilege(n.oid, 'usage') as "schema",
+  array(select relname from owned where relkind = 'r'
+    and not (has_table_privilege(oid, 'select') and (relname = 'migrations' or has_table_privilege(oid, 'insert')
+      and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')))
+    order by relname)::text[] as tables,
+  array(select relname from owned where relkind = 'S'
+    and not (has_sequence_privilege(oid, 'usage') and has_sequence_privilege(oid, 'update'))
+    order by relname)::text[] as sequences
+from pg_namespace n where n.nspname = $1
