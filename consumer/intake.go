@@ -71,7 +71,7 @@ type intake struct {
 	// heard is when the last delivery came, and calm whether none had come for a while before it.
 	heard time.Time
 	calm  bool
-	// prefetch is what the broker was last told: less than usual after a pause, more while it swallows.
+	// prefetch is what the broker was last told: less than usual after a pause.
 	prefetch int
 }
 
@@ -126,7 +126,7 @@ func (in *intake) take(ctx context.Context, first reading) error {
 	next, found := in.skim(p, first)
 	if !found {
 		in.start(ctx, p)
-		return in.swallow(len(p.tags))
+		return nil
 	}
 	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
 	if reserved == 0 {
@@ -177,19 +177,6 @@ func (in *intake) skim(p *page, next reading) (reading, bool) {
 		}
 	}
 	return next, true
-}
-
-// swallow raises the prefetch when nothing but messages without tickets comes: they need no executors, and the
-// tasks behind them would wait for one confirm after the other. The next rest or widen lowers it.
-func (in *intake) swallow(messages int) error {
-	if messages < in.s.fullPrefetch()/2 || in.prefetch == maxPrefetch {
-		return nil
-	}
-	if err := in.sub.Pause(); err != nil {
-		return err
-	}
-	in.prefetch = maxPrefetch
-	return in.sub.Resume(maxPrefetch)
 }
 
 // gatherGap ends a page when no further delivery comes for this long: they come

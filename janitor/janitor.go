@@ -111,8 +111,8 @@ type Janitor struct {
 	made   time.Time
 	calm   calm
 
-	rebuilding chan struct{} // has a token while somebody rebuilds
-	turn       chan struct{} // has a token while malformed messages may be put aside
+	rebuilding chan struct{}    // has a token while somebody rebuilds
+	aside      <-chan time.Time // ticks when malformed messages may be put aside
 }
 
 // New checks the options. It starts nothing.
@@ -122,9 +122,8 @@ func New(o Options) (*Janitor, error) {
 	}
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
-		rebuilding: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		rebuilding: make(chan struct{}, 1), aside: time.Tick(asideEvery),
 	}
-	j.turn <- struct{}{}
 	return j, nil
 }
 

