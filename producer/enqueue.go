@@ -18,6 +18,13 @@ type call struct {
 	err    error
 }
 
+// line is where calls wait for an inserter. Calls with a unique key have a line of their own: such an insert may have to wait
+// for another transaction that holds the key.
+type line struct {
+	waiting   []*call
+	inserting int // inserters that are busy
+}
+
 // newCall returns one that was answered before, if there is one: with hundreds at once, a new channel for each shows.
 func (p *Producer) newCall(task holdfast.NewTask) *call {
 	c, ok := p.answered.Get().(*call)
@@ -69,46 +76,55 @@ func (p *Producer) join(ctx context.Context, c *call) error {
 	if p.closed {
 		return ErrClosed
 	}
-	p.waiting = append(p.waiting, c)
-	if p.inserting < inserters {
-		p.inserting++
+	l := p.lineOf(c.task)
+	l.waiting = append(l.waiting, c)
+	if l.inserting < inserters {
+		l.inserting++
 		// The inserter also stores others' tasks: this caller's end must not stop it.
 		ctx = context.WithoutCancel(ctx)
-		p.calls.Go(func() { p.insertWaiting(ctx) })
+		p.calls.Go(func() { p.insertWaiting(ctx, l) })
 	}
 	return nil
+}
+
+func (p *Producer) lineOf(task holdfast.NewTask) *line {
+	if task.Unique != "" {
+		return &p.keyed
+	}
+	return &p.plain
 }
 
 // leave takes the call back if it has not started.
 func (p *Producer) leave(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.waiting, c)
+	l := p.lineOf(c.task)
+	i := slices.Index(l.waiting, c)
 	if i < 0 {
 		return false
 	}
-	p.waiting = slices.Delete(p.waiting, i, i+1)
+	l.waiting = slices.Delete(l.waiting, i, i+1)
 	return true
 }
 
-// insertWaiting is an inserter: it stores what waits, batch after batch, until no call waits. While all inserters are busy,
+// insertWaiting is an inserter: it stores what waits in the line, batch after batch, until no call waits. While all inserters are busy,
 // calls gather, so batches grow with the load and a lone call waits for no other.
-func (p *Producer) insertWaiting(ctx context.Context) {
-	for batch := p.next(); len(batch) > 0; batch = p.next() {
+func (p *Producer) insertWaiting(ctx context.Context, l *line) {
+	for batch := p.next(l); len(batch) > 0; batch = p.next(l) {
 		p.send(ctx, batch)
 	}
 }
 
 // next takes the calls of one batch. If no call waits, the inserter ends.
-func (p *Producer) next() []*call {
+func (p *Producer) next(l *line) []*call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.waiting) == 0 {
-		p.inserting--
+	if len(l.waiting) == 0 {
+		l.inserting--
 		return nil
 	}
-	batch := slices.Clone(p.waiting[:fitting(p.waiting, func(c *call) int { return payloadOf(c.task) })])
-	p.waiting = slices.Delete(p.waiting, 0, len(batch))
+	batch := slices.Clone(l.waiting[:fitting(l.waiting, func(c *call) int { return payloadOf(c.task) })])
+	l.waiting = slices.Delete(l.waiting, 0, len(batch))
 	return batch
 }
 
@@ -120,8 +136,8 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 	}
 	inserted, err := p.insert(ctx, tasks)
 	if err != nil {
-		if errors.Is(err, holdfast.ErrInvalid) && len(batch) > 1 {
-			// One task that the store cannot hold must not refuse its neighbours.
+		if ofOneTask(err) && len(batch) > 1 {
+			// One task that the store cannot take must not refuse its neighbours.
 			for _, c := range batch {
 				p.send(ctx, []*call{c})
 			}
@@ -137,6 +153,12 @@ func (p *Producer) send(ctx context.Context, batch []*call) {
 		c.answer(results[i], nil)
 	}
 	p.publisher.hand(ctx, inserted.Receipts, len(batch))
+}
+
+// ofOneTask reports whether the store refused an insert because of one of its tasks.
+func ofOneTask(err error) bool {
+	held := new(store.KeyHeldError)
+	return errors.Is(err, holdfast.ErrInvalid) || errors.As(err, &held)
 }
 
 func (p *Producer) insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {

@@ -49,7 +49,7 @@ type Options struct {
 const (
 	batchSize     = 1000    // tasks of one transaction
 	batchBytes    = 8 << 20 // of their payloads, about
-	inserters     = 2       // goroutines that store the tasks of Enqueue calls, at most
+	inserters     = 2       // goroutines that store the tasks of a line of Enqueue calls, at most
 	insertTimeout = 30 * time.Second
 )
 
@@ -58,11 +58,10 @@ type Producer struct {
 	o         Options
 	publisher *publisher
 
-	mu        sync.Mutex
-	waiting   []*call
-	inserting int // inserters that are busy
-	closed    bool
-	calls     sync.WaitGroup // inserters, and calls that need none
+	mu           sync.Mutex
+	plain, keyed line // calls without and with a unique key
+	closed       bool
+	calls        sync.WaitGroup // inserters, and calls that need none
 
 	answered sync.Pool // of *call; their channels may not leave a test's bubble, so each producer has its own
 }
@@ -109,37 +108,6 @@ type TaskError struct {
 func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1, e.Err) }
 
 func (e *TaskError) Unwrap() error { return e.Err }
-
-// EnqueueMany stores the tasks, a thousand or eight MiB in a transaction, and each part is published
-// while the next is stored. The error is a *TaskError wrapping
-// holdfast.ErrInvalid if a task is wrong; then nothing was stored. After
-// any other error the results are those of the leading tasks that are stored for certain.
-func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
-	complete := make([]holdfast.NewTask, len(tasks))
-	for i, task := range tasks {
-		var err error
-		if complete[i], err = p.complete(task); err != nil {
-			return nil, &TaskError{i, err}
-		}
-	}
-	leave, err := p.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	results := make([]Result, 0, len(tasks))
-	for len(complete) > 0 {
-		batch := complete[:fitting(complete, payloadOf)]
-		complete = complete[len(batch):]
-		inserted, err := p.o.Store.Insert(ctx, batch, p.o.OutboxGrace)
-		if err != nil {
-			return results, fmt.Errorf("store tasks: %w", err)
-		}
-		results = append(results, p.account(inserted)...)
-		p.publisher.hand(ctx, inserted.Receipts, 1)
-	}
-	return results, nil
-}
 
 // EnqueueTx stores the tasks inside the caller's transaction. They exist exactly
 // if it commits; a janitor publishes their tickets as soon as it has. tx is a *sql.Tx, *sqlx.Tx

@@ -119,7 +119,7 @@ func (w *world) main() string { return w.topology.Main(holdfast.DefaultLane) }
 func (w *world) queued() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.waiting)
+	return len(w.plain.waiting)
 }
 
 func task(n int) holdfast.NewTask {

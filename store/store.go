@@ -19,6 +19,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -61,15 +62,33 @@ type Inserter interface {
 	// The tasks have been validated, and have a lane and max attempts. Tasks due at once
 	// count as ticketed, covered by their receipt; later ones are left to
 	// DispatchDue and appear in no receipt. Others may publish the receipts once
-	// they are older than grace.
+	// they are older than grace. If another open transaction stores a task with the same unique key, Insert waits for
+	// at most half a second until that transaction ends, and then returns a *KeyHeldError. In a store with one writer at
+	// a time there is no such wait: any open transaction that writes delays every Insert, with and without keys.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
 	// InsertTx does the same inside the caller's transaction; it neither commits nor
-	// rolls back. After an error the caller must roll back.
+	// rolls back. How long it waits for a unique key is up to the caller's transaction. After an error the caller must
+	// roll back.
 	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
 	// Discharge deletes receipts whose tickets the broker has confirmed. Receipts
 	// that are gone already are no error.
 	Discharge(ctx context.Context, receipts []int64) error
 }
+
+// KeyHeldError says that another open transaction holds the unique key of a task, and that nothing was stored. It is a
+// holdfast.ErrUnavailable.
+type KeyHeldError struct {
+	Key string // "" if the insert had several keys, of which one was held
+}
+
+func (e *KeyHeldError) Error() string {
+	if e.Key == "" {
+		return "another open transaction holds one of the unique keys; try again when it has ended"
+	}
+	return fmt.Sprintf("another open transaction holds the unique key %q; try again when it has ended", e.Key)
+}
+
+func (e *KeyHeldError) Unwrap() error { return holdfast.ErrUnavailable }
 
 // Inserted is the answer to Insert.
 type Inserted struct {

@@ -43,6 +43,7 @@ type bulk struct {
 	bytes int
 
 	enqueued, duplicates, bad int
+	held                      bool // some of the bad ones may go in later
 }
 
 // enqueueLines stores one task for each line of the file that --jsonl names.
@@ -94,6 +95,8 @@ func (b *bulk) run(ctx context.Context, r *lineReader) error {
 		return err
 	case b.bad > 0 && b.enqueued+b.duplicates > 0:
 		return &failure{code: exitPartly}
+	case b.held:
+		return &failure{code: exitUnavailable}
 	case b.bad > 0:
 		return &failure{code: exitUsage}
 	}
@@ -164,7 +167,9 @@ func (b *bulk) flush(ctx context.Context) error {
 		return nil
 	}
 	results, err := b.enqueue(ctx, b.tasks)
-	if errors.Is(err, holdfast.ErrInvalid) && len(results) == 0 {
+	if held := (producer.TaskErrors)(nil); errors.As(err, &held) && len(results) == len(b.tasks) {
+		err = b.flushHeld(results, held)
+	} else if errors.Is(err, holdfast.ErrInvalid) && len(results) == 0 {
 		err = b.flushOneByOne(ctx)
 	} else if writeErr := b.took(b.lines, results); writeErr != nil && err == nil {
 		err = writeErr
@@ -174,6 +179,19 @@ func (b *bulk) flush(ctx context.Context) error {
 	}
 	b.lines, b.tasks, b.bytes = b.lines[:0], b.tasks[:0], 0
 	return nil
+}
+
+// flushHeld reports the lines whose unique keys are held by other transactions; the others are stored.
+func (b *bulk) flushHeld(results []producer.Result, held producer.TaskErrors) error {
+	from := 0
+	for _, one := range held {
+		if err := b.took(b.lines[from:one.Index], results[from:one.Index]); err != nil {
+			return err
+		}
+		b.reject(b.lines[one.Index], one.Err)
+		b.held, from = true, one.Index+1
+	}
+	return b.took(b.lines[from:], results[from:])
 }
 
 // flushOneByOne finds the lines that only the store could refuse.

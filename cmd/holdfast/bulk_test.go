@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // bulkOver returns a bulk whose tasks go to enqueue, and what it prints.
@@ -41,6 +42,40 @@ func numbered(first, n int) []producer.Result {
 		results[i].ID = holdfast.TaskID(first + i)
 	}
 	return results
+}
+
+// Lines whose unique keys are held are told by their numbers, and their neighbours go in.
+func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines  string
+		code   int
+		stored string
+	}{
+		"some": {"{}\n{\"unique\":\"a\"}\n\n{}\n{\"unique\":\"b\"}\n", exitPartly, `{"line":1,"id":"1","duplicate":false}` + "\n" + `{"line":4,"id":"3","duplicate":false}` + "\n"},
+		"all":  {"{\"unique\":\"a\"}\n{\"unique\":\"b\"}\n", exitUnavailable, ""},
+	} {
+		b, stdout, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
+			results := numbered(1, len(tasks))
+			var held producer.TaskErrors
+			for i, task := range tasks {
+				if task.Unique != "" {
+					results[i] = producer.Result{}
+					held = append(held, &producer.TaskError{Index: i, Err: &store.KeyHeldError{Key: task.Unique}})
+				}
+			}
+			return results, held
+		})
+		err := b.run(t.Context(), linesOf(strings.NewReader(test.lines)))
+		if exitCode(err) != test.code || stdout.String() != test.stored {
+			t.Errorf("%s: exit code %d, %q", name, exitCode(err), stdout)
+		}
+		for _, want := range []string{`line 2: `, `holds the unique key "a"`, `holds the unique key "b"`, "bad 2"} {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s: %q is not in %s", name, want, stderr)
+			}
+		}
+	}
 }
 
 // A task that only the store can refuse is told by its line, and its neighbours go in.

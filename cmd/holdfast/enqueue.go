@@ -34,7 +34,8 @@ is checked before it is stored.
 With --jsonl each line of a file is one task, with the keys type, payload, lane, delay, at,
 max_attempts and unique. The flags of those names are for the lines that have no such key.
 Lines that are wrong are reported with their number, the others go in; the exit code is then 5, or 2 if
-every line was wrong. -o json and -o jsonl print {"line","id","duplicate"} for each task. Should a
+every line was wrong. A line whose unique key an open transaction holds is reported in the same way, and can be sent
+again later. -o json and -o jsonl print {"line","id","duplicate"} for each task. Should a
 server fail half-way, lines with a unique key can simply be sent again.
 
 Example:

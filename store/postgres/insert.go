@@ -8,6 +8,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -40,8 +41,11 @@ func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			if _, err := s.exec(ctx, tx, "insert_settings"); err != nil {
+				return err
+			}
 			inserted, err = s.insertUnique(ctx, tx, batch)
-			return err
+			return batch.keyHeld(err)
 		})
 	})
 	if err != nil {
@@ -111,6 +115,18 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		}
 	}
 	return b, nil
+}
+
+// keyHeld names the key that the insert waited for in vain, if that is what err says.
+func (b batch) keyHeld(err error) error {
+	if pq.As(err, pqerror.LockNotAvailable) == nil {
+		return err
+	}
+	held := new(store.KeyHeldError)
+	if b.size == 1 {
+		held.Key = b.keys[0]
+	}
+	return held
 }
 
 // text are the arguments of sql/insert.sql for any connection.

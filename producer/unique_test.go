@@ -1,0 +1,101 @@
+package producer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// hold stores a task with the key in a transaction that stays open until release is called.
+func (w *world) hold(key string) (release func()) {
+	w.Helper()
+	db, err := sql.Open("postgres", pgtest.URL(w))
+	w.must(err)
+	w.Cleanup(func() { _ = db.Close() })
+	tx, err := db.BeginTx(w.Context(), nil)
+	w.must(err)
+	w.Cleanup(func() { _ = tx.Rollback() })
+	_, err = w.EnqueueTx(w.Context(), tx, keyed(key))
+	w.must(err)
+	return func() { w.must(tx.Commit()) }
+}
+
+func keyed(key string) holdfast.NewTask {
+	return holdfast.NewTask{Type: "work", Unique: key}
+}
+
+// checkHeld checks that an error names the key, and says that another try may help.
+func checkHeld(t *testing.T, err error, key string) {
+	t.Helper()
+	held := new(store.KeyHeldError)
+	if !errors.As(err, &held) || held.Key != key || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) {
+		t.Errorf("got %v, want an error about the key %q", err, key)
+	}
+}
+
+// A unique key that an open transaction holds fails the calls with that key, and no other call waits for them.
+func TestAHeldKeyFailsOnlyItsOwnCalls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.hold("held")
+	var stuck []<-chan answer
+	for range 2 * inserters {
+		stuck = append(stuck, w.enqueueAside(t.Context(), keyed("held")))
+	}
+	w.eventually("calls with the key are being stored", func() bool { return len(w.inserts.calls()) == inserters })
+	for i := range 20 { // more than the two seconds for which the key is asked for could hide
+		_, err := w.Enqueue(t.Context(), task(i))
+		w.must(err)
+	}
+	free := w.enqueueAside(t.Context(), keyed("free"))
+	for _, call := range stuck {
+		checkHeld(t, await(w, "the call ends", call).err, "held")
+	}
+	w.must(await(w, "the call with another key ends", free).err)
+	w.must(w.Close())
+	if n := w.count("tasks"); n != 21 {
+		t.Errorf("%d tasks are stored, want 21", n)
+	}
+}
+
+// Of many tasks only those with a held key are refused, each by its name; when the key is free, they go in.
+func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	release := w.hold("held")
+	list := []holdfast.NewTask{task(0), keyed("held"), task(2), keyed("free"), keyed("held")}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	results, err := w.EnqueueMany(ctx, list)
+	var wrong TaskErrors
+	if !errors.As(err, &wrong) || len(wrong) != 2 || wrong[0].Index != 1 || wrong[1].Index != 4 {
+		t.Fatalf("got %v", err)
+	}
+	for _, one := range wrong {
+		checkHeld(t, one, "held")
+	}
+	for i, result := range results {
+		if stored := result.ID != 0; stored != (list[i].Unique != "held") || result.Duplicate {
+			t.Errorf("task %d: %+v", i, result)
+		}
+	}
+	if got := w.payload(results[2].ID); len(results) != len(list) || got != "2" {
+		t.Errorf("%d results; the third one's task is %s", len(results), got)
+	}
+	release()
+	result, err := w.Enqueue(t.Context(), keyed("held"))
+	if err != nil || !result.Duplicate {
+		t.Errorf("after the commit: %+v, %v", result, err)
+	}
+	w.must(w.Close())
+	if n := w.count("tasks"); n != 4 {
+		t.Errorf("%d tasks are stored, want 4", n)
+	}
+}
