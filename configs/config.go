@@ -123,6 +123,9 @@ type Webhook struct {
 	// Secrets are signing keys by name; several keys under one name all sign, so
 	// that a receiver can move from one to the next.
 	Secrets map[string][]string
+	// SecretHosts are the hosts that each secret may sign requests to. A process that only enqueues may know them without
+	// the keys.
+	SecretHosts map[string][]string
 }
 
 // Default returns the configuration without a file, environment or flags. It is

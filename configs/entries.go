@@ -98,7 +98,7 @@ func Variables() []Variable {
 	c := Default()
 	settings := c.settings()
 	after := slices.IndexFunc(settings, func(s setting) bool { return strings.HasPrefix(s.key, "defaults.") })
-	settings = slices.Insert(settings, after, secretSetting("<name>", &secretKeys{}))
+	settings = slices.Insert(settings, after, secretSetting("<name>", &secretKeys{}), hostsSetting("<name>", &[]string{}))
 	perType := taskSettings(typesPrefix+"<name>.", new(holdfast.TypeSettings))
 	all := make([]Variable, 0, len(settings)+len(perType))
 	for _, s := range settings {

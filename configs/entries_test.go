@@ -51,7 +51,7 @@ func TestVariablesAreUnique(t *testing.T) {
 		}
 		seen[v.Name], seen[v.Key] = true, true
 	}
-	keys := []string{"types.<name>.retry.base", "webhook.secrets.<name>"}
+	keys := []string{"types.<name>.retry.base", "webhook.secrets.<name>", "webhook.secret_hosts.<name>"}
 	for _, e := range Default().Entries() {
 		keys = append(keys, e.Key)
 	}

@@ -17,7 +17,7 @@ import (
 // configuration that is valid and survives being written down and read again.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(Example()))
-	f.Add([]byte("types: {a.b: {retry: {delays: [1s, 2m]}}}\nwebhook: {secrets: {x: [" + secretA + "]}}"))
+	f.Add([]byte("types: {a.b: {retry: {delays: [1s, 2m]}}}\nwebhook: {secrets: {x: [" + secretA + "]}, secret_hosts: {x: a.b}}"))
 	f.Add([]byte("a: &a [x]\nb: [*a, *a]"))
 	f.Add([]byte("worker: {lease: 1e3}\n---\n"))
 	path := filepath.Join(f.TempDir(), "c.yaml")

@@ -262,6 +262,13 @@ func (l *loader) config() Config {
 			c.Webhook.Secrets = make(map[string][]string)
 		}
 		l.apply(&c, []setting{secretSetting(name, &secretKeys{c.Webhook.Secrets, name})})
+		var hosts []string
+		if l.apply(&c, []setting{hostsSetting(name, &hosts)}); hosts != nil {
+			if c.Webhook.SecretHosts == nil {
+				c.Webhook.SecretHosts = make(map[string][]string)
+			}
+			c.Webhook.SecretHosts[name] = hosts
+		}
 	}
 	return c
 }

@@ -107,9 +107,14 @@ func TestEveryVariableSetsItsKey(t *testing.T) {
 		var c Config
 		var text string
 		err := errors.New("no candidate")
+		env := []string{""}
+		if key == secretsPrefix+"thing" { // which needs hosts
+			env = append(env, "HOLDFAST_WEBHOOK_SECRET_HOSTS_THING=a.example")
+		}
 		for i := 0; err != nil && i < len(candidates); i++ {
 			text = candidates[i]
-			c, err = Load(Options{Env: []string{name + "=" + text}})
+			env[0] = name + "=" + text
+			c, err = Load(Options{Env: env})
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -219,13 +224,19 @@ func TestSecrets(t *testing.T) {
 	if err := os.WriteFile(path, []byte(secretB+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := mustLoad(t, "webhook: {secrets: {Billing: ["+secretA+", "+secretB+"]}}",
-		"HOLDFAST_WEBHOOK_SECRETS_OPS_FILE="+path, "HOLDFAST_WEBHOOK_SECRETS_TWO="+secretA+" "+secretB)
+	c := mustLoad(t, "webhook: {secrets: {Billing: ["+secretA+", "+secretB+"]}, secret_hosts: {Billing: ['*.example.com', '[::1]:8080']}}",
+		"HOLDFAST_WEBHOOK_SECRETS_OPS_FILE="+path, "HOLDFAST_WEBHOOK_SECRETS_TWO="+secretA+" "+secretB,
+		"HOLDFAST_WEBHOOK_SECRET_HOSTS_OPS=a.example", "HOLDFAST_WEBHOOK_SECRET_HOSTS_TWO=a.example, b.example:8443",
+		"HOLDFAST_WEBHOOK_SECRET_HOSTS_NO_KEY=c.example")
 	want := map[string][]string{"Billing": {secretA, secretB}, "ops": {secretB}, "two": {secretA, secretB}}
 	if !reflect.DeepEqual(c.Webhook.Secrets, want) {
 		t.Errorf("got %v", c.Webhook.Secrets)
 	}
-	c = mustLoad(t, "webhook: {secrets: {Billing: "+secretA+"}}", "HOLDFAST_WEBHOOK_SECRETS_BILLING="+secretB)
+	hosts := map[string][]string{"Billing": {"*.example.com", "[::1]:8080"}, "ops": {"a.example"}, "two": {"a.example", "b.example:8443"}, "no_key": {"c.example"}}
+	if !reflect.DeepEqual(c.Webhook.SecretHosts, hosts) {
+		t.Errorf("got %v", c.Webhook.SecretHosts)
+	}
+	c = mustLoad(t, "webhook: {secrets: {Billing: "+secretA+"}}", "HOLDFAST_WEBHOOK_SECRETS_BILLING="+secretB, "HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING=a.example")
 	if !reflect.DeepEqual(c.Webhook.Secrets, map[string][]string{"Billing": {secretB}}) {
 		t.Errorf("got %v", c.Webhook.Secrets)
 	}

@@ -75,13 +75,21 @@ func (n *names) known(key string) bool {
 	if _, _, ok := splitTypeKey(key); ok {
 		return true
 	}
-	name, ok := strings.CutPrefix(key, secretsPrefix)
-	return ok && !strings.Contains(name, ".")
+	_, ok := secretName(key)
+	return ok
+}
+
+// secretName returns the name of the secret that a key is about.
+func secretName(key string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(key, secretsPrefix); !ok {
+		name, ok = strings.CutPrefix(key, hostsPrefix)
+	}
+	return name, ok && !strings.Contains(name, ".")
 }
 
 // section reports whether the key only groups others.
 func (n *names) section(key string) bool {
-	if key+"." == typesPrefix || key+"." == secretsPrefix {
+	if key+"." == typesPrefix || key+"." == secretsPrefix || key+"." == hostsPrefix {
 		return true
 	}
 	for _, known := range n.fixed {
@@ -100,7 +108,7 @@ func (n *names) learn(key string) {
 	if name, _, ok := splitTypeKey(key); ok && !slices.Contains(n.types, name) {
 		n.types = append(n.types, name)
 	}
-	if name, ok := strings.CutPrefix(key, secretsPrefix); ok && !slices.Contains(n.secrets, name) {
+	if name, ok := secretName(key); ok && !slices.Contains(n.secrets, name) {
 		n.secrets = append(n.secrets, name)
 	}
 }
@@ -118,8 +126,10 @@ func (n *names) resolve(env string) []string {
 			}
 		}
 	}
-	if name, ok := strings.CutPrefix(env, variable(secretsPrefix)); ok && name != "" {
-		return matches(n.secrets, name, secretsPrefix, "")
+	for _, prefix := range []string{secretsPrefix, hostsPrefix} {
+		if name, ok := strings.CutPrefix(env, variable(prefix)); ok && name != "" {
+			return matches(n.secrets, name, prefix, "")
+		}
 	}
 	return nil
 }

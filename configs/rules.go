@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/hosts"
 )
 
 // The rules below judge one value each. They return the text of the problem,
@@ -171,7 +172,7 @@ func (s *secretKeys) set(raw any) error {
 func (s *secretKeys) text() string { return strings.Join(s.in[s.name], " ") }
 
 func (s *secretKeys) check() error {
-	if err := secretName(s.name); err != nil {
+	if err := checkSecretName(s.name); err != nil {
 		return wrong("", "%s", err)
 	}
 	if len(s.in[s.name]) == 0 {
@@ -186,7 +187,13 @@ func (s *secretKeys) check() error {
 	return nil
 }
 
-func secretName(name string) error {
+// secretHost judges what names hosts that a secret may sign requests to.
+func secretHost(text string) error {
+	_, err := hosts.Parse(text)
+	return err
+}
+
+func checkSecretName(name string) error {
 	if !secretForm.MatchString(name) || strings.HasSuffix(variable(name), fileSuffix) {
 		return errors.New("has a name that is not at most 100 letters, digits, _ and -, or that ends in _file")
 	}

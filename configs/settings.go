@@ -20,6 +20,7 @@ type setting struct {
 const (
 	typesPrefix   = "types."
 	secretsPrefix = "webhook.secrets."
+	hostsPrefix   = "webhook.secret_hosts."
 )
 
 // settings lists every key of c, in the order people read them; the fields behind
@@ -125,7 +126,16 @@ func (c *Config) webhookSettings() []setting {
 	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
 		all = append(all, secretSetting(name, &secretKeys{w.Secrets, name}))
 	}
+	for _, name := range slices.Sorted(maps.Keys(w.SecretHosts)) {
+		hosts := w.SecretHosts[name]
+		all = append(all, hostsSetting(name, &hosts))
+	}
 	return all
+}
+
+func hostsSetting(name string, at *[]string) setting {
+	return setting{key: hostsPrefix + name, value: many[string]{at, plain(secretHost)},
+		doc: "Hosts that the secret may sign requests to: api.example.com on any port, api.example.com:8443, or *.example.com for all names that end so."}
 }
 
 func secretSetting(name string, v value) setting {

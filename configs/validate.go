@@ -2,6 +2,8 @@ package configs
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,12 +25,13 @@ func (c Config) Validate() error {
 			inherited[suffix] = s.value.text()
 		}
 	}
-	bad := make(map[string]bool) // defaults. or types.<name>. with a value out of range
+	bad := make(map[string]bool) // keys, and defaults. or types.<name>. with a value out of range
 	for _, s := range settings {
 		err := s.value.check()
 		if err == nil {
 			continue
 		}
+		bad[s.key] = true
 		if _, suffix, ok := splitTypeKey(s.key); ok {
 			bad[strings.TrimSuffix(s.key, suffix)] = true
 			if inherited[suffix] == s.value.text() {
@@ -45,6 +48,18 @@ func (c Config) Validate() error {
 	}
 	if len(c.Roles) == 0 {
 		report("roles", "must name at least one role")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
+		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
+			key := hostsPrefix + name
+			report(secretsPrefix+name, fmt.Sprintf("needs the hosts that it may sign requests to; add %s: [api.example.com], or %s=api.example.com",
+				key, variableFor(key)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Webhook.SecretHosts)) {
+		if err := checkSecretName(name); err != nil {
+			report(hostsPrefix+name, err.Error())
+		}
 	}
 	if !bad["defaults."] {
 		combination(c.Defaults, "defaults.", report)

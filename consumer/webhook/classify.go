@@ -29,6 +29,7 @@ const (
 	classForbidden   = "forbidden_address"
 	classRedirect    = "redirect"
 	classSecret      = "unknown_secret"
+	classSecretHost  = "forbidden_secret" // the secret may not sign requests to that host
 	classInvalid     = "invalid"
 	classTransport   = "transport" // anything else on the way, such as an answer that is not HTTP
 )

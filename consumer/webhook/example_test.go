@@ -28,7 +28,7 @@ func Example() {
 
 	deliver, err := webhook.New(webhook.Options{
 		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		Secrets:    map[string][]string{"billing": {key}},
+		Secrets:    map[string]webhook.Secret{"billing": {Keys: []string{key}, Hosts: []string{"127.0.0.1"}}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -82,7 +82,7 @@ func testHandler(t testing.TB, o Options) *Handler {
 
 func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 	t.Parallel()
-	h := testHandler(t, Options{Secrets: map[string][]string{"billing": {keyA}}})
+	h := testHandler(t, Options{Secrets: map[string]Secret{"billing": {Hosts: []string{"example.com:443", "*.example.com"}}}})
 	long := strings.Repeat("x", 9000)
 	for payload, want := range map[string]string{
 		``:                                      "the payload is no http request: EOF",
@@ -123,6 +123,10 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 		`{"url":"http://a","timeout":5}`:                                         "the payload is no http request",
 		`{"url":"http://a","timeout":"1h"}`:                                      "the timeout 1h0m0s is more than the limit of 30s",
 		`{"url":"http://a","secret_ref":"other"}`:                                `there is no webhook secret named "other"`,
+		`{"url":"https://example.com:8443","secret_ref":"billing"}`:              `the webhook secret "billing" may not sign requests to example.com:8443; webhook.secret_hosts.billing lists`,
+		`{"url":"http://example.com","secret_ref":"billing"}`:                    `may not sign requests to example.com:80`,
+		`{"url":"https://evil.example/?x=example.com","secret_ref":"billing"}`:   `may not sign requests to evil.example:443`,
+		`{"url":"https://example.com.evil.example","secret_ref":"billing"}`:      `may not sign requests to example.com.evil.example:443`,
 		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet; webhook.allow_cidrs can permit it",
 		`{"url":"http://[fe80::1%25eth0]/"}`:                                     "the url's host holds a zone or an escape",
 		`{"url":"http://2130706433/"}`:                                           `the host "2130706433" is neither a name nor an address in the usual form`,
@@ -134,6 +138,7 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 	}
 	for _, payload := range []string{
 		`{"url":"https://example.com/x?token=1","secret_ref":"billing","timeout":"30s"}`,
+		`{"url":"https://EU.Example.com.:8443/","secret_ref":"billing"}`,
 		`{"url":"http://1.1.1.1.example.com:8080/"}`, `{"url":"http://93.184.215.14"}`, `{"url":"http://[2606:4700::1111]:443/"}`,
 		`{"url":"http://bücher.example/"}`, `{"url":"http://localhost/"}`,
 	} {
@@ -149,16 +154,17 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
-		"the timeout -1s":                  {Timeout: -time.Second},
-		"the longest Retry-After -1s":      {MaxRetryAfter: -time.Second},
-		"65537 bytes of a response":        {MaxResponse: 65537},
-		`"6xx" is not a status`:            {RetryStatuses: []string{"6xx"}},
-		`"abc" is not a status`:            {RetryStatuses: []string{"abc"}},
-		`"-99" is not a status`:            {RetryStatuses: []string{"-99"}},
-		`"5000" is not a status`:           {RetryStatuses: []string{"5000"}},
-		`a key of the secret "a" is not`:   {Secrets: map[string][]string{"a": {"whsec_AAAA"}}},
-		`the secret "b" has no name or no`: {Secrets: map[string][]string{"b": {}}},
-		"invalid Prefix is not a network":  {AllowCIDRs: []netip.Prefix{{}}},
+		"the timeout -1s":                               {Timeout: -time.Second},
+		"the longest Retry-After -1s":                   {MaxRetryAfter: -time.Second},
+		"65537 bytes of a response":                     {MaxResponse: 65537},
+		`"6xx" is not a status`:                         {RetryStatuses: []string{"6xx"}},
+		`"abc" is not a status`:                         {RetryStatuses: []string{"abc"}},
+		`"-99" is not a status`:                         {RetryStatuses: []string{"-99"}},
+		`"5000" is not a status`:                        {RetryStatuses: []string{"5000"}},
+		`a key of the secret "a" is not`:                {Secrets: map[string]Secret{"a": {[]string{"whsec_AAAA"}, []string{"a.example"}}}},
+		`the secret "b" has no name, or lists no hosts`: {Secrets: map[string]Secret{"b": {Keys: []string{keyA}}}},
+		`the host "https://c.example" of the secret "c" is not a host like`: {Secrets: map[string]Secret{"c": {[]string{keyA}, []string{"https://c.example"}}}},
+		"invalid Prefix is not a network":                                   {AllowCIDRs: []netip.Prefix{{}}},
 	} {
 		_, err := New(o)
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), name) {

@@ -3,7 +3,10 @@ package webhook
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/hosts"
 )
 
 // Bounds of a signing key in bytes, from the Standard Webhooks specification.
@@ -19,13 +23,28 @@ const (
 	maxKey = 64
 )
 
-func newSecrets(named map[string][]string) (map[string][]*standardwebhooks.Webhook, error) {
-	secrets := make(map[string][]*standardwebhooks.Webhook, len(named))
-	for name, keys := range named {
-		if name == "" || len(keys) == 0 {
-			return nil, fmt.Errorf("%w: webhook: the secret %.100q has no name or no key", holdfast.ErrInvalid, name)
+// secret is a Secret that was checked.
+type secret struct {
+	name  string
+	keys  []*standardwebhooks.Webhook
+	hosts []hosts.Pattern
+}
+
+func newSecrets(named map[string]Secret) (map[string]*secret, error) {
+	secrets := make(map[string]*secret, len(named))
+	for name, given := range named {
+		if name == "" || len(given.Hosts) == 0 {
+			return nil, fmt.Errorf("%w: webhook: the secret %.100q has no name, or lists no hosts that it may sign requests to", holdfast.ErrInvalid, name)
 		}
-		for _, key := range keys {
+		s := &secret{name: name}
+		for _, text := range given.Hosts {
+			pattern, err := hosts.Parse(text)
+			if err != nil {
+				return nil, fmt.Errorf("%w: webhook: the host %.100q of the secret %.100q %w", holdfast.ErrInvalid, text, name, err)
+			}
+			s.hosts = append(s.hosts, pattern)
+		}
+		for _, key := range given.Keys {
 			raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key, "whsec_"))
 			if err != nil || len(raw) < minKey || len(raw) > maxKey { // err would show a piece of the key
 				return nil, fmt.Errorf("%w: webhook: a key of the secret %.100q is not whsec_ and the base64 of %d to %d bytes",
@@ -35,10 +54,24 @@ func newSecrets(named map[string][]string) (map[string][]*standardwebhooks.Webho
 			if err != nil {
 				return nil, fmt.Errorf("webhook: secret %.100q: %w", name, err)
 			}
-			secrets[name] = append(secrets[name], signer)
+			s.keys = append(s.keys, signer)
 		}
+		secrets[name] = s
 	}
 	return secrets, nil
+}
+
+// mayGoTo returns an ErrInvalid if the secret may not sign requests to the host of a URL.
+func (s *secret) mayGoTo(u *url.URL) error {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if slices.ContainsFunc(s.hosts, func(p hosts.Pattern) bool { return p.Match(u.Hostname(), port) }) {
+		return nil
+	}
+	return fmt.Errorf("%w: the webhook secret %q may not sign requests to %.300s; webhook.secret_hosts.%s lists the hosts it may",
+		holdfast.ErrInvalid, s.name, net.JoinHostPort(u.Hostname(), port), s.name)
 }
 
 // sign sets the headers that identify the delivery.

@@ -6,7 +6,8 @@
 // of Standard Webhooks: webhook-id is the task's idempotency key, the same at every
 // attempt and of no other task of any store, so a receiver can drop what it has seen;
 // webhook-timestamp; and, if the payload has a secret_ref, webhook-signature, with one
-// signature for every key of that secret, over the id, the timestamp and the body.
+// signature for every key of that secret, over the id, the timestamp and the body. A
+// secret signs requests to its own hosts only.
 // holdfast-attempt is the number of the attempt, and grows.
 //
 // Delivery is at least once: a receiver may get the same webhook-id again although
@@ -67,11 +68,21 @@ type Options struct {
 	// RetryStatuses are the statuses worth another attempt: "429", or "5xx" for a
 	// whole class. nil means 408, 425, 429 and 5xx.
 	RetryStatuses []string
-	// Secrets are the signing keys by the name payloads refer to: each whsec_ and
-	// the base64 of 24 to 64 bytes. Several keys of one name all sign.
-	Secrets map[string][]string
+	// Secrets are what signs requests, by the name payloads refer to.
+	Secrets map[string]Secret
 	// Version is the second part of User-Agent, holdfast/<version>. Empty means dev.
 	Version string
+}
+
+// Secret signs the requests to some hosts.
+type Secret struct {
+	// Keys are each whsec_ and the base64 of 24 to 64 bytes. All of them sign. A process that only validates payloads
+	// needs none.
+	Keys []string
+	// Hosts are those that the secret may sign requests to, at least one: "api.example.com" on any port,
+	// "api.example.com:8443", or "*.example.com" for every name that ends in .example.com. Without them everybody who may enqueue
+	// could have any request signed for anybody.
+	Hosts []string
 }
 
 // Bounds that are not options.
@@ -90,7 +101,7 @@ type Handler struct {
 	guard     *guard
 	transport *http.Transport
 	rules     rules
-	secrets   map[string][]*standardwebhooks.Webhook
+	secrets   map[string]*secret
 	timeout   time.Duration
 	keep      int
 	agent     string
@@ -154,14 +165,20 @@ func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 // Validate reports what would make every attempt with the payload fail, as a
 // holdfast.ErrInvalid with a text of one line. Whether a name resolves to a permitted
 // address is only known at the time of the request. A secret_ref is checked only if
-// this handler has secrets: who enqueues need not hold the keys.
+// this handler has secrets, with or without their keys.
 func (h *Handler) Validate(payload []byte) error {
 	p, err := parse(payload)
 	if err != nil {
 		return err
 	}
-	if _, known := h.secrets[p.SecretRef]; p.SecretRef != "" && !known && len(h.secrets) > 0 {
-		return fmt.Errorf("%w: there is no webhook secret named %.100q", holdfast.ErrInvalid, p.SecretRef)
+	if p.SecretRef != "" && len(h.secrets) > 0 {
+		secret, known := h.secrets[p.SecretRef]
+		if !known {
+			return fmt.Errorf("%w: there is no webhook secret named %.100q", holdfast.ErrInvalid, p.SecretRef)
+		}
+		if err := secret.mayGoTo(p.url); err != nil {
+			return err
+		}
 	}
 	if p.timeout > h.timeout {
 		return fmt.Errorf("%w: the timeout %s is more than the limit of %s", holdfast.ErrInvalid, p.timeout, h.timeout)
@@ -178,10 +195,17 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 		return holdfast.Permanent(err)
 	}
 	target := p.Method + " " + shownURL(p.url)
-	keys, known := h.secrets[p.SecretRef]
-	if p.SecretRef != "" && !known { // not permanent: the key may be on its way to this worker
-		return holdfast.Detailed(fmt.Errorf("%s: there is no webhook secret named %.100q", target, p.SecretRef), classSecret,
-			Details{URL: shownURL(p.url)})
+	var keys []*standardwebhooks.Webhook
+	if p.SecretRef != "" {
+		secret := h.secrets[p.SecretRef]
+		if secret == nil || len(secret.keys) == 0 { // not permanent: the key may be on its way to this worker
+			return holdfast.Detailed(fmt.Errorf("%s: this worker has no key for the webhook secret %.100q", target, p.SecretRef), classSecret,
+				Details{URL: shownURL(p.url)})
+		}
+		if err := secret.mayGoTo(p.url); err != nil {
+			return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classSecretHost, Details{URL: shownURL(p.url)})
+		}
+		keys = secret.keys
 	}
 	if err := h.guard.checkHost(p.url.Hostname()); err != nil {
 		return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classForbidden, Details{URL: shownURL(p.url)})

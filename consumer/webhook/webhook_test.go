@@ -56,7 +56,7 @@ func TestADeliveryIsSigned(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		got <- seen{r.Header, body, r.Method, r.RequestURI}
 	})
-	h := testHandler(t, Options{AllowCIDRs: loopback, Secrets: map[string][]string{"billing": {keyA, keyB}}, Version: "1.2"})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Secrets: map[string]Secret{"billing": {[]string{keyA, keyB}, []string{"127.0.0.1"}}}, Version: "1.2"})
 	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`/in?a=b","headers":{"X-Own":"1"},"body":{"n": 1},"secret_ref":"billing"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -208,11 +208,46 @@ func TestADeliveredTaskStaysDelivered(t *testing.T) {
 
 func TestAnUnknownSecretIsRetried(t *testing.T) {
 	t.Parallel()
-	h := testHandler(t, Options{Secrets: map[string][]string{"a": {keyA}}})
+	h := testHandler(t, Options{Secrets: map[string]Secret{"a": {[]string{keyA}, []string{"example.com"}}}})
 	err := h.Handle(t.Context(), task(`{"url":"http://example.com","secret_ref":"b"}`))
 	report, _ := details(t, err)
 	if event, _ := verdict(t, err); event != holdfast.EventRetry || report.Class != "unknown_secret" {
 		t.Errorf("got %s, %+v", event, report)
+	}
+}
+
+// Whoever may enqueue must not get a signature for a host of their own, neither by naming it nor by a redirect.
+func TestASecretSignsForItsHostsOnly(t *testing.T) {
+	t.Parallel()
+	foreign := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a foreign host got %v", r.Header) })
+	var signed atomic.Int32
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Webhook-Signature") != "" {
+			signed.Add(1)
+		}
+		if r.URL.Path == "/redirect" {
+			http.Redirect(w, r, foreign.URL, http.StatusTemporaryRedirect)
+		}
+	})
+	host := strings.TrimPrefix(server.URL, "http://")
+	h := testHandler(t, Options{AllowCIDRs: loopback, Secrets: map[string]Secret{"billing": {[]string{keyA}, []string{host}}}})
+	if err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`","secret_ref":"billing"}`)); err != nil || signed.Load() != 1 {
+		t.Errorf("its own host: %d signatures, %v", signed.Load(), err)
+	}
+	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`/redirect","secret_ref":"billing"}`))
+	if event, _ := verdict(t, err); event != holdfast.EventGiveUp || holdfast.ReportOf(err).Class != "redirect" {
+		t.Errorf("a redirect: got %s: %v", event, err)
+	}
+	for _, url := range []string{foreign.URL, foreign.URL + "/?" + host, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
+		err := h.Handle(t.Context(), task(`{"url":"`+url+`","secret_ref":"billing"}`))
+		report, d := details(t, err)
+		if event, _ := verdict(t, err); event != holdfast.EventGiveUp || report.Class != "forbidden_secret" || d.URL == "" ||
+			!strings.Contains(report.Error, "webhook.secret_hosts.billing lists the hosts it may") {
+			t.Errorf("%s: got %s, %+v", url, event, report)
+		}
+	}
+	if signed.Load() != 2 {
+		t.Errorf("%d signatures", signed.Load())
 	}
 }
 

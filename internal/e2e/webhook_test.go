@@ -3,10 +3,15 @@ package e2e
 import (
 	"database/sql"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
@@ -74,6 +79,44 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	}
 	if key, want := groups[carried][0].key, fmt.Sprintf("task_%s_elsewhere", carried); key != want {
 		t.Errorf("a task of another store had the id %s, and has %s", want, key)
+	}
+}
+
+// A secret signs for its own hosts: what was enqueued for another one, by a program that does not know them, is dead at once.
+func TestSecretsSignForTheirHostsOnly(t *testing.T) { everywhere(t, secretsSignForTheirHostsOnly) }
+
+func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
+	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
+	receiver, err := standardwebhooks.NewWebhook(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verified := make(chan error, 10)
+	tg := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = receiver.Verify(body, r.Header)
+		}
+		verified <- err
+	}))
+	t.Cleanup(tg.Close)
+	settings := []string{"HOLDFAST_WEBHOOK_SECRETS_BILLING=" + key, "HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING=127.0.0.1,*.example.com"}
+	w.serve(t, settings)
+	payload := func(url string) holdfast.NewTask {
+		return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"%s","body":{"n":1},"secret_ref":"billing"}`, url)}
+	}
+	foreign := w.enqueue(t, 1, payload(strings.Replace(tg.URL, "127.0.0.1", "localhost", 1)))[0]
+	meant := w.enqueue(t, 1, payload(tg.URL))[0]
+	w.awaitTask(t, 30*time.Second, meant, "done", in(holdfast.Done))
+	task := w.awaitTask(t, 30*time.Second, foreign, "dead", in(holdfast.Dead))
+	if task.Attempt != 1 || !strings.Contains(task.LastError, `the webhook secret "billing" may not sign requests to localhost:`) {
+		t.Errorf("the task for another host: %+v", task)
+	}
+	if n := len(verified); n != 1 {
+		t.Errorf("%d requests were sent", n)
+	}
+	if err := <-verified; err != nil {
+		t.Errorf("the receiver's library: %v", err)
 	}
 }
 
