@@ -13,10 +13,11 @@ RUNS ?= $(if $(filter command line,$(origin SEED)),1,1000)
 FUZZTIME ?= 30s
 MINUTES ?= 30
 FAULTFLAGS ?=
+RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all test-short demo demo-servers bench bench-scale microbench sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-all test-short demo demo-servers bench bench-scale microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -24,10 +25,10 @@ help: ## list the targets
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
-test: build ## every package on real servers, started if need be (TESTFLAGS="-run Name")
+test: build ## every package on real servers, started if need be: at most 5 minutes (TESTFLAGS="-run Name")
 	scripts/servers run go test -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
 
-test-all: build ## the same with the race detector, and the slow tests too
+test-all: build ## the same with the race detector, and the slow tests too: at most 30 minutes
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
 	HOLDFAST_TEST_ALL=1 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 30m $(TESTFLAGS) ./...
 
@@ -52,6 +53,10 @@ bench-scale: go ## how its own speed holds, writes docs/scale.md (half an hour, 
 
 microbench: go ## the benchmarks of single parts, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
+
+recovery: build ## how soon work goes on, writes docs/recovery.md (a quarter of an hour; RECOVERYFLAGS="-trials 50")
+	go build -o bin/measure ./internal/recovery/measure
+	scripts/servers run bin/measure -report docs/recovery.md -command 'make recovery$(if $(RECOVERYFLAGS), RECOVERYFLAGS="$(RECOVERYFLAGS)")' $(RECOVERYFLAGS)
 
 sim: go ## the simulator (SEED=1 RUNS=1000, to replay SEED=... RUNS=1 WITHOUT=... JOURNAL=1)
 	go run ./internal/sim/simulate -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)

@@ -40,7 +40,7 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 	var victim atomic.Pointer[process]
 	var kills atomic.Int32
 	bad := newTarget(t, func(c call) int {
-		if p := victim.Load(); w.sender(t, c) == p.cmd.Process.Pid {
+		if p := victim.Load(); w.sender(t, c) == p.PID() {
 			kills.Add(1)
 			p.signal(syscall.SIGKILL)
 		}
@@ -68,7 +68,7 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 		victim.Store(p)
 		for over := false; !over && w.open(t) > 0 && time.Since(began) < 4*time.Minute; {
 			select {
-			case <-p.ended:
+			case <-p.Ended():
 				over = true
 			case <-time.After(100 * time.Millisecond):
 			}

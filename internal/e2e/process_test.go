@@ -1,20 +1,19 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/rig"
 )
 
 // programs is the folder of what is built for the tests.
@@ -41,19 +40,12 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// process is one running holdfast serve.
+// process is one running holdfast serve of a test.
 type process struct {
-	t       *testing.T
-	cmd     *exec.Cmd
-	ready   string // the URL of its readiness
-	ended   chan struct{}
-	address chan string
-
-	mu   sync.Mutex
-	logs []string
+	*rig.Process
+	t     *testing.T
+	ready string // the URL of its readiness
 }
-
-var servedAt = regexp.MustCompile(`serving health and metrics.*address="?([0-9.:]+)`)
 
 // serve starts a process and waits until it is ready. args are further flags, settings further
 // environment.
@@ -80,89 +72,52 @@ func (w *world) spawn(t *testing.T, settings []string, args ...string) *process 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, ended: make(chan struct{}), address: make(chan string, 1)}
-	p.cmd = exec.Command(path, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
-	p.cmd.Env = append(w.environment(), settings...)
-	stderr, err := p.cmd.StderrPipe()
+	started, err := rig.Serve(path, append(w.environment(), settings...), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			p.mu.Lock()
-			p.logs = append(p.logs, lines.Text())
-			p.mu.Unlock()
-			if found := servedAt.FindStringSubmatch(lines.Text()); found != nil {
-				p.address <- found[1]
-			}
-		}
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p := &process{Process: started, t: t}
 	t.Cleanup(func() {
-		p.signal(syscall.SIGCONT)
-		p.signal(syscall.SIGKILL)
-		<-p.ended
+		p.Kill()
 		if t.Failed() {
-			t.Logf("log of serve %v:\n%s", args, strings.Join(p.tail(60), "\n"))
+			t.Logf("log of serve %v:\n%s", args, strings.Join(p.Log(60), "\n"))
 		}
-		if p.logged("DATA RACE") {
-			t.Errorf("a data race in serve %v:\n%s", args, strings.Join(p.tail(200), "\n"))
+		if p.Logged("DATA RACE") {
+			t.Errorf("a data race in serve %v:\n%s", args, strings.Join(p.Log(200), "\n"))
 		}
 	})
-	select {
-	case address := <-p.address:
-		p.ready = "http://" + address + "/healthz/ready"
-	case <-p.ended:
-		t.Fatalf("serve %v ended at once:\n%s", args, strings.Join(p.tail(20), "\n"))
-	case <-time.After(60 * time.Second):
-		t.Fatalf("serve %v does not serve its endpoints", args)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	base, err := p.Endpoints(ctx)
+	if err != nil {
+		t.Fatalf("serve %v: %v", args, err)
 	}
+	p.ready = base + "/healthz/ready"
 	return p
 }
 
-func (p *process) tail(n int) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.logs[max(0, len(p.logs)-n):])
-}
+func (p *process) tail(n int) []string { return p.Log(n) }
 
 // logged reports whether a line of the log contains text.
-func (p *process) logged(text string) bool {
-	return slices.ContainsFunc(p.tail(1<<20), func(line string) bool { return strings.Contains(line, text) })
-}
+func (p *process) logged(text string) bool { return p.Logged(text) }
 
-func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+func (p *process) signal(sig syscall.Signal) { p.Signal(sig) }
 
 // awaitReady polls the readiness endpoint.
 func (p *process) awaitReady(limit time.Duration) {
 	p.t.Helper()
-	last := ""
-	poll(p.t, limit, func() string { return "the process is not ready: " + last }, func(ctx context.Context) bool {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready, nil)
-		if err != nil {
-			return false
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			last = err.Error()
-			return false
-		}
-		defer response.Body.Close()
-		last = response.Status
-		return response.StatusCode == http.StatusOK
-	})
+	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	defer cancel()
+	if err := p.Ready(ctx); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // freeze stops the process and returns when every thread of it is stopped.
 func (p *process) freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
-	threads := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
+	threads := fmt.Sprintf("/proc/%d/task", p.PID())
 	poll(p.t, 10*time.Second, func() string { return "the process is not stopped" }, func(context.Context) bool {
 		entries, err := os.ReadDir(threads)
 		return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
@@ -177,8 +132,8 @@ func (p *process) freeze() {
 func (p *process) exit(limit time.Duration) int {
 	p.t.Helper()
 	select {
-	case <-p.ended:
-		return p.cmd.ProcessState.ExitCode()
+	case <-p.Ended():
+		return p.ExitCode()
 	case <-time.After(limit):
 		p.t.Fatalf("the process did not end within %s", limit)
 		return -1
