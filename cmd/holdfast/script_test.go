@@ -165,9 +165,9 @@ func scriptKeep(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": os.Interrupt}
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": os.Interrupt, "HUP": syscall.SIGHUP}
 	if len(args) != 1 || signals[args[0]] == nil {
-		ts.Fatalf("usage: signal TERM|INT")
+		ts.Fatalf("usage: signal TERM|INT|HUP")
 	}
 	for _, command := range ts.BackgroundCmds() {
 		ts.Check(command.Process.Signal(signals[args[0]]))

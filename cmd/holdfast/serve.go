@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -31,7 +32,7 @@ be away, it is connected to when it is back. Later both are waited for, for ever
 
 SIGTERM or Ctrl-C drains: no new tasks, and running ones get --drain-timeout to finish. A second
 signal hands them back at once, a third kills. What was handed back runs elsewhere, or later,
-and no attempt is counted.
+and no attempt is counted. SIGHUP is ignored: to load a changed configuration, restart the process.
 
 Example:
   holdfast serve
@@ -89,14 +90,27 @@ func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger
 }
 
 // onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the
-// closing of abort; the third is the operating system's. stop ends the watch.
+// closing of abort; the third is the operating system's. SIGHUP, which means "read your configuration again" to many
+// daemons and is the end of any program that does not expect it, is only logged. stop ends the watch.
 func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Config) (ctx context.Context, abort <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	now, ended, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	now, ended := make(chan struct{}), make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-hangups:
+				log.Warn("SIGHUP ignored: the configuration is read at the start only; restart the process to load it")
+			case <-ended:
+				return
+			}
+		}
+	})
+	watch.Go(func() {
 		select {
 		case <-signals:
 			log.Infof("draining: running tasks have %s to finish; send the signal again to hand them back now", cfg.Worker.DrainTimeout)
@@ -111,11 +125,12 @@ func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Confi
 			close(now)
 		case <-ended:
 		}
-	}()
+	})
 	return ctx, now, func() {
 		close(ended)
-		<-watched
+		watch.Wait()
 		signal.Stop(signals)
+		signal.Stop(hangups)
 		cancel()
 	}
 }

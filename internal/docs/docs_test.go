@@ -1,8 +1,10 @@
 package docs
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
@@ -16,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastq/holdfast/configs"
@@ -90,7 +93,8 @@ func (p page) code() []string {
 	return found
 }
 
-// Every Go block that is a whole program builds, inside the module and from no file in it.
+// Every Go block that is a whole program builds, inside the module and from no file in it. It runs its task, and stops in good order
+// when a person or a supervisor asks it to.
 func TestTheGoInThePagesCompiles(t *testing.T) {
 	t.Parallel()
 	programs := 0
@@ -105,8 +109,15 @@ func TestTheGoInThePagesCompiles(t *testing.T) {
 				continue
 			}
 			programs++
-			if out, err := build(t, block); err != nil {
-				t.Errorf("%s, Go block %d: %v\n%s", p.path, i+1, err, out)
+			program, err := build(t, block)
+			if err != nil {
+				t.Errorf("%s, Go block %d: %v", p.path, i+1, err)
+				continue
+			}
+			for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+				if logs, err := runUntil(t, program, "welcome, ada@example.com (attempt 1)", sig); err != nil {
+					t.Errorf("%s, Go block %d, after %s: %v\n%s", p.path, i+1, sig, err, logs)
+				}
 			}
 		}
 	}
@@ -115,8 +126,8 @@ func TestTheGoInThePagesCompiles(t *testing.T) {
 	}
 }
 
-// build compiles a program as if it stood in a folder of this package.
-func build(t *testing.T, program string) ([]byte, error) {
+// build compiles a program as if it stood in a folder of this package and returns the path of the binary.
+func build(t *testing.T, program string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "main.go")
@@ -135,7 +146,34 @@ func build(t *testing.T, program string) ([]byte, error) {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", list, "-o", filepath.Join(dir, "program"), "./program").CombinedOutput()
+	binary := filepath.Join(dir, "binary")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", list, "-o", binary, "./program").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// runUntil runs a program on a file of its own, sends it a signal once it has logged a text, and waits for its end.
+func runUntil(t *testing.T, program, text string, sig os.Signal) (logs string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), "DATABASE_URL=sqlite:"+filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=inproc:", "HOLDFAST_LISTEN=127.0.0.1:0")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		fmt.Fprintln(&all, lines.Text())
+		if strings.Contains(lines.Text(), text) {
+			_ = cmd.Process.Signal(sig) // if it has ended, Wait says how
+		}
+	}
+	return all.String(), cmd.Wait()
 }
 
 var testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
