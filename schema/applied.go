@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 
 	"github.com/holdfastq/holdfast/store"
 )
@@ -68,10 +69,11 @@ func (d Dialect) Status(applied []Applied) []store.Migration {
 	return status
 }
 
-// Up applies what is missing and returns it. The caller keeps others from migrating meanwhile. If one version cannot be
+// Up applies what is missing to a schema of the database and returns it; an empty schema means that the database has no
+// schemas. Transactions of db must have the schema as their search_path. The caller keeps others from migrating meanwhile. If one version cannot be
 // applied, Up returns those before it, which stay applied, and the error.
-func (d Dialect) Up(ctx context.Context, db *sql.DB) ([]store.Migration, error) {
-	provider, err := d.provider(db)
+func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Migration, error) {
+	provider, err := d.provider(db, schema)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +89,10 @@ func (d Dialect) Up(ctx context.Context, db *sql.DB) ([]store.Migration, error) 
 	return migrations, err
 }
 
-// Down takes the newest applied version back and returns it. The caller keeps others from migrating
+// Down takes the newest applied version back and returns it; schema is as for Up. The caller keeps others from migrating
 // meanwhile, and has made sure that there is one.
-func (d Dialect) Down(ctx context.Context, db *sql.DB) (store.Migration, error) {
-	provider, err := d.provider(db)
+func (d Dialect) Down(ctx context.Context, db *sql.DB, schema string) (store.Migration, error) {
+	provider, err := d.provider(db, schema)
 	if err != nil {
 		return store.Migration{}, err
 	}
@@ -104,8 +106,30 @@ func (d Dialect) Down(ctx context.Context, db *sql.DB) (store.Migration, error) 
 	return migrationOf(result), nil
 }
 
-func (d Dialect) provider(db *sql.DB) (*goose.Provider, error) {
-	return goose.NewProvider(d.dialect, db, d.FS(), goose.WithTableName(VersionTable), goose.WithDisableGlobalRegistry(true))
+func (d Dialect) provider(db *sql.DB, schema string) (*goose.Provider, error) {
+	global := goose.WithDisableGlobalRegistry(true)
+	if schema == "" {
+		return goose.NewProvider(d.dialect, db, d.FS(), goose.WithTableName(VersionTable), global)
+	}
+	versions, err := database.NewStore(d.dialect, fmt.Sprintf("%q.%s", schema, VersionTable))
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectCustom, db, d.FS(), goose.WithStore(qualified{versions, schema}), global)
+}
+
+// qualified is a table of versions that is named with its schema: outside of a transaction a statement may find any
+// search_path.
+type qualified struct {
+	database.Store
+	schema string
+}
+
+// TableExists implements database.StoreExtender, which goose asks for.
+func (q qualified) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
+	var exists bool
+	err := db.QueryRowContext(ctx, "select exists (select from pg_tables where schemaname = $1 and tablename = $2)", q.schema, VersionTable).Scan(&exists)
+	return exists, err
 }
 
 func migrationOf(result *goose.MigrationResult) store.Migration {

@@ -5,7 +5,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +40,30 @@ var errLost = errors.New("the connection to PostgreSQL was lost")
 // connector makes connections with limits.
 type connector struct {
 	config      pq.Config
+	settings    settings        // of the session
+	local       settings        // of each transaction that begins, besides
 	readTimeout time.Duration   // 0 means none
 	prepare     map[string]bool // texts of statements that each connection prepares and keeps
+}
+
+// settings are values of the server's parameters. They travel in a statement, not as startup parameters: connection
+// poolers drop or refuse those that they do not know.
+type settings map[string]string
+
+// with returns a copy with more settings, which win.
+func (s settings) with(more settings) settings {
+	all := maps.Clone(s)
+	maps.Copy(all, more)
+	return all
+}
+
+// statement returns the text that makes the settings, in one round trip.
+func (s settings) statement(local bool) string {
+	calls := make([]string, 0, len(s))
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		calls = append(calls, fmt.Sprintf("set_config(%s, %s, %t)", pq.QuoteLiteral(name), pq.QuoteLiteral(s[name]), local))
+	}
+	return "select " + strings.Join(calls, ", ")
 }
 
 // Connect implements driver.Connector.
@@ -51,6 +76,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner.Dialer(dialer)
 	stop := context.AfterFunc(ctx, dialer.cut)
 	opened, err := inner.Connect(ctx)
+	if err == nil && len(c.settings) > 0 {
+		dialer.last().silence.Store(int64(c.readTimeout))
+		if _, err = opened.(driver.ExecerContext).ExecContext(ctx, c.settings.statement(false), nil); err != nil {
+			_ = opened.Close()
+			opened = nil
+		}
+	}
 	if !stop() || ctx.Err() != nil {
 		if err == nil {
 			_ = opened.Close()
@@ -62,7 +94,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	wire := dialer.connected()
 	wire.silence.Store(int64(c.readTimeout))
-	return &conn{pqConn: opened.(pqConn), wire: wire, prepare: c.prepare, prepared: make(map[string]pqStmt)}, nil
+	return &conn{pqConn: opened.(pqConn), wire: wire, local: c.local, prepare: c.prepare, prepared: make(map[string]pqStmt)}, nil
 }
 
 // Driver implements driver.Connector.
@@ -212,6 +244,7 @@ type pqStmt interface {
 type conn struct {
 	pqConn
 	wire     *wire
+	local    settings        // of each transaction
 	prepare  map[string]bool // texts
 	prepared map[string]pqStmt
 }
@@ -307,6 +340,13 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	if err != nil {
 		release()
 		return nil, err // repeating a BEGIN is harmless
+	}
+	if len(c.local) > 0 {
+		if _, err := c.pqConn.ExecContext(ctx, c.local.statement(true), nil); err != nil {
+			_ = inner.Rollback()
+			release()
+			return nil, err // so is what was set
+		}
 	}
 	return &tx{Tx: inner, conn: c, release: release}, nil
 }

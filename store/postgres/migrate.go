@@ -3,12 +3,12 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 	"github.com/sirupsen/logrus"
@@ -78,11 +78,11 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 		return nil, s.compare(operation, schema.Newest(applied))
 	}
 	var migrations []store.Migration
-	err = s.alone(ctx, operation, func(conn *sql.Conn) error {
-		if err := s.createSchema(ctx, conn); err != nil {
+	err = s.alone(ctx, operation, func() error {
+		if err := s.createSchema(ctx); err != nil {
 			return err
 		}
-		applied, err := schema.Postgres.Up(ctx, s.migrations.DB)
+		applied, err := schema.Postgres.Up(ctx, s.migrations.DB, s.schema)
 		migrations = append(migrations, applied...)
 		return owned(err)
 	})
@@ -93,7 +93,7 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 	const operation = "migrate down"
 	var migration store.Migration
-	err := s.alone(ctx, operation, func(*sql.Conn) error {
+	err := s.alone(ctx, operation, func() error {
 		applied, err := s.versions(ctx)
 		if err == nil && len(applied) == 0 {
 			err = fmt.Errorf("%w: no migration is applied to schema %q", holdfast.ErrNotFound, s.schema)
@@ -104,7 +104,7 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 		if err != nil {
 			return err
 		}
-		migration, err = schema.Postgres.Down(ctx, s.migrations.DB)
+		migration, err = schema.Postgres.Down(ctx, s.migrations.DB, s.schema)
 		return owned(err)
 	})
 	if err == nil {
@@ -116,8 +116,8 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 // DropSchema deletes the schema with everything in it, whoever made it, and nothing brings it back. That there is none is
 // no error. Nobody may be at work in it.
 func (s *Store) DropSchema(ctx context.Context) error {
-	err := s.alone(ctx, "drop the schema", func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.schema)+" cascade")
+	err := s.alone(ctx, "drop the schema", func() error {
+		_, err := s.migrations.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.schema)+" cascade")
 		return err
 	})
 	if err == nil {
@@ -128,25 +128,25 @@ func (s *Store) DropSchema(ctx context.Context) error {
 
 // createSchema creates the schema unless it exists. To ask first spares the right to create one, which "if not exists"
 // demands.
-func (s *Store) createSchema(ctx context.Context, conn *sql.Conn) error {
+func (s *Store) createSchema(ctx context.Context) error {
 	var exists bool
-	err := conn.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
+	err := s.migrations.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
 	if err != nil || exists {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
-		return grantable(ctx, conn, err)
+	if _, err := s.migrations.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
+		return s.grantable(ctx, err)
 	}
 	return nil
 }
 
 // grantable adds to a refusal to make a schema what permits it.
-func grantable(ctx context.Context, conn *sql.Conn, err error) error {
+func (s *Store) grantable(ctx context.Context, err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
 		return err
 	}
 	var grant string
-	if conn.QueryRowContext(ctx, "select format('grant create on database %I to %I', current_database(), current_user)").Scan(&grant) != nil {
+	if s.migrations.QueryRowContext(ctx, "select format('grant create on database %I to %I', current_database(), current_user)").Scan(&grant) != nil {
 		return err // this one says more
 	}
 	return &refusal{err, "the owner of the database permits it with: " + grant}
@@ -162,7 +162,7 @@ func owned(err error) error {
 
 // alone runs f while no other process migrates this schema, and only if it is not ahead of this build. It runs f again
 // for as long as f fails because another session holds a lock on a table.
-func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) error) error {
+func (s *Store) alone(ctx context.Context, operation string, f func() error) error {
 	// Callers in this process queue here: waiting for the lock they would take the connections that
 	// the one who has it needs.
 	select {
@@ -171,20 +171,15 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) e
 	case <-ctx.Done():
 		return translate(ctx, operation, ctx.Err())
 	}
-	conn, err := s.migrations.DB.Conn(ctx)
+	// A lock of a transaction, not of a session: a pooler may lend sessions for one transaction each.
+	lock, err := s.migrations.BeginTxx(ctx, nil)
 	if err != nil {
 		return translate(ctx, operation, err)
 	}
-	defer conn.Close()
-	if err := s.lockMigrations(ctx, conn); err != nil {
+	defer func() { _ = lock.Rollback() }()
+	if err := s.lockMigrations(ctx, lock); err != nil {
 		return translate(ctx, operation, err)
 	}
-	// The connection must not go back to the pool with the lock; without an unlock it does not go back.
-	defer func() {
-		if _, err := conn.ExecContext(ctx, "select pg_advisory_unlock($1)", s.lockID()); err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-	}()
 	applied, err := s.versions(ctx)
 	if err != nil {
 		return translate(ctx, operation, err)
@@ -194,12 +189,12 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) e
 	}
 	var warned time.Time
 	for {
-		err := f(conn)
+		err := f()
 		if pq.As(err, pqerror.LockNotAvailable) == nil {
 			return translate(ctx, operation, err)
 		}
 		if time.Since(warned) > blockedEvery {
-			s.warnBlocked(ctx, operation, conn)
+			s.warnBlocked(ctx, operation)
 			warned = time.Now()
 		}
 		if backoff.Sleep(ctx, lockPause) != nil {
@@ -208,12 +203,12 @@ func (s *Store) alone(ctx context.Context, operation string, f func(*sql.Conn) e
 	}
 }
 
-// lockMigrations returns when the connection has the lock. It asks again and again instead of waiting in one statement:
+// lockMigrations returns when the transaction has the lock. It asks again and again instead of waiting in one statement:
 // while a statement waits, VACUUM must spare every row version that has died since it began.
-func (s *Store) lockMigrations(ctx context.Context, conn *sql.Conn) error {
+func (s *Store) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 	for {
 		var locked bool
-		err := conn.QueryRowContext(ctx, "select pg_try_advisory_lock($1)", s.lockID()).Scan(&locked)
+		err := tx.QueryRowContext(ctx, "select pg_try_advisory_xact_lock($1)", s.lockID()).Scan(&locked)
 		if err != nil || locked {
 			return err
 		}
@@ -224,13 +219,13 @@ func (s *Store) lockMigrations(ctx context.Context, conn *sql.Conn) error {
 }
 
 // warnBlocked logs the oldest other transaction that holds a lock on a table of the schema.
-func (s *Store) warnBlocked(ctx context.Context, operation string, conn *sql.Conn) {
+func (s *Store) warnBlocked(ctx context.Context, operation string) {
 	log := s.log.WithField("operation", operation)
 	row, err := one[struct {
 		PID         int64
 		Application string
 		Seconds     int64
-	}](ctx, s, conn, "migrate_blockers", s.schema)
+	}](ctx, s, s.migrations, "migrate_blockers", s.schema)
 	if err == nil {
 		log = log.WithFields(logrus.Fields{"pid": row.PID, "application": row.Application, "transaction_seconds": row.Seconds})
 	}

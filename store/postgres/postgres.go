@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"regexp"
@@ -69,7 +68,7 @@ type Store struct {
 	presences  *presences
 	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
-	runtime    map[string]string // settings every connection begins with
+	settings   settings // that every session begins with
 	statements map[string]string
 	log        logrus.FieldLogger
 
@@ -102,20 +101,20 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.MaxConns < 1 {
 		return nil, fmt.Errorf("%w: max conns %d must be at least 1", holdfast.ErrInvalid, o.MaxConns)
 	}
-	config, err := configure(o.URL)
+	config, session, err := configure(o.URL)
 	if err != nil {
 		return nil, err
 	}
 	texts := statements(o.Schema)
 	s := &Store{
-		db:         open(&connector{config, readTimeout, frequent(texts)}, o.MaxConns),
-		leases:     open(&connector{config, readTimeout, nil}, leaseConns),
-		migrations: open(&connector{unlimited(config, o.Schema), 0, nil}, 4),
-		signs:      open(&connector{present(config), 0, nil}, unpooled),
+		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts)}, o.MaxConns),
+		leases:     open(&connector{config: config, settings: session, readTimeout: readTimeout}, leaseConns),
+		migrations: open(&connector{config: config, settings: session, local: unlimited(o.Schema)}, 4),
+		signs:      open(&connector{config: config, settings: session.with(present)}, unpooled),
 		presences:  newPresences(),
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
-		runtime:    config.Runtime,
+		settings:   session,
 		statements: texts,
 		log:        o.Log,
 	}
@@ -143,17 +142,18 @@ func open(c *connector, conns int) *sqlx.DB {
 	return db
 }
 
-// configure reads a URL and adds what every connection needs, unless the URL says otherwise.
-func configure(address string) (pq.Config, error) {
+// configure reads a URL. It returns how to connect, and the settings of a session: what every connection needs, unless
+// the URL says otherwise, and what else the URL sets.
+func configure(address string) (pq.Config, settings, error) {
 	if address == "" {
-		return pq.Config{}, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
+		return pq.Config{}, nil, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
 	}
 	config, err := pq.NewConfig(spread(address))
 	if err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // the rest of its text is the URL, with the password
 		}
-		return pq.Config{}, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
+		return pq.Config{}, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
 	}
 	config.BinaryParameters = true // one round trip for a statement with parameters
 	if config.ConnectTimeout <= 0 {
@@ -162,28 +162,30 @@ func configure(address string) (pq.Config, error) {
 	if config.ApplicationName == "" {
 		config.ApplicationName = "holdfast"
 	}
-	runtime := map[string]string{
-		"statement_timeout":                   milliseconds(statementTimeout),
-		"idle_in_transaction_session_timeout": milliseconds(idleInTransaction),
-		// A server that sends to a process that is gone or frozen would keep the locks of the
-		// statement for a quarter of an hour.
-		"tcp_user_timeout":              milliseconds(15 * time.Second),
-		"tcp_keepalives_idle":           "10",
-		"tcp_keepalives_interval":       "5",
-		"tcp_keepalives_count":          "3",
-		"default_transaction_isolation": "read committed",
-		"timezone":                      "UTC",
-		// The statements are short look-ups by id, in tables whose statistics are always out of date.
-		// What the planner would win with other plans on a good day it loses many times over on a bad one.
-		"jit":              "off",
-		"enable_seqscan":   "off", // where there is another way
-		"enable_hashjoin":  "off",
-		"enable_mergejoin": "off",
-		"random_page_cost": "1.1",
-	}
-	maps.Copy(runtime, config.Runtime)
-	config.Runtime = runtime
-	return config, nil
+	session := standard.with(config.Runtime)
+	config.Runtime = nil
+	return config, session, nil
+}
+
+// standard are the settings that every session needs.
+var standard = settings{
+	"statement_timeout":                   milliseconds(statementTimeout),
+	"idle_in_transaction_session_timeout": milliseconds(idleInTransaction),
+	// A server that sends to a process that is gone or frozen would keep the locks of the
+	// statement for a quarter of an hour.
+	"tcp_user_timeout":              milliseconds(15 * time.Second),
+	"tcp_keepalives_idle":           "10",
+	"tcp_keepalives_interval":       "5",
+	"tcp_keepalives_count":          "3",
+	"default_transaction_isolation": "read committed",
+	"timezone":                      "UTC",
+	// The statements are short look-ups by id, in tables whose statistics are always out of date.
+	// What the planner would win with other plans on a good day it loses many times over on a bad one.
+	"jit":              "off",
+	"enable_seqscan":   "off", // where there is another way
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	"random_page_cost": "1.1",
 }
 
 // spread rewrites a URL of several servers, each with a port, as libpq reads them
@@ -208,14 +210,16 @@ func spread(address string) string {
 	return u.String()
 }
 
-// unlimited is the configuration for migrations, which may take long, but may not make others wait for long.
-func unlimited(config pq.Config, schema string) pq.Config {
-	config = config.Clone()
-	config.Runtime["statement_timeout"] = "0"
-	config.Runtime["idle_in_transaction_session_timeout"] = "0"
-	config.Runtime["lock_timeout"] = milliseconds(lockTimeout)
-	config.Runtime["search_path"] = pq.QuoteIdentifier(schema)
-	return config
+// unlimited returns the settings of a transaction that migrates: it may take long, but may not make others wait for long.
+// They belong to the transaction, not to its session, so that no pooler can separate the two: the tables must not come
+// into another schema.
+func unlimited(schema string) settings {
+	return settings{
+		"statement_timeout":                   "0",
+		"idle_in_transaction_session_timeout": "0",
+		"lock_timeout":                        milliseconds(lockTimeout),
+		"search_path":                         pq.QuoteIdentifier(schema),
+	}
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -68,13 +68,8 @@ func (p *presences) close() {
 	p.work.Wait()
 }
 
-// present is the configuration for sessions that hold signs: they are idle for as long as a process lives.
-func present(config pq.Config) pq.Config {
-	config = config.Clone()
-	config.Runtime["statement_timeout"] = "0"
-	config.Runtime["lock_timeout"] = milliseconds(waitRound)
-	return config
-}
+// present are the settings of sessions that hold signs: they are idle for as long as a process lives.
+var present = settings{"statement_timeout": "0", "lock_timeout": milliseconds(waitRound)}
 
 // Show implements store.Presence. Whatever the server says on an idle session counts as its end, and ends it: gone is
 // closed.

@@ -23,7 +23,7 @@ const oldest = 13
 type keeping struct {
 	version  string
 	settings map[string]string // in the units of pg_settings
-	asked    map[string]string // the settings that the connection began with
+	asked    settings          // that a session began with
 	standby  bool
 	replicas int64   // that may be behind
 	synced   int64   // that a commit waits for
@@ -41,7 +41,7 @@ type rights struct {
 
 // Settings implements store.Examiner.
 func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
-	k := keeping{settings: map[string]string{}, asked: s.runtime}
+	k := keeping{settings: map[string]string{}, asked: s.settings}
 	err := s.do(ctx, "ask for the settings", func() error {
 		var rows []struct{ Name, Setting string }
 		if err := s.all(ctx, s.db, &rows, "settings", pq.StringArray{

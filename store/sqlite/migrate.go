@@ -86,7 +86,7 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	var migrations []store.Migration
 	err := s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
 		var err error
-		migrations, err = schema.SQLite.Up(ctx, db)
+		migrations, err = schema.SQLite.Up(ctx, db, "")
 		return err
 	})
 	return migrations, err
@@ -103,7 +103,7 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 			return err
 		}
 		var err error
-		migration, err = schema.SQLite.Down(ctx, db)
+		migration, err = schema.SQLite.Down(ctx, db, "")
 		return err
 	})
 	return migration, err

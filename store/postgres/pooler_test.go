@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// forgetful is a proxy that drops what a connection asks for at its start, as a pooler with ignore_startup_parameters
+// does.
+type forgetful struct {
+	mu   sync.Mutex
+	seen map[string]bool // the parameters that were asked for
+}
+
+// newDatabase creates a database that nobody else uses, with an owner of its own. It returns the URL.
+func newDatabase(t *testing.T) string {
+	t.Helper()
+	name, address := newRole(t)
+	execute(t, "create database "+name+" owner "+name)
+	t.Cleanup(func() { execute(t, "drop database "+name+" with (force)") })
+	return withDatabase(t, address, name)
+}
+
+// newForgetful returns a proxy before the server, and the URL that leads through it.
+func newForgetful(t *testing.T, address string) (f *forgetful, through string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := u.Host
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = &forgetful{seen: map[string]bool{}}
+	var group sync.WaitGroup
+	t.Cleanup(func() { _ = listener.Close(); group.Wait() })
+	group.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() { f.serve(client, server) })
+		}
+	})
+	u.Host = listener.Addr().String()
+	return f, u.String()
+}
+
+func (f *forgetful) serve(client net.Conn, server string) {
+	defer client.Close()
+	behind, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer behind.Close()
+	var length uint32
+	if err := binary.Read(client, binary.BigEndian, &length); err != nil {
+		return
+	}
+	body := make([]byte, length-4)
+	if _, err := io.ReadFull(client, body); err != nil {
+		return
+	}
+	kept := body[:4] // the version of the protocol
+	if binary.BigEndian.Uint16(body) == 3 {
+		words := bytes.Split(bytes.TrimRight(body[4:], "\x00"), []byte{0})
+		kept = slices.Clone(kept)
+		for i := 0; i+1 < len(words); i += 2 {
+			name := string(words[i])
+			f.mu.Lock()
+			f.seen[name] = true
+			f.mu.Unlock()
+			if name == "user" || name == "database" {
+				kept = append(append(append(append(kept, words[i]...), 0), words[i+1]...), 0)
+			}
+		}
+		kept = append(kept, 0)
+	} else {
+		kept = body // to cancel
+	}
+	_, err = behind.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(kept)+4)), kept...))
+	if err != nil {
+		return
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { _, _ = io.Copy(client, behind); _ = client.Close() })
+	_, _ = io.Copy(behind, client)
+	_ = behind.Close()
+}
+
+// A pooler that drops startup parameters must not lead the tables into another schema, nor take the limits away.
+func TestNothingReliesOnStartupParameters(t *testing.T) {
+	t.Parallel()
+	database := newDatabase(t)
+	f, address := newForgetful(t, database)
+	s := pgtest.Connect(t, postgres.Options{URL: address})
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckSchema(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var stray int
+	direct, err := sql.Open("postgres", database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	err = direct.QueryRow("select count(*) from pg_tables where schemaname = 'public'").Scan(&stray)
+	if err != nil || stray > 0 {
+		t.Errorf("%d tables are in the schema public, %v", stray, err)
+	}
+	conn, err := s.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for name, want := range map[string]string{"statement_timeout": "30s", "enable_seqscan": "off", "TimeZone": "UTC", "tcp_keepalives_idle": "10"} {
+		var got string
+		if err := conn.QueryRowContext(t.Context(), "show "+name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, not %q: %v", name, got, want, err)
+		}
+	}
+	findings, err := s.Settings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == "store pooler" }); findings[i].Grade != holdfast.GradeOK {
+		t.Errorf("%+v", findings[i])
+	}
+	if _, err := s.MigrateDown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Those that the protocol itself has, which every pooler knows.
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := []string{"application_name", "client_encoding", "database", "datestyle", "user"}
+	for _, name := range slices.Sorted(maps.Keys(f.seen)) {
+		if !slices.Contains(known, name) {
+			t.Errorf("%s is asked for at the start of a connection", name)
+		}
+	}
+}
