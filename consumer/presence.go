@@ -152,5 +152,6 @@ func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
 	return store.Renewal{
 		Run: s.run, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Shown: s.present.say(),
+		OwnSession: s.o.Present.Store != nil && s.o.Present.Broker != nil,
 	}
 }

@@ -14,6 +14,10 @@ import (
 // A sign that is lost proves nothing by itself: sessions also end when a server restarts or fails over, or when an operator
 // ends them. So a run is absent only if its newest renewal said that both signs were held, and a process that loses
 // one says so with a renewal at once.
+//
+// A process may not know of the loss: a session can end at the server while the process's side of it stays open. So a run
+// is not absent either while the session that carries its renewals is there, see [Renewal.OwnSession]. A process uses that
+// session every second, so it soon learns when that one has ended.
 type Presence interface {
 	// Show holds the sign of a run in a session of its own until release is called or the session ends. Gone is
 	// closed when the session has ended for any other reason than release, as soon as this process can
@@ -25,8 +29,8 @@ type Presence interface {
 	// process in all is enough, and another one takes the place within moments of its end. The end of the
 	// session also tells the watcher that the signs of others may have ended for the same reason.
 	Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error)
-	// Absent returns the live runs that were [Renewal.Shown] at their newest renewal and whose sign nobody holds,
-	// in the order of their ids.
+	// Absent returns the live runs that were [Renewal.Shown] at their newest renewal, whose sign nobody holds and whose
+	// renewals have no session, in the order of their ids.
 	Absent(ctx context.Context) ([]Absence, error)
 	// FenceAbsent declares the run dead if it is still absent and has not renewed since the absence was seen, and
 	// reports whether it did. Like Fence it does nothing while the server has been up for less than settle, or

@@ -180,6 +180,9 @@ type Renewal struct {
 	// Shown says that the process holds both signs of its presence: the one in the store's [Presence] and the one
 	// in the broker's.
 	Shown bool
+	// OwnSession has a store with a [Presence] send the run's renewals over a session of their own. While that session is
+	// there, the run is not absent. It ends with CloseRun, with a renewal that fails, and with the process.
+	OwnSession bool
 }
 
 // News is what a renewal brings back.

@@ -167,6 +167,91 @@ func (w *world) fencedEarly(t *testing.T) (n int) {
 	return n
 }
 
+// A worker that renews at its usual interval is not fenced early because both servers end the sessions of its presence and it
+// does not learn of that.
+func TestAWorkerThatRenewsIsNotFencedEarly(t *testing.T) {
+	t.Parallel()
+	faults := slow.Pick(3, 20)
+	w := newWorld(t)
+	toPostgres, throughPostgres := proxied(t, w.databaseURL)
+	toRabbit, throughRabbit := proxied(t, w.amqpURL)
+	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
+	janitor := w.serve(t, nil, "--roles", "janitor")
+	w.serve(t, nil, "--roles", "worker", "--name", "other", "--lanes", "other")
+	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h"}, "--roles", "worker", "--name", "beset")
+	id := w.enqueue(t, 1, deliver(tg))[0]
+	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+	warm(t, w)
+	run := w.task(t, id).Run
+	for n := range faults {
+		since, err := w.Store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if closed := toPostgres.CloseServers(w.signPorts(t, run)...); closed != 1 {
+			t.Fatalf("%d sessions of PostgreSQL hold the sign of run %s, want 1", closed, run)
+		}
+		if toRabbit.CloseServers() == 0 {
+			t.Fatal("the worker has no connection to RabbitMQ")
+		}
+		w.awaitRenewals(t, run, since, 3) // time enough for the watcher, which looks ten times a second
+		if task := w.task(t, id); task.State != holdfast.Running || task.Attempt != 1 || task.Run != run {
+			t.Fatalf("fault %d: the task is %s at attempt %d under run %s\n%s", n, task.State, task.Attempt, task.Run, strings.Join(janitor.tail(20), "\n"))
+		}
+		healed, err := w.Store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		toPostgres.Heal()
+		toRabbit.Heal()
+		w.awaitShown(t, healed, "both signs lost silently")
+	}
+	t.Logf("%d faults", faults)
+}
+
+// signPorts returns the client's ports of the sessions that hold the sign of a run.
+func (w *world) signPorts(t *testing.T, run holdfast.RunID) (ports []int) {
+	t.Helper()
+	db, err := sql.Open("postgres", w.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), `select a.client_port from pg_locks l join pg_stat_activity a on a.pid = l.pid
+		where l.locktype = 'advisory' and l.granted and l.objsubid = 2 and l.objid = $1
+		  and l.classid = (select hashtext(value)::oid from `+w.schema+`.meta where key = 'incarnation')`, int64(run))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var port int
+		if err := rows.Scan(&port); err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, port)
+	}
+	if err := rows.Err(); err != nil || len(ports) == 0 {
+		t.Fatalf("the sign of run %s is held by the ports %v; %v", run, ports, err)
+	}
+	return ports
+}
+
+// awaitRenewals waits until a run has renewed n times since then, or is not live any more.
+func (w *world) awaitRenewals(t *testing.T, run holdfast.RunID, since time.Time, n int) {
+	t.Helper()
+	last, seen := since, 0
+	poll(t, 60*time.Second, func() string { return fmt.Sprintf("run %s has renewed %d times", run, seen) }, func(ctx context.Context) bool {
+		runs, err := w.Store.Runs(ctx, false)
+		i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == run })
+		if err == nil && i >= 0 && runs[i].RenewedAt.After(last) {
+			last = runs[i].RenewedAt
+			seen++
+		}
+		return err == nil && i < 0 || seen >= n
+	})
+}
+
 // awaitShown waits until all who live show both signs and have renewed since a moment that is a second after since: time
 // enough to be fenced.
 func (w *world) awaitShown(t *testing.T, since time.Time, after string) {

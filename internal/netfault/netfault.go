@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +38,8 @@ type pair struct {
 	client, server net.Conn
 	gone           chan struct{}
 	once           sync.Once
+	halved         chan struct{} // closed when the server's side was closed and the client's stays open
+	halve          sync.Once
 }
 
 // New returns a proxy to target (host:port) that listens on a port of the loopback
@@ -83,6 +86,23 @@ func (p *Proxy) CutAbrupt() {
 	}
 }
 
+// CloseServers closes the servers' side of the present connections and tells their clients nothing: the clients' side stays
+// open, and what they send vanishes. Heal resets those sides. Ports selects connections by the port that the server sees; without
+// ports it is all of them. CloseServers returns how many connections it closed.
+func (p *Proxy) CloseServers(ports ...int) (closed int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		local, ok := pair.server.LocalAddr().(*net.TCPAddr)
+		if len(ports) == 0 || ok && slices.Contains(ports, local.Port) {
+			closed++
+			pair.halve.Do(func() { close(pair.halved) })
+			pair.server.Close()
+		}
+	}
+	return closed
+}
+
 // Refuse is a CutAbrupt that also resets every new connection, until Heal: the server is down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
@@ -96,6 +116,11 @@ func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = false
+	for pair := range p.pairs {
+		if pair.half() {
+			pair.reset()
+		}
+	}
 	for d, gate := range p.forward {
 		select {
 		case <-gate:
@@ -157,7 +182,7 @@ func (p *Proxy) serve(client net.Conn) {
 		reset(client)
 		return
 	}
-	pair := &pair{client: client, server: server, gone: make(chan struct{})}
+	pair := &pair{client: client, server: server, gone: make(chan struct{}), halved: make(chan struct{})}
 	p.mu.Lock()
 	if p.refuse || p.closed {
 		pair.reset()
@@ -186,8 +211,18 @@ func (p *Proxy) copy(pair *pair, d direction, from, to net.Conn) {
 		case <-pair.gone:
 			return
 		}
+		if pair.half() {
+			if d == requests && readErr == nil {
+				continue // to nowhere
+			}
+			if d == replies {
+				<-pair.gone
+			}
+			pair.reset()
+			return
+		}
 		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
+			if _, err := to.Write(buffer[:n]); err != nil && !pair.half() {
 				pair.reset()
 				return
 			}
@@ -198,6 +233,15 @@ func (p *Proxy) copy(pair *pair, d direction, from, to net.Conn) {
 			}
 			return
 		}
+	}
+}
+
+func (pr *pair) half() bool {
+	select {
+	case <-pr.halved:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -65,7 +65,8 @@ func (c *checker) look() time.Duration {
 const tells = time.Second
 
 // fencedEarly checks that a run whose lease goes on was declared dead because its process is gone. One that lives may be
-// taken for gone only if both its signs had just ended, and nothing that it said about that could reach the store.
+// taken for gone only if all its sessions at the store and its sign at the broker had just ended, or it does not know of the end
+// of that sign yet, and nothing that it said about that could reach the store.
 func (c *checker) fencedEarly(run *simstore.Run) {
 	w := c.world
 	c.early++
@@ -85,7 +86,8 @@ func (c *checker) fencedEarly(run *simstore.Run) {
 			continue
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
-		if time.Since(p.storeBroke) < tells && time.Since(p.brokerBroke) < tells && mute {
+		brokerBroke := time.Since(p.brokerBroke) < tells || time.Until(p.unaware) > 0
+		if time.Since(p.storeBroke) < tells && brokerBroke && mute {
 			c.excused++
 			continue
 		}

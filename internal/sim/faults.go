@@ -13,7 +13,7 @@ var lanes = []string{"a", "b"}
 // strike is the moment of a fault.
 func (w *world) strike(f Fault) {
 	p := w.processes[f.Target]
-	if f.Kind <= CloseStore && (p.dead || p.ctx.Err() != nil) {
+	if f.Kind <= LoseSigns && (p.dead || p.ctx.Err() != nil) {
 		w.faults-- // it is gone already
 		return
 	}
@@ -42,6 +42,8 @@ func (w *world) strike(f Fault) {
 		p.breakStore()
 		p.store.Disconnect()
 		w.faults--
+	case LoseSigns:
+		p.loseSigns(f)
 	default:
 		w.strikeServers(f)
 	}
@@ -245,6 +247,21 @@ func (p *process) cutBroker(f Fault) {
 		w.in(min(heartbeat, f.For), &step{what: "no heartbeats", run: p.broker.Expire})
 	}
 	w.during(f, f.For, func() { p.broker.SetCut(false) })
+}
+
+// loseSigns ends the sessions of the process's signs at both servers: its side of them stays open until the fault ends.
+func (p *process) loseSigns(f Fault) {
+	w := p.world
+	tellStore, tellBroker := p.store.LoseSigns(), p.broker.LoseSigns()
+	if until := time.Now().Add(f.For); until.After(p.unaware) {
+		p.unaware = until
+	}
+	w.during(f, f.For, func() {
+		if !p.dead {
+			tellStore()
+			tellBroker()
+		}
+	})
 }
 
 func (w *world) stopBroker() {

@@ -74,9 +74,11 @@ var mutants = []mutant{
 	{"watcher fences without a word of the broker", "janitor/absent.go",
 		"shown, err := w.o.Present.Broker.Shown(probe, w.o.Topology.Sign(a.Run))", "shown, err := false, probe.Err()", nil},
 	{"watcher fences without a word of the store", "internal/sim/simstore/presence.go",
-		"return s.holder(run.ID) == nil", "return true", []patch.Edit{ // which makes a crowd of all who live
+		"return s.holder(run.ID) == nil && !s.renews(run.ID)", "return true", []patch.Edit{ // which makes a crowd of all who live
 			{File: "janitor/absent.go", Old: "\tif !crowd {\n", New: "\tif len(known) >= 0 {\n"},
 		}},
+	{"watcher does not ask for the session that carries a worker's renewals", "internal/sim/simstore/presence.go",
+		"return s.holder(run.ID) == nil && !s.renews(run.ID)", "return s.holder(run.ID) == nil", nil},
 	{"watcher does not wait for a renewal, and the worker sends none at once", "janitor/absent.go",
 		"if before := known.denied; shown || !before || !settled {", "if shown {", []patch.Edit{noKick}},
 	{"worker does not say at once that it has lost a sign, nor shows it again at once", noKick.File, noKick.Old, noKick.New, []patch.Edit{

@@ -60,6 +60,7 @@ const (
 	CutBroker                      // no way to the broker for For; with N odd the broker notices later
 	CloseBroker                    // its connections to the broker are closed
 	CloseStore                     // an operator ends its sessions at the store
+	LoseSigns                      // both servers end the sessions of its signs, and it learns of that after For
 	StoreRestart                   // the store is away for For
 	StoreBack                      // the store fails over to a replica that lacks the last For
 	StoreLeap                      // the store's clock leaps ahead by For, or back with N odd
@@ -302,7 +303,7 @@ func (r Role) String() string { return [...]string{"serve", "worker", "janitor",
 
 func (k FaultKind) String() string {
 	return [...]string{
-		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "restart store", "store falls back",
+		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "lose signs", "restart store", "store falls back",
 		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker",
 	}[k]
 }

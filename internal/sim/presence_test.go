@@ -30,6 +30,26 @@ func TestALivingWorkerIsNeverFencedEarly(t *testing.T) {
 	t.Logf("%d faults, %d of them within 100 ms of another one", faults, twice)
 }
 
+// A worker that renews at its usual interval loses both signs a thousand times and does not learn of it for a while.
+func TestAWorkerThatRenewsIsNeverFencedEarly(t *testing.T) {
+	const wanted = 1000
+	faults := 0
+	for seed := uint64(1); faults < wanted; seed++ {
+		plan := livingPlan(seed)
+		r := rand.New(rand.NewPCG(seed, 0x1f83d9abfb41bd6b))
+		plan.Net.PerMilleSlow, plan.Faults = 0, nil
+		for at := 4 * time.Second; at < faultTime; at += between(r, 0, 2*time.Second) { // when the janitor is warm
+			plan.Faults = append(plan.Faults, Fault{Name: fmt.Sprint("f", len(plan.Faults)), Kind: LoseSigns, At: at, For: between(r, 0, longest)})
+		}
+		result := Run(t, plan, false)
+		if result.Violation != "" || result.Early > 0 {
+			t.Fatalf("after %d faults %d runs were fenced early; %s\n%s", faults, result.Early, result, plan)
+		}
+		faults += len(plan.Faults)
+	}
+	t.Logf("%d faults", faults)
+}
+
 // livingPlan has faults that no process dies of.
 func livingPlan(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0x510e527fade682d1))

@@ -59,6 +59,7 @@ type process struct {
 	troubled      time.Time // until when something kept it from working as it should
 	storeBroke    time.Time // when its sessions at the store were ended last
 	brokerBroke   time.Time // and its connections to the broker
+	unaware       time.Time // until when it may hold signs that the servers have ended
 }
 
 // start begins a new life of a process; the caller holds w.mu.

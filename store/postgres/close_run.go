@@ -12,6 +12,7 @@ func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) er
 		_, err := s.exec(ctx, s.leases, "close_run", int64(run), clean)
 		return err
 	})
+	s.renewers.end(run)
 	if err == nil {
 		s.heard.set(run, nil)
 	}

@@ -66,6 +66,7 @@ type Store struct {
 	// signs opens the sessions that hold signs. Each is used by one caller and never again.
 	signs      *sqlx.DB
 	presences  *presences
+	renewers   renewers
 	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
 	settings   settings // that every session begins with
@@ -112,6 +113,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		migrations: open(&connector{config: config, settings: session, local: unlimited(o.Schema)}, 4),
 		signs:      open(&connector{config: config, settings: session.with(present)}, unpooled),
 		presences:  newPresences(),
+		renewers:   renewers{db: open(&connector{config: config, settings: session, readTimeout: readTimeout}, unpooled)},
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
 		settings:   session,
@@ -131,7 +133,7 @@ func (s *Store) Schema() string { return s.schema }
 // Close implements store.Store. It ends all signs that are still held.
 func (s *Store) Close() error {
 	s.presences.close()
-	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close(), s.signs.Close())
+	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close(), s.signs.Close(), s.renewers.close())
 }
 
 func open(c *connector, conns int) *sqlx.DB {

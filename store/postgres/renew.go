@@ -13,11 +13,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Renew implements store.Leases. It has connections of its own and never queues behind other calls.
+// Renew implements store.Leases. It has connections of its own and never queues behind other calls. A session of the run's
+// own ends with an error: nobody knows what state it is in.
 func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
 	var news store.News
 	err := s.do(ctx, "renew lease", func() error {
-		row, err := s.renew(ctx, r)
+		over := store.Tx(s.leases)
+		if r.OwnSession {
+			var err error
+			if over, err = s.renewer(ctx, r.Run); err != nil {
+				return err
+			}
+		}
+		row, err := s.renew(ctx, over, r)
 		if errors.Is(err, sql.ErrNoRows) {
 			s.heard.set(r.Run, nil)
 			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
@@ -32,6 +40,9 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 		}
 		return nil
 	})
+	if err != nil {
+		s.renewers.end(r.Run)
+	}
 	return news, err
 }
 
@@ -49,9 +60,9 @@ type newsRow struct {
 }
 
 // renew does without the history where the server does not tell it, as some services do: no lease may end for that.
-func (s *Store) renew(ctx context.Context, r store.Renewal) (newsRow, error) {
+func (s *Store) renew(ctx context.Context, over store.Tx, r store.Renewal) (newsRow, error) {
 	send := func(name string) (newsRow, error) {
-		return one[newsRow](ctx, s, s.leases, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
+		return one[newsRow](ctx, s, over, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
 			clean(r.By.Name), clean(r.By.Host), r.By.PID, r.Shown)
 	}
 	if s.historyless.Load() {

@@ -27,6 +27,7 @@ func RunPresence(t *testing.T, disconnect func(Present), open func(t *testing.T)
 		{"a sign is there until it is released", testSign},
 		{"only who was shown at the newest renewal is absent", testAbsentShown},
 		{"only who lives is absent", testAbsentLive},
+		{"who renews over a session of its own is not absent", testOwnSession},
 		{"a sign outlives the context it was shown with", testSignContext},
 		{"a sign waits for an earlier session", testSignWaits},
 		{"a sign ends with its session", testSignDisconnected},
@@ -187,6 +188,42 @@ func testAbsentLive(s *presenceSuite) {
 		return len(fenced) == 1
 	})
 	s.absentAre("two are over", live)
+}
+
+// renewOver renews over a session of the run's own, and says that its signs are shown.
+func (s *presenceSuite) renewOver(from Present, run holdfast.RunID) {
+	s.Helper()
+	_, err := from.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Shown: true, OwnSession: true})
+	s.must(err)
+}
+
+func testOwnSession(s *presenceSuite) {
+	run, other := s.openShown(), s.openShown()
+	seen := s.absent()
+	s.renewOver(s.here, run)
+	s.absentAre("the other one has no session", other)
+	s.renewOver(s.here, run)
+	s.absentAre("it renews again", other)
+	runs, err := s.Runs(s.ctx, false)
+	s.must(err)
+	s.notFenced("its session is there", store.Absence{Run: run, RenewedAt: runs[1].RenewedAt})
+	s.must(s.CloseRun(s.ctx, other, false))
+	if s.disconnect != nil {
+		s.disconnect(s.here)
+		s.becomesAbsent(run)
+		s.renewOver(s.here, run)
+		s.absentAre("it renews over a new session")
+	}
+	s.must(s.CloseRun(s.ctx, run, false))
+	s.absentAre("both have ended")
+	last := s.openRun()
+	s.renewOver(s.elsewhere, last)
+	s.absentAre("the last one renews")
+	s.must(s.elsewhere.Close())
+	s.eventually("absent", func() bool { return len(s.absent()) == 1 })
+	if !s.fenceAbsent(s.onlyAbsent(), s.now(), 0) || len(seen) != 2 {
+		s.Errorf("not fenced, although its process is gone; at first absent were %v", seen)
+	}
 }
 
 func testSignContext(s *presenceSuite) {

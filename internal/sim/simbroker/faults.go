@@ -34,6 +34,28 @@ func (c *Client) Forget() {
 	expire(c.open)
 }
 
+// LoseSigns ends the client's signs at the broker without a word to the client, as on connections that are half-open. What it
+// returns tells the client.
+func (c *Client) LoseSigns() (tell func()) {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	var lost []*sign
+	for _, v := range c.open {
+		lost = append(lost, v.signs...)
+		v.dropSigns()
+	}
+	return func() {
+		c.broker.mu.Lock()
+		defer c.broker.unlock()
+		for _, s := range lost {
+			if slices.Contains(s.conn.shown, s) {
+				s.conn.shown = without(s.conn.shown, s)
+				close(s.gone)
+			}
+		}
+	}
+}
+
 // SetCut cuts the client off from the broker, which both notice at once, or ends that: it can
 // connect again at once.
 func (c *Client) SetCut(cut bool) {

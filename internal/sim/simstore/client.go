@@ -41,6 +41,7 @@ type Client struct {
 	mu    sync.Mutex
 	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them
 	lanes map[string]bool            // that it has stored, and does not store again
+	own   map[holdfast.RunID]*renewer
 }
 
 var (
@@ -52,7 +53,7 @@ var (
 // next step, and learns that the others are gone. It is called as an effect is, never beside one.
 func (c *Client) Disconnect() {
 	c.lives++
-	c.store.endAll(func(s *sign) bool { return s.client == c })
+	c.store.endAll(func(other *Client) bool { return other == c })
 }
 
 // Close implements store.Store: signs end. If the server does not hear of it, Disconnect tells it.

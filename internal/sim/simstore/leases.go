@@ -40,10 +40,11 @@ func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 // Renew implements store.Leases. News are deleted by the renewal after the one that brought them: deleted any earlier, they
 // would be lost with an answer that is lost.
 func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
-	heard := c.heardOf(r.Run)
+	heard, own := c.heardOf(r.Run), c.ownSession(r)
 	var news store.News
 	var ids []int64
 	err := c.do(ctx, Step{Op: "Renew", run: r.Run}, func(now time.Time) error {
+		c.store.opened(own)
 		d := &c.store.db
 		run := d.run(r.Run)
 		if run == nil || run.State != store.RunLive || !run.by(r.By) {
@@ -64,6 +65,9 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error)
 		}
 		return nil
 	})
+	if err != nil {
+		c.endOwnSession(r.Run)
+	}
 	if errors.Is(err, store.ErrFenced) {
 		c.hear(r.Run, nil)
 	}
@@ -103,6 +107,7 @@ func (c *Client) CloseRun(ctx context.Context, id holdfast.RunID, clean bool) er
 		d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == id })
 		return nil
 	})
+	c.endOwnSession(id)
 	if err == nil {
 		c.hear(id, nil)
 	}

@@ -140,16 +140,82 @@ func (s *Store) end(sign *sign) {
 	}
 }
 
-func (s *Store) endAll(which func(*sign) bool) {
-	for _, sign := range s.signs {
-		if which(sign) {
-			s.end(sign)
+// LoseSigns ends the client's signs at the server without a word to the client, as in sessions that are half-open. What it
+// returns tells the client. Both are called as an effect is, never beside one.
+func (c *Client) LoseSigns() (tell func()) {
+	var lost []*sign
+	for _, s := range c.store.signs {
+		if s.client == c && s.key != watching && !s.ended {
+			s.ended = true
+			lost = append(lost, s)
+			c.store.grant(s.key)
+		}
+	}
+	return func() {
+		for _, s := range lost {
+			if !s.over.Load() {
+				closeOnce(s.gone)
+			}
 		}
 	}
 }
 
+func (s *Store) endAll(which func(*Client) bool) {
+	for _, sign := range s.signs {
+		if which(sign.client) {
+			s.end(sign)
+		}
+	}
+	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return which(r.client) })
+}
+
 // Stopped ends all sessions, as a server does that goes down or is lost.
-func (s *Store) Stopped() { s.endAll(func(*sign) bool { return true }) }
+func (s *Store) Stopped() { s.endAll(func(*Client) bool { return true }) }
+
+// renewer is a session that carries the renewals of one run.
+type renewer struct {
+	client *Client
+	run    holdfast.RunID
+	over   atomic.Bool // the client has ended it, which the server sees soon
+}
+
+// ownSession is the session for a renewal, if it asks for one.
+func (c *Client) ownSession(r store.Renewal) *renewer {
+	if !r.OwnSession {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own == nil {
+		c.own = make(map[holdfast.RunID]*renewer)
+	}
+	if c.own[r.Run] == nil {
+		c.own[r.Run] = &renewer{client: c, run: r.Run}
+	}
+	return c.own[r.Run]
+}
+
+func (c *Client) endOwnSession(run holdfast.RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.own[run]; r != nil {
+		r.over.Store(true)
+		delete(c.own, run)
+	}
+}
+
+// opened has the server know a session. A client whose session has ended opens it again.
+func (s *Store) opened(r *renewer) {
+	if r != nil && !slices.Contains(s.renewers, r) {
+		s.renewers = append(s.renewers, r)
+	}
+}
+
+// renews reports whether there is a session that carries the renewals of a run.
+func (s *Store) renews(run holdfast.RunID) bool {
+	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return r.over.Load() })
+	return slices.ContainsFunc(s.renewers, func(r *renewer) bool { return r.run == run })
+}
 
 // Left reports whether the last sign of a run was given up by the run itself, which has ended then.
 func (s *Store) Left(run holdfast.RunID) bool {
@@ -175,7 +241,7 @@ func (s *Store) absent(run *Run) bool {
 		return false
 	}
 	s.grant(run.ID)
-	return s.holder(run.ID) == nil
+	return s.holder(run.ID) == nil && !s.renews(run.ID)
 }
 
 // Absent implements store.Presence.

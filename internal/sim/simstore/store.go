@@ -21,7 +21,9 @@ type Store struct {
 	epoch   int       // ends open transactions by growing
 	history int       // grows when commits are lost
 	signs   []*sign   // in the order in which they came
-	observe func(Change)
+	// renewers are the sessions that carry the renewals of one run each.
+	renewers []*renewer
+	observe  func(Change)
 
 	before Task  // what a task was before the change that is under way; only for observe
 	picked []int // room for choosing rows, kept from one effect to the next
