@@ -2,10 +2,13 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.1.4
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# What has this environment shares what `make build` has compiled, and needs no C compiler.
+SHARED = CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && echo -race)
-# One package at a time (-p 1): some tests measure, and must not share the machine with others. Within a
-# package several at once, however few the cores: most of their time they wait for servers and leases.
+# Two packages at a time, and several tests of each, however few the cores: most of their time they wait for servers and
+# leases. No test measures time.
+GOTEST = go test -count=1 -p 2 -parallel 6
 TESTFLAGS ?=
 BENCHFLAGS ?=
 SEED ?= 1
@@ -26,14 +29,14 @@ build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
 test: build ## every package on real servers, started if need be: at most 5 minutes (TESTFLAGS="-run Name")
-	scripts/servers run go test -count=1 -p 1 -parallel 6 -timeout 15m $(TESTFLAGS) ./...
+	scripts/servers run env $(SHARED) $(GOTEST) -timeout 15m $(TESTFLAGS) ./...
 
 test-all: build ## the same with the race detector, and the slow tests too: at most 30 minutes
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
-	HOLDFAST_TEST_ALL=1 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 30m $(TESTFLAGS) ./...
+	HOLDFAST_TEST_ALL=1 scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 30m $(TESTFLAGS) ./...
 
 test-rabbitmq4: build ## what talks to a broker, against RabbitMQ 4 (Debian or Ubuntu, as root)
-	HOLDFAST_SERVERS=rabbitmq4 scripts/servers run go test $(RACE) -count=1 -p 1 -parallel 6 -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...
+	HOLDFAST_TEST_ALL=1 HOLDFAST_SERVERS=rabbitmq4 scripts/servers run $(GOTEST) $(RACE) -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...
 
 test-short: go ## only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
@@ -77,10 +80,9 @@ fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in t
 		done; \
 	done
 
-lint: go ## go vet, gofmt, staticcheck
-	go vet ./...
+lint: go ## go vet, gofmt, staticcheck, also of the benchmark
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
-	go run $(STATICCHECK) ./...
+	for module in . bench; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(STATICCHECK) ./...) || exit 1; done
 
 vulncheck: go ## known vulnerabilities in what is linked; needs the network
 	go run $(GOVULNCHECK) ./...

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 func TestMain(m *testing.M) {
@@ -16,5 +18,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	slow.Checks(30, 100)
 	goleak.VerifyTestMain(m)
 }

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // An idle holdfast serve on a file is small and quiet. On a machine whose host is shared, the time that the same work
 // takes varies tenfold, so that is only logged; what is bounded is how often the server wakes, which does not.
 func TestAnIdleServerIsSmallAndQuiet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
+	slow.Skip(t) // it takes half a minute
 	folder := t.TempDir()
 	program := filepath.Join(folder, "holdfast")
 	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/holdfastq/holdfast/cmd/holdfast")

@@ -3,7 +3,9 @@
 package slow
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -18,6 +20,16 @@ func Skip(t testing.TB) {
 	t.Helper()
 	if !All() {
 		t.Skipf("slow: run it with %s=1 go test -run '^%s$', or all slow tests with make test-all", Variable, t.Name())
+	}
+}
+
+// Checks sets how many random walks a property is checked with, unless the flag rapid.checks says so. It is for TestMain.
+func Checks(some, all int) {
+	flag.Parse()
+	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
+		if err := checks.Value.Set(strconv.Itoa(Pick(some, all))); err != nil {
+			panic(err) // an int is set to an int
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -122,9 +123,7 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 // A dispatcher that is frozen while it publishes lets its rows go before its tasks are half a minute late.
 func TestFrozenDispatchersLetGo(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes eleven seconds")
-	}
+	slow.Skip(t) // it takes eleven seconds
 	s := pgtest.Open(t)
 	tickets := insert(t, s, 2)
 	change(t, s, "update outbox set publish_after = now()")

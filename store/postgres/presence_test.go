@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	slow.Checks(15, 100)
 	m.Run()
 }
 
@@ -278,9 +280,7 @@ func TestSignsAreKeptApart(t *testing.T) {
 // A statement that waits for weeks would keep VACUUM from every row that died meanwhile.
 func TestWaitingForASignHoldsBackNoVacuum(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes ten seconds")
-	}
+	slow.Skip(t) // it takes ten seconds
 	s := named(t, postgres.Options{})
 	_, release, err := s.Watch(t.Context())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -18,9 +19,7 @@ import (
 func privateServer(t *testing.T) (address string, script func(args ...string) string) {
 	t.Helper()
 	pgtest.URL(t) // no servers wanted, no private ones either
-	if testing.Short() {
-		t.Skip("starts a PostgreSQL, not with -short")
-	}
+	slow.Skip(t)
 	path, err := filepath.Abs("../../scripts/private-postgres")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
@@ -29,6 +30,7 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
+		slow.Checks(30, 100)
 		os.Exit(m.Run())
 	}
 	if err := play(context.Background(), role, os.Getenv(pathVariable)); err != nil {

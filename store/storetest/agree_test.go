@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,17 +14,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // TestMain bounds the random walks: as many as are usual take most of a minute with the race detector.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("40"); err != nil {
-			panic(err)
-		}
-	}
+	slow.Checks(15, 40)
 	m.Run()
 }
 

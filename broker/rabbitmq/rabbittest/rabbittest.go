@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // URL is AMQP_URL; without it the test is skipped.
@@ -128,14 +129,12 @@ type Server struct {
 	URL string
 }
 
-// Private starts a RabbitMQ for this test alone. It takes some seconds, hence not with -short.
+// Private starts a RabbitMQ for this test alone. It takes some seconds, so such a test is a slow one.
 // settings are variables for the script, such as RB_MEMORY=600MB.
 func Private(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	URL(t) // no servers wanted, no private ones either
-	if testing.Short() {
-		t.Skip("starts a RabbitMQ, not with -short")
-	}
+	slow.Skip(t)
 	script, err := findScript()
 	if err != nil {
 		t.Skip(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
+	slowtest "github.com/holdfastq/holdfast/internal/slow"
 )
 
 // dice is a network that a seed decides.
@@ -260,11 +261,7 @@ func run(t *testing.T, seed uint64) (trace []string) {
 // same seed leads to the same steps.
 func TestWalks(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds = 20
-	}
-	for seed := range seeds {
+	for seed := range uint64(slowtest.Pick(50, 200)) {
 		trace := run(t, seed)
 		if again := run(t, seed); !slices.Equal(trace, again) {
 			t.Fatalf("seed %d led to different steps", seed)
