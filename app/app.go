@@ -126,16 +126,17 @@ func (b *Backend) migrate(ctx context.Context) ([]store.Migration, error) {
 }
 
 // Ping returns nil if a broker can take tickets within the limit, else an ErrUnavailable that
-// names it. The embedded broker can if some process serves the file, this one or another; it never will, an ErrConflict,
-// if the tasks were carried elsewhere.
+// names it. It waits for the end of the first attempt to connect even if that takes longer, because RabbitMQ
+// refuses a wrong password only after some seconds. The embedded broker can if some process serves the file, this one or
+// another; it never will, an ErrConflict, if the tasks were carried elsewhere.
 func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	if b.file != nil {
 		return b.file.served(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if p, ok := b.Broker.(interface{ Ping(context.Context) error }); ok {
-		return p.Ping(ctx)
+	if p, ok := b.Broker.(interface {
+		Ping(context.Context, time.Duration) error
+	}); ok {
+		return p.Ping(ctx, limit)
 	}
 	return nil
 }

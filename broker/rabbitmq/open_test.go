@@ -77,7 +77,7 @@ func TestPingSaysWhatIsWrong(t *testing.T) {
 			within(t, "a reason", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), e.patience+100*time.Millisecond)
 				defer cancel()
-				err = b.Ping(ctx)
+				err = b.Ping(ctx, e.patience)
 				return err != nil && strings.Contains(err.Error(), e.want[len(e.want)-1])
 			})
 			if !errors.Is(err, holdfast.ErrUnavailable) {
@@ -95,6 +95,30 @@ func TestPingSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// RabbitMQ refuses a password only after some seconds, longer than people wait for a server that may be away. A server that
+// answers is waited for until it has said what is wrong.
+func TestARefusalIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	address := rabbittest.HostPort(t, rabbittest.URL(t))
+	for name, password := range map[string]string{"wrong": "sesame", "right": "guest"} {
+		b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{"amqp://guest:" + password + "@" + address + "/"}, DialTimeout: time.Minute})
+		must(t, err)
+		defer b.Close()
+		err = b.Ping(t.Context(), time.Nanosecond)
+		if refused := err != nil && strings.Contains(err.Error(), `does not accept user "guest"`); refused != (password == "sesame") {
+			t.Errorf("the %s password: %v", name, err)
+		}
+	}
+	b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{"amqp://guest:sesame@" + address + "/"}})
+	must(t, err)
+	defer b.Close()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Ping(gone, time.Minute); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("a caller that has gone waits: %v", err)
+	}
+}
+
 func TestTheNextNodeIsTried(t *testing.T) {
 	t.Parallel()
 	b := rabbittest.OpenWith(t, rabbittest.URL(t), rabbitmq.Options{URLs: []string{
@@ -109,7 +133,7 @@ func TestOpenOutlivesItsContext(t *testing.T) {
 	must(t, err)
 	defer b.Close()
 	cancel()
-	must(t, b.Ping(ctx(t)))
+	must(t, b.Ping(ctx(t), time.Minute))
 }
 
 // Nobody has to wait for a connection before the first publish.
@@ -158,5 +182,5 @@ func TestDeclareReportsARefusal(t *testing.T) {
 	if err == nil || errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "amq.holdfast") {
 		t.Errorf("got %v", err)
 	}
-	must(t, b.Ping(ctx(t)))
+	must(t, b.Ping(ctx(t), time.Minute))
 }

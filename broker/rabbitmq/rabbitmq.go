@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/holdfastq/holdfast/broker"
 )
@@ -75,15 +76,21 @@ func (b *Broker) enter() (leave func(), err error) {
 	return b.work.Done, nil
 }
 
-// Ping waits until RabbitMQ answers a request, or until ctx is done. Its error
-// names the address and what is wrong there.
-func (b *Broker) Ping(ctx context.Context) error {
+// Ping waits until RabbitMQ answers a request, at most for the limit. Its error names the address and what is wrong
+// there. To know that, it waits for the end of the first attempt to connect if that takes longer than the limit:
+// RabbitMQ refuses a wrong password only after some seconds. DialTimeout bounds that.
+func (b *Broker) Ping(ctx context.Context, limit time.Duration) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	s, err := b.admin.wait(ctx)
+	patient, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	s, err := b.admin.wait(patient)
+	if errors.Is(err, errConnecting) {
+		s, err = b.admin.try(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := b.Ping(ctx); err != nil {
+	if err := b.Ping(ctx, 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	return b
