@@ -20,7 +20,7 @@ var errCrashed = errors.New("the worker that ran the task is gone")
 // Returned is the cause "the handler returned err"; nil means success.
 func Returned(err error) Cause { return Cause{err: err} }
 
-// Crashed is the cause "the worker's lease ran out before it wrote a result".
+// Crashed is the cause "the worker's lease ran out before it wrote a result". It costs a task nothing that is Buffered.
 func Crashed(run RunID) Cause {
 	return Cause{EventCrash, fmt.Errorf("%w (run %s)", errCrashed, run)}
 }
@@ -108,6 +108,10 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 			move.Event = EventGiveUp
 		}
 	case EventCrash:
+		if t.Buffered { // perhaps it never started
+			move.Event = EventInterrupt
+			break
+		}
 		move.Crashes++
 		move.Wait = crashWait(move.Crashes, dice(t.ID, t.Attempt))
 		if move.Crashes >= policy.MaxCrashes {

@@ -86,6 +86,7 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		name          string
 		before, after counters
 		limit         int
+		buffered      bool
 		cause         holdfast.Cause
 		event         holdfast.Event
 		wait          time.Duration
@@ -107,11 +108,14 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "Cancel", before: counters{1, 1, 1}, after: counters{1, 1, 1}, cause: holdfast.Returned(holdfast.Cancel(nil)), event: "cancel"},
 		{name: "crash", before: counters{2, 0, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "crash"},
 		{name: "last crash", before: counters{0, 1, 0}, after: counters{0, 2, 0}, cause: holdfast.Crashed(9), event: "give_up"},
+		{name: "crash before it started", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
+		{name: "failure of a task that waited", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
 		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
 		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
 	} {
 		task := running()
 		task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = test.before.failures, test.before.crashes, test.before.deferrals, test.limit
+		task.Buffered = test.buffered
 		move, err := holdfast.Settle(task, test.cause, now, exact())
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)

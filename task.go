@@ -163,6 +163,9 @@ type Task struct {
 	CreatedAt   time.Time       `json:"created_at"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`  // of the last claim
 	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when it reached a final state
+	// Buffered says that the task is running for the store, and that its worker claimed it before an executor was free. It may
+	// not have started.
+	Buffered bool `json:"buffered,omitempty"`
 	// LastError is the text of the newest failure, at most MaxErrorLength bytes.
 	LastError string `json:"last_error,omitempty"`
 	// Parked says why a ready task waits although it is due, for example because

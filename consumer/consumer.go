@@ -6,7 +6,8 @@
 //     gathers their tickets into a page, no larger than there is room for (intake.go).
 //  2. The page is claimed in one statement: each ticket is ours, stale, held
 //     by another run, ahead of the store, or of a type nobody here handles
-//     (page.go).
+//     (page.go). The claim says whether executors are reserved for the tasks or
+//     they may wait in the worker's buffer (room.go).
 //  3. What is ours starts at once; at the same time the page's manifest
 //     goes to the holding queue (page.go, execute.go).
 //  4. After the manifest's confirm, and only then, the page's messages are

@@ -80,7 +80,7 @@ func (s *session) judge(j *job, cause holdfast.Cause) {
 	if !j.started.IsZero() {
 		took = max(time.Since(j.started), 1)
 	}
-	s.room.judged(took)
+	s.room.judged(took, j.into)
 	s.results.add(result{job: j, move: move, took: took})
 }
 

@@ -128,7 +128,7 @@ func (in *intake) take(ctx context.Context, first reading) error {
 		in.start(ctx, p)
 		return nil
 	}
-	reserved := in.s.room.reserve(ctx, maxPage, limit, in.rank)
+	reserved := in.s.room.reserve(ctx, len(next.message.Tickets), maxPage, limit, in.rank)
 	if reserved == 0 {
 		in.start(ctx, p)
 		return in.rest(ctx, next.Delivery)
@@ -138,10 +138,10 @@ func (in *intake) take(ctx context.Context, first reading) error {
 		in.gather(p, reserved)
 	}
 	in.ahead.see(len(p.tickets), len(p.tags))
-	if more := len(p.tickets) - reserved; more > 0 && !in.s.room.bears(more) {
+	if more := len(p.tickets) - reserved; more > 0 && (in.rank == preferred || !in.s.room.bears(more)) {
 		p.passOn(in.again, reserved)
 	}
-	in.s.room.add(len(p.tickets) - reserved)
+	p.into = in.s.room.settle(reserved, len(p.tickets), in.rank)
 	err := in.widen()
 	in.start(ctx, p)
 	return err
@@ -215,8 +215,8 @@ func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
 	if err := in.acks.giveBack([]uint64{untaken.Tag}); err != nil {
 		return err
 	}
-	free := in.s.room.reserve(ctx, maxPage, 0, ordinary)
-	in.s.room.add(-free) // it was only to know that there are some
+	free := in.s.room.reserve(ctx, 1, maxPage, 0, ordinary)
+	in.s.room.settle(free, 0, ordinary) // it was only to know that there are some
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

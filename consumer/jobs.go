@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // job is one claimed task in this process, from its claim until its result is committed.
 type job struct {
 	task    holdfast.Task
 	page    int64
+	into    store.Place
 	now     time.Time // the store's clock at the claim
 	claimed time.Time // this process's clock at the claim
 	started time.Time
@@ -37,27 +39,28 @@ func (j *job) ticket() holdfast.Ticket {
 // storeTime is the store's clock now, as well as this process can know it.
 func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
 
-// jobs are the tasks in hand. At most limit of them run at once, the others wait. The goroutines they run on are kept for
+// jobs are the tasks in hand. At most as many as there are executors run at once, the others wait. The goroutines they run on are kept for
 // the next ones: a new one would grow its stack for every task.
 type jobs struct {
-	limit  int
+	room   *room      // knows the number of executors, and how many are reserved
 	start  func(*job) // calls the handler and returns when it has returned, if it does not end its goroutine
 	expect func()     // told, before anybody can know, that a job is judged and its result will come
 
 	mu      sync.Mutex
 	held    map[holdfast.Ticket]*job // nil value: being claimed
 	early   map[holdfast.Ticket]bool // cancelled while being claimed
-	queue   []*job
-	active  int       // executors with a job
-	spare   int       // executors without
-	next    chan *job // to those; closed when stopped
+	firm    []*job                   // with an executor reserved for each; they do not wait
+	queue   []*job                   // the others
+	active  int                      // executors with a job
+	spare   int                      // executors without
+	next    chan *job                // to those; closed when stopped
 	stopped bool
 	quiet   chan struct{} // closed when stopped and nothing runs
 	waits   chan struct{} // has a token if a job has begun to wait
 }
 
-func newJobs(limit int, start func(*job), expect func()) *jobs {
-	return &jobs{limit: limit, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), next: make(chan *job, limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
+func newJobs(room *room, start func(*job), expect func()) *jobs {
+	return &jobs{room: room, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), next: make(chan *job, room.limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
 }
 
 // reserve marks tickets as being claimed, except those that are in hand already. It
@@ -106,9 +109,13 @@ func (js *jobs) add(list ...*job) (refused []*job) {
 	if js.stopped {
 		return list
 	}
-	js.queue = append(js.queue, list...)
+	if len(list) > 0 && list[0].into == store.IntoExecutors {
+		js.firm = append(js.firm, list...)
+	} else {
+		js.queue = append(js.queue, list...)
+	}
 	js.fill()
-	if len(js.queue) > 0 {
+	if js.wait() {
 		select {
 		case js.waits <- struct{}{}:
 		default:
@@ -119,8 +126,7 @@ func (js *jobs) add(list ...*job) (refused []*job) {
 
 // fill starts waiting jobs while there are free executors. js.mu is held.
 func (js *jobs) fill() {
-	for js.active < js.limit && len(js.queue) > 0 {
-		j := js.first()
+	for j := js.first(); j != nil; j = js.first() {
 		if js.spare > 0 {
 			js.spare--
 			js.next <- j // which has room for all executors
@@ -130,14 +136,26 @@ func (js *jobs) fill() {
 	}
 }
 
-// first takes the first waiting job for an executor. js.mu is held.
-func (js *jobs) first() *job {
-	j := js.queue[0]
-	js.queue = js.queue[1:]
+// first takes the next job for a free executor; nil if there is none. js.mu is held.
+func (js *jobs) first() (j *job) {
+	switch {
+	case js.active >= js.room.limit:
+		return nil
+	case len(js.firm) > 0:
+		j, js.firm = js.firm[0], js.firm[1:]
+		js.room.unreserve(1, j.into)
+	case len(js.queue) > 0 && js.active+int(js.room.reserved.Load()) < js.room.limit:
+		j, js.queue = js.queue[0], js.queue[1:]
+	default:
+		return nil
+	}
 	js.active++
 	j.phase, j.started = running, time.Now()
 	return j
 }
+
+// wait reports whether jobs wait for an executor. js.mu is held.
+func (js *jobs) wait() bool { return len(js.firm)+len(js.queue) > 0 }
 
 // execute is an executor: it runs jobs until they are stopped.
 func (js *jobs) execute(j *job) {
@@ -158,10 +176,11 @@ func (js *jobs) execute(j *job) {
 func (js *jobs) another() *job {
 	js.mu.Lock()
 	js.free()
+	next := js.first()
 	switch {
-	case len(js.queue) > 0:
-		defer js.mu.Unlock()
-		return js.first()
+	case next != nil:
+		js.mu.Unlock()
+		return next
 	case js.stopped:
 		js.mu.Unlock()
 		return nil
@@ -242,7 +261,7 @@ func (js *jobs) returned() {
 func (js *jobs) anyWaits() bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	return len(js.queue) > 0
+	return js.wait()
 }
 
 // takeWaiting removes and ends the jobs that have waited for an executor since before
@@ -250,13 +269,15 @@ func (js *jobs) anyWaits() bool {
 func (js *jobs) takeWaiting(since time.Time) []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	n := 0
-	for n < len(js.queue) && js.queue[n].claimed.Before(since) {
-		js.judge(js.queue[n])
-		n++
+	var taken []*job
+	for _, queue := range []*[]*job{&js.firm, &js.queue} {
+		n := 0
+		for n < len(*queue) && (*queue)[n].claimed.Before(since) {
+			js.judge((*queue)[n])
+			n++
+		}
+		taken, *queue = append(taken, (*queue)[:n]...), (*queue)[n:]
 	}
-	taken := js.queue[:n:n]
-	js.queue = js.queue[n:]
 	return taken
 }
 

@@ -19,7 +19,7 @@ import (
 func ticket(n int) holdfast.Ticket { return holdfast.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
 
 func jobFor(n int) *job {
-	return &job{task: holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, claimed: time.Now()}
+	return &job{task: holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, into: store.IntoBuffer, claimed: time.Now()}
 }
 
 func testSession(t *testing.T, o Options, began time.Time) *session {
@@ -32,7 +32,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
 	t.Parallel()
-	js := newJobs(1, func(*job) {}, func() {})
+	js := newJobs(newRoom(1), func(*job) {}, func() {})
 	fresh, inHand := js.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(1)})
 	if len(fresh) != 2 || len(inHand) != 1 {
 		t.Fatalf("fresh %v, in hand %v", fresh, inHand)
@@ -48,7 +48,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 	var active, most, ran atomic.Int32
 	release := make(chan struct{})
 	var js *jobs
-	js = newJobs(3, func(j *job) {
+	js = newJobs(newRoom(3), func(j *job) {
 		now := active.Add(1)
 		for {
 			seen := most.Load()

@@ -19,6 +19,7 @@ type page struct {
 	tags      []uint64 // of its messages
 	tickets   []holdfast.Ticket
 	wanted    []store.Wanted
+	into      store.Place
 	suspects  []holdfast.Ticket            // of tasks with more crashes than that
 	sentinels map[string]holdfast.Sentinel // by lane, the newest
 	letters   []broker.Message             // to publish before the messages may be acked
@@ -107,7 +108,7 @@ func (p *page) take(ctx context.Context) error {
 	s := p.s
 	if len(p.tickets) > 0 {
 		fresh, inHand := s.jobs.reserve(p.tickets)
-		s.room.add(-len(inHand))
+		s.room.leave(len(inHand), p.into)
 		p.tickets = fresh
 		if len(inHand) > 0 {
 			// Perhaps these messages are those of the page that has them in hand, delivered again
@@ -121,7 +122,7 @@ func (p *page) take(ctx context.Context) error {
 	claims, err := p.claim(ctx) // at once if there are no tickets
 	if err != nil {
 		s.disown()
-		s.room.add(-len(p.tickets))
+		s.room.leave(len(p.tickets), p.into)
 		s.jobs.forget(p.tickets...)
 		s.pages.finish(p.number, len(p.tickets))
 		return fmt.Errorf("claim: %w", err)
@@ -150,7 +151,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		}
 		left := p.tickets[len(claims):]
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))])
+		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))], p.into)
 		cancel()
 		if err == nil {
 			if claims == nil {
@@ -186,7 +187,7 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 		if claim.Verdict == store.Claimed {
 			own = append(own, ticket)
 			s.seeClaim(claim)
-			jobs = append(jobs, &job{task: claim.Task, page: p.number, now: claim.Now, claimed: now})
+			jobs = append(jobs, &job{task: claim.Task, page: p.number, into: p.into, now: claim.Now, claimed: now})
 			continue
 		}
 		dropped = append(dropped, ticket)
@@ -201,9 +202,9 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 			p.suspects = append(p.suspects, ticket)
 		}
 	}
+	s.room.leave(len(dropped), p.into) // before other jobs may start on the executors that were reserved for these
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
-	s.room.add(-len(dropped))
 	s.pages.finish(p.number, len(dropped))
 	s.see(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(ahead)-len(p.suspects)-count(foreign))
 	s.see(holdfast.ObservedContended, count(foreign))

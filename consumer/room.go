@@ -3,23 +3,34 @@ package consumer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/holdfastq/holdfast/store"
 )
 
 // room counts the tasks in hand over all lanes. There is room for as many as
 // there are executors and, while tasks are short, for those that will be finished within a
 // moment: so short tasks are claimed while others run, and long tasks do not wait behind
 // each other.
+//
+// A page whose tasks all find a free executor reserves those executors before its claim, so that the tasks start when the answer
+// arrives. All tasks of any other page are claimed into the buffer of the worker; they start while more executors are free
+// than reserved. An executor is free for each task of a page if all tasks in hand, running or not, are no more than the
+// executors. Pages of preferred tickets always reserve executors.
 type room struct {
-	mu     sync.Mutex
-	limit  int           // executors
-	mean   time.Duration // of the last tasks, more or less; 0 before the first
-	held   int
-	change chan struct{} // closed when there may be more room; nil while nobody waits for that
-	closed bool          // nothing is taken, whatever is free
+	mu        sync.Mutex
+	limit     int           // executors
+	mean      time.Duration // of the last tasks, more or less; 0 before the first
+	held      int
+	gathering int           // of the places held, those of pages that are still being gathered and have not reserved executors
+	more      chan struct{} // closed when there may be more room; nil while nobody waits for that
+	closed    bool          // nothing is taken, whatever is free
 
 	waiting   int // preferred ones that wait for a place
 	unwritten int // results
+
+	reserved atomic.Int64 // executors, for tasks that have not started
 }
 
 const (
@@ -50,11 +61,12 @@ func (r *room) size() int {
 
 // judged gives the place of a task free whose result now waits to be written. took is
 // how long its handler ran; 0 if it was handed back without having run, which says nothing.
-func (r *room) judged(took time.Duration) {
+func (r *room) judged(took time.Duration, into store.Place) {
 	r.mu.Lock()
 	r.unwritten++
 	switch {
 	case took <= 0:
+		r.unreserve(1, into)
 	case r.mean == 0:
 		r.mean = took
 	default:
@@ -72,14 +84,51 @@ func (r *room) written(n int) {
 	r.add(0)
 }
 
-// add reserves n places more even beyond the limit, see bears; a negative n gives places back.
+// settle turns the places that reserve gave to a page into those of its n tasks, even beyond the limit, see bears. It returns
+// where the page claims its tasks into.
+func (r *room) settle(given, n int, by rank) (into store.Place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if by == preferred {
+		r.unreserve(given-n, store.IntoExecutors)
+		r.change(n - given)
+		return store.IntoExecutors
+	}
+	r.gathering -= given
+	r.change(n - given)
+	if r.held-r.gathering > r.limit {
+		return store.IntoBuffer
+	}
+	r.unreserve(-n, store.IntoExecutors)
+	return store.IntoExecutors
+}
+
+// leave gives the places of n tasks back that were not claimed.
+func (r *room) leave(n int, into store.Place) {
+	r.unreserve(n, into)
+	r.add(-n)
+}
+
+// unreserve gives back the executors that were reserved for n tasks.
+func (r *room) unreserve(n int, into store.Place) {
+	if into == store.IntoExecutors {
+		r.reserved.Add(-int64(n))
+	}
+}
+
+// add takes n places more; a negative n gives places back.
 func (r *room) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.change(n)
+}
+
+// change is add while r.mu is held.
+func (r *room) change(n int) {
 	r.held += n
-	if n <= 0 && r.change != nil {
-		close(r.change)
-		r.change = nil
+	if n <= 0 && r.more != nil {
+		close(r.more)
+		r.more = nil
 	}
 }
 
@@ -126,13 +175,14 @@ const (
 )
 
 // reserve waits for free places, takes at most most of them and returns how many it
-// took: 0 if patience was over first (0 means never) or ctx is done.
-func (r *room) reserve(ctx context.Context, most int, patience time.Duration, by rank) int {
+// took: 0 if patience was over first (0 means never) or ctx is done. The caller passes them to settle. While tasks are short
+// it waits for at least least places, so that a preferred page is not cut to one task.
+func (r *room) reserve(ctx context.Context, least, most int, patience time.Duration, by rank) int {
 	r.queue(by, +1)
 	defer r.queue(by, -1)
 	var over <-chan time.Time
 	for {
-		n, change := r.tryReserve(most, by)
+		n, change := r.tryReserve(least, most, by)
 		if n > 0 {
 			return n
 		}
@@ -144,7 +194,8 @@ func (r *room) reserve(ctx context.Context, most int, patience time.Duration, by
 		select {
 		case <-change:
 		case <-over:
-			return 0
+			n, _ := r.tryReserve(1, most, by)
+			return n
 		case <-ctx.Done():
 			return 0
 		}
@@ -166,15 +217,24 @@ func (r *room) queue(by rank, change int) {
 
 // tryReserve takes what is free now, or returns a channel that is closed when there
 // may be more.
-func (r *room) tryReserve(most int, by rank) (n int, change <-chan struct{}) {
+func (r *room) tryReserve(least, most int, by rank) (n int, change <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if by == preferred || r.waiting == 0 {
-		n = max(0, min(most, r.size()-r.held))
-		r.held += n
+	size := r.size()
+	switch {
+	case by == preferred:
+		n = max(0, min(most, min(size, r.limit)-(r.held-r.gathering)))
+		if size > r.limit && n < min(least, r.limit/2) {
+			n = 0
+		}
+		r.unreserve(-n, store.IntoExecutors)
+	case r.waiting == 0:
+		n = max(0, min(most, size-r.held))
+		r.gathering += n
 	}
-	if n == 0 && r.change == nil {
-		r.change = make(chan struct{})
+	r.held += n
+	if n == 0 && r.more == nil {
+		r.more = make(chan struct{})
 	}
-	return n, r.change
+	return n, r.more
 }

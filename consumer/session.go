@@ -82,7 +82,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 	s.exclusive <- interval{}
 	s.disowned = make(chan struct{})
 	s.disown = sync.OnceFunc(func() { close(s.disowned) })
-	s.jobs = newJobs(o.Concurrency, func(j *job) { s.execute(handling, j) }, s.results.expect)
+	s.jobs = newJobs(s.room, func(j *job) { s.execute(handling, j) }, s.results.expect)
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
 	}

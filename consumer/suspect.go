@@ -116,8 +116,7 @@ func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last h
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
 		last, left = left[0], left[1:]
-		s.room.add(1)
-		alone := &page{s: s, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
+		alone := &page{s: s, into: s.room.settle(0, 1, ordinary), wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
 		if err := alone.take(ctx); err != nil {
 			return last, left, err
 		}

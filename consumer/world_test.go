@@ -331,8 +331,8 @@ type faultyStore struct {
 	park  func(next func() error) error
 }
 
-func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
-	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, run, wanted, tickets) }
+func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, run, wanted, tickets, into) }
 	if f.claim == nil {
 		return next()
 	}

@@ -196,7 +196,7 @@ func (w *world) kill(run holdfast.RunID) {
 // claim claims tasks that must be free.
 func (w *world) claim(run holdfast.RunID, tickets ...holdfast.Ticket) []holdfast.Task {
 	w.Helper()
-	claims, err := w.store.Claim(w.Context(), run, store.AnyOf(kind), tickets)
+	claims, err := w.store.Claim(w.Context(), run, store.AnyOf(kind), tickets, store.IntoExecutors)
 	w.must(err)
 	tasks := make([]holdfast.Task, len(claims))
 	for i, c := range claims {

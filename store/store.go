@@ -202,11 +202,11 @@ type News struct {
 type Work interface {
 	// Claim takes the tasks that the tickets name for run, one verdict per
 	// ticket, in one statement per batch. Only tasks that are wanted are
-	// taken. It is idempotent: a task that run holds already, at the ticket's attempt, is
+	// taken, and those taken into a buffer are Buffered. It is idempotent: a task that run holds already, at the ticket's attempt, is
 	// Claimed again, because the answer to an earlier call may have been lost; the caller
 	// knows which it has in hand. The second of two equal tickets in one call is Stale.
 	// ErrFenced if the run is not live; then nothing was taken.
-	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []holdfast.Ticket) ([]Claim, error)
+	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []holdfast.Ticket, into Place) ([]Claim, error)
 	// Held returns the tasks, without payload, that are running under the run, in any order. It may read
 	// all tasks, and those that come or go meanwhile are in it or not.
 	Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error)
@@ -242,6 +242,17 @@ func AnyOf(types ...string) []Wanted {
 	}
 	return wanted
 }
+
+// Place is where a worker puts the tasks that it claims.
+type Place uint8
+
+// The places.
+const (
+	// IntoExecutors says that a free executor is reserved for each task: it starts when the answer to the claim arrives.
+	IntoExecutors Place = iota
+	// IntoBuffer says that the tasks may wait for an executor. A crash of their worker costs them nothing.
+	IntoBuffer
+)
 
 // Verdict is the answer to one ticket.
 type Verdict uint8

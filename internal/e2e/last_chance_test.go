@@ -71,7 +71,7 @@ func (w *world) crash(t *testing.T, tickets []holdfast.Ticket) []holdfast.Ticket
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := w.Store.Claim(ctx, run, store.AnyOf("noop"), tickets)
+	claims, err := w.Store.Claim(ctx, run, store.AnyOf("noop"), tickets, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,9 @@ type checker struct {
 	byTicket   map[eraTicket]*execution
 	active     map[holdfast.TaskID][]*execution
 	claims     map[claimed]int                    // the newest era that knows of a claim
+	started    map[claimed]bool                   // claims whose task a handler was called for
+	known      map[claimed]bool                   // claims whose answer came to a worker that could start the task
+	spared     map[holdfast.TaskID]int            // ends of workers that did not charge the task, since it last returned otherwise
 	ended      map[holdfast.TaskID]holdfast.State // tasks that reached a final state
 	over       map[holdfast.RunID]bool            // runs that are not live any more
 	renewed    map[holdfast.RunID]renewal         // the last ones
@@ -65,7 +68,7 @@ func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
-		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
+		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
 	}
 }
 
@@ -108,6 +111,7 @@ func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *e
 		c.fail("attempt %d of task %s runs twice: by %s and by %s", task.Attempt, task.ID, before.process.name, p.name)
 	}
 	c.byTicket[key] = e
+	c.started[e.claim()] = true
 	late := c.over[task.Run] && c.recent(c.world.state.leapt) // fenced at once by a clock that leapt, and does not know it yet
 	for _, other := range c.active[task.ID] {
 		if other.era == e.era && !late && !other.process.dead && !c.over[other.task.Run] && other.ctx.Err() == nil {
@@ -141,11 +145,53 @@ func (c *checker) changed(change simstore.Change) {
 		c.fail("task %s was deleted", before.ID)
 	case before.State.Final():
 		c.fail("task %s was %s and is %s", before.ID, before.State, after.State)
+	case after.Crashes > before.Crashes:
+		c.charged(&before.Task)
+		c.finalize(after)
 	case change.Op == "Claim":
 		c.claims[claimOf(&after.Task)] = c.world.state.fellBack
-	case after.State.Final():
-		c.ended[after.ID] = after.State
-		c.judge(after.Task)
+	default:
+		if change.Move != nil && before.State == holdfast.Running {
+			c.spare(before, change.Move)
+		}
+		c.finalize(after)
+	}
+}
+
+func (c *checker) finalize(task *simstore.Task) {
+	if task.State.Final() {
+		c.ended[task.ID] = task.State
+		c.judge(task.Task)
+	}
+}
+
+// answered notes claims whose answer came to a worker that could start the tasks.
+func (c *checker) answered(list []store.Claim) {
+	for i := range list {
+		if list[i].Verdict == store.Claimed {
+			c.known[claimOf(&list[i].Task)] = true
+		}
+	}
+}
+
+// charged checks that an attempt which is charged a crash was started, or that its worker ended before it could do so.
+func (c *checker) charged(task *holdfast.Task) {
+	claim := claimOf(task)
+	if c.known[claim] && !c.started[claim] {
+		c.fail("attempt %d of task %s was charged a crash of run %s and never started", task.Attempt, task.ID, task.Run)
+	}
+}
+
+// spare checks that a task is spared a crash at most once before something else ends an attempt: else a task that kills its
+// worker would have no limit.
+func (c *checker) spare(task *simstore.Task, move *holdfast.Transition) {
+	switch {
+	case move.Event == holdfast.EventInterrupt && move.Report.Class == "crash":
+		if c.spared[task.ID]++; c.spared[task.ID] > 1 && c.world.state.fellBack == 0 {
+			c.fail("task %s was spared a crash twice in a row", task.ID)
+		}
+	case move.Event != holdfast.EventInterrupt:
+		c.spared[task.ID] = 0
 	}
 }
 

@@ -133,7 +133,32 @@ func NewPlan(seed uint64) Plan {
 	case 2:
 		p.isolate(r)
 	}
+	if r.IntN(4) == 0 {
+		p.rush(r)
+	}
 	return p
+}
+
+// rush has workers see many tasks that take no time, so that they claim ahead of their executors, and then some that take long
+// while a worker is killed.
+func (p *Plan) rush(r *rand.Rand) {
+	begin, by := between(r, 0, loadTime), len(p.Roles)-1
+	for by > 0 && p.Roles[by] != Produce {
+		by--
+	}
+	for i := range 40 {
+		task := TaskPlan{Name: fmt.Sprint("r", i), At: begin, By: by, Lane: "a", Takes: between(r, 0, 5*time.Millisecond)}
+		if i >= 24 {
+			task.At, task.Takes = begin+between(r, 300*time.Millisecond, 400*time.Millisecond), between(r, 0, 2*time.Second)
+		}
+		p.Tasks = append(p.Tasks, task)
+	}
+	for i := range 1 + r.IntN(3) {
+		kill := newFault(r, i, len(p.Roles))
+		kill.Name, kill.Kind, kill.Target = fmt.Sprint("k", i), Kill, i%len(p.Roles)
+		kill.At = begin + between(r, 350*time.Millisecond, 900*time.Millisecond)
+		p.Faults = append(p.Faults, kill)
+	}
 }
 
 // gather makes a storm of the faults: they begin within a second, most of them at the same process.

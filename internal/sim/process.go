@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Everything that can be short is, so that a run needs few steps.
@@ -124,7 +125,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
-		Store: p.store, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
+		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
 		Present: consumer.Presence{Store: p.store, Broker: p.broker},
 	}
@@ -137,6 +138,28 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	p.worker = c
 	p.world.mu.Unlock()
 	return c
+}
+
+// claims is the store of a worker, and has the checker told which claims were answered while the worker could start the tasks.
+type claims struct {
+	*simstore.Client
+	process *process
+}
+
+// Claim implements store.Work.
+func (c claims) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+	list, err := c.Client.Claim(ctx, run, wanted, tickets, into)
+	p := c.process
+	p.world.mu.Lock()
+	worker := p.worker
+	p.world.mu.Unlock()
+	owned := time.Since(worker.Status().RenewedAt) < lease*4/5-time.Millisecond
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if !p.dead && p.resumed == nil && p.ctx.Err() == nil && owned {
+		p.world.check.answered(list)
+	}
+	return list, err
 }
 
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {

@@ -22,7 +22,7 @@ func TestAllTasksAreReadOnlyForRunsThatMayOwnSome(t *testing.T) {
 	end := func(clean bool) {
 		t.Helper()
 		run := openRun(t, s)
-		if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, 1)); err != nil {
+		if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.CloseRun(t.Context(), run, clean); err != nil {

@@ -87,7 +87,7 @@ func BenchmarkRetry(b *testing.B) {
 	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
 	tickets := insertAll(b, s, tasks)
 	for b.Loop() {
-		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets)
+		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []hold
 }
 
 func claimApply(b *testing.B, s *postgres.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
-	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets)
+	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // time for the first of it, on a busy machine too
 	defer cancel()
 	began := time.Now()
-	claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets)
+	claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || claims != nil {
 		t.Fatalf("with a part of the answer: %d claims, %v", len(claims), err)
 	}
@@ -116,7 +116,7 @@ func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
 	}
 	way.left.Store(1 << 60)
 	for _, part := range [][]holdfast.Ticket{tickets[:3], tickets[3:16], tickets[16:]} {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), part)
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), part, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}

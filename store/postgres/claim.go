@@ -16,14 +16,14 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
 		c = &claiming{
-			run: run, types: pq.StringArray{}, crashes: pq.Int64Array{},
+			run: run, into: into, types: pq.StringArray{}, crashes: pq.Int64Array{},
 			tickets: make([]holdfast.Ticket, 0, len(tickets)), claims: make([]store.Claim, 0, len(tickets)),
 		}
 		for _, w := range wanted {
@@ -40,6 +40,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 // claiming is one call of Claim.
 type claiming struct {
 	run     holdfast.RunID
+	into    store.Place
 	types   pq.StringArray
 	crashes pq.Int64Array     // for each type
 	tickets []holdfast.Ticket // that are answered,
@@ -136,10 +137,15 @@ func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket
 	if !slices.ContainsFunc(tickets, func(t holdfast.Ticket) bool { return t.Attempt != attempt }) { // nearly always
 		set := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
 		firsts, lasts, starts := set.columns()
-		return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, firsts, lasts, starts)
+		return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, c.buffered(), firsts, lasts, starts)
 	}
 	tasks, attempts := asked(tickets)
-	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes)
+	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes, c.buffered())
+}
+
+// buffered is what the claim writes: null, which takes no room, for tasks that start at once.
+func (c *claiming) buffered() sql.NullBool {
+	return sql.NullBool{Bool: true, Valid: c.into == store.IntoBuffer}
 }
 
 // asked lists tickets as the two columns that unnest joins again.
@@ -160,7 +166,7 @@ func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...an
 		if err := rows.Scan(fields...); err != nil {
 			return err
 		}
-		claim := row.claim(c.run)
+		claim := row.claim(c)
 		c.add(holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
 		c.taken++
 	}
@@ -186,10 +192,10 @@ func (r *claimedRow) fields() []any {
 }
 
 // claim is the task in the hands of the run.
-func (r *claimedRow) claim(run holdfast.RunID) store.Claim {
+func (r *claimedRow) claim(c *claiming) store.Claim {
 	t := holdfast.Task{
 		ID: holdfast.TaskID(r.id), Type: r.kind, Lane: r.lane, Unique: r.unique.String, Payload: r.payload,
-		State: holdfast.Running, Run: run, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
+		State: holdfast.Running, Run: c.run, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
 		IdempotencyKey: r.key.String,

@@ -77,7 +77,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := s.Claim(ctx, run, store.AnyOf("t"), tickets)
+			_, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
 			return err
 		},
 		"dispatch": func(ctx context.Context) error {
@@ -194,8 +194,11 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	lose(func(ctx context.Context) error { _, err := s.Claim(ctx, run, store.AnyOf("t"), tickets); return err })
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets)
+	lose(func(ctx context.Context) error {
+		_, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
+		return err
+	})
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Claimed {
 		t.Fatalf("claimed again: %+v, %v", claims, err)
 	}
@@ -251,7 +254,7 @@ func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	if _, err := lock.Exec("select from " + name + ".tasks for update"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), []holdfast.Ticket{ticket}); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), []holdfast.Ticket{ticket}, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want an ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +276,7 @@ func TestPreparedStatementsOutliveAChangeOfTheSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets)
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets, store.IntoExecutors)
 		if err != nil || claims[0].Verdict != store.Claimed {
 			t.Fatalf("got %+v, %v", claims, err)
 		}

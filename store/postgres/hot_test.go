@@ -17,7 +17,7 @@ func TestClaimAndCompleteAreHot(t *testing.T) {
 	run := openRun(t, s)
 	const batches, size = 4, 250
 	for range batches {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, size))
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, size), store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func TestCloseRunWaitsForClaims(t *testing.T) {
 	}
 	claimed, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets)
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err == nil && claims[0].Verdict != store.Claimed {
 			err = fmt.Errorf("the verdict is %d", claims[0].Verdict)
 		}

@@ -153,7 +153,7 @@ func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 	tickets := insert(t, s, 2)
 	change(t, s, "update tasks set next_run_at = now() + interval '1 minute', created_at = now() + interval '1 minute'")
 	change(t, s, "insert into turns (duty, taken_at) values ('duty', now() + interval '1 hour')")
-	claims, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets[:1])
+	claims, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Errorf("claimed %+v, %v", claims, err)
 	}

@@ -30,6 +30,7 @@ type taskRow struct {
 	LastError   string         `db:"last_error"`
 	Parked      string
 	Key         string `db:"idempotency_key"`
+	Buffered    bool
 }
 
 func (r taskRow) task() holdfast.Task {
@@ -38,7 +39,7 @@ func (r taskRow) task() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Run: r.RunID, NextRunAt: r.NextRunAt.UTC(), CreatedAt: r.CreatedAt.UTC(),
 		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key,
+		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key, Buffered: r.Buffered,
 	}
 }
 

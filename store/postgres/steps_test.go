@@ -67,7 +67,7 @@ func TestWalksReachEverything(t *testing.T) {
 	expect("unticketed as lost", changed, n, err)
 
 	run := openRun(t, s)
-	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets); err != nil {
+	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CloseRun(t.Context(), run, false); err != nil {

@@ -49,7 +49,7 @@ func takeAndFinish(t *testing.T, s *postgres.Store, run, other holdfast.RunID, r
 	}
 	r.Shuffle(len(tickets), func(i, j int) { tickets[i], tickets[j] = tickets[j], tickets[i] })
 	claim := func(run holdfast.RunID, tickets []holdfast.Ticket) []store.Claim {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets)
+		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ func BenchmarkRetry(b *testing.B) {
 	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
 	tickets := insertAll(b, s, benchTasks(size))
 	for b.Loop() {
-		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets)
+		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []holdfa
 
 func claimApply(b *testing.B, s *sqlite.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
 	b.Helper()
-	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets)
+	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)
 	}

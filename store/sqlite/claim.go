@@ -15,11 +15,11 @@ import (
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	c := &claiming{run: run, types: []string{}, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	c := &claiming{run: run, into: into, types: []string{}, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
 	for _, w := range wanted {
 		c.types = append(c.types, w.Type)
 		c.crashes[w.Type] = w.MostCrashes
@@ -37,6 +37,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 // claiming is one call of Claim.
 type claiming struct {
 	run     holdfast.RunID
+	into    store.Place
 	types   []string
 	crashes map[string]int // by type
 	answers map[holdfast.Ticket]store.Claim
@@ -83,7 +84,7 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []holdfas
 		}
 		return err
 	}
-	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now, limits(c.crashes))
+	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now, limits(c.crashes), c.into == store.IntoBuffer)
 	if err != nil {
 		return err
 	}

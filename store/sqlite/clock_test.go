@@ -160,7 +160,7 @@ func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.move(-time.Hour, 0)
-	claims, err := s.Claim(t.Context(), leased(t, s, time.Minute), store.AnyOf("t"), tickets[:1])
+	claims, err := s.Claim(t.Context(), leased(t, s, time.Minute), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Errorf("claimed %+v, %v", claims, err)
 	}

@@ -48,7 +48,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	tickets := insert(t, s, 100)
-	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets); err != nil {
+	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Error(err)
 	}
 	if n := number(t, s, "select count(*) from tasks"); n != int64(accepted)+100 {

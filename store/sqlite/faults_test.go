@@ -170,7 +170,7 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 			for n := 0; ; n++ {
 				inserted, err := s.Insert(t.Context(), newTasks(50), time.Hour)
 				if err == nil {
-					_, err = s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets[:20])
+					_, err = s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets[:20], store.IntoExecutors)
 				}
 				if err != nil {
 					t.Error(err)

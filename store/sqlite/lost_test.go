@@ -167,7 +167,7 @@ func TestDispatchLeavesWhatMovedOn(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	result, err := s.DispatchDue(t.Context(), 10, func(ctx context.Context, due []store.Due) []bool {
-		if _, err := s.Claim(ctx, run, store.AnyOf("t"), tickets[:1]); err != nil {
+		if _, err := s.Claim(ctx, run, store.AnyOf("t"), tickets[:1], store.IntoExecutors); err != nil {
 			t.Error(err)
 		}
 		if err := s.Park(ctx, tickets[1:2], time.Hour, "later"); err != nil {

@@ -88,7 +88,7 @@ func TestOwnIsForOneProcess(t *testing.T) {
 
 	// The kernel lets the lock go, and what the process had in hand is free at once.
 	tickets := insert(t, s, 2)
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets)
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Fatalf("%+v, %v", claims, err)
 	}

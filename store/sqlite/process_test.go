@@ -117,7 +117,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 			page[i] = holdfast.Ticket{Task: tasks[order[i]].ID, Attempt: 1}
 		}
 		order = order[len(page):]
-		claims, err := s.Claim(ctx, run, store.AnyOf("t"), page)
+		claims, err := s.Claim(ctx, run, store.AnyOf("t"), page, store.IntoExecutors)
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ type taskRow struct {
 	LastError   string         `db:"last_error"`
 	Parked      string
 	Key         string `db:"idempotency_key"`
+	Buffered    bool
 }
 
 func (r taskRow) task() holdfast.Task {
@@ -36,7 +37,7 @@ func (r taskRow) task() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Run: r.RunID, NextRunAt: moment(r.NextRunAt), CreatedAt: moment(r.CreatedAt),
 		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key,
+		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key, Buffered: r.Buffered,
 	}
 }
 

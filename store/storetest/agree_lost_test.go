@@ -136,7 +136,7 @@ func (s teller) publish(ctx context.Context, l loss) (id holdfast.TaskID, receip
 	if err != nil {
 		return 0, 0, err
 	}
-	claims, err := s.Claim(ctx, run, store.AnyOf("one"), inserted.Receipts[0].Tickets)
+	claims, err := s.Claim(ctx, run, store.AnyOf("one"), inserted.Receipts[0].Tickets, store.IntoExecutors)
 	if err != nil {
 		return 0, 0, err
 	}

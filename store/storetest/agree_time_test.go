@@ -109,7 +109,7 @@ func (w *pair) breakOff(*rapid.T) {
 		for i := range tickets {
 			tickets[i] = holdfast.Ticket{Task: h.tasks[i], Attempt: w.rows[i].Attempt}
 		}
-		claims, err := h.Claim(w.ctx, run, store.AnyOf("one", "two", "x.y/z"), tickets)
+		claims, err := h.Claim(w.ctx, run, store.AnyOf("one", "two", "x.y/z"), tickets, store.IntoExecutors)
 		var moves []holdfast.Transition
 		for _, claim := range claims {
 			if move, err := holdfast.Settle(claim.Task, holdfast.Interrupted(nil), h.now, holdfast.DefaultPolicy()); err == nil && claim.Verdict == store.Claimed {
@@ -134,7 +134,7 @@ func (w *pair) meanwhile(t *rapid.T) func(*half, []store.Due) string {
 		first := []holdfast.Ticket{due[0].Ticket}
 		switch what {
 		case 0:
-			claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf("one", "two", "x.y/z"), first)
+			claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf("one", "two", "x.y/z"), first, store.IntoExecutors)
 			if err != nil {
 				return kindOf(err)
 			}

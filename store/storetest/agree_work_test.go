@@ -169,7 +169,7 @@ func (w *pair) claim(t *rapid.T) {
 	run, tickets := w.whichRun(t), w.drawTickets(t)
 	kinds := rapid.SampledFrom([][]string{{"one", "two", "x.y/z"}, {"one", "two", "x.y/z"}, {"one"}, {}, {"ONE", "x.y"}}).Draw(t, "types")
 	w.ask(fmt.Sprint("claim ", run, kinds, tickets), func(h *half, _ int) (string, error) {
-		claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf(kinds...), h.tickets(tickets))
+		claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf(kinds...), h.tickets(tickets), store.IntoExecutors)
 		said := ""
 		for _, c := range claims {
 			said += fmt.Sprintf("\n   %d %s owner=%s now=%s", c.Verdict, h.sayTask(c.Task), h.sayRun(c.Owner), h.when(c.Now))

@@ -301,7 +301,7 @@ func testApplyModel(s *suite) {
 }
 
 func (s *suite) modelClaim(t *rapid.T, m *model, run holdfast.RunID) {
-	claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}})
+	claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}}, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ var claimTests = []test{
 	{"parks longer each time", testParkWaitsGrow},
 	{"leaves suspects until they are asked for alone", testClaimSuspects},
 	{"lists what a run holds", testHeld},
+	{"marks what was claimed into a buffer", testBuffered},
 }
 
 func testClaimVerdicts(s *suite) {
@@ -105,11 +106,12 @@ func equalTasks(a, b holdfast.Task) bool {
 		state                                              holdfast.State
 		attempt, maxAttempts, failures, crashes, deferrals int
 		run                                                holdfast.RunID
+		buffered                                           bool
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
 	key := func(t holdfast.Task) comparable {
 		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.IdempotencyKey, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
-			t.Run, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
+			t.Run, t.Buffered, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)
 }
@@ -148,7 +150,7 @@ func testClaimFenced(s *suite) {
 	s.must(s.CloseRun(s.ctx, closed, false))
 	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets[0]) })
 	for name, run := range map[string]holdfast.RunID{"closed": closed, "dead": dead, "unknown": 1 << 60} {
-		if _, err := s.Claim(s.ctx, run, kinds, tickets); !errors.Is(err, store.ErrFenced) {
+		if _, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoExecutors); !errors.Is(err, store.ErrFenced) {
 			s.Errorf("a claim for a run that is %s: %v, want ErrFenced", name, err)
 		}
 	}
@@ -173,7 +175,7 @@ func testClaimConcurrently(s *suite) {
 			for len(mixed) > 0 {
 				page := mixed[:min(37, len(mixed))]
 				mixed = mixed[len(page):]
-				claims, err := s.Claim(s.ctx, run, kinds, page)
+				claims, err := s.Claim(s.ctx, run, kinds, page, store.IntoExecutors)
 				if err != nil {
 					s.Error(err)
 					return
@@ -214,7 +216,7 @@ func testClaimComingBack(s *suite) {
 				s.Error(err)
 			}
 		})
-		claims, err := s.Claim(s.ctx, there, kinds, []holdfast.Ticket{next})
+		claims, err := s.Claim(s.ctx, there, kinds, []holdfast.Ticket{next}, store.IntoExecutors)
 		group.Wait()
 		s.must(err)
 		if v := claims[0].Verdict; v != store.Ahead && v != store.Claimed {
@@ -253,7 +255,7 @@ func testPark(s *suite) {
 		due, _ := s.dispatch(10)
 		return len(due) == 1 && due[0].Ticket == tickets[2]
 	})
-	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[2:])
+	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[2:], store.IntoExecutors)
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[0].Task.Parked != "" {
 		s.Errorf("claimed %+v", claims[0])
@@ -305,7 +307,7 @@ func testClaimSuspects(s *suite) {
 		{0, []store.Verdict{store.Claimed, store.Claimed, store.Suspect}}, // the run has the second one already
 		{store.AnyCrashes, []store.Verdict{store.Claimed, store.Claimed, store.Claimed}},
 	} {
-		claims, err := s.Claim(s.ctx, run, []store.Wanted{{Type: kind, MostCrashes: c.allowed}}, tickets)
+		claims, err := s.Claim(s.ctx, run, []store.Wanted{{Type: kind, MostCrashes: c.allowed}}, tickets, store.IntoExecutors)
 		s.must(err)
 		for i, claim := range claims {
 			if claim.Verdict != c.want[i] || claim.Task.ID != tickets[i].Task {
@@ -313,7 +315,7 @@ func testClaimSuspects(s *suite) {
 			}
 		}
 	}
-	if claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1]); err != nil || claims[0].Verdict != store.Claimed {
+	if claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1], store.IntoExecutors); err != nil || claims[0].Verdict != store.Claimed {
 		s.Errorf("what is held already: %+v, %v", claims, err)
 	}
 }

@@ -177,7 +177,7 @@ func testDispatchRefusedArrives(s *suite) {
 		s.Fatalf("given %v", given)
 	}
 	run := s.openRun()
-	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1])
+	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1], store.IntoExecutors)
 	s.must(err)
 	if v := claims[0].Verdict; v != store.Unhandled {
 		s.Errorf("for a run that does not know its type it is %s", verdictName(v))

@@ -52,7 +52,7 @@ func (s *suite) refused(ticket holdfast.Ticket, done holdfast.Task, text string,
 		for what, err := range map[string]error{
 			"insert":        second(there.Insert(s.ctx, []holdfast.NewTask{newTask()}, 0)),
 			"insert unique": second(there.Insert(s.ctx, []holdfast.NewTask{unique}, 0)),
-			"claim":         second(there.Claim(s.ctx, run, kinds, []holdfast.Ticket{ticket})),
+			"claim":         second(there.Claim(s.ctx, run, kinds, []holdfast.Ticket{ticket}, store.IntoExecutors)),
 			"apply":         second(there.Apply(s.ctx, []holdfast.Transition{move})),
 			"park":          there.Park(s.ctx, []holdfast.Ticket{ticket}, time.Second, "why"),
 			"unticket":      second(there.Unticket(s.ctx, []holdfast.Ticket{ticket})),
@@ -118,7 +118,7 @@ func testCancelExport(s *suite, from, elsewhere Source) {
 
 func testExportRunning(s *suite, from, elsewhere Source) {
 	ticket := s.inserts(1)[0]
-	claims, err := elsewhere.Claim(s.ctx, s.openRun(), kinds, []holdfast.Ticket{ticket})
+	claims, err := elsewhere.Claim(s.ctx, s.openRun(), kinds, []holdfast.Ticket{ticket}, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		s.Fatalf("%+v, %v", claims, err)
 	}
@@ -142,7 +142,7 @@ func testRecords(s *suite, from, _ Source) {
 	tasks[20].Payload = []byte(`"` + strings.Repeat("long", 10_000) + `"`)
 	tickets := s.insert(tasks...)
 	run := s.openRun()
-	claims, err := from.Claim(s.ctx, run, kinds, tickets[3:4])
+	claims, err := from.Claim(s.ctx, run, kinds, tickets[3:4], store.IntoExecutors)
 	s.must(err)
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Crashed(run), s.now(), holdfast.DefaultPolicy())
 	s.must(err)

@@ -133,7 +133,7 @@ func testFenceAgainstClaims(s *suite) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			for _, ticket := range tickets {
-				claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{ticket})
+				claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{ticket}, store.IntoExecutors)
 				if errors.Is(err, store.ErrFenced) {
 					return
 				}

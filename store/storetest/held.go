@@ -8,6 +8,75 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// What a claim took into a buffer is marked as such for whoever judges the end of its worker, and only until its next claim.
+func testBuffered(s *suite) {
+	run := s.openRun()
+	tickets := s.inserts(3)
+	buffer := func(tickets ...holdfast.Ticket) {
+		s.Helper()
+		claims, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoBuffer)
+		s.must(err)
+		for i, claim := range claims {
+			if claim.Verdict != store.Claimed || !equalTasks(claim.Task, s.task(tickets[i].Task)) || !claim.Task.Buffered {
+				s.Errorf("claimed into the buffer: %+v", claim)
+			}
+		}
+	}
+	check := func(want []bool) {
+		s.Helper()
+		held, err := s.Held(s.ctx, run)
+		s.must(err)
+		byID, err := s.TasksByID(s.ctx, ids(tickets))
+		s.must(err)
+		if len(held) != len(want) || len(byID) != len(want) {
+			s.Fatalf("%d are held and %d exist, want %d", len(held), len(byID), len(want))
+		}
+		for _, task := range append(held, byID...) {
+			if i := slices.Index(ids(tickets), task.ID); task.Buffered != want[i] {
+				s.Errorf("task %s, number %d: buffered %t, want %t", task.ID, i, task.Buffered, want[i])
+			}
+		}
+	}
+	buffer(tickets[0])
+	s.claimed(run, tickets[1])
+	buffer(tickets[2])
+	check([]bool{true, false, true})
+	s.fence(run)
+	abandoned, err := s.Abandoned(s.ctx, run, 10)
+	s.must(err)
+	for _, task := range abandoned {
+		if task.Buffered != (task.ID != tickets[1].Task) {
+			s.Errorf("abandoned %+v", task)
+		}
+		move := s.settle(task, holdfast.Crashed(run))
+		move.Wait = 0
+		s.apply(move)
+	}
+	for i, crashes := range []int{0, 1, 0} {
+		tickets[i].Attempt++
+		if task := s.task(tickets[i].Task); task.Crashes != crashes || task.Attempt != 2 || task.State != holdfast.Ready || task.Buffered {
+			s.Errorf("number %d after the end of its worker: %+v, want %d crashes", i, task, crashes)
+		}
+	}
+	due, _ := s.dispatch(10)
+	for _, d := range due {
+		if !d.Again {
+			s.Errorf("task %s is published behind the backlog", d.Task)
+		}
+	}
+	if len(due) != len(tickets) {
+		s.Errorf("%d are published, want %d", len(due), len(tickets))
+	}
+	run = s.openRun()
+	s.claimed(run, tickets...)
+	check([]bool{false, false, false})
+	again := s.settle(s.task(tickets[0].Task), holdfast.Returned(nil))
+	s.apply(again)
+	if task := s.task(tickets[0].Task); task.State != holdfast.Done || task.Buffered {
+		s.Errorf("done: %+v", task)
+	}
+}
+
 func testHeld(s *suite) {
 	mine, theirs := s.openRun(), s.openRun()
 	held := func(run holdfast.RunID) []holdfast.TaskID {

@@ -265,7 +265,7 @@ func testUnticketConcurrently(s *suite) {
 	hammer(func() error { return s.Park(s.ctx, tickets, 0, "parked") })
 	hammer(func() error { s.dispatch(40); return nil })
 	hammer(func() error {
-		claims, err := s.Claim(s.ctx, run, kinds, tickets[:100])
+		claims, err := s.Claim(s.ctx, run, kinds, tickets[:100], store.IntoExecutors)
 		var moves []holdfast.Transition
 		for _, claim := range claims {
 			if claim.Verdict == store.Claimed {

@@ -149,7 +149,7 @@ func (s *suite) fence(run holdfast.RunID) {
 
 func (s *suite) claim(run holdfast.RunID, tickets ...holdfast.Ticket) []store.Claim {
 	s.Helper()
-	claims, err := s.Claim(s.ctx, run, kinds, tickets)
+	claims, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoExecutors)
 	s.must(err)
 	if len(claims) != len(tickets) {
 		s.Fatalf("%d claims for %d tickets", len(claims), len(tickets))

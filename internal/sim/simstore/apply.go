@@ -46,7 +46,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	task.State, task.Run, task.Attempt = move.To, 0, move.NextAttempt
 	task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = move.Failures, move.Crashes, move.Deferrals, move.MaxAttempts
 	task.Again = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
-	task.TicketedAt, task.Parked = time.Time{}, ""
+	task.TicketedAt, task.Parked, task.Buffered = time.Time{}, "", false
 	if move.To == holdfast.Ready {
 		task.DueAt, task.FinishedAt = later(now, move.Wait), time.Time{}
 		task.NextRunAt = task.DueAt

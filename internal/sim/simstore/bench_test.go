@@ -42,9 +42,12 @@ func BenchmarkEffects(b *testing.B) {
 	}
 	snapshot := s.Snapshot()
 	calls := map[string]func() error{
-		"Now":       func() error { _, err := c.Now(ctx); return err },
-		"Renew":     func() error { _, err := c.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour}); return err },
-		"Claim":     func() error { _, err := c.Claim(ctx, run, store.AnyOf("b"), tickets[:3]); return err }, // two effects
+		"Now":   func() error { _, err := c.Now(ctx); return err },
+		"Renew": func() error { _, err := c.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour}); return err },
+		"Claim": func() error {
+			_, err := c.Claim(ctx, run, store.AnyOf("b"), tickets[:3], store.IntoExecutors)
+			return err
+		}, // two effects
 		"Positions": func() error { _, err := c.Positions(ctx, tickets[:3]); return err },
 		"Fence":     func() error { _, err := c.Fence(ctx, time.Time{}, 0, 0); return err },
 		"DispatchDue": func() error {

@@ -15,12 +15,12 @@ const tries = 6
 
 // Claim implements store.Work. It is one effect if every ticket is good; one more looks where the other tasks
 // stand, and a third one takes those again that the run holds.
-func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket) ([]store.Claim, error) {
+func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	g := &claiming{
-		Client: c, run: run, wanted: slices.Clone(wanted), tickets: slices.Clone(tickets),
+		Client: c, run: run, into: into, wanted: slices.Clone(wanted), tickets: slices.Clone(tickets),
 		claims: make([]store.Claim, len(tickets)), open: make([]int, 0, len(tickets)),
 	}
 	for i, ticket := range g.tickets {
@@ -65,6 +65,7 @@ func (c *Client) Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task,
 type claiming struct {
 	*Client
 	run     holdfast.RunID
+	into    store.Place
 	wanted  []store.Wanted
 	tickets []holdfast.Ticket
 	claims  []store.Claim // one per ticket; without a time while it is open
@@ -104,6 +105,7 @@ func (g *claiming) take(now time.Time) error {
 		s.changing(task)
 		task.State, task.Run, task.StartedAt = holdfast.Running, g.run, now
 		task.DueAt, task.TicketedAt, task.Parked = time.Time{}, time.Time{}, ""
+		task.Buffered = g.into == store.IntoBuffer
 		s.changed("Claim", task, nil)
 		g.taken++
 		g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full()})

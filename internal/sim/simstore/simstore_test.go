@@ -212,15 +212,15 @@ func TestALostAnswerOfAClaimIsGivenAgain(t *testing.T) {
 	w := newWorld(t)
 	tickets, run, c := w.insert(2).Tickets, w.openRun(), w.client()
 	w.before = "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != 0 {
+	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != 0 {
 		t.Errorf("%v, %+v", err, w.Task(tickets[0].Task))
 	}
 	w.before, w.after = "", "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != run {
+	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != run {
 		t.Errorf("%v, %+v", err, w.Task(tickets[0].Task))
 	}
 	w.after, w.steps = "", nil
-	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets)
+	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed || claims[1].Task.ID != tickets[1].Task {
 		t.Errorf("%+v, %v", claims, err)
 	}
@@ -234,7 +234,7 @@ func TestAnEffectMayComeAfterItsError(t *testing.T) {
 	w := newWorld(t)
 	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
 	w.late = "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets); !errors.Is(err, holdfast.ErrUnavailable) {
+	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Error(err)
 	}
 	tickets[0].Attempt = 9 // the caller's own again
@@ -255,7 +255,7 @@ func TestNewsAreToldUntilTheAnswerArrived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
-	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets)
+	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
 	w.must(err)
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Asked(holdfast.EventCancel), w.now, holdfast.DefaultPolicy())
 	w.must(err)

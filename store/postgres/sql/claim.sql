@@ -14,7 +14,7 @@ with live as materialized (
   ) locked
 )
 update holdfast.tasks t
-set state = 'running', run_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null
+set state = 'running', run_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from picked
 where t.id = picked.id
 returning {{claimed}}, null -- which is when it was started

@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// A worker that has seen fast tasks claims many more than it can run. When it is killed, no task that has not started is
+// charged a crash.
+func TestWhatWasNotStartedIsNotChargedACrash(t *testing.T) { everywhere(t, notStartedNotCharged) }
+
+func notStartedNotCharged(t *testing.T, w *world) {
+	const concurrency, fast, long = 50, 60, 450
+	settings := []string{"HOLDFAST_WORKER_LEASE=1s"}
+	if !w.embedded { // else the process that is killed is all there is
+		w.serve(t, settings, "--roles", "janitor")
+	}
+	quick := newTarget(t, func(call) int { return 200 })
+	killed := make(chan struct{})
+	slow := newTarget(t, func(c call) int {
+		select {
+		case <-killed:
+		case <-c.ctx.Done():
+		}
+		return 200
+	})
+	p := w.serve(t, settings, append(w.worker(), "--concurrency", fmt.Sprint(concurrency))...)
+	for i := range fast { // one after the other, so that each is as fast as can be
+		w.enqueue(t, 1, deliver(quick))
+		w.awaitCount(t, 30*time.Second, holdfast.Done, int64(i+1))
+	}
+	ids := w.enqueue(t, long, deliver(slow))
+	poll(t, 30*time.Second, func() string { return "the worker never held twice as many tasks as it can run" }, func(ctx context.Context) bool {
+		counts, err := w.Store.Count(ctx, store.Filter{})
+		return err == nil && counts[holdfast.Running] >= 2*concurrency
+	})
+	p.signal(syscall.SIGKILL)
+	<-p.Ended()
+	calls, _ := slow.snapshot()
+	close(killed)
+	started := byTask(calls)
+	w.serve(t, settings, append(w.worker(), "--concurrency", fmt.Sprint(concurrency))...)
+	w.awaitCount(t, time.Minute, holdfast.Done, fast+long)
+	charged, unstarted := 0, 0
+	for _, id := range ids {
+		task := w.task(t, id)
+		charged += task.Crashes
+		if task.Crashes > 0 && len(started[id]) == 0 {
+			unstarted++
+		}
+		if task.Failures > 0 {
+			t.Errorf("task %s has %d failures", id, task.Failures)
+		}
+	}
+	t.Logf("%d tasks had started, %d were charged a crash", len(started), charged)
+	if charged > concurrency || unstarted > 0 {
+		t.Errorf("%d tasks that had not started were charged a crash, and %d in all, with %d executors", unstarted, charged, concurrency)
+	}
+}
