@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	slowtests "github.com/holdfastq/holdfast/internal/slow"
 )
 
 // Whoever takes tickets away without a trace: their tasks get new ones, by themselves, and no task runs twice.
@@ -41,6 +42,57 @@ func TestStolenTicketsAreReplaced(t *testing.T) {
 	}
 	if n := w.seen.of(holdfast.ObservedRepaired); n < 7 {
 		t.Errorf("%d tasks got new tickets, 7 were stolen", n)
+	}
+}
+
+// An idle look has read a table of 5 million finished tasks. Then a queue of 100,000 tickets is purged: all run within minutes. A look
+// that finds nothing takes next to no time afterwards.
+func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
+	slowtests.Skip(t)
+	const finished, waiting, limit = 5_000_000, 100_000, 3 * time.Minute
+	w := newWorld(t)
+	w.sql(`insert into holdfast.tasks (type, lane, max_attempts, payload, state, finished_at)
+		select $1, $2, 10, '{"user": 12345, "url": "https://example.com/hook"}', 'done', now() from generate_series(1, $3::int)`, kind, lane, finished)
+	w.must(w.store.Drained(t.Context(), holdfast.Sentinel{Lane: lane, At: time.Now().Add(-time.Minute)}))
+	first := time.Now()
+	_, err := w.store.UnticketLost(t.Context(), 0)
+	w.must(err)
+	t.Logf("the first look took %s", time.Since(first))
+	w.sql(`insert into holdfast.tasks (type, lane, max_attempts, ticketed_at)
+		select $1, $2, 10, now() from generate_series(1, $3::int)`, kind, lane, waiting)
+	var handlers consumer.Registry
+	handlers.Add(kind, consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
+	worker, err := consumer.New(consumer.Options{Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers})
+	w.must(err)
+	began := time.Now()
+	w.run(w.janitor(nil))
+	w.background(func(ctx context.Context) {
+		if err := worker.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	for open := waiting; open > 0; {
+		if took := time.Since(began); took > limit {
+			t.Fatalf("%d tasks have not run after %s", open, took)
+		}
+		time.Sleep(time.Second)
+		open = w.number("select count(*) from holdfast.tasks where id > $1 and state <> 'done'", finished)
+	}
+	t.Logf("%d lost tickets beside %d finished tasks: all ran after %s", waiting, finished, time.Since(began))
+	for n := -1; n != 0; { // until the list is up to date
+		n, err = w.store.UnticketLost(t.Context(), 0)
+		w.must(err)
+	}
+	before := time.Now()
+	const looks = 10
+	for range looks {
+		_, err := w.store.UnticketLost(t.Context(), 0)
+		w.must(err)
+	}
+	each := time.Since(before) / looks
+	t.Logf("a look that finds nothing took %s", each)
+	if most := lostEvery * 10 * time.Second / 100; each > most {
+		t.Errorf("a look that finds nothing takes %s, more than %s: that is more than 1 %% of a core", each, most)
 	}
 }
 

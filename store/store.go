@@ -363,7 +363,9 @@ type Repair interface {
 	// count as ticketed a moment before they are; and by ten times slack if they are Again, for a sentinel
 	// says nothing of their queue. Which proof of a lane is used may depend on earlier calls: sentinels
 	// that come more often than slack need a call to hold one, and another one once it has been out for
-	// slack. It spares tasks that a receipt may cover, and may skip a call when looking would cost too much.
+	// slack. It spares tasks that a receipt may cover. A call that has found nothing lost for a few seconds leaves the rest to the next
+	// one, by whichever process. Apart from a look at all tasks once a day, its cost depends on how many tasks are ticketed
+	// or new, not on how many there are.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every
 	// interval and none while an earlier one is still on its way for less than

@@ -91,7 +91,8 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 	if len(published) == 0 {
 		return 0, nil
 	}
-	return s.exec(ctx, tx, "dispatch_due_mark", numbers(published))
+	row, err := one[struct{ N int }](ctx, s, tx, "dispatch_due_mark", numbers(published), blockSize)
+	return row.N, err
 }
 
 // nextDue says when to come again.

@@ -18,6 +18,9 @@ func (s *Store) Text(name string) string { return s.text(name) }
 // Conn returns a connection with the settings that all of the store's have.
 func (s *Store) Conn(ctx context.Context) (*sql.Conn, error) { return s.db.Conn(ctx) }
 
+// Begin begins a transaction on one of the store's connections.
+func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) { return s.db.DB.BeginTx(ctx, nil) }
+
 // BeginImportOnce is BeginImport without another try.
 func (s *Store) BeginImportOnce(ctx context.Context, i store.Import, last holdfast.TaskID, into store.Into) (store.Import, error) {
 	return s.beginImport(ctx, i, int64(last), into, 1)

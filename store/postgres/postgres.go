@@ -77,8 +77,7 @@ type Store struct {
 	heard heard
 	// historyless is set once the server has refused to name the history.
 	historyless atomic.Bool
-	sweeping    atomic.Bool  // Abandoned has found tasks at its last look at all
-	lostAgain   atomic.Int64 // before that moment, UnticketLost does not look again
+	sweeping    atomic.Bool // Abandoned has found tasks at its last look at all
 }
 
 var _ store.Store = (*Store)(nil)

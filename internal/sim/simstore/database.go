@@ -20,6 +20,7 @@ type database struct {
 	lanes         []Lane // by name
 	turns         []turn
 	last          sequences
+	lostResume    holdfast.TaskID // behind which the next look for lost tickets begins
 
 	generation int       // how often the tables were made
 	migratedAt time.Time // zero if there are no tables

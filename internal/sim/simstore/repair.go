@@ -13,6 +13,9 @@ import (
 // stepSize bounds the rows that one small step changes. It is small, so that a simulation sees walks that are half done.
 const stepSize = 10
 
+// lookSize bounds the tickets that one look for lost ones passes. It is small for the same reason.
+const lookSize = 30
+
 // Unticket implements store.Repair.
 func (c *Client) Unticket(ctx context.Context, tickets []holdfast.Ticket) (int, error) {
 	if len(tickets) == 0 {
@@ -43,35 +46,46 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 // UnticketLane implements store.Repair. After an error some tasks are changed and
 // others are not; calling it again does the rest.
 func (c *Client) UnticketLane(ctx context.Context, lane string) (int, error) {
-	return c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, func(task *Task) bool { return task.Lane == lane })
+	n, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, func(task *Task) bool { return task.Lane == lane })
+	return n, err
 }
 
 // unticketInSteps unticks the tasks that match in the order of their ids, through the largest there is at the first
-// step. match is called inside the effects, for ticketed tasks.
-func (c *Client) unticketInSteps(ctx context.Context, step Step, match func(*Task) bool) (int, error) {
-	total, through, last := 0, holdfast.TaskID(0), holdfast.TaskID(0)
+// step, or until the steps have passed so many ticketed tasks that do not match. match is called inside the effects, for ticketed
+// tasks above last. It returns how far it came, 0 if it came to the end.
+func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, match func(*Task) bool) (int, holdfast.TaskID, error) {
+	total, passed, through := 0, 0, holdfast.TaskID(0)
 	for {
-		changed, after := 0, last // of this step alone: one that failed may still write to its own
-		reached, end := after, through
+		changed, spared, after := 0, 0, last // of this step alone: one that failed may still write to its own
+		reached, end, room := after, through, most-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
 			if end == 0 && len(tasks) > 0 {
 				end = tasks[len(tasks)-1].ID
 			}
-			for i := 0; i < len(tasks) && tasks[i].ID <= end && changed < stepSize; i++ {
-				if task := &tasks[i]; task.ID > after && task.Ticketed() && match(task) {
+			for i := 0; i < len(tasks) && tasks[i].ID <= end && changed < stepSize && spared < room; i++ {
+				task := &tasks[i]
+				if task.ID <= after || !task.Ticketed() {
+					continue
+				}
+				if reached = task.ID; match(task) {
 					c.store.unticket(step.Op, task, now)
-					changed, reached = changed+1, task.ID
+					changed++
+				} else {
+					spared++
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return total, err
+			return total, last, err
 		}
-		total, last, through = total+changed, reached, end
-		if changed < stepSize {
-			return total, nil
+		total, passed, last, through = total+changed, passed+spared, reached, end
+		switch {
+		case passed >= most:
+			return total, last, nil
+		case changed < stepSize:
+			return total, 0, nil
 		}
 	}
 }
@@ -79,14 +93,15 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, match func(*Tas
 // UnticketLost implements store.Repair.
 func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
 	var proved []proof
+	var resume holdfast.TaskID
 	err := c.do(ctx, Step{Op: "UnticketLost proofs"}, func(now time.Time) error {
-		proved = c.store.proofs(ago(now, slack))
+		proved, resume = c.store.proofs(ago(now, slack)), c.store.db.lostResume
 		return nil
 	})
 	if err != nil || len(proved) == 0 {
 		return 0, err
 	}
-	return c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, func(task *Task) bool {
+	n, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, func(task *Task) bool {
 		i := slices.IndexFunc(proved, func(p proof) bool { return p.lane == task.Lane })
 		if i < 0 {
 			return false
@@ -101,6 +116,13 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, er
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, c.do(ctx, Step{Op: "UnticketLost end"}, func(time.Time) error {
+		c.store.db.lostResume = resume
+		return nil
 	})
 }
 

@@ -1,4 +1,17 @@
 -- The clock of now() stood still while the tickets were published. If the clock was set back meanwhile, a claim has
 -- perhaps dropped a ticket as too early: that task gets another one when it is due again.
-update holdfast.tasks set due_at = null, ticketed_at = clock_timestamp()
-where id = any($1::bigint[]) and least(due_at, next_run_at) <= clock_timestamp()
+--
+-- The row of ticket_scan is locked until the commit. So no look for lost tickets passes a task that is marked here but not
+-- committed, and what a look has passed is listed again.
+with scan as materialized (
+  select through from holdfast.ticket_scan for share
+), marked as (
+  update holdfast.tasks set due_at = null, ticketed_at = clock_timestamp()
+  where id = any($1::bigint[]) and least(due_at, next_run_at) <= clock_timestamp()
+  returning id
+), listed as (
+  insert into holdfast.ticketed_blocks (block)
+  select distinct (id - 1) / $2::bigint from marked where id <= (select through from scan) order by 1
+  on conflict do nothing
+)
+select count(*) as n from marked

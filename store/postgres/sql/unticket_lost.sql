@@ -1,27 +1,50 @@
--- One step over the ids above $1 up to $2. $4 and $5 are lanes and the moments through which they are
--- proved drained, $6 is the slack. Tasks inserted since the oldest receipt of their lane that
--- stands have perhaps never had a ticket; the receipt will give them one.
+-- One step over the blocks $1 of $2 ids each, up to the id $3. $5 and $6 are lanes and the moments through which they are
+-- proved drained, $7 is the slack. Tasks inserted since the oldest receipt of their lane that
+-- stands have perhaps never had a ticket; the receipt will give them one. Afterwards the blocks are listed in which a task is
+-- still ticketed, and every task up to $8 has been looked at.
 with proved as materialized (
   select p.lane, p.moment, (select min(o.created_at) from holdfast.outbox o where o.lane = p.lane) as uncertain
-  from unnest($4::text[], $5::text[]::timestamptz[]) as p (lane, moment)
-), picked as (
-  select t.id
-  from holdfast.tasks t join proved p on p.lane = t.lane
-  where t.id > $1 and t.id <= $2 and t.state = 'ready' and t.due_at is null
-    and (p.uncertain is null or t.ticketed_at < p.uncertain)
-    and t.ticketed_at < p.moment - case
-      -- These went to the other queue of the lane, of which the sentinel proves nothing. It is short.
-      when t.again then 10 * $6::bigint * interval '1 microsecond'
-      -- The ticket of a new task goes out a moment after the row says so: see dispatch_receipts.sql.
-      else least($6::bigint * interval '1 microsecond', interval '10 seconds')
-    end
-  order by t.id
-  limit $3
-  for update of t skip locked
+  from unnest($5::text[], $6::text[]::timestamptz[]) as p (lane, moment)
+), ticketed as materialized (
+  select t.id, t.lane, t.again, t.ticketed_at
+  from unnest($1::bigint[]) as b (block), holdfast.tasks t
+  where t.id > b.block * $2::bigint and t.id <= least((b.block + 1) * $2::bigint, $3)
+    and t.state = 'ready' and t.due_at is null
+), picked as materialized (
+  select locked.id
+  from (
+    select c.id, c.ticketed_at from ticketed c join proved p on p.lane = c.lane
+    where (p.uncertain is null or c.ticketed_at < p.uncertain)
+      and c.ticketed_at < p.moment - case
+        -- These went to the other queue of the lane, of which the sentinel proves nothing. It is short.
+        when c.again then 10 * $7::bigint * interval '1 microsecond'
+        -- The ticket of a new task goes out a moment after the row says so: see dispatch_receipts.sql.
+        else least($7::bigint * interval '1 microsecond', interval '10 seconds')
+      end
+    order by c.id
+    limit $4
+  ) lost,
+  lateral ( -- see claim.sql
+    select id from holdfast.tasks
+    where id = lost.id and state = 'ready' and due_at is null and ticketed_at = lost.ticketed_at
+    for update skip locked
+  ) locked
 ), changed as (
   update holdfast.tasks t set due_at = least(t.next_run_at, now()), ticketed_at = null
   from picked
   where t.id = picked.id
   returning t.id
+), remaining as materialized (
+  select distinct (c.id - 1) / $2::bigint as block from ticketed c
+  where not exists (select from changed where changed.id = c.id)
+), listed as (
+  insert into holdfast.ticketed_blocks (block)
+  select block from remaining
+  on conflict do nothing
+), unlisted as (
+  delete from holdfast.ticketed_blocks t
+  where t.block = any($1::bigint[]) and not exists (select from remaining where remaining.block = t.block)
+), moved as (
+  update holdfast.ticket_scan set through = $8 where through < $8
 )
-select count(*) as changed, coalesce(max(id), 0) as last from changed
+select count(*) as changed from changed

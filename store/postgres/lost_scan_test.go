@@ -1,0 +1,287 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// look calls UnticketLost with a slack of a minute and returns how many tasks it found lost.
+func look(t *testing.T, s *postgres.Store) int {
+	t.Helper()
+	n, err := s.UnticketLost(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// progress returns through which id the tasks were looked at, and how many blocks are listed.
+func progress(t *testing.T, s *postgres.Store) (through, blocks int) {
+	t.Helper()
+	through = number(t, s, "select through from %s.ticket_scan")
+	return through, number(t, s, "select count(*) from %s.ticketed_blocks")
+}
+
+// number reads one number. %s in the query is the schema.
+func number(t *testing.T, s *postgres.Store, query string) (n int) {
+	t.Helper()
+	if err := pgtest.Admin(t).QueryRow(fmt.Sprintf(query, s.Schema())).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func newTasks(n int) []holdfast.NewTask {
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 100}
+	}
+	return tasks
+}
+
+// What is final, runs or waits for a later time is read once. A task that waits for next year holds nothing up.
+func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	later := newTasks(1)
+	later[0].Delay = 365 * 24 * time.Hour
+	if _, err := s.Insert(t.Context(), later, 0); err != nil {
+		t.Fatal(err)
+	}
+	tickets := insert(t, s, 3)
+	if n := look(t, s); n != 0 {
+		t.Fatalf("%d tickets are lost", n)
+	}
+	last := int(tickets[2].Task)
+	if through, blocks := progress(t, s); through != last || blocks != 1 {
+		t.Errorf("three tasks are ticketed: looked at through %d, %d blocks are listed; want %d, 1", through, blocks, last)
+	}
+	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets); err != nil {
+		t.Fatal(err)
+	}
+	look(t, s)
+	if through, blocks := progress(t, s); through != last || blocks != 0 {
+		t.Errorf("the tasks run: looked at through %d, %d blocks are listed; want %d, 0", through, blocks, last)
+	}
+}
+
+// A look that has read a task finds its later ticket too. A second one goes on where an earlier one has ended, and begins again.
+func TestALookFindsWhatIsTicketedAgain(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	tickets := scattered(t, s, 1)
+	change(t, s, "delete from outbox")
+	change(t, s, "update tasks set due_at = now(), ticketed_at = null")
+	look(t, s)
+	if through, blocks := progress(t, s); through != int(tickets[len(tickets)-1].Task) || blocks != 0 {
+		t.Fatalf("no task is ticketed: looked at through %d, %d blocks are listed", through, blocks)
+	}
+	dispatched, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+		published := make([]bool, len(due))
+		for i := range published {
+			published[i] = true
+		}
+		return published
+	})
+	if err != nil || dispatched.Marked != len(tickets) {
+		t.Fatalf("published %+v, %v", dispatched, err)
+	}
+	if _, blocks := progress(t, s); blocks == 0 {
+		t.Error("tasks are ticketed again and no block is listed")
+	}
+	change(t, s, "update tasks set ticketed_at = now() - interval '1 hour'")
+	change(t, s, "update ticket_scan set resume = 1")
+	if n := look(t, s); n != len(tickets)-1 {
+		t.Errorf("%d tickets are lost behind the first block, want %d", n, len(tickets)-1)
+	}
+	if n := look(t, s); n != 1 {
+		t.Errorf("%d tickets are lost in the first block, want 1", n)
+	}
+}
+
+// A task that is stored late has an id below others that were looked at. It is found nevertheless.
+func TestALookDoesNotPassTransactionsThatAreOpen(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	early := begin(t, s)
+	inserted, err := s.InsertTx(t.Context(), early, newTasks(1), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := ticketed(t, s, time.Hour, false)
+	if n := look(t, s); n != 1 {
+		t.Errorf("beside an open transaction %d tickets are lost, want 1", n)
+	}
+	if through, _ := progress(t, s); through >= int(inserted.Tasks[0].ID) {
+		t.Errorf("looked at through %d, and task %s is not stored yet", through, inserted.Tasks[0].ID)
+	}
+	if err := early.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	change(t, s, "delete from outbox")
+	change(t, s, "update tasks set due_at = null, ticketed_at = now() - interval '1 hour' where id = $1", int64(inserted.Tasks[0].ID))
+	if n := look(t, s); n != 1 {
+		t.Errorf("after the commit %d tickets are lost, want 1", n)
+	}
+	if through, _ := progress(t, s); through < int(other.Task) {
+		t.Errorf("no transaction is open: looked at through %d, want %d", through, other.Task)
+	}
+}
+
+func begin(t *testing.T, s *postgres.Store) *sql.Tx {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// Once a day the look begins again, and also if the clock was set back.
+func TestALookBeginsAgainEveryDay(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	insert(t, s, 2)
+	change(t, s, "update tasks set state = 'done', ticketed_at = null")
+	for _, begun := range []string{"now() - interval '25 hours'", "now() + interval '2 hours'"} {
+		look(t, s)
+		// By hand, or by a build that keeps no list.
+		change(t, s, "update tasks set state = 'ready', due_at = null, ticketed_at = now() - interval '1 hour' where id = 1")
+		change(t, s, "delete from outbox")
+		if n := look(t, s); n != 0 {
+			t.Fatalf("%d tickets are lost: the look reads what it has read", n)
+		}
+		change(t, s, "update ticket_scan set begun_at = "+begun)
+		if n := look(t, s); n != 1 {
+			t.Errorf("begun at %s: %d tickets are lost, want 1", begun, n)
+		}
+	}
+}
+
+// Whatever happens at once, in every moment each ticketed task that was looked at is in a listed block.
+func TestALookListsEveryTicket(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	run := openRun(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var group sync.WaitGroup
+	repeat := func(seed uint64, f func(r *rand.Rand) error) {
+		group.Go(func() {
+			for r := rand.New(rand.NewPCG(seed, 3)); ctx.Err() == nil; {
+				if err := f(r); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for seed := range uint64(3) {
+		repeat(seed, func(r *rand.Rand) error { // stores some, soon or late, far from each other by id
+			tx, err := s.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if _, err := tx.ExecContext(ctx, fmt.Sprintf("select setval('%s.tasks_id_seq', nextval('%[1]s.tasks_id_seq') + $1)", s.Schema()), r.IntN(6000)); err != nil {
+				return err
+			}
+			if _, err := s.InsertTx(ctx, tx, newTasks(1+r.IntN(3)), 0); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+			return tx.Commit()
+		})
+	}
+	anyTickets := func() (tickets []holdfast.Ticket, err error) {
+		tasks, err := s.List(ctx, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 50})
+		for _, task := range tasks {
+			tickets = append(tickets, holdfast.Ticket{Task: task.ID, Attempt: task.Attempt})
+		}
+		return tickets, err
+	}
+	repeat(10, func(*rand.Rand) error { // runs some, and hands them back
+		tickets, err := anyTickets()
+		if err != nil {
+			return err
+		}
+		claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets)
+		if err != nil {
+			return err
+		}
+		var moves []holdfast.Transition
+		for _, c := range claims {
+			if c.Verdict == store.Claimed {
+				move, err := holdfast.Settle(c.Task, holdfast.Interrupted(nil), c.Now, holdfast.DefaultPolicy())
+				if err != nil {
+					return err
+				}
+				moves = append(moves, move)
+			}
+		}
+		_, err = s.Apply(ctx, moves)
+		return err
+	})
+	repeat(11, func(r *rand.Rand) error {
+		tickets, err := anyTickets()
+		if err == nil && len(tickets) > 0 {
+			_, err = s.Unticket(ctx, tickets[:1+r.IntN(len(tickets))])
+		}
+		return err
+	})
+	for seed := range uint64(2) {
+		repeat(20+seed, func(*rand.Rand) error {
+			_, err := s.DispatchDue(ctx, 20, func(_ context.Context, due []store.Due) []bool {
+				published := make([]bool, len(due))
+				for i := range published {
+					published[i] = true
+				}
+				return published
+			})
+			return err
+		})
+		repeat(30+seed, func(*rand.Rand) error { _, err := s.UnticketLost(ctx, time.Minute); return err })
+	}
+	looks, through := 0, 0
+	for ctx.Err() == nil {
+		var missing int
+		err := pgtest.Admin(t).QueryRowContext(ctx, fmt.Sprintf(`
+			select s.through, count(t.id) from %s.ticket_scan s left join %[1]s.tasks t on t.id <= s.through
+				and t.state = 'ready' and t.due_at is null
+				and not exists (select from %[1]s.ticketed_blocks b where b.block = (t.id - 1) / 5000)
+			group by s.through`, s.Schema())).Scan(&through, &missing)
+		if err != nil && ctx.Err() == nil {
+			t.Fatal(err)
+		}
+		if missing > 0 {
+			t.Errorf("%d tasks up to %d are ticketed and in no listed block", missing, through)
+			cancel()
+		}
+		looks++
+	}
+	group.Wait()
+	if looks < 10 || through < 50_000 {
+		t.Errorf("%d comparisons, looked at through %d: too few to mean anything", looks, through)
+	}
+}
