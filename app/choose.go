@@ -73,7 +73,7 @@ func chooseTarget(cfg configs.Config, log logrus.FieldLogger) error {
 func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {
 	return func(ctx context.Context, _ bool) (store.Store, *file, error) {
 		s, err := postgres.Open(ctx, postgres.Options{
-			URL: cfg.Database.URL, Schema: cfg.Database.Schema, MaxConns: cfg.Database.MaxConns, Log: log,
+			URL: cfg.Database.URL, DirectURL: cfg.Database.DirectURL, Schema: cfg.Database.Schema, MaxConns: cfg.Database.MaxConns, Log: log,
 		})
 		if err != nil {
 			return nil, nil, err
@@ -112,12 +112,21 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 }
 
 // presence returns the roles in which a backend's servers see at once that a process is gone. Both are nil where one of
-// them has none: in a file that one process serves the lock on the file tells.
+// them has none: in a file that one process serves the lock on the file tells, and a pooler may keep no sessions.
 func (b *Backend) presence() (store.Presence, broker.Presence) {
 	s, seesStore := b.Store.(store.Presence)
 	q, seesBroker := b.Broker.(broker.Presence)
 	if !seesStore || !seesBroker {
 		return nil, nil
 	}
+	if b.sessionless() {
+		return nil, nil
+	}
 	return s, q
+}
+
+// sessionless reports whether a connection pooler keeps the store from having sessions, so that it has no presence.
+func (b *Backend) sessionless() bool {
+	p, ok := b.Store.(*postgres.Store)
+	return ok && !p.KeepsSessions()
 }

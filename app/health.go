@@ -12,6 +12,9 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
+// storeWait is how long a store may take to say whether it can be used.
+const storeWait = time.Second
+
 // endpoints serves health and metrics. worker is nil without that role.
 func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
@@ -39,8 +42,15 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 	} else if health.Blocked != "" {
 		why = append(why, "the broker takes no messages now: "+health.Blocked)
 	}
+	if s, ok := b.Store.(interface{ Ready(context.Context) error }); ok {
+		ctx, cancel := context.WithTimeout(ctx, storeWait)
+		defer cancel()
+		if err := s.Ready(ctx); err != nil {
+			why = append(why, err.Error())
+		}
+	}
 	if worker == nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, storeWait)
 		defer cancel()
 		if _, err := b.Store.Now(ctx); err != nil {
 			why = append(why, err.Error())

@@ -29,13 +29,13 @@ type MoveOptions struct {
 // source and target are the configurations of the two ends.
 func (o MoveOptions) source() configs.Config {
 	cfg := o.Config
-	cfg.Database.URL = o.From
+	cfg.Database.URL, cfg.Database.DirectURL = o.From, ""
 	return cfg
 }
 
 func (o MoveOptions) target() configs.Config {
 	cfg := o.Config
-	cfg.Database.URL = o.To
+	cfg.Database.URL, cfg.Database.DirectURL = o.To, ""
 	return cfg
 }
 

@@ -55,6 +55,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		stack.push("file", time.Second, release)
 		log.WithField("file", f.store.Path()).Info("tasks are kept in this file, which only this process serves now")
 	}
+	if o.Backend.sessionless() {
+		log.Warn("presence is off: a connection pooler keeps no sessions; set database.direct_url for a fast recovery")
+	}
 	var jan *janitor.Janitor
 	if cfg.HasRole(configs.RoleJanitor) {
 		if jan, err = newJanitor(o, metrics); err != nil {

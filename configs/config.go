@@ -64,9 +64,10 @@ const (
 
 // Database is where the tasks live.
 type Database struct {
-	URL      string // postgres://…, or sqlite: and the path of a file
-	Schema   string // of PostgreSQL
-	MaxConns int    // to PostgreSQL
+	URL       string // postgres://…, or sqlite: and the path of a file
+	DirectURL string // of the same PostgreSQL, past a connection pooler; empty means URL
+	Schema    string // of PostgreSQL
+	MaxConns  int    // to PostgreSQL
 }
 
 // AMQP is the broker and the names used on it.

@@ -27,6 +27,10 @@ func databaseURL(text string) error {
 	return urlWith(text, "postgres://user:password@host:5432/name or sqlite:/path/to/file.db", "postgres", "postgresql")
 }
 
+func directURL(text string) error {
+	return urlWith(text, "postgres://user:password@host:5432/name", "postgres", "postgresql")
+}
+
 func amqpURL(text string) error {
 	if text == EmbeddedBroker {
 		return nil

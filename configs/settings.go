@@ -38,6 +38,8 @@ func (c *Config) serverSettings() []setting {
 	return []setting{
 		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder.",
 			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
+		{key: "database.direct_url", doc: "The same database past a connection pooler, for locks and presence; \"\" means database.url. Behind a pooler in transaction mode presence is off without it.",
+			value: one[string]{&c.Database.DirectURL, plain(directURL)}, secret: true},
 		{key: "database.schema", doc: "PostgreSQL schema the tables live in: a lower-case SQL identifier.",
 			value: one[string]{&c.Database.Schema, plain(identifier)}},
 		{key: "database.max_conns", doc: "Connections to PostgreSQL one process may open, 1 to 10000.",

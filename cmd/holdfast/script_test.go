@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 func TestMain(m *testing.M) {
@@ -46,10 +49,14 @@ func TestScripts(t *testing.T) {
 		Dir:   "testdata",
 		Setup: setUp,
 		Condition: func(condition string) (bool, error) {
-			if condition != "servers" {
+			switch condition {
+			case "servers":
+				return haveServers(), nil
+			case "pgbouncer":
+				return slow.All() && exec.Command("../../scripts/private-pgbouncer", "version").Run() == nil, nil
+			default:
 				return false, fmt.Errorf("unknown condition %q", condition)
 			}
-			return haveServers(), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
@@ -66,6 +73,11 @@ const patience = 30 * time.Second
 // setUp gives each script a schema and a prefix of its own, and removes them afterwards.
 func setUp(env *testscript.Env) error {
 	env.Setenv("GORACE", "atexit_sleep_ms=10") // instead of a second for each command
+	scripts, err := filepath.Abs("../../scripts")
+	if err != nil {
+		return err
+	}
+	env.Setenv("SCRIPTS", scripts)
 	if !haveServers() {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (o Options) command(p part, listen string) (arguments, environment []string
 		return strings.HasPrefix(variable, "HOLDFAST_") || strings.HasPrefix(variable, "DATABASE_URL=") || strings.HasPrefix(variable, "AMQP_URL=")
 	}
 	environment = append(slices.DeleteFunc(os.Environ(), foreign),
-		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
+		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_DIRECT_URL="+c.Database.DirectURL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
 		"HOLDFAST_AMQP_URLS="+strings.Join(c.AMQP.URLs, ","), "HOLDFAST_AMQP_PREFIX="+c.AMQP.Prefix,
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential",

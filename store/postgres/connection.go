@@ -44,6 +44,7 @@ type connector struct {
 	local       settings        // of each transaction that begins, besides
 	readTimeout time.Duration   // 0 means none
 	prepare     map[string]bool // texts of statements that each connection prepares and keeps
+	mixed       *atomic.Bool    // is set once a prepared statement was not found; nil if none is prepared
 }
 
 // settings are values of the server's parameters. They travel in a statement, not as startup parameters: connection
@@ -52,7 +53,8 @@ type settings map[string]string
 
 // with returns a copy with more settings, which win.
 func (s settings) with(more settings) settings {
-	all := maps.Clone(s)
+	all := make(settings, len(s)+len(more))
+	maps.Copy(all, s)
 	maps.Copy(all, more)
 	return all
 }
@@ -94,7 +96,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	wire := dialer.connected()
 	wire.silence.Store(int64(c.readTimeout))
-	return &conn{pqConn: opened.(pqConn), wire: wire, local: c.local, prepare: c.prepare, prepared: make(map[string]pqStmt)}, nil
+	return &conn{pqConn: opened.(pqConn), wire: wire, local: c.local, prepare: c.prepare, mixed: c.mixed, prepared: make(map[string]pqStmt)}, nil
 }
 
 // Driver implements driver.Connector.
@@ -246,6 +248,7 @@ type conn struct {
 	wire     *wire
 	local    settings        // of each transaction
 	prepare  map[string]bool // texts
+	mixed    *atomic.Bool
 	prepared map[string]pqStmt
 }
 
@@ -260,6 +263,7 @@ func (c *conn) statement(ctx context.Context, query string) (pqStmt, error) {
 	}
 	made, err := c.pqConn.PrepareContext(ctx, query)
 	if err != nil {
+		c.outdated(query, err)
 		return nil, err
 	}
 	c.prepared[query] = made.(pqStmt)
@@ -270,6 +274,9 @@ func (c *conn) statement(ctx context.Context, query string) (pqStmt, error) {
 func (c *conn) outdated(query string, err error) {
 	if isOutdated(err) {
 		delete(c.prepared, query)
+	}
+	if isMixed(err) {
+		c.mixed.Store(true)
 	}
 }
 

@@ -17,6 +17,17 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
+// openDB returns connections without any setting.
+func openDB(t *testing.T, address string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("postgres", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
 // forgetful is a proxy that drops what a connection asks for at its start, as a pooler with ignore_startup_parameters
 // does.
 type forgetful struct {
@@ -117,12 +128,7 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 		t.Error(err)
 	}
 	var stray int
-	direct, err := sql.Open("postgres", database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer direct.Close()
-	err = direct.QueryRow("select count(*) from pg_tables where schemaname = 'public'").Scan(&stray)
+	err := openDB(t, database).QueryRow("select count(*) from pg_tables where schemaname = 'public'").Scan(&stray)
 	if err != nil || stray > 0 {
 		t.Errorf("%d tables are in the schema public, %v", stray, err)
 	}
@@ -137,12 +143,8 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 			t.Errorf("%s is %q, not %q: %v", name, got, want, err)
 		}
 	}
-	findings, err := s.Settings(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == "store pooler" }); findings[i].Grade != holdfast.GradeOK {
-		t.Errorf("%+v", findings[i])
+	if f := finding(t, s, "store pooler"); f.Grade != holdfast.GradeOK {
+		t.Errorf("%+v", f)
 	}
 	if _, err := s.MigrateDown(t.Context()); err != nil {
 		t.Error(err)

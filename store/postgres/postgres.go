@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +48,9 @@ type Options struct {
 	// URL says where the server is, as postgres://user:password@host:port/database
 	// or in the form key=value.
 	URL string
+	// DirectURL leads to the same database past any connection pooler. The sessions of its connections hold the signs of
+	// presence and the locks of migrations. Empty means URL.
+	DirectURL string
 	// Schema is where the tables are: a lower-case identifier. Empty means DefaultSchema.
 	Schema string
 	// MaxConns bounds the connections; 0 means DefaultMaxConns. Four more are kept for
@@ -69,7 +74,10 @@ type Store struct {
 	renewers   renewers
 	migrating  chan struct{} // holds one token while this process migrates
 	schema     string
-	settings   settings // that every session begins with
+	config     pq.Config
+	pooling    pooling
+	sessions   bool // signs has sessions of its own
+	mixed      *atomic.Bool
 	statements map[string]string
 	log        logrus.FieldLogger
 
@@ -101,29 +109,74 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.MaxConns < 1 {
 		return nil, fmt.Errorf("%w: max conns %d must be at least 1", holdfast.ErrInvalid, o.MaxConns)
 	}
-	config, session, err := configure(o.URL)
+	config, session, given, err := configure(o.URL)
 	if err != nil {
 		return nil, err
 	}
+	kind, err := poolingOf(ctx, config)
+	if err != nil {
+		return nil, unreachable(ctx, config, err)
+	}
+	if kind == lentSession && len(given) > 0 {
+		return nil, fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep; set it for the role, with alter role", holdfast.ErrInvalid, strings.Join(given, ", "))
+	}
+	direct, directSession, sessions, err := directly(ctx, o.DirectURL, kind)
+	if err != nil {
+		return nil, err
+	}
+	if kind == lentSession {
+		session = nil // what one connection sets the next one of the same session would find, whoever it is
+	}
+	if o.DirectURL == "" {
+		direct, directSession = config, session
+	}
 	texts := statements(o.Schema)
+	mixed := new(atomic.Bool)
 	s := &Store{
-		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts)}, o.MaxConns),
+		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts), mixed: mixed}, o.MaxConns),
 		leases:     open(&connector{config: config, settings: session, readTimeout: readTimeout}, leaseConns),
-		migrations: open(&connector{config: config, settings: session, local: unlimited(o.Schema)}, 4),
-		signs:      open(&connector{config: config, settings: session.with(present)}, unpooled),
+		migrations: open(&connector{config: direct, settings: directSession, local: unlimited(o.Schema)}, 4),
+		signs:      open(&connector{config: direct, settings: directSession.with(present)}, unpooled),
 		presences:  newPresences(),
-		renewers:   renewers{db: open(&connector{config: config, settings: session, readTimeout: readTimeout}, unpooled)},
+		renewers:   renewers{db: open(&connector{config: direct, settings: directSession, readTimeout: readTimeout}, unpooled)},
 		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
-		settings:   session,
+		config:     config,
+		pooling:    kind,
+		sessions:   sessions,
+		mixed:      mixed,
 		statements: texts,
 		log:        o.Log,
 	}
-	if err := s.db.PingContext(ctx); err != nil {
-		_ = s.Close()
-		return nil, unreachable(ctx, config, err)
+	if kind == lentSession {
+		s.warnOfSettings(ctx)
 	}
 	return s, nil
+}
+
+// directly reads the URL past poolers, which may be empty, and makes sure that it leads past them. Sessions says that the
+// store has sessions of its own.
+func directly(ctx context.Context, address string, kind pooling) (config pq.Config, session settings, sessions bool, err error) {
+	if address == "" {
+		if kind == mixedSession {
+			err = errMixed
+		}
+		return config, nil, kind == ownSession, err
+	}
+	if kind == mixedSession {
+		return config, nil, false, errMixed
+	}
+	if config, session, _, err = configure(address); err != nil {
+		return config, nil, false, fmt.Errorf("the direct URL: %w", err)
+	}
+	own, err := poolingOf(ctx, config)
+	if err != nil {
+		return config, nil, false, unreachable(ctx, config, err)
+	}
+	if own != ownSession {
+		return config, nil, false, fmt.Errorf("%w: the direct URL of PostgreSQL leads through a connection pooler that lends sessions for single transactions; name the server itself in database.direct_url", holdfast.ErrInvalid)
+	}
+	return config, session, true, nil
 }
 
 // Schema returns the name of the schema the tables are in.
@@ -144,17 +197,16 @@ func open(c *connector, conns int) *sqlx.DB {
 }
 
 // configure reads a URL. It returns how to connect, and the settings of a session: what every connection needs, unless
-// the URL says otherwise, and what else the URL sets.
-func configure(address string) (pq.Config, settings, error) {
+// the URL says otherwise, and what else the URL sets. Given names the settings of the URL.
+func configure(address string) (config pq.Config, session settings, given []string, err error) {
 	if address == "" {
-		return pq.Config{}, nil, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
+		return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
 	}
-	config, err := pq.NewConfig(spread(address))
-	if err != nil {
+	if config, err = pq.NewConfig(spread(address)); err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // the rest of its text is the URL, with the password
 		}
-		return pq.Config{}, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
+		return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
 	}
 	config.BinaryParameters = true // one round trip for a statement with parameters
 	if config.ConnectTimeout <= 0 {
@@ -163,9 +215,9 @@ func configure(address string) (pq.Config, settings, error) {
 	if config.ApplicationName == "" {
 		config.ApplicationName = "holdfast"
 	}
-	session := standard.with(config.Runtime)
+	session, given = standard.with(config.Runtime), slices.Sorted(maps.Keys(config.Runtime))
 	config.Runtime = nil
-	return config, session, nil
+	return config, session, given, nil
 }
 
 // standard are the settings that every session needs.

@@ -84,6 +84,9 @@ func (s *Store) Watch(ctx context.Context) (gone <-chan struct{}, release func()
 
 // hold opens a session and takes the lock with that number.
 func (s *Store) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
+	if !s.sessions {
+		return nil, nil, fmt.Errorf("%s: %w: the connection pooler keeps no session; set database.direct_url", operation, holdfast.ErrInvalid)
+	}
 	leave, err := s.presences.enter()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", operation, err)

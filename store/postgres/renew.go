@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 	var news store.News
 	err := s.do(ctx, "renew lease", func() error {
 		over := store.Tx(s.leases)
-		if r.OwnSession {
+		if r.OwnSession && s.sessions {
 			var err error
 			if over, err = s.renewer(ctx, r.Run); err != nil {
 				return err

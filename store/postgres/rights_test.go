@@ -40,13 +40,19 @@ func execute(t *testing.T, statements ...string) {
 
 func rightsOf(t *testing.T, s *postgres.Store) holdfast.Finding {
 	t.Helper()
+	return finding(t, s, "store rights")
+}
+
+// finding returns what a check of the doctor says.
+func finding(t *testing.T, s *postgres.Store, check string) holdfast.Finding {
+	t.Helper()
 	findings, err := s.Settings(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == "store rights" })
+	i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == check })
 	if i < 0 {
-		t.Fatalf("no finding is about rights: %+v", findings)
+		t.Fatalf("no finding is about %s: %+v", check, findings)
 	}
 	return findings[i]
 }

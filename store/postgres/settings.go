@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +25,12 @@ const oldest = 13
 type keeping struct {
 	version  string
 	settings map[string]string // in the units of pg_settings
-	asked    settings          // that a session began with
 	standby  bool
-	replicas int64   // that may be behind
-	synced   int64   // that a commit waits for
-	shared   bool    // two connections at a time had one and the same process of the server
+	replicas int64 // that may be behind
+	synced   int64 // that a commit waits for
+	pooling  pooling
+	sessions bool    // the store has sessions of its own
+	role     string  // that connects
 	rights   *rights // nil if there is no schema yet
 }
 
@@ -41,17 +44,12 @@ type rights struct {
 
 // Settings implements store.Examiner.
 func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
-	k := keeping{settings: map[string]string{}, asked: s.settings}
+	k := keeping{pooling: s.pooling, sessions: s.sessions, role: s.config.User}
 	err := s.do(ctx, "ask for the settings", func() error {
-		var rows []struct{ Name, Setting string }
-		if err := s.all(ctx, s.db, &rows, "settings", pq.StringArray{
-			"server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names",
-			"default_transaction_read_only", "statement_timeout", "idle_in_transaction_session_timeout",
-		}); err != nil {
+		var err error
+		if k.settings, err = s.readSettings(ctx, "server_version", "fsync", "full_page_writes", "synchronous_commit",
+			"synchronous_standby_names", "default_transaction_read_only"); err != nil {
 			return err
-		}
-		for _, row := range rows {
-			k.settings[row.Name] = row.Setting
 		}
 		k.version = k.settings["server_version"]
 		replicas, err := one[struct {
@@ -63,9 +61,6 @@ func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
 			return err
 		}
 		k.standby, k.replicas, k.synced = replicas.Standby, replicas.Following, replicas.WaitedFor
-		if k.shared, err = s.backendIsShared(ctx); err != nil {
-			return err
-		}
 		lacks, err := one[rights](ctx, s, s.db, "settings_rights", s.schema)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
@@ -79,23 +74,42 @@ func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
 	return []holdfast.Finding{k.versionFinding(), k.primaryFinding(), k.durabilityFinding(), k.poolerFinding(), k.rightsFinding(s.schema)}, nil
 }
 
-// backendIsShared reports whether two connections that are open at the same time are served by one and the same
-// process: then it is lent to them for a transaction each.
-func (s *Store) backendIsShared(ctx context.Context) (bool, error) {
-	var pids [2]int64
-	for i := range pids {
-		conn, err := s.leases.Connx(ctx)
-		if err != nil {
-			return false, err
-		}
-		defer conn.Close()
-		row, err := one[struct{ N int64 }](ctx, s, conn, "settings_backend")
-		if err != nil {
-			return false, err
-		}
-		pids[i] = row.N
+// readSettings returns what holds in a session, by names in lower case.
+func (s *Store) readSettings(ctx context.Context, more ...string) (map[string]string, error) {
+	var rows []struct{ Name, Setting string }
+	names := slices.AppendSeq(more, maps.Keys(standard))
+	if err := s.all(ctx, s.db, &rows, "settings", pq.StringArray(names)); err != nil {
+		return nil, err
 	}
-	return pids[0] == pids[1], nil
+	found := make(map[string]string, len(rows))
+	for _, row := range rows {
+		found[row.Name] = row.Setting
+	}
+	return found, nil
+}
+
+// unset names the standard settings that do not hold, as "name = value". Those of TCP cannot be read where the pooler is
+// on the server's machine.
+func unset(found map[string]string) []string {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(standard)) {
+		if !strings.HasPrefix(name, "tcp_") && found[name] != standard[name] {
+			missing = append(missing, name+" = "+pq.QuoteLiteral(standard[name]))
+		}
+	}
+	return missing
+}
+
+// warnOfSettings logs which settings a pooler keeps from the sessions that it lends.
+func (s *Store) warnOfSettings(ctx context.Context) {
+	found, err := s.readSettings(ctx)
+	if err != nil {
+		return // the next statement says more
+	}
+	if missing := unset(found); len(missing) > 0 {
+		s.log.WithField("settings", strings.Join(missing, ", ")).
+			Warn("behind a connection pooler in transaction mode these settings must be those of the role, see docs/poolers.md")
+	}
 }
 
 func (k keeping) versionFinding() holdfast.Finding {
@@ -142,17 +156,22 @@ func (k keeping) durabilityFinding() holdfast.Finding {
 }
 
 func (k keeping) poolerFinding() holdfast.Finding {
-	f := holdfast.Finding{Check: "store pooler", Grade: holdfast.GradeOK, Detail: "each connection has a process of its own"}
-	const remedy = "connect to PostgreSQL directly, or through a pooler in session mode"
-	if k.shared {
-		f.Grade, f.Detail, f.Remedy = holdfast.GradeWarning, "a connection pooler lends connections for single transactions, which is not supported", remedy
+	f := holdfast.Finding{Check: "store pooler", Grade: holdfast.GradeOK, Detail: "each connection has a session of its own"}
+	if k.pooling != lentSession {
 		return f
 	}
-	for name, asked := range k.asked {
-		if got, known := k.settings[name]; known && got != asked && isNumber(asked) {
-			f.Grade, f.Remedy = holdfast.GradeWarning, "connect to PostgreSQL directly: nothing bounds a statement or a forgotten transaction now"
-			f.Detail = fmt.Sprintf("%s is %s although the connection asked for %s: a connection pooler seems to drop settings", name, got, asked)
-		}
+	f.Detail = "a connection pooler lends sessions for single transactions and tracks prepared statements"
+	var remedies []string
+	if !k.sessions {
+		f.Detail += "; presence is off, so recovery waits for leases"
+		remedies = append(remedies, "set database.direct_url to the server itself")
+	}
+	if missing := unset(k.settings); len(missing) > 0 {
+		f.Detail += "; the sessions lack " + strings.Join(missing, ", ")
+		remedies = append(remedies, "set them with: alter role "+pq.QuoteIdentifier(k.role)+" set NAME = VALUE")
+	}
+	if len(remedies) > 0 {
+		f.Grade, f.Remedy = holdfast.GradeWarning, strings.Join(remedies, ", and ")+"; see docs/poolers.md"
 	}
 	return f
 }
@@ -187,10 +206,4 @@ func (k keeping) rightsFinding(schema string) holdfast.Finding {
 	f.Detail = k.rights.Role + " may not " + strings.Join(missing, ", nor ")
 	f.Remedy = "as the owner of the tables: " + strings.Join(grants, "; ")
 	return f
-}
-
-// isNumber keeps out what people write with units, which the server may write differently.
-func isNumber(text string) bool {
-	_, err := strconv.Atoi(text)
-	return err == nil
 }

@@ -40,10 +40,10 @@ func TestSettingsAreJudged(t *testing.T) {
 		"local, no replicas": {keeping{settings: with("synchronous_commit", "local")}, keeping.durabilityFinding, holdfast.GradeOK, ""},
 		"replicas behind":    {keeping{settings: sound, replicas: 2}, keeping.durabilityFinding, holdfast.GradeWarning, "synchronous_standby_names"},
 		"one is waited for":  {keeping{settings: sound, replicas: 2, synced: 1}, keeping.durabilityFinding, holdfast.GradeOK, ""},
-		"direct":             {keeping{settings: sound, asked: map[string]string{"statement_timeout": "30000"}}, keeping.poolerFinding, holdfast.GradeOK, ""},
-		"with a unit":        {keeping{settings: sound, asked: map[string]string{"statement_timeout": "30s"}}, keeping.poolerFinding, holdfast.GradeOK, ""},
-		"lent":               {keeping{settings: sound, shared: true}, keeping.poolerFinding, holdfast.GradeWarning, "session mode"},
-		"dropped":            {keeping{settings: sound, asked: map[string]string{"statement_timeout": "5000"}}, keeping.poolerFinding, holdfast.GradeWarning, "statement_timeout"},
+		"direct":             {keeping{settings: with()}, keeping.poolerFinding, holdfast.GradeOK, "session of its own"},
+		"lent":               {keeping{settings: standard, pooling: lentSession}, keeping.poolerFinding, holdfast.GradeWarning, "database.direct_url"},
+		"lent, direct too":   {keeping{settings: standard, pooling: lentSession, sessions: true}, keeping.poolerFinding, holdfast.GradeOK, "tracks"},
+		"lent, not set":      {keeping{settings: standard.with(settings{"jit": "on"}), pooling: lentSession, sessions: true, role: "app"}, keeping.poolerFinding, holdfast.GradeWarning, "lack jit = 'off'set them with: alter role \"app\""},
 	} {
 		got := c.judge(c.kept)
 		if got.Grade != c.grade || !strings.Contains(got.Detail+got.Remedy, c.text) || (got.Grade == holdfast.GradeOK) != (got.Remedy == "") {

@@ -1,1 +1,1 @@
-select name, setting from pg_settings where name = any($1::text[])
+select lower(name) as name, setting from pg_settings where lower(name) = any($1::text[])

@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// pooling says what a connection gets of the server.
+type pooling int
+
+const (
+	// ownSession: each connection has a session of its own. So it is without a pooler, and in a pooler's session mode.
+	ownSession pooling = iota
+	// lentSession: a pooler lends a session for each transaction, but prepared statements follow their connection.
+	lentSession
+	// mixedSession: a pooler lends a session for each transaction, and a connection may find the prepared statements of
+	// another one there.
+	mixedSession
+)
+
+const (
+	// poolingRounds is how often each of the two connections of a probe is asked for its session.
+	poolingRounds = 8
+	// sessionWait is how long the second connection may wait for a session. In transaction mode it waits for none while the
+	// first one is idle.
+	sessionWait = 2 * time.Second
+)
+
+// errMixed refuses poolers that mix up statements.
+var errMixed = fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements; "+
+	"connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md",
+	holdfast.ErrInvalid)
+
+// poolingOf finds out what connections get. Where the server sees the client's own port nothing is in between, which takes
+// one statement. Else it compares the sessions of two connections at a time. A pooler with few connections gives the same
+// session to both, one that spreads them changes the session of each.
+func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
+	db := open(&connector{config: config, readTimeout: readTimeout}, 2)
+	defer db.Close()
+	var conns [2]*sqlx.Conn
+	var sessions [2]int64
+	for i := range conns {
+		var err error
+		if conns[i], err = db.Connx(ctx); err != nil {
+			if i == 1 && ctx.Err() == nil {
+				return ownSession, nil // no place for a second one
+			}
+			return 0, err
+		}
+		defer conns[i].Close()
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if i == 1 {
+			limited, cancel = context.WithTimeout(ctx, sessionWait)
+		}
+		port, err := backend(limited, conns[i], &sessions[i])
+		cancel()
+		if err != nil {
+			if i == 1 && ctx.Err() == nil {
+				return ownSession, nil // the first one keeps the only session
+			}
+			return 0, err
+		}
+		if i == 0 && port == localPort(conns[0]) {
+			return ownSession, nil
+		}
+	}
+	for range poolingRounds {
+		for _, i := range []int{1, 0, 0, 1} {
+			var session int64
+			if _, err := backend(ctx, conns[i], &session); err != nil {
+				return 0, err
+			}
+			if session != sessions[i] || session == sessions[1-i] {
+				return tracking(ctx, conns)
+			}
+		}
+	}
+	return ownSession, nil
+}
+
+// backend asks for the process that serves the connection, and for the port from which it sees the connection come: 0 if
+// it comes from a socket.
+func backend(ctx context.Context, conn *sqlx.Conn, session *int64) (port int, err error) {
+	err = conn.QueryRowContext(ctx, "select pg_backend_pid(), coalesce(inet_client_port(), 0)").Scan(session, &port)
+	return port, err
+}
+
+// localPort returns the port of this side of a connection; -1 if it has none.
+func localPort(db *sqlx.Conn) int {
+	port := -1
+	_ = db.Raw(func(driver any) error {
+		if address, ok := driver.(*conn).wire.LocalAddr().(*net.TCPAddr); ok {
+			port = address.Port
+		}
+		return nil
+	})
+	return port
+}
+
+// tracking finds out whether prepared statements follow the connections that share sessions. Both connections give their
+// statements the same names.
+func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
+	kind, err := lentSession, error(nil)
+	var prepared [2]*sql.Stmt
+	for i, conn := range conns {
+		if prepared[i], err = conn.PrepareContext(ctx, fmt.Sprintf("select $1::int + %d", i)); err != nil {
+			break
+		}
+		defer prepared[i].Close()
+	}
+	for range poolingRounds {
+		for _, i := range []int{0, 1, 1, 0} {
+			if err != nil || kind == mixedSession {
+				break
+			}
+			var sum int
+			err = prepared[i].QueryRowContext(ctx, 40).Scan(&sum)
+			if err == nil && sum != 40+i {
+				kind = mixedSession
+			}
+		}
+	}
+	if isMixed(err) {
+		kind, err = mixedSession, nil
+	}
+	if kind == mixedSession { // what was prepared must not stay behind for others
+		for _, conn := range conns {
+			_, _ = conn.ExecContext(ctx, "deallocate all")
+		}
+	}
+	return kind, err
+}
+
+// isMixed says that a connection has found the prepared statements of another one, or not its own.
+func isMixed(err error) bool {
+	return pq.As(err, pqerror.InvalidSQLStatementName, pqerror.DuplicatePstatement, pqerror.ProtocolViolation) != nil
+}
+
+// Ready returns an ErrInvalid if a pooler in between mixes up the statements of its connections. It looks again only after
+// a statement was not found as it was prepared.
+func (s *Store) Ready(ctx context.Context) error {
+	if !s.mixed.Load() {
+		return nil
+	}
+	kind, err := poolingOf(ctx, s.config)
+	switch {
+	case err != nil:
+		return translate(ctx, "look for a connection pooler", err)
+	case kind == mixedSession:
+		return errMixed
+	case kind != s.pooling:
+		return errors.New("the connection pooler has changed its mode since the start: restart this process")
+	}
+	s.mixed.Store(false)
+	return nil
+}
+
+// KeepsSessions reports whether the store has sessions of its own, which the signs of presence need.
+func (s *Store) KeepsSessions() bool { return s.sessions }
