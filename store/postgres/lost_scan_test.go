@@ -68,7 +68,7 @@ func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
 	if through, blocks := progress(t, s); through != last || blocks != 1 {
 		t.Errorf("three tasks are ticketed: looked at through %d, %d blocks are listed; want %d, 1", through, blocks, last)
 	}
-	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets); err != nil {
+	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Fatal(err)
 	}
 	look(t, s)
@@ -226,7 +226,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets)
+		claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err != nil {
 			return err
 		}
