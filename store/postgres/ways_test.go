@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -17,7 +18,7 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	run, other := openRun(t, s), openRun(t, s)
-	for seed := range uint64(10) {
+	for seed := range uint64(slow.Pick(2, 10)) {
 		for way, pick := range map[string]func(r *rand.Rand, i int) bool{
 			"near":      func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
 			"ranges":    func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // as a worker gets every other message
