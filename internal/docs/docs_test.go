@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 const root = "../.."
@@ -376,7 +377,7 @@ var (
 // Keys and variables of the configuration exist as they are named.
 func TestNamedSettingsExist(t *testing.T) {
 	t.Parallel()
-	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true}
+	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true, slow.Variable: true}
 	for _, v := range configs.Variables() {
 		keys[v.Key], variables[v.Name] = true, true
 		if v.File != "" {
