@@ -107,6 +107,7 @@ func TestLayers(t *testing.T) {
 
 		"internal/hosts":         {},
 		"internal/load":          {},
+		"internal/transfer":      {".", "store"},
 		"internal/sim/simstore":  {".", "store"},
 		"internal/sim/simbroker": {".", "broker"},
 	}

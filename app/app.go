@@ -54,8 +54,7 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 // Open opens the store, checks that its schema is the one this build needs, and
 // starts to connect to the broker. A broker that is away is no error here: it is
 // connected to when it is back; see Ping. The file of the embedded default is made and migrated
-// if need be, for nobody else will; a database on a server is not: see Migrate. A file whose tasks
-// were carried elsewhere is an ErrConflict that says where; see MoveAway.
+// if need be, for nobody else will; a database on a server is not: see Migrate.
 func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
 	return open(ctx, cfg, log, true)
 }
@@ -90,11 +89,6 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err := b.Store.CheckSchema(ctx); err != nil {
 		return nil, err
 	}
-	if create && b.file != nil {
-		if err := b.file.exported(ctx); err != nil {
-			return nil, err
-		}
-	}
 	incarnation, err := b.Store.Incarnation(ctx)
 	if err != nil {
 		return nil, err
@@ -128,10 +122,10 @@ func (b *Backend) migrate(ctx context.Context) ([]store.Migration, error) {
 // Ping returns nil if a broker can take tickets within the limit, else an ErrUnavailable that
 // names it. It waits for the end of the first attempt to connect even if that takes longer, because RabbitMQ
 // refuses a wrong password only after some seconds. The embedded broker can if some process serves the file, this one or
-// another; it never will, an ErrConflict, if the tasks were carried elsewhere.
+// another.
 func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	if b.file != nil {
-		return b.file.served(ctx)
+		return b.file.served()
 	}
 	if p, ok := b.Broker.(interface {
 		Ping(context.Context, time.Duration) error

@@ -27,8 +27,6 @@ type choice struct {
 	broker func(context.Context) (broker.Broker, error)
 	// mismatch says why this store has no broker, although it can be used alone.
 	mismatch error
-	// gives and takes say whether tasks can be carried from here, and to here.
-	gives, takes bool
 }
 
 // choose is the one switch on backend. It opens nothing.
@@ -36,7 +34,7 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 	inside := slices.Equal(cfg.AMQP.URLs, []string{configs.EmbeddedBroker})
 	switch scheme, _, _ := strings.Cut(cfg.Database.URL, ":"); scheme {
 	case "postgres", "postgresql":
-		chosen := choice{store: openPostgres(cfg, log), broker: openRabbitMQ(cfg, log), takes: true}
+		chosen := choice{store: openPostgres(cfg, log), broker: openRabbitMQ(cfg, log)}
 		if inside || len(cfg.AMQP.URLs) == 0 {
 			chosen.mismatch = fmt.Errorf("%w: PostgreSQL goes with RabbitMQ, and no broker is configured; set AMQP_URL, for example amqp://guest:guest@localhost:5672/", holdfast.ErrInvalid)
 		}
@@ -44,7 +42,7 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 	case "sqlite":
 		chosen := choice{store: openSQLite(cfg, log), broker: func(context.Context) (broker.Broker, error) {
 			return inproc.Open(inproc.Options{Log: log}), nil
-		}, gives: true}
+		}}
 		if !inside {
 			chosen.mismatch = fmt.Errorf("%w: the broker is RabbitMQ, but the tasks would be in a file; set DATABASE_URL too, for example postgres://user:password@localhost:5432/app, or unset AMQP_URL", holdfast.ErrInvalid)
 		}
@@ -52,22 +50,6 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 	default:
 		return choice{}, fmt.Errorf("%w: the database is %q; set DATABASE_URL to postgres://user:password@host:5432/name or sqlite:/path/to/file.db", holdfast.ErrInvalid, scheme+":")
 	}
-}
-
-// chooseSource returns an ErrInvalid if tasks cannot be carried from the database of the configuration.
-func chooseSource(cfg configs.Config, log logrus.FieldLogger) error {
-	if chosen, err := choose(cfg, log); err != nil || !chosen.gives {
-		return fmt.Errorf("%w: tasks are carried from a file; give it as sqlite:/path/to/file.db, not %s", holdfast.ErrInvalid, configs.RedactURL(cfg.Database.URL))
-	}
-	return nil
-}
-
-// chooseTarget returns an ErrInvalid if tasks cannot be carried to the database of the configuration.
-func chooseTarget(cfg configs.Config, log logrus.FieldLogger) error {
-	if chosen, err := choose(cfg, log); err != nil || !chosen.takes {
-		return fmt.Errorf("%w: tasks are carried to PostgreSQL; give it as postgres://user:password@host:5432/name, not %s", holdfast.ErrInvalid, configs.RedactURL(cfg.Database.URL))
-	}
-	return nil
 }
 
 func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {

@@ -157,9 +157,6 @@ func (e *examiner) examineSchema(ctx context.Context) {
 		return
 	}
 	incarnation, err := e.Store.Incarnation(ctx)
-	if err == nil {
-		err = e.Exported(ctx)
-	}
 	if err != nil {
 		e.failed("schema", err, "")
 		return
@@ -259,7 +256,7 @@ func (e *examiner) examineServed(ctx context.Context) {
 	if e.file == nil {
 		return
 	}
-	if err := e.file.served(ctx); err != nil {
+	if err := e.file.served(); err != nil {
 		e.add(holdfast.Finding{Check: "broker", Grade: holdfast.GradeWarning, Detail: "it lives inside the process that serves the file, and none does now", Remedy: "start: holdfast serve"})
 		return
 	}

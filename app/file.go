@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -22,16 +21,13 @@ type file struct {
 }
 
 // serve makes this process the one that serves the file. An ErrConflict names the one that does.
-func (f *file) serve(ctx context.Context, cfg configs.Config) (release func(context.Context) error, err error) {
+func (f *file) serve(cfg configs.Config) (release func(context.Context) error, err error) {
 	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
 		return nil, fmt.Errorf("%w: with sqlite: one process does everything, so its roles must name worker and janitor; to split them, use PostgreSQL and RabbitMQ", holdfast.ErrInvalid)
 	}
 	unlock, err := f.store.Own()
 	if err != nil {
 		return nil, err
-	}
-	if err := f.exported(ctx); err != nil { // while this process was starting
-		return nil, errors.Join(err, unlock())
 	}
 	f.own.Store(true)
 	return func(context.Context) error {
@@ -43,9 +39,8 @@ func (f *file) serve(ctx context.Context, cfg configs.Config) (release func(cont
 	}, nil
 }
 
-// served returns an ErrUnavailable if no process serves the file now, an ErrConflict if that is because its tasks
-// were carried elsewhere.
-func (f *file) served(ctx context.Context) error {
+// served returns an ErrUnavailable if no process serves the file now.
+func (f *file) served() error {
 	if f.own.Load() {
 		return nil
 	}
@@ -53,10 +48,7 @@ func (f *file) served(ctx context.Context) error {
 	if err != nil || served {
 		return err
 	}
-	if err = f.exported(ctx); err == nil {
-		err = fmt.Errorf("%w: no process serves %s now; start: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
-	}
-	return err
+	return fmt.Errorf("%w: no process serves %s now; start: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
 }
 
 // inserter stores tasks so that whoever serves the file publishes them without delay: from any other

@@ -48,7 +48,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	defer func() { err = errors.Join(err, stack.run(log)) }()
 
 	if f := o.Backend.file; f != nil {
-		release, err := f.serve(ctx, cfg)
+		release, err := f.serve(cfg)
 		if err != nil {
 			return err
 		}

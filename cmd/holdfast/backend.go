@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 )
@@ -121,20 +120,7 @@ func (t *tool) opened(ctx context.Context, cfg configs.Config, open opener, use 
 			err = fmt.Errorf("close: %w", closeErr)
 		}
 	}()
-	return t.noticing(ctx, b, use)
-}
-
-// noticing uses a backend, and warns if the tasks it shows were carried elsewhere, or are being carried. Whoever wants to change
-// one gets the same as an error, and no warning.
-func (t *tool) noticing(ctx context.Context, b *app.Backend, use func(*app.Backend) error) error {
-	err := use(b)
-	if errors.Is(err, holdfast.ErrConflict) {
-		return err
-	}
-	if elsewhere := b.Exported(ctx); errors.Is(elsewhere, holdfast.ErrConflict) {
-		t.say("warning: %v", elsewhere)
-	}
-	return err
+	return use(b)
 }
 
 func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {

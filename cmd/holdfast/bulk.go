@@ -280,6 +280,6 @@ func (t *tool) progress(size int64, what string) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(size,
 		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(what == "enqueue"), progressbar.OptionClearOnFinish(),
+		progressbar.OptionShowBytes(what != "retry"), progressbar.OptionClearOnFinish(),
 	)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -72,6 +73,7 @@ func exitCode(err error) int {
 		code int
 	}{
 		{store.ErrSchema, exitCheck},
+		{transfer.ErrDiffers, exitCheck},
 		{holdfast.ErrUnavailable, exitUnavailable},
 		{holdfast.ErrInvalid, exitUsage},
 		{holdfast.ErrNotFound, exitNotFound},

@@ -150,9 +150,6 @@ func (t *tool) taskWait(ctx context.Context, c *cli.Context) error {
 		return usageOf(commandName(c), "--timeout %s must be more than 0", limit)
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		if err := b.Exported(ctx); err != nil { // nobody works on them here
-			return err
-		}
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if limit > 0 {
 			waiting, cancel = context.WithTimeout(ctx, limit)

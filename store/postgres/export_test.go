@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"strings"
-
-	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
 )
 
 // RangeSize is how many ids one statement of a walk looks at.
@@ -20,11 +17,6 @@ func (s *Store) Conn(ctx context.Context) (*sql.Conn, error) { return s.db.Conn(
 
 // Begin begins a transaction on one of the store's connections.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) { return s.db.DB.BeginTx(ctx, nil) }
-
-// BeginImportOnce is BeginImport without another try.
-func (s *Store) BeginImportOnce(ctx context.Context, i store.Import, last holdfast.TaskID, into store.Into) (store.Import, error) {
-	return s.beginImport(ctx, i, int64(last), into, 1)
-}
 
 // SetHistory has renewals ask for something else than the timeline.
 func (s *Store) SetHistory(expression string) {

@@ -5,109 +5,162 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
-var _ store.Importer = (*Store)(nil)
-
-type importRow struct {
-	ID          int64
-	Source      string
-	Transfer    string
-	Origin      string
-	Shift       int64
-	Through     holdfast.TaskID
-	Tasks       int64
-	BegunAt     time.Time    `db:"begun_at"`
-	CommittedAt sql.NullTime `db:"committed_at"`
-}
-
-func (r importRow) imported() store.Import {
-	return store.Import{
-		Source: r.Source, From: r.Origin, Transfer: r.Transfer, Shift: r.Shift, Through: r.Through, Tasks: r.Tasks,
-		BegunAt: r.BegunAt.UTC(), CommittedAt: moment(r.CommittedAt),
-	}
-}
-
-// Import implements store.Importer.
-func (s *Store) Import(ctx context.Context, transfer string) (store.Import, error) {
-	var row importRow
-	err := s.do(ctx, "look for an import", func() error {
-		var err error
-		row, err = one[importRow](ctx, s, s.db, "import", transfer)
-		return unknown(err, transfer)
-	})
-	if err != nil {
-		return store.Import{}, err
-	}
-	return row.imported(), nil
-}
-
-// OpenImports implements store.Importer.
-func (s *Store) OpenImports(ctx context.Context) ([]store.Import, error) {
-	var imports []store.Import
-	err := s.do(ctx, "list imports", func() error {
-		return s.patiently(ctx, func(tx *sqlx.Tx) error { // it counts what may be millions
-			var rows []importRow
-			err := s.all(ctx, tx, &rows, "import_open")
-			imports = make([]store.Import, len(rows))
-			for i, row := range rows {
-				imports[i] = row.imported()
+// Import implements store.Transfer.
+func (s *Store) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	stored := 0
+	err := s.do(ctx, "import tasks", func() error {
+		return s.transfer(ctx, s.db, func(ctx context.Context, tx *sqlx.Tx) error {
+			ids, err := s.importTasks(ctx, tx, records)
+			if err != nil {
+				return err
+			}
+			stored = len(ids)
+			row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
+			if err == nil {
+				_, err = s.exec(ctx, tx, "import_last", int64(max(row.Last, last)))
 			}
 			return err
 		})
 	})
-	return imports, err
-}
-
-// lockImport makes the caller the only one who works on an import, until its transaction ends.
-func (s *Store) lockImport(ctx context.Context, tx store.Tx, transfer string) (importRow, error) {
-	row, err := one[importRow](ctx, s, tx, "import_lock", transfer)
-	return row, unknown(err, transfer)
-}
-
-// unknown explains the error of a statement that found no import.
-func unknown(err error, transfer string) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: there is no import for the transfer %s here", holdfast.ErrNotFound, transfer)
-	}
-	return err
-}
-
-// importsVersion is the version of the schema that has made the tables of imports.
-const importsVersion = 2
-
-// noImports returns an ErrConflict if an import is on record.
-func (s *Store) noImports(ctx context.Context) error {
-	row, err := one[importRow](ctx, s, s.db, "import_record")
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	case row.CommittedAt.Valid:
-		return fmt.Errorf("%w: schema %q holds the record that the tasks of %s were carried here at %s, and without it they could be carried here twice; if nothing in the schema is needed any more, drop the schema instead",
-			holdfast.ErrConflict, s.schema, row.Origin, row.CommittedAt.Time.UTC().Format(time.RFC3339))
-	}
-	return fmt.Errorf("%w: the tasks of %s are being carried to schema %q since %s; finish that first, or take it back: holdfast migrate-backend --undo, with --source-lost if that file is lost",
-		holdfast.ErrConflict, row.Origin, s.schema, row.BegunAt.UTC().Format(time.RFC3339))
-}
-
-// patiently runs f in a transaction that may take as long as it needs: a million tasks are imported
-// at once, or none.
-func (s *Store) patiently(ctx context.Context, f func(*sqlx.Tx) error) error {
-	tx, err := s.migrations.BeginTxx(ctx, nil)
 	if err != nil {
+		return 0, err
+	}
+	return stored, nil
+}
+
+// importTasks stores those of the records that are not there yet, and returns their ids.
+func (s *Store) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
+	stored := make(map[holdfast.TaskID]bool, len(records))
+	if len(records) == 0 {
+		return stored, nil
+	}
+	tasks := taskColumnsOf(records)
+	if _, err := s.exec(ctx, tx, "insert_lanes", pq.StringArray(slices.Compact(slices.Sorted(slices.Values(tasks.lanes))))); err != nil {
+		return nil, err
+	}
+	var rows []struct{ ID holdfast.TaskID }
+	if err := s.all(ctx, tx, &rows, "import", tasks.args()...); err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		stored[row.ID] = true
+	}
+	skipped := slices.DeleteFunc(slices.Clone(records), func(r store.Record) bool { return stored[r.ID] })
+	if err := s.clash(ctx, tx, skipped); err != nil {
+		return nil, err
+	}
+	attempts := attemptColumnsOf(records, stored)
+	if len(attempts.tasks) == 0 {
+		return stored, nil
+	}
+	_, err := s.exec(ctx, tx, "import_attempts", attempts.args()...)
+	return stored, err
+}
+
+// clash looks whether the tasks of the records that were not stored are there.
+func (s *Store) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
+	if len(skipped) == 0 {
+		return nil
+	}
+	ids := make(pq.Int64Array, len(skipped))
+	for i, record := range skipped {
+		ids[i] = int64(record.ID)
+	}
+	var rows []fullRow
+	if err := s.all(ctx, tx, &rows, "import_there", ids); err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := f(tx); err != nil {
-		return err
+	there := make([]holdfast.Task, len(rows))
+	for i, row := range rows {
+		there[i] = row.task()
 	}
-	return tx.Commit()
+	return store.Clash(skipped, there, func(unique string) (holdfast.TaskID, error) {
+		row, err := one[struct {
+			ID  holdfast.TaskID
+			Key string
+		}](ctx, s, tx, "insert_holders", pq.StringArray{unique})
+		if errors.Is(err, sql.ErrNoRows) {
+			err = fmt.Errorf("the server left out a task whose id and unique key %.100q are free", unique)
+		}
+		return row.ID, err
+	})
+}
+
+// taskColumns are tasks, attemptColumns attempts, as sql/import*.sql unnest them.
+type taskColumns struct {
+	ids                                                 pq.Int64Array
+	types, lanes, states, payloads, keys                pq.StringArray
+	attempts, maxAttempts, failures, crashes, deferrals pq.Int64Array
+	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
+	again                                               pq.BoolArray
+	lastErrors, parked, idempotencyKeys                 pq.StringArray
+}
+
+type attemptColumns struct {
+	tasks, attempts                                                          pq.Int64Array
+	events, workers, startedAt, finishedAt, classes, errors, stacks, details pq.StringArray
+}
+
+func taskColumnsOf(records []store.Record) (c taskColumns) {
+	for _, r := range records {
+		c.ids = append(c.ids, int64(r.ID))
+		c.types, c.lanes, c.states = append(c.types, r.Type), append(c.lanes, r.Lane), append(c.states, string(r.State))
+		c.payloads, c.keys = append(c.payloads, string(r.Payload)), append(c.keys, r.Unique)
+		c.attempts, c.maxAttempts = append(c.attempts, int64(r.Attempt)), append(c.maxAttempts, int64(r.MaxAttempts))
+		c.failures, c.crashes, c.deferrals = append(c.failures, int64(r.Failures)), append(c.crashes, int64(r.Crashes)), append(c.deferrals, int64(r.Deferrals))
+		c.nextRunAt, c.createdAt = append(c.nextRunAt, exactly(r.NextRunAt)), append(c.createdAt, exactly(r.CreatedAt))
+		c.startedAt, c.finishedAt = append(c.startedAt, exactly(r.StartedAt)), append(c.finishedAt, exactly(r.FinishedAt))
+		c.again = append(c.again, r.Again)
+		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
+		c.idempotencyKeys = append(c.idempotencyKeys, r.IdempotencyKey)
+	}
+	return c
+}
+
+// attemptColumnsOf are the attempts of the records whose tasks were stored.
+func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (c attemptColumns) {
+	for _, r := range records {
+		if !stored[r.ID] {
+			continue
+		}
+		for _, a := range r.Attempts {
+			c.tasks, c.attempts = append(c.tasks, int64(r.ID)), append(c.attempts, int64(a.Attempt))
+			c.events, c.workers = append(c.events, string(a.Event)), append(c.workers, a.Worker)
+			c.startedAt, c.finishedAt = append(c.startedAt, exactly(a.StartedAt)), append(c.finishedAt, exactly(a.FinishedAt))
+			c.classes, c.errors = append(c.classes, a.Class), append(c.errors, a.Error)
+			c.stacks, c.details = append(c.stacks, a.Stack), append(c.details, string(a.Details))
+		}
+	}
+	return c
+}
+
+func (c *taskColumns) args() []any {
+	return []any{
+		c.ids, c.types, c.lanes, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.again, c.lastErrors, c.parked, c.idempotencyKeys,
+	}
+}
+
+func (c *attemptColumns) args() []any {
+	return []any{
+		c.tasks, c.attempts, c.events, c.workers, c.startedAt, c.finishedAt, c.classes, c.errors, c.stacks, c.details,
+	}
+}
+
+// exactly writes a moment with every microsecond, and none as nothing.
+func exactly(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05.999999Z")
 }

@@ -98,9 +98,6 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 		if err == nil && len(applied) == 0 {
 			err = fmt.Errorf("%w: no migration is applied to schema %q", holdfast.ErrNotFound, s.schema)
 		}
-		if err == nil && schema.Newest(applied) >= importsVersion {
-			err = s.noImports(ctx)
-		}
 		if err != nil {
 			return err
 		}

@@ -32,9 +32,6 @@ func (s *Store) translate(ctx context.Context, operation string, err error) erro
 	if !ofDriver {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if conflict := s.exported(ctx, err); conflict != nil {
-		return fmt.Errorf("%s: %w", operation, conflict)
-	}
 	if code == codes.SQLITE_ERROR { // of SQL, most of all because a table or a column is missing
 		if applied, readErr := s.versions(context.WithoutCancel(ctx)); readErr == nil {
 			if mismatch := schema.SQLite.Compare(s.path, schema.Newest(applied)); mismatch != nil {

@@ -99,28 +99,11 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 		if len(applied) == 0 {
 			return fmt.Errorf("%w: no migration is applied to %s", holdfast.ErrNotFound, s.path)
 		}
-		if err := s.unmarked(ctx, applied); err != nil {
-			return err
-		}
 		var err error
 		migration, err = schema.SQLite.Down(ctx, db, "")
 		return err
 	})
 	return migration, err
-}
-
-// unmarked returns an ErrConflict if the tasks were carried elsewhere, or are on their way: without the mark nobody could
-// tell any more.
-func (s *Store) unmarked(ctx context.Context, applied []schema.Applied) error {
-	const marks = 2 // the version since which there are any
-	if schema.Newest(applied) < marks {
-		return nil
-	}
-	mark, err := s.Export(ctx)
-	if err == nil && mark.Transfer != "" {
-		err = mark.Err()
-	}
-	return err
 }
 
 // alone runs f while nobody else migrates this file, and only if the file is ours and not ahead of this build.

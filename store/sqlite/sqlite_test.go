@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/holdfastq/holdfast/store"
@@ -48,4 +49,42 @@ func connect(t testing.TB, path string) *sqlite.Store {
 		}
 	})
 	return s
+}
+
+func TestTransfer(t *testing.T) {
+	t.Parallel()
+	storetest.RunTransfer(t, func(t *testing.T) (here, elsewhere storetest.Transferable) {
+		first := open(t)
+		second, err := sqlite.Open(t.Context(), sqlite.Options{Path: first.Path()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = second.Close() })
+		return first, second
+	})
+}
+
+// A file whose tasks an earlier release has carried to a server is not served, or they would run twice.
+func TestMigrateUpRefusesAMarkedFile(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for {
+		if m, err := s.MigrateDown(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if m.Name == "drop_transfers" {
+			break
+		}
+	}
+	if err := s.Change(t.Context(), "insert into exports values (1, 't', 'o', 'a server', 'd', 1, 2)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.MigrateUp(t.Context()); err == nil || !strings.Contains(err.Error(), "the tasks of this file are on a server or on their way there") {
+		t.Fatalf("marked: %v", err)
+	}
+	if err := s.Change(t.Context(), "delete from exports"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Errorf("without a mark: %v", err)
+	}
 }

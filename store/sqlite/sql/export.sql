@@ -1,1 +1,10 @@
-select transfer, origin, target, destination, begun_at, coalesce(finished_at, 0) as finished_at from exports
+-- Every task with its attempts. Their details travel as text, which keeps every character of the JSON.
+select {{columns}}, {{payload}}, tasks.again, (
+    select json_group_array(json_object(
+      'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker', a.worker, 'started_at', a.started_at,
+      'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details
+    ) order by a.attempt, a.finished_at, a.event)
+    from attempts a where a.task_id = tasks.id
+  ) as attempts
+from tasks
+order by tasks.id

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/transfer"
+)
+
+func (t *tool) exportCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "export",
+		Usage: "write every task as a line of JSON, to import it elsewhere",
+		Description: `Stop every holdfast serve and whatever enqueues first: a live worker or a running task is
+refused with exit code 4. While the export runs, nobody can store or change a task.
+
+Every task is there with its id, payload, times, unique key and attempts. The last line has the
+number of tasks in each state with a checksum; without it no import accepts the file. Payloads are
+not encrypted: only you may read the file that -o makes, which is complete or not there at all.
+
+Once the tasks are imported elsewhere, never serve this store again, or they run twice. Delete it,
+or move the file away.
+
+Example:
+  holdfast export -o tasks.jsonl`,
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "file", Aliases: []string{"o"}, Usage: "write to `FILE` instead of stdout"}},
+		Action: t.do(t.export),
+	}
+}
+
+func (t *tool) importCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "import",
+		Usage:     "store every task of an export, with the ids they have",
+		ArgsUsage: "FILE",
+		Description: `The store must have no other tasks, and no worker may be live; - reads stdin. A database on a
+server needs its tables first: holdfast migrate up.
+
+A file is read to its end before anything is stored. Whatever stops the import, run it again: tasks
+that are there already are left as they are. At the end every task of the store is compared with
+the export: by state, number and checksum. The exit code is 7 if they differ.
+
+Example:
+  DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,
+		Flags:  []cli.Flag{outputFlag()},
+		Action: t.do(t.importTasks),
+	}
+}
+
+func (t *tool) export(ctx context.Context, c *cli.Context) error {
+	cfg, err := t.load(c)
+	if err != nil {
+		return err
+	}
+	var totals transfer.Totals
+	if path := c.String("file"); c.IsSet("file") && path != "-" {
+		err = wholeFile(path, func(to io.Writer) error {
+			totals, err = t.exportTo(ctx, cfg, to)
+			return err
+		})
+	} else {
+		totals, err = t.exportTo(ctx, cfg, t.stdout)
+	}
+	if err != nil {
+		return err
+	}
+	t.say("exported %s; once they are imported elsewhere, never serve %s again: they would run twice",
+		several(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
+	return nil
+}
+
+func (t *tool) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, error) {
+	if bar := t.progress(-1, "export"); bar != nil {
+		defer func() { _ = bar.Finish() }() // it is only for show
+		to = io.MultiWriter(to, bar)
+	}
+	return app.Export(ctx, cfg, t.quietLogger(cfg), to)
+}
+
+// wholeFile has a file written beside path, and moves it there if that went well.
+func wholeFile(path string, write func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return usage("-o: %s is not a regular file; write to stdout", path)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return usage("-o: %w", err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // only its owner may read it
+	if err != nil {
+		return usage("-o: %w", err)
+	}
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
+
+// imported is a line of the closing table.
+type imported struct {
+	State  holdfast.State `json:"state"`
+	Export int64          `json:"export"`
+	Store  int64          `json:"store"`
+}
+
+func (t *tool) importTasks(ctx context.Context, c *cli.Context) error {
+	cfg, err := t.load(c)
+	if err != nil {
+		return err
+	}
+	from, size := t.stdin, int64(-1)
+	if path := c.Args().First(); path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return usage("%w", err)
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+			if err := transfer.Check(ctx, file); err != nil {
+				return fmt.Errorf("%w; nothing was stored", err)
+			}
+			if _, err := file.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		from = file
+	}
+	if bar := t.progress(size, "import"); bar != nil {
+		defer func() { _ = bar.Finish() }() // it is only for show
+		from = io.TeeReader(from, bar)
+	}
+	done, err := app.Import(ctx, cfg, t.quietLogger(cfg), from)
+	if err != nil {
+		if done.Stored > 0 {
+			t.say("stored %s before this:", several(int(done.Stored), "task"))
+		}
+		return err
+	}
+	var rows []imported
+	for _, state := range holdfast.States() {
+		if state != holdfast.Running {
+			rows = append(rows, imported{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
+		}
+	}
+	err = list(t, c, rows, "",
+		column[imported]{"state", func(r imported) string { return string(r.State) }},
+		column[imported]{"export", func(r imported) string { return fmt.Sprint(r.Export) }},
+		column[imported]{"store", func(r imported) string { return fmt.Sprint(r.Store) }},
+	)
+	t.say("imported %s, %d were there already; numbers and checksums of all states agree",
+		several(int(done.Stored), "task"), done.Export.Tasks()-done.Stored)
+	t.say("next: start holdfast serve here, and never again on the store they come from: delete that one, or move its file away")
+	return err
+}

@@ -1,0 +1,292 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	dice "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// snapshot is every task with its attempts.
+type snapshot map[holdfast.TaskID]store.Record
+
+// read reads all tasks through the questions people ask.
+func (w *world) read(t *testing.T) snapshot {
+	t.Helper()
+	all := snapshot{}
+	for f := (store.Filter{Limit: 1000}); ; {
+		tasks, err := w.Store.List(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(tasks) == 0 {
+			return all
+		}
+		for _, task := range tasks {
+			attempts, err := w.Store.Attempts(t.Context(), task.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range attempts {
+				attempts[i].Run = 0 // runs stay behind
+			}
+			whole, err := w.Backend.Task(t.Context(), task.ID) // with its idempotency key
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[task.ID] = store.Record{Task: whole, Attempts: attempts}
+		}
+		f.Before = tasks[len(tasks)-1].ID
+	}
+}
+
+// awkward are payloads that something on the way might trip over.
+func awkward() []json.RawMessage {
+	return []json.RawMessage{
+		json.RawMessage(`null`), json.RawMessage(`{ "b":1,  "a":"é\u0000\ud800\"\\ {x,\"y\"}", "b":2e400 }`),
+		json.RawMessage(`"日本語 \u2028 ` + "\u2028" + ` 🙂"`), json.RawMessage(`[` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `]`),
+		json.RawMessage(`"` + strings.Repeat("big ", 200_000) + `"`), json.RawMessage(`-0.0000000000000000000000000001`),
+		json.RawMessage("{\n  \"<lines>\": \"&\"\r\n}"),
+	}
+}
+
+// switchable is a target whose answer can be changed.
+func switchable(t *testing.T) (*target, func(answer func(call) int)) {
+	var current atomic.Pointer[func(call) int]
+	tg := newTarget(t, func(c call) int { return (*current.Load())(c) })
+	return tg, func(answer func(call) int) { current.Store(&answer) }
+}
+
+// population is what the tasks of a store are that has seen everything.
+type population struct {
+	dead, crashed, ready []holdfast.TaskID
+	done                 int
+}
+
+// populate makes tasks in every state, with the help of a server that is killed with kill -9 and another one that is stopped.
+func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) (m population) {
+	t.Helper()
+	answer(func(call) int { return 200 })
+	doomed := w.serve(t, nil)
+	m.done = len(w.enqueue(t, 20, deliver(tg)))
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
+
+	answer(func(call) int { return 500 })
+	mortal := deliver(tg)
+	mortal.MaxAttempts, mortal.Lane = 3, "slow"
+	m.dead = w.enqueue(t, 6, mortal)
+	w.awaitCount(t, 30*time.Second, holdfast.Dead, 6)
+	w.move(t, holdfast.EventArchive, m.dead[5])
+	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "nobody.knows"})
+	w.awaitTask(t, 30*time.Second, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
+
+	answer(func(c call) int { <-c.ctx.Done(); return 500 })
+	m.crashed = w.enqueue(t, 5, deliver(tg))
+	w.awaitCount(t, 30*time.Second, holdfast.Running, 5)
+	doomed.signal(syscall.SIGKILL)
+	doomed.exit(20 * time.Second)
+
+	// The worker is taken for live, and its tasks for running, until a janitor has looked.
+	if out, problems, code := w.run(t, "export"); code != 4 || strings.Contains(out, `{"end"`) || !strings.Contains(problems, "is live") {
+		t.Errorf("export after kill -9: exit code %d: %s", code, problems)
+	}
+	answer(func(call) int { return 200 })
+	gentle := w.serve(t, nil)
+	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(m.done+len(m.crashed)))
+	if _, problems, code := w.run(t, "export"); code != 4 || !strings.Contains(problems, "stop every holdfast serve of this store with SIGTERM") {
+		t.Errorf("export beside a worker: exit code %d: %s", code, problems)
+	}
+	gentle.signal(syscall.SIGTERM)
+	gentle.exit(30 * time.Second)
+
+	m.ready = w.enqueue(t, 10, deliver(tg))
+	for i, payload := range awkward() {
+		task := holdfast.NewTask{Type: "odd", Lane: "slow", Payload: payload, Unique: fmt.Sprintf("ключ '\"\\ %d", i), Delay: time.Duration(i+1) * time.Hour}
+		w.enqueue(t, 1, task)
+	}
+	w.enqueue(t, 1, holdfast.NewTask{Type: "odd", At: time.Date(2250, 12, 31, 23, 59, 59, 999999000, time.UTC)})
+	w.move(t, holdfast.EventCancel, w.enqueue(t, 1, holdfast.NewTask{Type: "odd", Delay: time.Hour})[0])
+	return m
+}
+
+// move does what a person asks of a task.
+func (w *world) move(t *testing.T, event holdfast.Event, id holdfast.TaskID) {
+	t.Helper()
+	if _, err := w.Move(t.Context(), id, event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bothWays runs a test from a file to servers, and from servers to a file.
+func bothWays(t *testing.T, run func(t *testing.T, from, to *world)) {
+	t.Parallel()
+	t.Run("file to servers", func(t *testing.T) {
+		t.Parallel()
+		run(t, newFile(t), newWorld(t))
+	})
+	t.Run("servers to file", func(t *testing.T) {
+		t.Parallel()
+		run(t, newWorld(t), newFile(t))
+	})
+}
+
+// A store with tasks in every state is exported and imported into one of the other kind: every field of every task is what it
+// was. Then that one finishes what was waiting, dead tasks can be sent again, and new tasks have new ids.
+func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
+	bothWays(t, func(t *testing.T, from, to *world) {
+		tg, answer := switchable(t)
+		m := from.populate(t, tg, answer)
+		before := from.read(t)
+		path := filepath.Join(t.TempDir(), "tasks.jsonl")
+		if out, problems, code := from.run(t, "export", "-o", path); code != 0 || out != "" || !strings.Contains(problems, fmt.Sprintf("exported %d tasks", len(before))) {
+			t.Fatalf("export: exit code %d: %s%s", code, out, problems)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the export is %+v, %v", info, err)
+		}
+		out, problems, code := to.run(t, "import", path)
+		if code != 0 || !strings.Contains(problems, fmt.Sprintf("imported %d tasks, 0 were there already; numbers and checksums of all states agree", len(before))) {
+			t.Fatalf("import: exit code %d: %s%s", code, out, problems)
+		}
+		t.Logf("%s%s", out, problems)
+		after := to.read(t)
+		for id, want := range before {
+			if got := after[id]; !reflect.DeepEqual(got, want) {
+				t.Errorf("the task is\n%+.2000v, want\n%+.2000v", got, want)
+			}
+		}
+		if len(after) != len(before) {
+			t.Errorf("%d tasks became %d", len(before), len(after))
+		}
+
+		served := to.serve(t, nil)
+		total := m.done + len(m.crashed) + len(m.ready)
+		to.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
+		if _, problems, code := to.run(t, "import", path); code != 4 || !strings.Contains(problems, "is live") {
+			t.Errorf("import beside a worker: exit code %d: %s", code, problems)
+		}
+		if _, problems, code := to.run(t, "dead", "retry", m.dead[0].String()); code != 0 {
+			t.Errorf("dead retry: exit code %d: %s", code, problems)
+		}
+		to.awaitTask(t, 30*time.Second, m.dead[0], "done", in(holdfast.Done))
+		if id := to.enqueue(t, 1, deliver(tg))[0]; before[id].ID != 0 {
+			t.Errorf("the id %s was given out again", id)
+		}
+		to.awaitCount(t, 30*time.Second, holdfast.Done, int64(total+2))
+		calls, _ := tg.snapshot()
+		for id, calls := range byTask(calls) {
+			if before[id].State == holdfast.Done && len(calls) != 1+before[id].Crashes {
+				t.Errorf("task %s, which was done, was delivered %d times", id, len(calls))
+			}
+		}
+		served.signal(syscall.SIGTERM)
+		served.exit(30 * time.Second)
+		// What has moved on since is the same task, and the store is not what the file says.
+		if _, problems, code := to.run(t, "import", path); code != 7 || !strings.Contains(problems, "the store differs from the export") {
+			t.Errorf("import once more: exit code %d: %s", code, problems)
+		}
+	})
+}
+
+// fill stores n tasks of which some have unique keys, some are due later and some are cancelled.
+func (w *world) fill(t *testing.T, n int) {
+	t.Helper()
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "fill", Payload: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))}
+		if i%3 == 0 {
+			tasks[i].Unique = fmt.Sprint("key ", i)
+		}
+		if i%7 == 0 {
+			tasks[i].Delay = time.Hour
+		}
+	}
+	p := w.Producer(nil)
+	defer p.Close()
+	if _, err := p.EnqueueMany(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.MoveAll(t.Context(), store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: n / 10}, holdfast.EventCancel, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// taskLines is what an export says of the tasks: all but its header, which has the time.
+func (w *world) taskLines(t *testing.T) string {
+	t.Helper()
+	out, problems, code := w.run(t, "export")
+	if code != 0 {
+		t.Fatalf("export: exit code %d: %s", code, problems)
+	}
+	_, lines, _ := strings.Cut(out, "\n")
+	return lines
+}
+
+// The command is killed with kill -9 again and again, at moments nobody chose, and started again until it gets through. It
+// reads a file or a pipe.
+func TestImportSurvivesKills(t *testing.T) {
+	bothWays(t, func(t *testing.T, from, to *world) {
+		path, err := binary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		from.fill(t, 6000)
+		out, problems, code := from.run(t, "export")
+		if code != 0 {
+			t.Fatalf("export: exit code %d: %s", code, problems)
+		}
+		file := filepath.Join(t.TempDir(), "tasks.jsonl")
+		if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		kills, resumed := 0, 0
+		for limit := 300 * time.Millisecond; ; limit += limit / 4 {
+			cmd := exec.Command(path, "import", file)
+			if kills%2 == 1 {
+				cmd = exec.Command(path, "import", "-")
+				cmd.Stdin = strings.NewReader(out)
+			}
+			cmd.Env = to.environment()
+			var problems bytes.Buffer
+			cmd.Stderr = &problems
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			killer := time.AfterFunc(limit/2+dice.N(limit/2), func() { _ = cmd.Process.Kill() })
+			err := cmd.Wait()
+			killer.Stop()
+			if err == nil {
+				break
+			}
+			if cmd.ProcessState.Exited() {
+				t.Fatalf("after %d kills: %v: %s", kills, err, problems.String())
+			}
+			kills++
+			if some, err := to.Store.List(t.Context(), store.Filter{Limit: 1}); err != nil {
+				t.Fatal(err)
+			} else if len(some) > 0 {
+				resumed++
+			}
+		}
+		t.Logf("%d kills, %d of them after some tasks had been stored", kills, resumed)
+		if _, problems, code := to.run(t, "import", file); code != 0 || !strings.Contains(problems, "imported 0 tasks, 6000 were there already") {
+			t.Errorf("once more: exit code %d: %s", code, problems)
+		}
+		if to.taskLines(t) != from.taskLines(t) {
+			t.Error("the stores are not the same")
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Totals say what an export holds.
+type Totals struct {
+	States   map[holdfast.State]StateTotal `json:"states"` // those in which there are tasks
+	Attempts int64                         `json:"attempts"`
+	LastID   holdfast.TaskID               `json:"last_id,omitzero"` // the highest id that the store ever gave out
+}
+
+// StateTotal is about the tasks in one state.
+type StateTotal struct {
+	Tasks  int64  `json:"tasks"`
+	SHA256 string `json:"sha256"` // of their lines, each with its line feed, in the order of the ids
+}
+
+// Tasks returns how many tasks there are.
+func (t Totals) Tasks() int64 {
+	total := int64(0)
+	for _, state := range t.States {
+		total += state.Tasks
+	}
+	return total
+}
+
+// differences says in what the totals there differ from these, but for the last id.
+func (t Totals) differences(there Totals) string {
+	var list []string
+	for _, state := range holdfast.States() {
+		want, got := t.States[state], there.States[state]
+		switch {
+		case want.Tasks != got.Tasks:
+			list = append(list, fmt.Sprintf("%d %s tasks instead of %d", got.Tasks, state, want.Tasks))
+		case want.SHA256 != got.SHA256:
+			list = append(list, fmt.Sprintf("%s tasks with another checksum", state))
+		}
+	}
+	if t.Attempts != there.Attempts {
+		list = append(list, fmt.Sprintf("%d attempts instead of %d", there.Attempts, t.Attempts))
+	}
+	return strings.Join(list, ", ")
+}
+
+// counter adds up lines.
+type counter struct {
+	tasks    map[holdfast.State]int64
+	hashes   map[holdfast.State]hash.Hash
+	attempts int64
+}
+
+func newCounter() *counter {
+	return &counter{tasks: make(map[holdfast.State]int64), hashes: make(map[holdfast.State]hash.Hash)}
+}
+
+// add counts a task whose line is text, without its line feed.
+func (c *counter) add(t *taskLine, text []byte) {
+	if c.hashes[t.State] == nil {
+		c.hashes[t.State] = sha256.New()
+	}
+	c.tasks[t.State]++
+	c.attempts += int64(len(t.Attempts))
+	_, _ = c.hashes[t.State].Write(text) // a hash returns no error
+	_, _ = c.hashes[t.State].Write([]byte{'\n'})
+}
+
+func (c *counter) totals() Totals {
+	t := Totals{States: make(map[holdfast.State]StateTotal), Attempts: c.attempts}
+	for state, n := range c.tasks {
+		t.States[state] = StateTotal{Tasks: n, SHA256: hex.EncodeToString(c.hashes[state].Sum(nil))}
+	}
+	return t
+}

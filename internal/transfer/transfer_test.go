@@ -1,0 +1,428 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/transfer"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
+)
+
+func open(t testing.TB) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "holdfast.db"), Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// filled is a store with n tasks, of which the last is dead after an attempt.
+func filled(t testing.TB, n int) *sqlite.Store {
+	t.Helper()
+	s := open(t)
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "t", Lane: "q", MaxAttempts: 1, Payload: json.RawMessage(fmt.Sprintf(`{ "n": %d, "text": "<é> " }`, i))}
+	}
+	if _, err := s.Insert(t.Context(), tasks, 0); err != nil {
+		t.Fatal(err)
+	}
+	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "the worker"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), []holdfast.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(errors.New("no")), claims[0].Now, holdfast.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), []holdfast.Transition{move}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseRun(t.Context(), run, true); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func export(t testing.TB, s transfer.Store) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if _, err := transfer.Export(t.Context(), s, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// tasksOf are the lines of an export without its header, which has the time.
+func tasksOf(export []byte) string {
+	_, tasks, _ := strings.Cut(string(export), "\n")
+	return tasks
+}
+
+// A store is what another one was: an export of it has the same lines.
+func TestImportIsTheExport(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2500} {
+		lines := export(t, filled(t, n))
+		s := open(t)
+		for i, stored := range []int64{int64(n), 0} {
+			done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines))
+			if err != nil || done.Stored != stored || done.Store.Tasks() != int64(n) || done.Store.Attempts != 1 {
+				t.Fatalf("import %d: %+v, %v", i+1, done, err)
+			}
+		}
+		if got, want := tasksOf(export(t, s)), tasksOf(lines); got != want {
+			t.Errorf("the export is\n%.2000s, want\n%.2000s", got, want)
+		}
+	}
+}
+
+// late is a store whose tasks are due after the last year that JSON can name.
+type late struct{ *sqlite.Store }
+
+func (l late) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
+	return l.Store.Export(ctx, func(r store.Record) error {
+		r.NextRunAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+		return f(r)
+	})
+}
+
+func TestExportOfATimeBeyondJSON(t *testing.T) {
+	t.Parallel()
+	records, err := read(export(t, late{filled(t, 1)}))
+	if err != nil || records[0].NextRunAt.Year() != 9999 {
+		t.Errorf("read %+v, %v", records, err)
+	}
+}
+
+// Of nothing there is an export, too.
+func TestImportOfNothing(t *testing.T) {
+	t.Parallel()
+	lines := export(t, open(t))
+	if done, err := transfer.Import(t.Context(), open(t), bytes.NewReader(lines)); err != nil || done.Store.Tasks() != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if _, err := transfer.Import(t.Context(), filled(t, 1), bytes.NewReader(lines)); !errors.Is(err, transfer.ErrDiffers) {
+		t.Errorf("into a store with a task: %v", err)
+	}
+}
+
+// An import that was cut off goes on, wherever that was.
+func TestImportGoesOn(t *testing.T) {
+	t.Parallel()
+	lines := export(t, filled(t, 2500))
+	s := open(t)
+	stored := int64(0)
+	for _, part := range []int{3, 2, 1} {
+		done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines[:len(lines)/part]))
+		if (err == nil) != (part == 1) || part > 1 && !errors.Is(err, holdfast.ErrInvalid) {
+			t.Fatalf("a part of %d: %+v, %v", part, done, err)
+		}
+		stored += done.Stored
+	}
+	if stored != 2500 {
+		t.Errorf("stored %d tasks", stored)
+	}
+	if got, want := tasksOf(export(t, s)), tasksOf(lines); got != want {
+		t.Error("the store is not what was exported")
+	}
+}
+
+// A live worker might run a task that another store has as well.
+func TestLiveWorkersAreRefused(t *testing.T) {
+	t.Parallel()
+	s := filled(t, 2)
+	lines := export(t, s)
+	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "host/7"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = transfer.Export(t.Context(), s, io.Discard)
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/7 is live") {
+		t.Errorf("export: %v", err)
+	}
+	_, err = transfer.Import(t.Context(), s, bytes.NewReader(lines))
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/7 is live") {
+		t.Errorf("import: %v", err)
+	}
+	if err := s.CloseRun(t.Context(), run, true); err != nil {
+		t.Fatal(err)
+	}
+	export(t, s)
+}
+
+// awakening is a store in which a worker begins while it is exported.
+type awakening struct{ *sqlite.Store }
+
+func (a awakening) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
+	last, err := a.Store.Export(ctx, f)
+	if err == nil {
+		_, err = a.OpenRun(ctx, store.RunInfo{Name: "host/8"}, time.Hour)
+	}
+	return last, err
+}
+
+func TestAWorkerThatBeginsMeanwhileIsNoticed(t *testing.T) {
+	t.Parallel()
+	_, err := transfer.Export(t.Context(), awakening{filled(t, 1)}, io.Discard)
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/8 is live") {
+		t.Error(err)
+	}
+	_, err = transfer.Import(t.Context(), awakening{open(t)}, bytes.NewReader(export(t, filled(t, 1))))
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/8 is live") {
+		t.Error(err)
+	}
+}
+
+// Tasks that are none of the export's stop an import before it stores one, or are noticed at its end.
+func TestOtherTasksAreRefused(t *testing.T) {
+	t.Parallel()
+	lines := export(t, filled(t, 3))
+	s := filled(t, 1) // other tasks with the same ids
+	_, err := transfer.Import(t.Context(), s, bytes.NewReader(lines))
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "another task with the id 1") {
+		t.Errorf("the same ids: %v", err)
+	}
+	s = open(t)
+	if _, err := s.Import(t.Context(), nil, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "q", MaxAttempts: 1}}, 0); err != nil { // task 11
+		t.Fatal(err)
+	}
+	_, err = transfer.Import(t.Context(), s, bytes.NewReader(lines))
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "holds 1 other tasks") {
+		t.Errorf("other ids: %v", err)
+	}
+	if counts, err := s.Count(t.Context(), store.Filter{}); err != nil || counts[holdfast.Ready] != 1 {
+		t.Errorf("there are %v, %v", counts, err)
+	}
+}
+
+// forgetful loses the third task of each page; edited changes it.
+type forgetful struct{ *sqlite.Store }
+
+func (f forgetful) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	if len(records) < 3 {
+		return f.Store.Import(ctx, records, last)
+	}
+	return f.Store.Import(ctx, append(append([]store.Record(nil), records[:2]...), records[3:]...), last)
+}
+
+type edited struct{ *sqlite.Store }
+
+func (e edited) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	if len(records) >= 3 {
+		records[2].Deferrals++
+	}
+	return e.Store.Import(ctx, records, last)
+}
+
+func TestImportNoticesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	lines := export(t, filled(t, 4))
+	_, err := transfer.Import(t.Context(), forgetful{open(t)}, bytes.NewReader(lines))
+	if !errors.Is(err, transfer.ErrDiffers) || !strings.Contains(err.Error(), "2 ready tasks instead of 3") {
+		t.Errorf("a task is missing: %v", err)
+	}
+	_, err = transfer.Import(t.Context(), edited{open(t)}, bytes.NewReader(lines))
+	if !errors.Is(err, transfer.ErrDiffers) || !strings.Contains(err.Error(), "ready tasks with another checksum") {
+		t.Errorf("a task differs: %v", err)
+	}
+}
+
+// picky holds no task with a certain id.
+type picky struct{ *sqlite.Store }
+
+func (p picky) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	for _, r := range records {
+		if r.ID == 3 {
+			return 0, fmt.Errorf("%w: too odd", holdfast.ErrInvalid)
+		}
+	}
+	return p.Store.Import(ctx, records, last)
+}
+
+// What a store cannot hold is named, and what came before it is stored.
+func TestImportNamesTheTaskAStoreCannotHold(t *testing.T) {
+	t.Parallel()
+	done, err := transfer.Import(t.Context(), picky{open(t)}, bytes.NewReader(export(t, filled(t, 4))))
+	if !errors.Is(err, holdfast.ErrInvalid) || !strings.HasPrefix(err.Error(), "task 3: ") || done.Stored != 2 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// A line may have fields that a later release has added.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	t.Parallel()
+	lines := edit(t, export(t, filled(t, 2)), `{"header":{`, `{"header":{"later":1,`)
+	s := open(t)
+	// The checksum of the file is of the lines as they are, that of the store of what was understood.
+	lines = seal(t, edit(t, lines, `{"task":{"id":"1",`, `{"later":[],"task":{"later":{},"id":"1",`))
+	if done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines)); err != nil || done.Stored != 2 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// What is wrong with a file is said with the number of the line, and nothing is taken from there on.
+func TestBadFiles(t *testing.T) {
+	t.Parallel()
+	good := export(t, filled(t, 3))
+	rows := strings.SplitAfter(strings.TrimSuffix(string(good), "\n"), "\n")
+	header, tasks, end := rows[0], rows[1:4], rows[4]
+	for name, test := range map[string]struct{ lines, want string }{
+		"nothing":                {"", "the export is empty"},
+		"something else":         {`{"type":"t"}` + "\n", "line 1: invalid: this is not an export"},
+		"no JSON":                {"task\n", "line 1: invalid: not a line of an export"},
+		"a later version":        {strings.Replace(header, `"version":1`, `"version":2`, 1) + tasks[0] + end, "line 1: invalid: the export has version 2, this build reads version 1"},
+		"no header":              {tasks[0] + end, "line 1: invalid: this is not an export"},
+		"no end":                 {header + tasks[0] + tasks[1] + tasks[2], "line 5: invalid: the export ends without its last line"},
+		"half a line":            {header + tasks[0][:40], "line 2: invalid: not a line of an export"},
+		"a line is missing":      {header + tasks[0] + tasks[2] + end, "line 4: invalid: the export is not what was written; there are 1 ready tasks instead of 2"},
+		"a line twice":           {header + tasks[0] + tasks[0] + end, "line 3: invalid: task 1 follows task 1"},
+		"lines in another order": {header + tasks[1] + tasks[0] + tasks[2] + end, "line 3: invalid: task 1 follows task 2"},
+		"a changed payload":      {strings.Replace(string(good), `\"n\": 1`, `\"n\": 7`, 1), "line 5: invalid: the export is not what was written; there are ready tasks with another checksum"},
+		"two exports":            {string(good) + string(good), "line 6: invalid: something follows"},
+		"an odd line":            {header + "{}\n" + end, "line 2: invalid: it is neither a task nor the end"},
+		"a running task":         {header + strings.Replace(tasks[0], `"ready"`, `"running"`, 1), `line 2: invalid: the state is "running"`},
+		"no id":                  {header + strings.Replace(tasks[0], `"id":"1",`, ``, 1), "line 2: invalid: the id is missing"},
+		"a bad payload":          {header + strings.Replace(tasks[0], `"payload":"{`, `"payload":"`, 1), "line 2: invalid: the payload is not valid JSON"},
+		"no payload":             {header + strings.Replace(tasks[0], `"payload":`, `"p":`, 1), "line 2: invalid: the payload is missing"},
+		"a bad type":             {header + strings.Replace(tasks[0], `"type":"t"`, `"type":""`, 1), "line 2: invalid: a task needs a type"},
+		"no queue":               {header + strings.Replace(tasks[0], `"queue":"q"`, `"queue":""`, 1), "line 2: invalid: the queue is missing"},
+		"a count":                {header + strings.Replace(tasks[0], `"attempt":1`, `"attempt":0`, 1), "line 2: invalid: one of attempt,"},
+		"a time":                 {header + strings.Replace(tasks[0], `"created_at":"2`, `"created_at":"1`, 1), "line 2: invalid: a time is missing"},
+		"not finished":           {header + strings.Replace(tasks[0], `"ready"`, `"done"`, 1), "line 2: invalid: the state is done, which does not go with finished_at"},
+		"not text":               {header + strings.Replace(tasks[0], `"type":"t"`, "\"type\":\"\xff\"", 1), "line 2: invalid: it is not valid UTF-8"},
+		"NUL":                    {header + strings.Replace(tasks[0], `"attempt":1`, `"last_error":"\u0000","attempt":1`, 1), "line 2: invalid: a text has a NUL character"},
+		"a key":                  {header + strings.Replace(tasks[0], `"idempotency_key":"`, `"idempotency_key":"a\nb: `, 1), "line 2: invalid: the idempotency key"},
+		"an event":               {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"event":"give_up"`, `"event":""`, 1), "line 4: record 1 of its attempts: invalid: the event is missing"},
+		"no last id":             {strings.Replace(string(good), `"last_id":"3"`, `"last_id":"2"`, 1), "line 5: invalid: last_id is 2"},
+	} {
+		if name != "nothing" && test.lines == string(good) {
+			t.Errorf("%s: the file was not changed", name)
+		}
+		err := transfer.Check(t.Context(), strings.NewReader(test.lines))
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+	if err := transfer.Check(t.Context(), strings.NewReader(strings.ReplaceAll(string(good), "\n", "\r\n"))); err != nil {
+		t.Errorf("with carriage returns: %v", err)
+	}
+}
+
+// Whatever the line of a task is, a reader says whether a store can hold it; what it takes is the same after an import and
+// an export.
+func FuzzReader(f *testing.F) {
+	good := export(f, filled(f, 3))
+	rows := bytes.SplitAfter(good, []byte("\n"))
+	for _, row := range rows {
+		f.Add(row, uint16(0), byte(0))
+	}
+	f.Add(rows[1], uint16(len(good)/2), byte(1))
+	f.Fuzz(func(t *testing.T, row []byte, at uint16, flip byte) {
+		lines := seal(t, bytes.Join([][]byte{rows[0], row, []byte("\n"), rows[4]}, nil))
+		if records, err := read(lines); err == nil {
+			s := open(t)
+			done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines))
+			switch {
+			case errors.Is(err, holdfast.ErrConflict): // two tasks have the same unique key
+			case err != nil || done.Stored != int64(len(records)):
+				t.Errorf("%+v, %v", done, err)
+			default:
+				again, err := read(export(t, s))
+				if err != nil || !reflect.DeepEqual(again, records) {
+					t.Errorf("read %+v, %v, want %+v", again, err, records)
+				}
+			}
+		}
+		// A changed byte of a task is noticed.
+		if i := int(at) % len(good); flip != 0 && len(rows[0]) <= i && i < len(good)-len(rows[4]) {
+			changed := bytes.Clone(good)
+			changed[i] ^= flip
+			if _, err := read(changed); !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("byte %d, changed by %x: %v", i, flip, err)
+			}
+		}
+	})
+}
+
+func read(lines []byte) (records []store.Record, err error) {
+	for r := transfer.NewReader(bytes.NewReader(lines)); ; {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return records, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+}
+
+func edit(t *testing.T, lines []byte, old, replacement string) []byte {
+	t.Helper()
+	if !bytes.Contains(lines, []byte(old)) {
+		t.Fatalf("there is no %s", old)
+	}
+	return bytes.Replace(lines, []byte(old), []byte(replacement), 1)
+}
+
+// seal writes the end of an export for the lines of tasks that it has.
+func seal(t *testing.T, lines []byte) []byte {
+	t.Helper()
+	var sealed bytes.Buffer
+	end := transfer.Totals{States: map[holdfast.State]transfer.StateTotal{}, LastID: math.MaxInt64}
+	texts := map[holdfast.State][]byte{}
+	for row := range bytes.Lines(lines) {
+		var l struct {
+			End  json.RawMessage
+			Task *struct {
+				State    holdfast.State
+				Attempts []any
+			}
+		}
+		row = append(bytes.TrimRight(row, "\r\n"), '\n')
+		if err := json.Unmarshal(row, &l); err == nil && l.End != nil {
+			continue
+		} else if err == nil && l.Task != nil {
+			end.Attempts += int64(len(l.Task.Attempts))
+			texts[l.Task.State] = append(texts[l.Task.State], row...)
+			end.States[l.Task.State] = transfer.StateTotal{Tasks: end.States[l.Task.State].Tasks + 1}
+		}
+		sealed.Write(row)
+	}
+	for state, text := range texts {
+		sum := sha256.Sum256(text)
+		end.States[state] = transfer.StateTotal{Tasks: end.States[state].Tasks, SHA256: hex.EncodeToString(sum[:])}
+	}
+	last, err := json.Marshal(map[string]any{"end": end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(append(sealed.Bytes(), last...), '\n')
+}

@@ -1,2 +1,0 @@
--- Ids up to $1 are given to nobody. A sequence cannot be set to 0, and need not be.
-select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as given

@@ -1,1 +1,0 @@
-delete from holdfast.import_tasks where import_id = $1

@@ -1,1 +1,0 @@
-update holdfast.imports set through = $2 where id = $1

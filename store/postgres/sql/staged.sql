@@ -1,1 +1,0 @@
-select state, count(*) as tasks, max(id) as last from holdfast.import_tasks where import_id = $1 group by state

@@ -1,1 +1,0 @@
-select count(*) as attempts from holdfast.import_attempts where import_id = $1

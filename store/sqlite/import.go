@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Import implements store.Transfer.
+func (s *Store) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	stored := 0
+	err := s.write(ctx, "import tasks", func(ctx context.Context, tx *transaction) error {
+		var lanes []string
+		for _, record := range records {
+			lanes = append(lanes, record.Lane)
+		}
+		if _, err := tx.exec(ctx, "insert_lanes", words(slices.Compact(slices.Sorted(slices.Values(lanes)))), tx.now); err != nil {
+			return err
+		}
+		for _, record := range records {
+			is, err := importTask(ctx, tx, record)
+			if err != nil {
+				return err
+			}
+			if is {
+				stored++
+			}
+		}
+		return giveNone(ctx, tx, last)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return stored, nil
+}
+
+// importTask stores a task with its attempts. It reports false if the task is there already.
+func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, error) {
+	var payload any = string(r.Payload)
+	if len(r.Payload) >= longPayload {
+		payload = nil
+	}
+	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Lane, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
+		r.Failures, r.Crashes, r.Deferrals, exactly(r.NextRunAt), exactly(r.CreatedAt), exactly(r.StartedAt), exactly(r.FinishedAt),
+		r.Again, r.LastError, r.Parked, r.IdempotencyKey)
+	if err != nil {
+		return false, err
+	}
+	if stored == 0 {
+		return false, clash(ctx, tx, r)
+	}
+	if payload == nil {
+		if _, err := tx.exec(ctx, "import_payload", int64(r.ID), string(r.Payload)); err != nil {
+			return false, err
+		}
+	}
+	for _, a := range r.Attempts {
+		_, err := tx.exec(ctx, "import_attempt", int64(r.ID), a.Attempt, string(a.Event), a.Worker, exactly(a.StartedAt), exactly(a.FinishedAt),
+			a.Class, a.Error, a.Stack, string(a.Details))
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// clash looks whether the task of a record that was not stored is there.
+func clash(ctx context.Context, tx *transaction, r store.Record) error {
+	var there []holdfast.Task
+	row, err := one[fullRow](ctx, tx, "task", int64(r.ID))
+	switch {
+	case err == nil:
+		there = []holdfast.Task{row.task()}
+	case !errors.Is(err, sql.ErrNoRows):
+		return err
+	}
+	return store.Clash([]store.Record{r}, there, func(unique string) (holdfast.TaskID, error) {
+		holder, err := one[struct {
+			ID  holdfast.TaskID
+			Key string
+		}](ctx, tx, "insert_holders", words([]string{unique}))
+		if errors.Is(err, sql.ErrNoRows) {
+			err = errNoHolder
+		}
+		return holder.ID, err
+	})
+}
+
+// giveNone sees to it that no id up to last is given to another task.
+func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
+	known, err := tx.exec(ctx, "import_last", int64(last))
+	if err == nil && known == 0 {
+		_, err = tx.exec(ctx, "import_last_first", int64(last))
+	}
+	return err
+}
+
+// exactly is how moments are stored, 0 if there is none.
+func exactly(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMicro()
+}

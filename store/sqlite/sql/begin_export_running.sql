@@ -1,1 +1,0 @@
-select count(*) as n from tasks where run_id is not null

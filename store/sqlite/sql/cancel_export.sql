@@ -1,1 +1,0 @@
-delete from exports where transfer = ?1

@@ -1,1 +1,0 @@
-update exports set finished_at = coalesce(finished_at, ?2) where transfer = ?1

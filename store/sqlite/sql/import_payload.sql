@@ -1,0 +1,1 @@
+insert into payloads (task_id, payload) values (?1, ?2)
