@@ -90,7 +90,7 @@ func works(t *testing.T, s *postgres.Store) {
 					return
 				}
 				tickets := []holdfast.Ticket{{Task: inserted.Tasks[0].ID, Attempt: 1}, {Task: inserted.Tasks[1].ID, Attempt: 1}}
-				claims, err := s.Claim(t.Context(), run, []store.Wanted{{Type: "t"}}, tickets)
+				claims, err := s.Claim(t.Context(), run, []store.Wanted{{Type: "t"}}, tickets, store.IntoExecutors)
 				if err != nil || claims[0].Verdict != store.Claimed {
 					t.Errorf("claim: %+v, %v", claims, err)
 					return
