@@ -11,7 +11,9 @@ import (
 )
 
 // Held implements Store: nothing is.
-func (s *stage) Held(context.Context, holdfast.RunID) ([]holdfast.Task, error) { return nil, nil }
+func (s *stage) Held(context.Context, holdfast.RunID, holdfast.TaskID, holdfast.TaskID) ([]holdfast.Task, error) {
+	return nil, nil
+}
 
 // A run says at its end whether it is certain to own no task. It is not once the store may have lost commits, even if only
 // the last renewal of all tells.

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -53,7 +54,7 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 	w.send(w.main(), inHand...)
 	await(w, "a task runs", began)
 	w.sql("update holdfast.tasks set state = 'running', run_id = $1, finished_at = null where state = 'done'", int64(k.run))
-	if held, err := w.store.Held(t.Context(), k.run); err != nil || len(held) != len(lost)+1 {
+	if held, err := w.store.Held(t.Context(), k.run, 0, math.MaxInt64); err != nil || len(held) != len(lost)+1 {
 		t.Fatalf("the store believes %d tasks to be held, %v", len(held), err)
 	}
 

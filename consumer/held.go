@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -44,7 +45,10 @@ func (s *session) reconcile(ctx context.Context) {
 			return
 		case <-s.fellBack:
 			s.log.Warn("the store may have lost commits; looking for tasks that it believes to be here")
-			again = time.After(max(applyTimeout, claimTimeout))
+			again = time.After(max(applyTimeout, claimTimeout) + lookWithin)
+			if backoff.Sleep(ctx, rand.N(lookWithin)) != nil {
+				return
+			}
 		case <-again:
 			again = nil
 		}
@@ -52,14 +56,31 @@ func (s *session) reconcile(ctx context.Context) {
 	}
 }
 
-// handBackForgotten looks once, trying until the store answers or ctx is done.
+const (
+	// lookWithin is when a look begins at the latest. All workers see a failover at the same time, and begin at random.
+	lookWithin = time.Second
+	// lookPause is between two blocks of a look.
+	lookPause = 20 * time.Millisecond
+)
+
+// handBackForgotten looks once at what the run may hold, trying until the store answers or ctx is done.
 func (s *session) handBackForgotten(ctx context.Context) {
+	for _, block := range s.touched.list() {
+		if !s.handBackFrom(ctx, block) || backoff.Sleep(ctx, lookPause) != nil {
+			return
+		}
+	}
+}
+
+// handBackFrom looks at one block. It returns false if the run is over.
+func (s *session) handBackFrom(ctx context.Context, block int64) bool {
+	after, through := ids(block)
 	var held []holdfast.Task
 	if !s.insist(ctx, "look for forgotten tasks", func() (err error) {
-		held, err = s.o.Store.Held(ctx, s.run)
+		held, err = s.o.Store.Held(ctx, s.run, after, through)
 		return err
 	}) {
-		return
+		return false
 	}
 	tickets := make([]holdfast.Ticket, len(held))
 	for i, task := range held {
@@ -86,10 +107,11 @@ func (s *session) handBackForgotten(ctx context.Context) {
 	}
 	for part := range slices.Chunk(moves, resultBatch) {
 		if !s.giveBack(ctx, part) {
-			return // the run is over, and what it holds is found by others
+			return false // the run is over, and what it holds is found by others
 		}
 	}
 	s.jobs.forget(forgotten...)
+	return true
 }
 
 // giveBack applies the moves of forgotten tasks.

@@ -15,14 +15,22 @@ type believer struct {
 	Store
 	held  []holdfast.Task
 	asked int
+	read  [][2]holdfast.TaskID // the ranges
 	apply func([]holdfast.Transition) ([]bool, error)
 }
 
-func (b *believer) Held(context.Context, holdfast.RunID) ([]holdfast.Task, error) {
+func (b *believer) Held(_ context.Context, _ holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
 	if b.asked++; b.asked == 1 {
 		return nil, errAway
 	}
-	return b.held, nil
+	b.read = append(b.read, [2]holdfast.TaskID{after, through})
+	var held []holdfast.Task
+	for _, task := range b.held {
+		if task.ID > after && task.ID <= through {
+			held = append(held, task)
+		}
+	}
+	return held, nil
 }
 
 func (b *believer) Apply(_ context.Context, moves []holdfast.Transition) ([]bool, error) {
@@ -68,6 +76,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 		}
 		return []bool{true, false}, nil // one of them was settled meanwhile
 	}
+	s.touched.add([]holdfast.Ticket{ticket(1), ticket(6)})
 	s.handBackForgotten(t.Context())
 	if tries != 3 || ready != 1 {
 		t.Errorf("applied %d times, %d ready", tries, ready)
@@ -95,5 +104,38 @@ func TestAChangedHistoryIsNoticedOnce(t *testing.T) {
 		if look != c.look {
 			t.Errorf("history %q: a look is %t, want %t", c.history, look, c.look)
 		}
+	}
+}
+
+// A look reads only the neighborhood of what the run has asked for, a block at a time, however large the table is. Workers
+// that look at the same time begin in different places.
+func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
+	t.Parallel()
+	b := &believer{asked: 1}
+	s := testSession(t, Options{Store: b, Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
+	s.handBackForgotten(t.Context())
+	if len(b.read) > 0 {
+		t.Errorf("a run that has claimed nothing reads %v", b.read)
+	}
+	far := []holdfast.TaskID{0, 1, blockSize - 1, blockSize, 7*blockSize + 3, 5_000_000, 1 << 60}
+	for _, id := range far {
+		s.touched.add([]holdfast.Ticket{{Task: id, Attempt: 1}})
+	}
+	firsts := map[holdfast.TaskID]bool{}
+	for range 10 {
+		b.read = nil
+		s.handBackForgotten(t.Context())
+		if len(b.read) != 5 {
+			t.Fatalf("%d blocks were read: %v", len(b.read), b.read)
+		}
+		firsts[b.read[0][0]] = true
+		for _, id := range far {
+			if !slices.ContainsFunc(b.read, func(r [2]holdfast.TaskID) bool { return id > r[0] && id <= r[1] && r[1]-r[0] == blockSize }) {
+				t.Fatalf("id %d was not read: %v", id, b.read)
+			}
+		}
+	}
+	if len(firsts) < 2 {
+		t.Errorf("every look begins in the same place: %v", firsts)
 	}
 }

@@ -145,6 +145,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	s := p.s
 	var claims []store.Claim
 	size := len(p.tickets)
+	s.touched.add(p.tickets)
 	for pause := backoff.New(firstPause, longPause); len(claims) < len(p.tickets); {
 		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost

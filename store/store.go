@@ -207,9 +207,9 @@ type Work interface {
 	// knows which it has in hand. The second of two equal tickets in one call is Stale.
 	// ErrFenced if the run is not live; then nothing was taken.
 	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []holdfast.Ticket, into Place) ([]Claim, error)
-	// Held returns the tasks, without payload, that are running under the run, in any order. It may read
-	// all tasks, and those that come or go meanwhile are in it or not.
-	Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error)
+	// Held returns the tasks, without payload, that are running under the run and whose ids are above after, up to
+	// through, in any order. It may read all tasks of that range, and those that come or go meanwhile are in it or not.
+	Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error)
 	// Apply makes the moves and reports for each whether it was accepted; one that
 	// was not has changed nothing, because the task no longer stood where the judge
 	// saw it. A move with a report leaves a row among the task's attempts. Cancelling

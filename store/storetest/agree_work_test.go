@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +147,7 @@ func (w *pair) renew(t *rapid.T) {
 func (w *pair) held(t *rapid.T) {
 	run := w.whichRun(t)
 	w.ask("held", func(h *half, _ int) (string, error) {
-		tasks, err := h.Held(w.ctx, h.runID(run))
+		tasks, err := h.Held(w.ctx, h.runID(run), 0, math.MaxInt64)
 		slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
 		return h.sayTasks(tasks), err
 	})

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -24,7 +25,7 @@ func testBuffered(s *suite) {
 	}
 	check := func(want []bool) {
 		s.Helper()
-		held, err := s.Held(s.ctx, run)
+		held, err := s.Held(s.ctx, run, 0, math.MaxInt64)
 		s.must(err)
 		byID, err := s.TasksByID(s.ctx, ids(tickets))
 		s.must(err)
@@ -81,7 +82,7 @@ func testHeld(s *suite) {
 	mine, theirs := s.openRun(), s.openRun()
 	held := func(run holdfast.RunID) []holdfast.TaskID {
 		s.Helper()
-		tasks, err := s.Held(s.ctx, run)
+		tasks, err := s.Held(s.ctx, run, 0, math.MaxInt64)
 		s.must(err)
 		for _, task := range tasks {
 			want := s.task(task.ID)
@@ -97,7 +98,7 @@ func testHeld(s *suite) {
 	if got := held(mine); len(got) > 0 {
 		s.Errorf("a run that took nothing holds %v", got)
 	}
-	tickets := s.inserts(2500) // more than fit into one step
+	tickets := s.inserts(2500)
 	s.claimed(mine, tickets[:2400]...)
 	s.claimed(theirs, tickets[2400:2450]...)
 	if got := held(mine); !slices.Equal(got, ids(tickets[:2400])) {
@@ -111,8 +112,15 @@ func testHeld(s *suite) {
 	if got := held(mine); !slices.Equal(got, ids(tickets[2:2400])) {
 		s.Errorf("with two settled it holds %d tasks", len(got))
 	}
+	part, err := s.Held(s.ctx, mine, tickets[9].Task, tickets[19].Task)
+	s.must(err)
+	some := idsOf(part)
+	slices.Sort(some)
+	if !slices.Equal(some, ids(tickets[10:20])) {
+		s.Errorf("of ten ids it holds %v", some)
+	}
 	// What it hands back by what Held says is accepted once.
-	tasks, err := s.Held(s.ctx, theirs)
+	tasks, err := s.Held(s.ctx, theirs, 0, math.MaxInt64)
 	s.must(err)
 	moves := make([]holdfast.Transition, len(tasks))
 	for i, task := range tasks {
@@ -126,7 +134,7 @@ func testHeld(s *suite) {
 	if got := held(theirs); len(got) > 0 {
 		s.Errorf("it still holds %v", got)
 	}
-	if got, err := s.Held(s.ctx, 1<<60); err != nil || len(got) > 0 {
+	if got, err := s.Held(s.ctx, 1<<60, 0, math.MaxInt64); err != nil || len(got) > 0 {
 		s.Errorf("a run that never was holds %v, %v", got, err)
 	}
 }

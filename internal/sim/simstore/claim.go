@@ -45,11 +45,11 @@ func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.W
 }
 
 // Held implements store.Work.
-func (c *Client) Held(ctx context.Context, run holdfast.RunID) ([]holdfast.Task, error) {
+func (c *Client) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
 	var tasks []holdfast.Task
 	err := c.do(ctx, Step{Op: "Held", run: run}, func(time.Time) error {
 		for i := range c.store.db.tasks {
-			if task := &c.store.db.tasks[i]; task.State == holdfast.Running && task.Run == run {
+			if task := &c.store.db.tasks[i]; task.State == holdfast.Running && task.Run == run && task.ID > after && task.ID <= through {
 				tasks = append(tasks, task.bare())
 			}
 		}

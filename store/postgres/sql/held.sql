@@ -1,6 +1,4 @@
--- One step over the ids above $1 up to $2. No index lists running tasks, for the sake of claims.
+-- The ids above $1 up to $2. No index lists running tasks, for the sake of claims.
 select {{columns}}
 from holdfast.tasks t
-where t.id > $1 and t.id <= $2 and t.state = 'running' and t.run_id = $4
-order by t.id
-limit $3
+where t.id > $1 and t.id <= $2 and t.state = 'running' and t.run_id = $3

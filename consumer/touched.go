@@ -1,0 +1,53 @@
+package consumer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// blockSize is how many neighboring ids a block has. The store reads one block in some milliseconds.
+const blockSize = 10_000
+
+// touched remembers which ids a run has asked the store for, in blocks: only tasks of these blocks can be running under
+// the run. A million tasks with ids in a row are a hundred blocks.
+type touched struct {
+	mu     sync.Mutex
+	blocks map[int64]struct{}
+}
+
+// add notes tickets that are about to be claimed.
+func (t *touched) add(tickets []holdfast.Ticket) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.blocks == nil {
+		t.blocks = make(map[int64]struct{})
+	}
+	for _, ticket := range tickets {
+		t.blocks[int64(ticket.Task)/blockSize] = struct{}{}
+	}
+}
+
+// list returns the blocks in the order of their ids, from a random one on: workers that look at the same time read
+// different blocks.
+func (t *touched) list() []int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	blocks := make([]int64, 0, len(t.blocks))
+	for block := range t.blocks {
+		blocks = append(blocks, block)
+	}
+	slices.Sort(blocks)
+	if len(blocks) == 0 {
+		return nil
+	}
+	first := rand.IntN(len(blocks))
+	return append(blocks[first:], blocks[:first]...)
+}
+
+// ids returns the ids of a block as those above after, up to through.
+func ids(block int64) (after, through holdfast.TaskID) {
+	return holdfast.TaskID(block*blockSize - 1), holdfast.TaskID((block+1)*blockSize - 1)
+}
