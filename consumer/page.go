@@ -23,6 +23,7 @@ type page struct {
 	suspects  []holdfast.Ticket            // of tasks with more crashes than that
 	sentinels map[string]holdfast.Sentinel // by lane, the newest
 	letters   []broker.Message             // to publish before the messages may be acked
+	passed    []holdfast.Ticket            // of them, those that go to the lane's other queue
 	malformed int
 	number    int64
 }
@@ -65,7 +66,7 @@ func (p *page) add(r reading) {
 // passOn keeps n tickets and sends the others to the queue again, from where whoever has room takes them.
 func (p *page) passOn(queue string, n int) {
 	rest := p.tickets[n:]
-	p.tickets = p.tickets[:n]
+	p.tickets, p.passed = p.tickets[:n], rest
 	for part := range slices.Chunk(rest, holdfast.MaxTickets) {
 		p.letters = append(p.letters, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
 	}
@@ -128,6 +129,7 @@ func (p *page) take(ctx context.Context) error {
 		return fmt.Errorf("claim: %w", err)
 	}
 	p.sort(ctx, claims)
+	p.notePassed(ctx)
 	if err := p.mirror(ctx); err != nil {
 		return fmt.Errorf("mirror: %w", err)
 	}
@@ -255,6 +257,19 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 	p.s.see(holdfast.ObservedParked, len(tickets))
 	if _, told := p.s.unhandled.LoadOrStore(kind, true); !told { // the tasks themselves say it from now on
 		p.s.log.WithField("type", kind).Warn("no handler for this type here; its tasks wait")
+	}
+}
+
+// notePassed tells the store which tickets leave their queue, before they do. Otherwise the queue's next sentinel would prove them
+// lost. If the store does not answer, that is all that may happen: they would get new tickets.
+func (p *page) notePassed(ctx context.Context) {
+	if len(p.passed) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	if err := p.s.o.Store.PassedOn(ctx, p.passed); err != nil {
+		p.s.log.WithError(err).Warn("could not note tickets that are passed on; some may be published twice")
 	}
 }
 

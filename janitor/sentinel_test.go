@@ -96,6 +96,36 @@ func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
 	}
 }
 
+// A worker that has room for a few tickets of a message passes the others on to the lane's other queue. They are not lost when a
+// sentinel of the first queue comes out.
+func TestTicketsThatArePassedOnAreNotLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.ticketed(40)
+	w.sql("update holdfast.tasks set ticketed_at = ticketed_at - interval '5 seconds'")
+	w.send(w.main(), tickets(list...))
+	release := make(chan struct{})
+	var handlers consumer.Registry
+	handlers.Add(kind, consumer.HandlerFunc(func(context.Context, holdfast.Task) error { <-release; return nil }))
+	worker, err := consumer.New(consumer.Options{Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Concurrency: 1})
+	w.must(err)
+	w.background(func(ctx context.Context) {
+		if err := worker.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer close(release)
+	w.eventually("the worker has passed on most tickets", func() bool { return w.number("select count(*) from holdfast.tasks where again") > len(list)/2 })
+	j := w.janitor(func(o *Options) { o.SentinelInterval, o.SentinelSlack = time.Millisecond, 2*time.Second })
+	w.must(j.sentinels(t.Context()))
+	w.eventually("the sentinel comes out", func() bool { return w.number("select count(*) from holdfast.lanes where drained_at is not null") == 1 })
+	w.sql("update holdfast.lanes set drained_at = drained_at - interval '3 seconds'")
+	w.must(j.lostTickets(t.Context()))
+	if n := w.seen.of(holdfast.ObservedRepaired); n != 0 {
+		t.Errorf("%d tickets count as lost, and none is", n)
+	}
+}
+
 // A sentinel proves something about the tickets before it only. Those that wait behind it are in a long
 // backlog, however old they are.
 func TestTicketsInABacklogAreNotReplaced(t *testing.T) {

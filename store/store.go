@@ -219,6 +219,10 @@ type Work interface {
 	// why. A task waits for wait the first time it is parked at an attempt, and each further time twice as long, up to
 	// ten minutes or wait, whichever is longer. Tasks that moved on are left alone.
 	Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error
+	// PassedOn notes that the tickets are about to go to the other queue of their lane, of which the lane's sentinels prove nothing. For
+	// UnticketLost their tasks are Again, and ticketed now. A task that was noted less than ten seconds ago may keep its time.
+	// Tasks that moved on are left alone.
+	PassedOn(ctx context.Context, tickets []holdfast.Ticket) error
 	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than
 	// the newest recorded changes nothing.
 	Drained(ctx context.Context, s holdfast.Sentinel) error

@@ -14,6 +14,7 @@ var repairTests = []test{
 	{"untickets tasks at their attempt", testUnticket},
 	{"untickets a lane", testUnticketLane},
 	{"untickets what a sentinel proves lost", testUnticketLost},
+	{"spares what was passed on", testUnticketLostPassedOn},
 	{"spares what a receipt covers", testUnticketLostReceipt},
 	{"sends one sentinel at a time", testSentinels},
 	{"sends a sentinel once among many janitors", testSentinelsConcurrently},
@@ -103,6 +104,34 @@ func (s *suite) insertDischarged() holdfast.Ticket {
 	s.must(err)
 	s.must(s.Discharge(s.ctx, []int64{inserted.Receipts[0].ID}))
 	return inserted.Receipts[0].Tickets[0]
+}
+
+func testUnticketLostPassedOn(s *suite) {
+	lost, passed, running := s.insertDischarged(), s.insertDischarged(), s.insertDischarged()
+	s.claimed(s.openRun(), running)
+	s.drainLane()
+	newer := passed
+	newer.Attempt++
+	s.must(s.PassedOn(s.ctx, []holdfast.Ticket{passed, running}))
+	s.must(s.PassedOn(s.ctx, []holdfast.Ticket{{Task: lost.Task, Attempt: 2}, newer, {Task: 1 << 60, Attempt: 1}}))
+	s.must(s.PassedOn(s.ctx, nil))
+	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(lost).Ticketed || !s.position(passed).Ticketed {
+		s.Errorf("lost are %d, %v; want the one that was not passed on", n, err)
+	}
+	// Of the other queue no sentinel says anything. Much later the ticket counts as lost nevertheless.
+	s.drainLane()
+	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(passed).Ticketed {
+		s.Errorf("after the next sentinel %d, %v", n, err)
+	}
+	due, _ := s.dispatch(10)
+	for _, d := range due {
+		if d.Again != (d.Ticket == passed) {
+			s.Errorf("%v goes to the other queue: %t", d.Ticket, d.Again)
+		}
+	}
+	if len(due) != 2 {
+		s.Errorf("due are %v", due)
+	}
 }
 
 func testUnticketLostReceipt(s *suite) {

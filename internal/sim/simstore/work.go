@@ -44,6 +44,26 @@ func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.
 	})
 }
 
+// PassedOn implements store.Work.
+func (c *Client) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	own := slices.Clone(tickets)
+	return c.do(ctx, Step{Op: "PassedOn", tickets: own}, func(now time.Time) error {
+		for _, ticket := range own {
+			task := c.store.db.task(ticket.Task)
+			if task == nil || task.Attempt != ticket.Attempt || !task.Ticketed() {
+				continue
+			}
+			c.store.changing(task)
+			task.Again, task.TicketedAt = true, now
+			c.store.changed("PassedOn", task, nil)
+		}
+		return nil
+	})
+}
+
 // Drained implements store.Work.
 func (c *Client) Drained(ctx context.Context, sentinel holdfast.Sentinel) error {
 	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
