@@ -57,6 +57,9 @@ func TestWorkIsJudged(t *testing.T) {
 		"workers":              {func(e *examiner) { e.examineWorkers(all, late) }, holdfast.GradeOK, "1 lives: 3 of 4 handlers"},
 		"no workers":           {func(e *examiner) { e.examineWorkers(nil, nil) }, holdfast.GradeWarning, "none lives"},
 		"no workers, and work": {func(e *examiner) { e.examineWorkers(nil, late) }, holdfast.GradeFailed, "2 tasks are due, the first for 1m0s"},
+		"never restored":       {func(e *examiner) { e.examineSetback(time.Now(), time.Time{}) }, holdfast.GradeOK, "no worker"},
+		"restored":             {func(e *examiner) { e.examineSetback(time.Now(), time.Now().Add(-time.Hour)) }, holdfast.GradeWarning, "1h0m0s ago"},
+		"restored long ago":    {func(e *examiner) { e.examineSetback(time.Now(), time.Now().Add(-48*time.Hour)) }, holdfast.GradeOK, "no worker"},
 		"lanes":                {func(e *examiner) { e.examineLanes(t.Context(), all, late) }, holdfast.GradeOK, ""},
 		"a draining worker": {func(e *examiner) {
 			e.examineLanes(t.Context(), []store.Run{{Draining: true}}, late)

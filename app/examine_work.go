@@ -18,6 +18,8 @@ const (
 	receiptsOld = time.Minute
 	// turnsLate is how long ago the last turn of a janitor may be: they take one every half minute.
 	turnsLate = 2 * time.Minute
+	// setbackShown is for how long a restore is shown.
+	setbackShown = 24 * time.Hour
 )
 
 // examineWork looks whether work gets done.
@@ -37,7 +39,7 @@ func (e *examiner) examineWork(ctx context.Context) {
 	}
 	alive := slices.DeleteFunc(slices.Clone(runs), func(r store.Run) bool { return r.LeaseUntil.Before(now) })
 	e.examineWorkers(alive, lanes)
-	e.examineJanitors(ctx, lanes, len(runs)-len(alive))
+	e.examineJanitors(ctx, now, lanes, len(runs)-len(alive))
 	e.examineLanes(ctx, alive, lanes)
 	e.examineDeadLetters(ctx)
 }
@@ -80,7 +82,7 @@ func (e *examiner) examineWorkers(alive []store.Run, lanes []store.Lane) {
 }
 
 // examineJanitors judges them by what they leave undone. unfenced counts live runs whose lease is over.
-func (e *examiner) examineJanitors(ctx context.Context, lanes []store.Lane, unfenced int) {
+func (e *examiner) examineJanitors(ctx context.Context, now time.Time, lanes []store.Lane, unfenced int) {
 	examinable, ok := e.Store.(store.Examiner)
 	if !ok {
 		e.skipped("janitors", "this store does not tell")
@@ -105,6 +107,7 @@ func (e *examiner) examineJanitors(ctx context.Context, lanes []store.Lane, unfe
 		}
 	}
 	e.add(f)
+	e.examineSetback(now, signs.SetBack)
 	if signs.Receipts > 0 {
 		e.add(holdfast.Finding{Check: "receipts", Grade: holdfast.GradeFailed,
 			Detail: fmt.Sprintf("%s not announced, the first for %s", counted(signs.Receipts, "batch of tasks was", "batches of tasks were"), signs.Oldest.Round(time.Second)),
@@ -112,6 +115,18 @@ func (e *examiner) examineJanitors(ctx context.Context, lanes []store.Lane, unfe
 		return
 	}
 	e.ok("receipts", "no stored task waits to be announced for more than %s", receiptsOld)
+}
+
+// examineSetback tells of a restore, or of another loss of commits, under workers that lived.
+func (e *examiner) examineSetback(now, last time.Time) {
+	ago := now.Sub(last)
+	if last.IsZero() || ago > setbackShown {
+		e.ok("restore", "no worker has found that the store lost commits in the last %s", setbackShown)
+		return
+	}
+	e.add(holdfast.Finding{Check: "restore", Grade: holdfast.GradeWarning,
+		Detail: fmt.Sprintf("%s ago a worker found that the store had lost its newest renewal: a backup was restored while workers ran, or a failover lost commits", ago.Round(time.Second)),
+		Remedy: "restart every worker that has run since before that, so that tasks it finished meanwhile run again; see Backup and retention in docs/operations.md"})
 }
 
 // examineLanes looks for tasks that are due and taken by nobody.

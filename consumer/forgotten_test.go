@@ -115,3 +115,25 @@ func TestAFencedClaimEndsTheRun(t *testing.T) {
 	ran.checkOnce(t, tickets)
 	w.eventually("it is a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
 }
+
+// A snapshot is restored under a worker that lives. It has finished the tasks that run under it now.
+func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.janitor()
+	var ran executions
+	k := w.work(func(_ context.Context, task holdfast.Task) error {
+		ran.note(task)
+		return nil
+	}, func(o *consumer.Options) { o.Lease = shortLease })
+	lost := w.enqueue(5)
+	w.awaitState(holdfast.Done, lost...)
+	w.sql("update holdfast.tasks set state = 'running', run_id = $1, finished_at = null where state = 'done'", int64(k.run))
+	w.sql("update holdfast.runs set renewed_at = renewed_at - interval '1 minute' where id = $1", int64(k.run))
+	w.awaitState(holdfast.Done, lost...)
+	for _, ticket := range lost {
+		if task := w.task(ticket.Task); task.Attempt != 2 || task.Crashes+task.Failures > 0 || ran.of(task.ID) != 2 {
+			t.Errorf("after %d executions a task is %+v", ran.of(task.ID), task)
+		}
+	}
+}

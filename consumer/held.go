@@ -18,12 +18,13 @@ var errCommitsLost = errors.New("the store lost commits, perhaps this task's res
 // lost commits. It compares with the last renewal that was answered, so the change is seen even if the answer that
 // brought it first was lost. Only keepLease calls it.
 func (s *session) noteHistory(history string) {
+	first := !s.renewed // nothing was claimed before the first renewal
+	s.renewed = true
 	if history == "" || history == s.history {
 		return
 	}
-	known := s.history != "" // nothing was claimed before the first renewal
 	s.history = history
-	if !known {
+	if first {
 		return
 	}
 	s.unsure = true

@@ -93,7 +93,7 @@ func TestAChangedHistoryIsNoticedOnce(t *testing.T) {
 	for _, c := range []struct {
 		history string
 		look    bool
-	}{{"", false}, {"1", false}, {"1", false}, {"", false}, {"1", false}, {"2", true}, {"2", false}, {"", false}, {"3", true}, {"2", true}} {
+	}{{"1", false}, {"1", false}, {"", false}, {"1", false}, {"2", true}, {"2", false}, {"", false}, {"3", true}, {"2", true}} {
 		s.noteHistory(c.history)
 		look := false
 		select {
@@ -137,5 +137,16 @@ func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
 	}
 	if len(firsts) < 2 {
 		t.Errorf("every look begins in the same place: %v", firsts)
+	}
+}
+
+// A store that names no history may still find that it was set back.
+func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
+	t.Parallel()
+	s := testSession(t, Options{Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
+	s.noteHistory("")
+	s.noteHistory("/1")
+	if len(s.fellBack) != 1 {
+		t.Error("no look follows")
 	}
 }

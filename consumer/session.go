@@ -48,6 +48,7 @@ type session struct {
 	disown   func()
 
 	touched  touched       // what may be running under this run
+	renewed  bool          // a renewal was answered; keepLease's own
 	history  string        // of the store, as the last renewal named it; keepLease's own
 	fellBack chan struct{} // has a token when the store may have lost commits
 	unsure   bool          // the store ever may have; for the end of the run, when keepLease has ended

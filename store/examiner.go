@@ -25,4 +25,6 @@ type Signs struct {
 	Oldest   time.Duration // the age of the first of them
 	// Turned is how long ago a janitor last took a turn at a duty they share; negative if none has yet.
 	Turned time.Duration
+	// SetBack is when a worker last found that the store had lost a renewal, as after a restore; zero if never.
+	SetBack time.Time
 }

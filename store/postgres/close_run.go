@@ -14,7 +14,7 @@ func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) er
 	})
 	s.renewers.end(run)
 	if err == nil {
-		s.heard.set(run, nil)
+		s.heard.forget(run)
 	}
 	return err
 }

@@ -99,3 +99,38 @@ func published(n int) []bool {
 	}
 	return all
 }
+
+// A snapshot is restored under a worker that lives: the timeline is the same, but the store knows only an older renewal.
+func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	run := openRun(t, s)
+	first := renewed(t, s, run)
+	for range 3 {
+		if got := renewed(t, s, run); got != first {
+			t.Fatalf("nothing was restored, and the history changed from %q to %q", first, got)
+		}
+	}
+	signs, err := s.Signs(t.Context(), time.Minute)
+	if err != nil || !signs.SetBack.IsZero() {
+		t.Fatalf("nothing was restored: %+v, %v", signs, err)
+	}
+	var snapshot time.Time
+	if err := pgtest.Admin(t).QueryRow("select renewed_at from "+s.Schema()+".runs where id = $1", run).Scan(&snapshot); err != nil {
+		t.Fatal(err)
+	}
+	renewed(t, s, run)
+	if _, err := pgtest.Admin(t).Exec("update "+s.Schema()+".runs set renewed_at = $2 where id = $1", run, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	second := renewed(t, s, run)
+	if second == first {
+		t.Error("the history is the same after a restore")
+	}
+	if got := renewed(t, s, run); got != second {
+		t.Errorf("the history went on to change from %q to %q", second, got)
+	}
+	if signs, err = s.Signs(t.Context(), time.Minute); err != nil || signs.SetBack.IsZero() {
+		t.Errorf("the doctor does not learn of it: %+v, %v", signs, err)
+	}
+}

@@ -27,14 +27,17 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 		}
 		row, err := s.renew(ctx, over, r)
 		if errors.Is(err, sql.ErrNoRows) {
-			s.heard.set(r.Run, nil)
+			s.heard.forget(r.Run)
 			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
 		}
 		if err != nil {
 			return err
 		}
 		s.heard.set(r.Run, row.News)
-		news = store.News{History: row.History, Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]holdfast.Ticket, len(row.Tasks))}
+		if s.heard.setBack(r.Run, row.Before, row.Renewed) {
+			s.noteSetback(ctx, over, r.Run)
+		}
+		news = store.News{History: s.heard.history(r.Run, row.History), Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]holdfast.Ticket, len(row.Tasks))}
 		for i := range row.Tasks {
 			news.Cancelled[i] = holdfast.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
 		}
@@ -46,6 +49,15 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 	return news, err
 }
 
+// noteSetback records for the doctor that the store was set back under a worker that lives.
+func (s *Store) noteSetback(ctx context.Context, over store.Tx, run holdfast.RunID) {
+	log := s.log.WithField("run", run)
+	if _, err := s.exec(ctx, over, "note_setback"); err != nil {
+		log = log.WithError(err)
+	}
+	log.Warn("the store knows only an older renewal of this worker: a backup was restored, or commits were lost")
+}
+
 // The statements of Renew: the second one does not ask for the history.
 const (
 	renew      = "renew"
@@ -54,6 +66,7 @@ const (
 
 type newsRow struct {
 	Draining              bool
+	Renewed, Before       int64
 	History               string
 	Lanes                 pq.StringArray
 	News, Tasks, Attempts pq.Int64Array
@@ -84,8 +97,51 @@ func (s *Store) renew(ctx context.Context, over store.Tx, r store.Renewal) (news
 // heard remembers, for each run of this process, the news that the last renewal brought.
 // The next one deletes them: deleted any earlier, they would be lost with an answer that is lost.
 type heard struct {
-	mu   sync.Mutex
-	runs map[holdfast.RunID]pq.Int64Array
+	mu       sync.Mutex
+	runs     map[holdfast.RunID]pq.Int64Array
+	answered map[holdfast.RunID]renewals
+}
+
+// renewals are what this process knows of a run's renewals.
+type renewals struct {
+	at       int64 // the time of the last one that was answered, by the store's clock
+	setbacks int   // how often the store knew only an older one
+}
+
+// setBack notes a renewal that was answered. It reports whether the one before it that the store knew is older than the last
+// one that was answered: then the store has lost that one, and perhaps other commits.
+func (h *heard) setBack(run holdfast.RunID, before, at int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answered == nil {
+		h.answered = make(map[holdfast.RunID]renewals)
+	}
+	known := h.answered[run]
+	lost := before < known.at
+	if lost {
+		known.setbacks++
+	}
+	known.at = at
+	h.answered[run] = known
+	return lost
+}
+
+// history adds to the name of the history how often the store was set back without another name, as by a snapshot.
+func (h *heard) history(run holdfast.RunID, name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := h.answered[run].setbacks; n > 0 {
+		return fmt.Sprintf("%s/%d", name, n)
+	}
+	return name
+}
+
+// forget ends what is known of a run.
+func (h *heard) forget(run holdfast.RunID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.runs, run)
+	delete(h.answered, run)
 }
 
 func (h *heard) of(run holdfast.RunID) pq.Int64Array {

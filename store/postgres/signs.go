@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
@@ -9,7 +10,10 @@ import (
 
 // Signs implements store.Examiner.
 func (s *Store) Signs(ctx context.Context, old time.Duration) (store.Signs, error) {
-	type row struct{ Receipts, Oldest, Turned int64 }
+	type row struct {
+		Receipts, Oldest, Turned int64
+		Setback                  sql.NullTime
+	}
 	var found row
 	err := s.do(ctx, "look for the janitors", func() error {
 		var err error
@@ -21,6 +25,6 @@ func (s *Store) Signs(ctx context.Context, old time.Duration) (store.Signs, erro
 	}
 	return store.Signs{
 		Receipts: found.Receipts, Oldest: time.Duration(found.Oldest) * time.Microsecond,
-		Turned: time.Duration(found.Turned) * time.Microsecond,
+		Turned: time.Duration(found.Turned) * time.Microsecond, SetBack: found.Setback.Time,
 	}, nil
 }

@@ -17,7 +17,7 @@ import (
 // The state machine is the domain's; SQL may only quote its words.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	known := map[string]bool{"epoch": true, "incarnation": true, "advisory": true, "relation": true, "synchronous_commit": true, "off": true,
-		"migrations": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
+		"migrations": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for event := range holdfast.Moves() {
 		known[string(event)] = true
 	}

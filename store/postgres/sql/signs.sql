@@ -3,5 +3,6 @@ with old as (
 )
 select count(*) as receipts,
   coalesce((extract(epoch from now() - min(created_at)) * 1000000)::bigint, 0) as oldest,
-  coalesce((select (extract(epoch from greatest(now() - max(taken_at), interval '0')) * 1000000)::bigint from holdfast.turns having count(*) > 0), -1) as turned
+  coalesce((select (extract(epoch from greatest(now() - max(taken_at), interval '0')) * 1000000)::bigint from holdfast.turns having count(*) > 0), -1) as turned,
+  (select value::timestamptz from holdfast.meta where key = 'setback') as setback
 from old
