@@ -34,12 +34,13 @@ var (
 	ErrTimeout = errors.New("the attempt timed out")
 )
 
-// outcome is the error behind Permanent, RetryAfter, RetryIn and Cancel: a
+// outcome is the error behind Permanent, RetryAfter, RetryIn, Cancel and WorkerFault: a
 // handler's wish, with the reason.
 type outcome struct {
 	event Event
 	after time.Duration
 	cause error
+	free  bool // the deferral is not counted: the worker is at fault
 }
 
 func (o *outcome) Error() string {
@@ -52,22 +53,39 @@ func (o *outcome) Error() string {
 func (o *outcome) Unwrap() error { return o.cause }
 
 // Permanent makes the task dead at once: trying again cannot help. err may be nil.
-func Permanent(err error) error { return &outcome{EventGiveUp, 0, err} }
+func Permanent(err error) error { return &outcome{event: EventGiveUp, cause: err} }
 
 // RetryAfter defers the task: it comes back after d (a negative d is zero) and
 // no failure is counted. Policy.MaxDeferrals and Policy.Deadline bound how often.
-func RetryAfter(d time.Duration, err error) error { return &outcome{EventDefer, max(d, 0), err} }
+func RetryAfter(d time.Duration, err error) error {
+	return &outcome{event: EventDefer, after: max(d, 0), cause: err}
+}
 
 // RetryIn fails the attempt, which is counted, and overrides the policy's delay
 // for this one error with d (a negative d is zero).
-func RetryIn(d time.Duration, err error) error { return &outcome{EventRetry, max(d, 0), err} }
+func RetryIn(d time.Duration, err error) error {
+	return &outcome{event: EventRetry, after: max(d, 0), cause: err}
+}
 
 // Cancel ends the task in state Cancelled: its work is no longer wanted. err
 // says why and may be nil.
-func Cancel(err error) error { return &outcome{EventCancel, 0, err} }
+func Cancel(err error) error { return &outcome{event: EventCancel, cause: err} }
+
+// WorkerFault defers the task, because this worker and not the task is at fault: it has no file descriptors left, say, or no
+// network. The task comes back after d (a negative d is zero) and nothing is counted; only Policy.Deadline bounds how often.
+// The worker takes less for a while.
+func WorkerFault(d time.Duration, err error) error {
+	return &outcome{event: EventDefer, after: max(d, 0), cause: err, free: true}
+}
+
+// IsWorkerFault reports whether err was made with WorkerFault.
+func IsWorkerFault(err error) bool {
+	o, ok := errors.AsType[*outcome](err)
+	return ok && o.free
+}
 
 // HasOutcome reports whether err says by itself what shall become of the task:
-// whether it was made with Permanent, RetryAfter, RetryIn or Cancel.
+// whether it was made with Permanent, RetryAfter, RetryIn, Cancel or WorkerFault.
 func HasOutcome(err error) bool {
 	_, ok := errors.AsType[*outcome](err)
 	return ok

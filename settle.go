@@ -102,8 +102,11 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 			move.Event = EventGiveUp
 		}
 	case EventDefer:
-		move.Deferrals++
 		move.Wait = min(wish.after, maxDelay)
+		if wish.free {
+			break
+		}
+		move.Deferrals++
 		if move.Deferrals > policy.MaxDeferrals {
 			move.Event = EventGiveUp
 		}

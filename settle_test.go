@@ -104,6 +104,7 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "the last RetryIn", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(time.Hour, errBoom)), event: "give_up"},
 		{name: "RetryAfter", before: counters{2, 1, 0}, after: counters{2, 1, 1}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "defer", wait: time.Hour},
 		{name: "one RetryAfter too many", before: counters{0, 0, 2}, after: counters{0, 0, 3}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)), event: "give_up"},
+		{name: "WorkerFault", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Returned(holdfast.WorkerFault(time.Hour, errBoom)), event: "defer", wait: time.Hour},
 		{name: "Permanent", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.Permanent(errBoom)), event: "give_up"},
 		{name: "Cancel", before: counters{1, 1, 1}, after: counters{1, 1, 1}, cause: holdfast.Returned(holdfast.Cancel(nil)), event: "cancel"},
 		{name: "crash", before: counters{2, 0, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "crash"},
@@ -150,12 +151,13 @@ func TestTheDeadline(t *testing.T) {
 		cause holdfast.Cause
 		event holdfast.Event
 	}{
-		"a retry just in time":    {holdfast.Returned(errBoom), "retry"},
-		"a retry too late":        {holdfast.Returned(holdfast.RetryIn(11*time.Second, errBoom)), "give_up"},
-		"a deferral too late":     {holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), "give_up"},
-		"a crash in time":         {holdfast.Crashed(9), "crash"},
-		"a hand-back is no retry": {holdfast.Interrupted(nil), "interrupt"},
-		"success":                 {holdfast.Returned(nil), "complete"},
+		"a retry just in time":      {holdfast.Returned(errBoom), "retry"},
+		"a retry too late":          {holdfast.Returned(holdfast.RetryIn(11*time.Second, errBoom)), "give_up"},
+		"a worker's fault too late": {holdfast.Returned(holdfast.WorkerFault(time.Hour, errBoom)), "give_up"},
+		"a deferral too late":       {holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), "give_up"},
+		"a crash in time":           {holdfast.Crashed(9), "crash"},
+		"a hand-back is no retry":   {holdfast.Interrupted(nil), "interrupt"},
+		"success":                   {holdfast.Returned(nil), "complete"},
 	} {
 		move, err := holdfast.Settle(running(), test.cause, now, policy)
 		if err != nil || move.Event != test.event {

@@ -66,6 +66,9 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 	case len(status.Consuming) == 0 && len(status.Waiting) == 0:
 		why = append(why, "no lane is known yet")
 	}
+	if status.Fault != nil {
+		why = append(why, "this worker is at fault itself and takes less: "+status.Fault.Error())
+	}
 	for queue, reason := range status.Waiting {
 		why = append(why, "queue "+queue+" is not consumed: "+reason)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
@@ -69,6 +70,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		if worker, err = newWorker(o, metrics, jan); err != nil {
 			return err
 		}
+		warnOfFewFiles(log, cfg.Worker.Concurrency, maxFiles())
 	}
 	if cfg.Listen != "" {
 		stop, err := serveEndpoints(o, endpoints(o.Backend, worker, registry))
@@ -104,6 +106,18 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	close(ended)
 	watch.Wait()
 	return err
+}
+
+// besideTasks is how many files and connections a process has open beside those of its tasks: the servers' or the file's,
+// the endpoints', and connections to targets that are kept for the next request.
+const besideTasks = 100
+
+// warnOfFewFiles warns if each task cannot have a connection of its own.
+func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
+	if needed := uint64(concurrency + besideTasks); limit > 0 && limit < needed {
+		log.WithFields(logrus.Fields{"limit": limit, "needed": needed, "concurrency": concurrency}).Warn(
+			"the limit of open files is low for the concurrency; raise it (ulimit -n, LimitNOFILE=) or lower worker.concurrency")
+	}
 }
 
 func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {

@@ -208,6 +208,9 @@ type Status struct {
 	Consuming []string
 	Waiting   map[string]string
 	RenewedAt time.Time // by this process's clock
+	// Fault is an error of this worker's own that keeps it from working as it should, as long as that lasts: see
+	// holdfast.WorkerFault. The worker takes less meanwhile.
+	Fault error
 }
 
 // Status may be called at any time.

@@ -39,6 +39,17 @@ func (s *session) execute(parent context.Context, j *job) {
 		task := j.task
 		task.IdempotencyKey = holdfast.IdempotencyKey(s.o.Topology.Incarnation, task)
 		err = s.o.Handlers.handlers[task.Type].Handle(attempt, task)
+		if holdfast.IsWorkerFault(err) {
+			s.noteFault(err)
+		}
+	}
+}
+
+// noteFault has the worker take less for a while, because it is at fault itself.
+func (s *session) noteFault(err error) {
+	most, lowered := s.room.faulty(err)
+	if lowered {
+		s.log.WithError(err).WithField("tasks", most).Warn("this worker is at fault itself: it defers tasks uncounted and takes less for a while")
 	}
 }
 

@@ -30,6 +30,8 @@ type room struct {
 	waiting   int // preferred ones that wait for a place
 	unwritten int // results
 
+	fault fault // of this worker's own
+
 	reserved atomic.Int64 // executors, for tasks that have not started
 }
 
@@ -53,8 +55,8 @@ func (r *room) size() int {
 	if r.closed || r.unwritten > maxUnwritten*r.limit+resultBatch {
 		return 0
 	}
-	if r.mean <= 0 || r.mean > lookAhead {
-		return r.limit
+	if limit := r.fault.limit(r.limit); limit < r.limit || r.mean <= 0 || r.mean > lookAhead {
+		return limit
 	}
 	return r.limit + min(maxAhead*r.limit, int(int64(r.limit)*int64(lookAhead)/int64(r.mean)))
 }
@@ -82,6 +84,15 @@ func (r *room) written(n int) {
 	r.unwritten -= n
 	r.mu.Unlock()
 	r.add(0)
+}
+
+// faulty notes an error of this worker's own. It returns how many tasks may be in hand now, and whether that is fewer than
+// before.
+func (r *room) faulty(err error) (most int, lowered bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lowered = r.fault.note(err, r.held, r.limit, func() { r.add(0) })
+	return r.fault.limit(r.limit), lowered
 }
 
 // settle turns the places that reserve gave to a page into those of its n tasks, even beyond the limit, see bears. It returns

@@ -128,6 +128,7 @@ func (s *session) work(ctx context.Context) error {
 	<-intake.Done()
 	s.unfollow()
 	s.takers.Wait()
+	defer s.room.fault.stop()
 	why := s.drain(ctx, lost)
 
 	// What is still in hand now belongs to handlers that ignore their context.
@@ -274,7 +275,7 @@ func (s *session) setIntake(queue, waiting string) {
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed()}
+	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed(), Fault: s.room.fault.current()}
 	for _, queue := range slices.Sorted(maps.Keys(s.intakes)) {
 		if why := s.intakes[queue]; why != "" {
 			status.Waiting[queue] = why

@@ -24,6 +24,7 @@ const (
 	classReset       = "reset"       // the connection was cut
 	classClosed      = "closed"      // the connection ended before the answer did
 	classUnreachable = "unreachable" // no route
+	classWorker      = "worker"      // this worker has no descriptors, no buffers, no network or no resolver
 	classDNS         = "dns"         // the name cannot be resolved
 	classTLS         = "tls"         // no common protocol, or a certificate that is not valid
 	classForbidden   = "forbidden_address"
@@ -102,6 +103,8 @@ func (r *rules) classify(status int, header http.Header, err error, now time.Tim
 // would meet again for certain is permanent.
 func classifyError(err error) (class string, result error) {
 	switch {
+	case errors.Is(err, errWorker):
+		return classWorker, holdfast.WorkerFault(workerWait(), err)
 	case forbidden(err):
 		return classForbidden, holdfast.Permanent(fmt.Errorf("the address is %w: %w", errForbidden, err))
 	case errors.Is(err, holdfast.ErrInvalid):

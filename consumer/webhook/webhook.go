@@ -18,7 +18,9 @@
 // 2xx is success, as soon as its headers have arrived. The statuses of
 // Options.RetryStatuses, and everything that went wrong on the way, are failures
 // that are counted and retried by the policy of the type. Retry-After overrides the
-// policy's delay; together with 429 it is a deferral that is not counted. Every
+// policy's delay; together with 429 it is a deferral that is not counted as a failure. If
+// this worker has no file descriptors, no buffers, no network or no resolver, the task is
+// deferred and nothing is counted (local.go). Every
 // other status makes the task dead at once, redirects included: they are never
 // followed.
 //
@@ -37,6 +39,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -99,6 +102,7 @@ const (
 // Handler delivers tasks of type http. It is safe for concurrent use.
 type Handler struct {
 	guard     *guard
+	resolver  *resolver
 	transport *http.Transport
 	rules     rules
 	secrets   map[string]*secret
@@ -141,15 +145,18 @@ func New(o Options) (*Handler, error) {
 	if o.Version == "" {
 		h.agent += "dev"
 	}
-	h.transport = newTransport(guard)
+	h.resolver = new(resolver)
+	dialer := guard.dialer()
+	dialer.Resolver = h.resolver.resolver()
+	h.transport = newTransport(dialer)
 	return h, nil
 }
 
-// newTransport returns a transport that dials through the guard and nowhere else. It
+// newTransport returns a transport that dials through the guard's dialer and nowhere else. It
 // speaks HTTP/1.1 only, and its zero Proxy means that none is used.
-func newTransport(g *guard) *http.Transport {
+func newTransport(dialer *net.Dialer) *http.Transport {
 	return &http.Transport{
-		DialContext:            g.dialer().DialContext,
+		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    dialTime,
 		DisableCompression:     true,
 		MaxIdleConns:           idleTotal,
@@ -223,6 +230,10 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 			return holdfast.Detailed(err, classTimeout, detailsOf(p, answer, time.Since(began)))
 		}
 		return err
+	}
+	if err != nil && h.atFault(err) {
+		h.transport.CloseIdleConnections() // which frees their descriptors
+		err = fmt.Errorf("%w: %w", errWorker, err)
 	}
 	class, result := h.rules.classify(answer.status, answer.header, err, time.Now())
 	if result == nil {

@@ -72,6 +72,12 @@ func (w *world) spawn(t *testing.T, settings []string, args ...string) *process 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w.spawnProgram(t, path, settings, args...)
+}
+
+// spawnProgram is spawn with another program, which runs holdfast in the end.
+func (w *world) spawnProgram(t *testing.T, path string, settings []string, args ...string) *process {
+	t.Helper()
 	started, err := rig.Serve(path, append(w.environment(), settings...), args...)
 	if err != nil {
 		t.Fatal(err)

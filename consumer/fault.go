@@ -1,0 +1,94 @@
+package consumer
+
+import (
+	"sync"
+	"time"
+)
+
+// fault is what a worker knows of trouble of its own, as handlers report it with holdfast.WorkerFault: the last error, and how
+// many tasks may be in hand because of it. The limit is halved at most once in faultCut, and doubled after a wait, which grows
+// as long as the trouble returns.
+type fault struct {
+	mu    sync.Mutex
+	most  int // tasks in hand; 0 means that the trouble is over
+	wait  time.Duration
+	cut   time.Time
+	seen  time.Time
+	err   error
+	timer *time.Timer
+}
+
+const (
+	faultCut     = time.Second
+	faultWait    = time.Second // before the limit is doubled the first time,
+	faultMaxWait = 30 * time.Second
+	// faultShown is how long a worker says that it has trouble after the last error.
+	faultShown = 10 * time.Second
+)
+
+// note takes an error and returns whether it lowered the limit. inHand is how many tasks the worker has in hand, limit how many
+// it may run, and raised is called when the limit has grown again.
+func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.err, f.seen = err, now
+	if now.Sub(f.cut) < faultCut {
+		return false
+	}
+	if now.Sub(f.cut) > faultMaxWait+2*f.wait { // that trouble was over
+		f.wait = 0
+	}
+	f.cut = now
+	f.wait = min(max(faultWait, 2*f.wait), faultMaxWait)
+	if f.most == 0 {
+		f.most = limit
+	}
+	f.most = max(1, min(f.most, inHand)/2)
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	f.timer = time.AfterFunc(f.wait, func() { f.raise(limit, raised) })
+	return true
+}
+
+// raise doubles the limit, and goes on with it until there is none.
+func (f *fault) raise(limit int, raised func()) {
+	f.mu.Lock()
+	if f.most *= 2; f.most >= limit {
+		f.most = 0
+	} else if f.most > 0 {
+		f.timer.Reset(f.wait)
+	}
+	f.mu.Unlock()
+	raised()
+}
+
+// limit is how many tasks the worker may have in hand: most, or fewer while there is trouble.
+func (f *fault) limit(most int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.most > 0 {
+		return min(most, f.most)
+	}
+	return most
+}
+
+// current is the error of trouble that lasts; nil if there is none.
+func (f *fault) current() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.most > 0 || !f.seen.IsZero() && time.Since(f.seen) < faultShown {
+		return f.err
+	}
+	return nil
+}
+
+// stop ends the timer; the worker takes nothing any more.
+func (f *fault) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+}

@@ -1,0 +1,76 @@
+package consumer
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Trouble of the worker's own halves what it takes, once a second, and never to nothing. The limit grows back with time, more
+// slowly if the trouble returns, and the worker says so as long as it lasts.
+func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(16)
+		defer r.fault.stop()
+		fail := func(want int) {
+			t.Helper()
+			if most, _ := r.faulty(errors.New("too many open files")); most != want {
+				t.Errorf("after an error the worker takes %d, want %d", most, want)
+			}
+		}
+		pass := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if free := r.free(); free != want {
+				t.Errorf("after %s more it takes %d, want %d", d, free, want)
+			}
+		}
+		if r.fault.current() != nil || r.free() != 16 {
+			t.Errorf("at first: %v, %d free", r.fault.current(), r.free())
+		}
+		r.held = 16
+		fail(8)
+		fail(8) // in the same second
+		r.held = 0
+		pass(999*time.Millisecond, 8)
+		pass(time.Millisecond, 16)
+		if r.fault.current() == nil {
+			t.Error("the trouble is over a second after the error")
+		}
+		r.held = 16
+		fail(8)
+		r.held = 0
+		pass(1999*time.Millisecond, 8) // longer than the first time
+		pass(time.Millisecond, 16)
+		r.held = 1
+		fail(1)
+		r.held = 0
+		pass(3999*time.Millisecond, 1)
+		for _, want := range []int{2, 4, 8, 16} {
+			pass(4*time.Second, want)
+		}
+		time.Sleep(faultShown)
+		if err := r.fault.current(); err != nil {
+			t.Errorf("it still says: %v", err)
+		}
+	})
+}
+
+// A waiting page takes its places as soon as the limit has grown, though no task has ended.
+func TestTheIntakeGrowsBackByItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(4)
+		defer r.fault.stop()
+		r.held = 4
+		r.faulty(errors.New("no buffer space available"))
+		r.held = 2
+		began := time.Now()
+		if n := r.reserve(t.Context(), 1, 10, 0, ordinary); n != 2 || time.Since(began) != faultWait {
+			t.Errorf("%d places after %s", n, time.Since(began))
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// A worker with too few file descriptors for its concurrency warns at the start, loses no task and charges none, says that it
+// is not ready while it lasts, and finishes all of them because it takes less.
+func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
+	t.Parallel()
+	const tasks, concurrency, descriptors = 100, 50, 48
+	w := newFile(t)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := filepath.Join(t.TempDir(), "limited")
+	text := fmt.Sprintf("#!/bin/sh\nulimit -n %d || exit 1\nexec '%s' \"$@\"\n", descriptors, path)
+	if err := os.WriteFile(limited, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// As many requests at once as there are executors, or none is answered: until the worker has met its limit.
+	short := make(chan struct{})
+	tg := newTarget(t, func(c call) int {
+		select {
+		case <-short:
+		case <-c.ctx.Done():
+		}
+		return 200
+	})
+	p := w.spawnProgram(t, limited, nil, "--concurrency", fmt.Sprint(concurrency))
+	p.awaitReady(60 * time.Second)
+	if !p.Logged("the limit of open files is low for the concurrency") {
+		t.Error("the worker did not warn at the start")
+	}
+	ids := w.enqueue(t, tasks, deliver(tg))
+	poll(t, 60*time.Second, func() string { return "the worker never met its limit" }, func(context.Context) bool {
+		return p.Logged("this worker is at fault itself")
+	})
+	close(short)
+	unready := func(want string) {
+		t.Helper()
+		last := ""
+		poll(t, 60*time.Second, func() string { return "readiness still says " + last }, func(ctx context.Context) bool {
+			last = readiness(ctx, p.ready)
+			return strings.Contains(last, want)
+		})
+	}
+	unready("at fault itself")
+	w.awaitCount(t, 2*time.Minute, holdfast.Done, tasks)
+	for _, id := range ids {
+		if task := w.task(t, id); task.Failures+task.Crashes+task.Deferrals > 0 {
+			t.Errorf("task %s has %d failures, %d crashes and %d deferrals: %s", id, task.Failures, task.Crashes, task.Deferrals, task.LastError)
+		}
+	}
+	unready(`"ok"`)
+}
+
+// readiness returns what a process answers, or why it does not.
+func readiness(ctx context.Context, url string) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return string(body)
+}
