@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -29,7 +30,8 @@ type Backend struct {
 	Topology broker.Topology
 	Log      logrus.FieldLogger
 
-	file *file // of the embedded default; nil with servers
+	deliver *webhook.Handler // checks payloads of its type
+	file    *file            // of the embedded default; nil with servers
 }
 
 // OpenStore opens the store alone, as it is, and does not look at its schema. The error is an
@@ -93,6 +95,9 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err != nil {
 		return nil, err
 	}
+	if b.deliver, err = NewWebhook(cfg, ""); err != nil {
+		return nil, err
+	}
 	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
@@ -150,7 +155,12 @@ func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	if b.file != nil {
 		inserter = b.file.inserter()
 	}
+	check := make(map[string]func([]byte) error)
+	if b.deliver != nil { // not of OpenStore
+		check[webhook.Type] = b.deliver.Validate
+	}
 	return producer.New(producer.Options{
+		Check: check,
 		Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,

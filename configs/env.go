@@ -19,19 +19,22 @@ var aliases = map[string]string{
 var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
 
 func (l *loader) readEnv() {
-	secret := make(map[string]bool)
+	secret, empty := make(map[string]bool), make(map[string]bool)
 	c := Default()
 	for _, s := range c.settings() {
-		secret[s.key] = s.secret
+		secret[s.key], empty[s.key] = s.secret, s.empty
 	}
 	layer := make(map[string]given)
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
 		rest, ours := strings.CutPrefix(name, envPrefix)
-		if !ours || l.env[name] == "" {
+		if !ours {
 			continue
 		}
 		text := l.env[name]
 		found := l.names.resolve(rest)
+		if text == "" && (len(found) != 1 || !empty[found[0]]) {
+			continue
+		}
 		if base, isFile := strings.CutSuffix(rest, fileSuffix); isFile {
 			keys := l.names.resolve(base)
 			if len(keys) == 1 && (secret[keys[0]] || strings.HasPrefix(keys[0], secretsPrefix)) {

@@ -277,3 +277,12 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// An empty address is one: none. The variables of other settings count as not set if they are empty.
+func TestAnEmptyListenVariableSwitchesTheEndpointsOff(t *testing.T) {
+	t.Parallel()
+	c := mustLoad(t, "listen: 127.0.0.1:1", "HOLDFAST_LISTEN=", "HOLDFAST_LOG_LEVEL=")
+	if c.Listen != "" || c.Origin("listen") != "env HOLDFAST_LISTEN" || c.Log.Level != Default().Log.Level {
+		t.Errorf("listen is %q by %s, the level %q", c.Listen, c.Origin("listen"), c.Log.Level)
+	}
+}

@@ -15,6 +15,7 @@ type setting struct {
 	doc    string
 	value  value
 	secret bool
+	empty  bool // an empty variable is a value; those of the others count as not set
 }
 
 const (
@@ -36,7 +37,7 @@ func (c *Config) settings() []setting {
 
 func (c *Config) serverSettings() []setting {
 	return []setting{
-		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder.",
+		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder. For TLS: ?sslmode=verify-full, with sslrootcert, sslcert and sslkey for files of your own.",
 			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
 		{key: "database.direct_url", doc: "The same database past a connection pooler, for locks and presence; \"\" means database.url. Behind a pooler in transaction mode presence is off without it.",
 			value: one[string]{&c.Database.DirectURL, plain(directURL)}, secret: true},
@@ -45,7 +46,7 @@ func (c *Config) serverSettings() []setting {
 		{key: "database.max_conns", doc: "Connections to PostgreSQL one process may open, 1 to 10000.",
 			value: one[int]{&c.Database.MaxConns, number(1, 10_000)}},
 
-		{key: "amqp.urls", doc: "RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside the serving process.",
+		{key: "amqp.urls", doc: "RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside the serving process. For a CA or a client certificate of your own: ?cacertfile=, certfile= and keyfile=.",
 			value: many[string]{&c.AMQP.URLs, plain(amqpURL)}, secret: true},
 		{key: "amqp.prefix", doc: "First part of every queue's and exchange's name.",
 			value: one[string]{&c.AMQP.Prefix, plain(queuePrefix)}},
@@ -58,7 +59,7 @@ func (c *Config) serverSettings() []setting {
 			value: one[string]{&c.Log.Format, plain(oneOf("text", "json"))}},
 
 		{key: "listen", doc: "Address of the health and metrics endpoints, host:port; \"\" means none.",
-			value: one[string]{&c.Listen, plain(listenAddress)}},
+			value: one[string]{&c.Listen, plain(listenAddress)}, empty: true},
 		{key: "roles", doc: "What serve runs: worker, janitor, console (health and metrics).",
 			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleConsole))}},
 	}

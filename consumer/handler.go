@@ -41,11 +41,14 @@ type Registry struct {
 	handlers map[string]Handler
 }
 
-// Add registers h for a task type. It panics if the type has a handler already or h is nil:
-// both are mistakes of the program, seen at its first start.
+// Add registers h for a task type. It panics if no task can have the type, if the type has a handler already, and if h is
+// nil: these are mistakes of the program, seen at its first start.
 func (r *Registry) Add(taskType string, h Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("consumer: the handler for %q is nil", taskType))
+	}
+	if err := (holdfast.NewTask{Type: taskType}).Validate(0); err != nil {
+		panic(fmt.Sprintf("consumer: %s", err))
 	}
 	if _, taken := r.handlers[taskType]; taken {
 		panic(fmt.Sprintf("consumer: there are two handlers for %q", taskType))

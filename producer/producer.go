@@ -15,6 +15,7 @@ package producer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -38,6 +39,8 @@ type Options struct {
 	Settings holdfast.Settings
 	// MaxPayload is the limit of one payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
+	// Check, if set, says what is wrong with a payload of a type, as an error that the caller gets.
+	Check map[string]func(payload []byte) error
 	// ConfirmTimeout is how long the broker may take to confirm, until tickets are left to the outbox; 0 means 5 s.
 	ConfirmTimeout time.Duration
 	// OutboxGrace is how long janitors leave a receipt to this producer; 0 means 2 s.
@@ -111,9 +114,14 @@ func (e *TaskError) Unwrap() error { return e.Err }
 
 // EnqueueTx stores the tasks inside the caller's transaction. They exist exactly
 // if it commits; a janitor publishes their tickets as soon as it has. tx is a *sql.Tx, *sqlx.Tx
-// or anything with their two methods, on the database of the producer's store.
+// or anything with their two methods, on the database of the producer's store; a
+// pool such as *sql.DB is an ErrInvalid.
 // After an error the caller must roll back.
 func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast.NewTask) ([]Result, error) {
+	if _, pool := tx.(interface{ Stats() sql.DBStats }); pool {
+		return nil, fmt.Errorf("enqueue in a transaction: %w: %T is not a transaction; pass the *sql.Tx or *sqlx.Tx that its Begin returns, or call Enqueue",
+			holdfast.ErrInvalid, tx)
+	}
 	complete := make([]holdfast.NewTask, len(tasks))
 	for i, task := range tasks {
 		var err error
@@ -174,6 +182,11 @@ func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
 func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	if err := task.Validate(p.o.MaxPayload); err != nil {
 		return task, err
+	}
+	if check := p.o.Check[task.Type]; check != nil {
+		if err := check(task.Payload); err != nil {
+			return task, err
+		}
 	}
 	settings := p.o.Settings.For(task.Type)
 	if task.Lane == "" {

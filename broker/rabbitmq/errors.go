@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 
@@ -42,6 +43,9 @@ func explain(err error, n node) error {
 		return fmt.Errorf("RabbitMQ at %s does not accept user %q: %w; check user, password and virtual host in the AMQP URL", n.addr, n.user, plain(err))
 	case amqp.NotAllowed:
 		return fmt.Errorf("RabbitMQ at %s: %w; check the virtual host in the AMQP URL", n.addr, plain(err))
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("cannot connect to RabbitMQ at %s: %w; check the host in the AMQP URL, and the certificates that cacertfile, certfile and keyfile name there", n.addr, plain(err))
 	}
 	return fmt.Errorf("cannot connect to RabbitMQ at %s: %w; check that it runs there and that the AMQP URL is right", n.addr, plain(err))
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -91,14 +94,50 @@ func (t *tool) one(c *cli.Context, value any, people string) error {
 
 // jsonLines writes one value a line.
 func jsonLines[T any](w io.Writer, items []T) error {
-	encoder := json.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	for _, item := range items {
+		text.Reset()
 		if err := encoder.Encode(item); err != nil {
+			return err
+		}
+		if _, err := w.Write(withoutLoneSurrogates(text.Bytes())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// withoutLoneSurrogates replaces each escape of half a character in JSON by that of the replacement character. A payload
+// may have such an escape, which JSON allows, but most programs refuse it.
+func withoutLoneSurrogates(text []byte) []byte {
+	unit := func(i int) rune { // of the escape at i
+		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
+			return 0
+		}
+		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
+		if err != nil {
+			return 0
+		}
+		return rune(n)
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		first := unit(i)
+		switch {
+		case !utf16.IsSurrogate(first):
+			i++ // what is escaped may be a backslash
+		case utf16.DecodeRune(first, unit(i+6)) == unicode.ReplacementChar:
+			copy(text[i:], `\ufffd`)
+			i += 5
+		default:
+			i += 11
+		}
+	}
+	return text
 }
 
 // jsonArray writes an array with one element a line, for eyes and diffs.

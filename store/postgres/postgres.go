@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -284,9 +285,28 @@ func unreachable(ctx context.Context, config pq.Config, err error) error {
 		address += ", " + net.JoinHostPort(more.Host, strconv.Itoa(int(more.Port)))
 	}
 	operation := fmt.Sprintf("connect to PostgreSQL at %s, database %q", address, config.Database)
+	encrypted := ofTLS(err)
 	err = translate(ctx, operation, err)
+	if encrypted {
+		return fmt.Errorf("%w; check sslmode in DATABASE_URL or the configuration, and the certificates that sslrootcert, sslcert and sslkey name there", err)
+	}
 	if errors.Is(err, holdfast.ErrUnavailable) {
 		return fmt.Errorf("%w; is the server running, and are host and port right? They come from DATABASE_URL or the configuration", err)
 	}
 	return fmt.Errorf("%w; check user, password, database and sslmode in DATABASE_URL or the configuration", err)
+}
+
+// ofTLS reports whether err says that an encrypted connection could not be made: the certificate of one side does not satisfy
+// the other one, or one side does not encrypt.
+func ofTLS(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "remote error" { // an alert of the server's
+		return true
+	}
+	return errors.Is(err, pq.ErrSSLNotSupported)
 }

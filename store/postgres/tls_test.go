@@ -1,0 +1,42 @@
+package postgres_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast/store/postgres"
+)
+
+// What is wrong with an encrypted connection is no matter of the password.
+func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
+	t.Parallel()
+	https := httptest.NewTLSServer(nil) // for its certificate, which nobody trusts
+	defer https.Close()
+	for answer, want := range map[string]string{"S": "certificate", "N": "SSL is not enabled"} {
+		server, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		go func() {
+			for {
+				conn, err := server.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.ReadFull(conn, make([]byte, 8)) // asks for TLS
+				_, _ = io.WriteString(conn, answer)
+				_ = tls.Server(conn, &tls.Config{Certificates: https.TLS.Certificates}).Handshake()
+				_ = conn.Close()
+			}
+		}()
+		_, err = postgres.Open(t.Context(), postgres.Options{URL: "postgres://somebody:secret@" + server.Addr().String() + "/app?sslmode=verify-full"})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "check sslmode") || strings.Contains(err.Error(), "password") {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
