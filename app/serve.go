@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/internal/process"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -132,9 +133,21 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
 		},
-		Present: present, Name: c.Worker.Name, Log: b.Log, Observer: metrics,
+		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: metrics,
 	})
 }
+
+// machine is the one that this process runs on.
+type machine struct{}
+
+// Place implements janitor.Machine.
+func (machine) Place() (boot, namespace string) {
+	self := process.Look()
+	return self.Boot, self.Namespace
+}
+
+// Gone implements janitor.Machine.
+func (machine) Gone(pid int, started int64) bool { return process.Gone(pid, started) }
 
 func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consumer.Consumer, error) {
 	b, c := o.Backend, o.Backend.Config
@@ -158,7 +171,7 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
 		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Present: present, OnReady: onReady, Log: b.Log, Observer: metrics,
+		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: metrics,
 	})
 }
 

@@ -88,6 +88,10 @@ type Options struct {
 	// lost commits it tells them apart.
 	Name    string
 	Version string // for people
+	PID     int    // of this process, as the store is told; 0 means os.Getpid
+	// Process identifies this process on its machine, beside its PID. With it, a janitor of the same machine need not wait for
+	// the end of the lease when the process is gone.
+	Process store.Process
 	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
 	// not wait for the end of its lease when the process is gone.
 	Present Presence
@@ -118,9 +122,12 @@ func (o *Options) complete() error {
 	if o.ParkFor == 0 {
 		o.ParkFor = 15 * time.Second
 	}
+	if o.PID == 0 {
+		o.PID = os.Getpid()
+	}
 	if o.Name == "" {
 		host, _ := os.Hostname()
-		o.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
+		o.Name = fmt.Sprintf("%s/%d", host, o.PID)
 	}
 	if o.OnReady == nil {
 		o.OnReady = func(time.Duration) {}
@@ -181,8 +188,8 @@ func (c *Consumer) Abort() { c.aborted.Do(func() { close(c.abort) }) }
 func (c *Consumer) open(ctx context.Context) (*session, error) {
 	host, _ := os.Hostname()
 	info := store.RunInfo{
-		Name: c.o.Name, Host: host, PID: os.Getpid(), Version: c.o.Version,
-		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes,
+		Name: c.o.Name, Host: host, PID: c.o.PID, Version: c.o.Version,
+		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes, Process: c.o.Process,
 	}
 	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()

@@ -3,6 +3,7 @@
 //
 //	fence.go     declares runs dead whose lease is over, and takes their tasks back
 //	absent.go    declares runs dead sooner whose processes show no sign of their presence any more
+//	neighbors.go declares runs of this machine dead at once whose processes have ended
 //	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
 //	schedule.go  publishes tickets of tasks that have become due
 //	outbox.go    publishes what producers stored and could not publish
@@ -72,6 +73,8 @@ type Options struct {
 	// Present, if both its parts are set, lets this janitor fence the run of a process that is gone before its lease is
 	// over, when both signs of its presence say so.
 	Present Presence
+	// Machine, if it is set beside Present, lets this janitor fence the runs of processes of the same machine that have ended.
+	Machine Machine
 
 	Name     string             // for people
 	Log      logrus.FieldLogger // nil discards
@@ -158,6 +161,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
 	duties.Go(func() { j.watchAbsences(ctx) })
+	duties.Go(func() { j.watchNeighbors(ctx) })
 	for _, queue := range j.o.Topology.Holds() {
 		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
 	}

@@ -32,10 +32,21 @@ type Presence interface {
 	// Absent returns the live runs that were [Renewal.Shown] at their newest renewal, whose sign nobody holds and whose
 	// renewals have no session, in the order of their ids.
 	Absent(ctx context.Context) ([]Absence, error)
+	// Neighbors returns the live runs that were [Renewal.Shown] at their newest renewal and whose processes are of that boot and
+	// namespace, in the order of their ids.
+	Neighbors(ctx context.Context, boot, namespace string) ([]Neighbor, error)
 	// FenceAbsent declares the run dead if it is still absent and has not renewed since the absence was seen, and
 	// reports whether it did. Like Fence it does nothing while the server has been up for less than settle, or
 	// when it gets to the question more than two seconds after asked.
 	FenceAbsent(ctx context.Context, a Absence, asked time.Time, settle time.Duration) (bool, error)
+}
+
+// Neighbor is a live run of a known process.
+type Neighbor struct {
+	Run       holdfast.RunID
+	RenewedAt time.Time // its newest renewal, by the store's clock
+	PID       int
+	Started   int64 // see [Process]
 }
 
 // Absence is a live run whose sign is gone.

@@ -140,6 +140,16 @@ type RunInfo struct {
 	Version     string
 	Concurrency int
 	Lanes       []string // empty means every lane
+	// Process tells the worker's process apart from others of its machine with the same PID. It is zero if the system does not
+	// tell. Runs does not return it.
+	Process Process
+}
+
+// Process identifies a process of one machine, beside its id.
+type Process struct {
+	Boot      string // of the machine
+	Namespace string // in which ids and starts count
+	Started   int64  // in ticks since the boot
 }
 
 // RunState is where a run stands.

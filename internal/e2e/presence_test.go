@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -207,6 +208,53 @@ func TestAWorkerThatRenewsIsNotFencedEarly(t *testing.T) {
 		w.awaitShown(t, healed, "both signs lost silently")
 	}
 	t.Logf("%d faults", faults)
+}
+
+// The only process is killed and started again at once: on the same machine it proves that the last one is gone, and takes over
+// without waiting for its lease.
+func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells whether a process of the machine is gone")
+	}
+	trials := slow.Pick(3, 20)
+	w := newWorld(t)
+	tg := newTarget(t, func(c call) int {
+		if c.attempt == 1 {
+			<-c.ctx.Done()
+		}
+		return 200
+	})
+	const tasks = 10
+	p := w.serve(t, nil, "--roles", "worker,janitor", "--name", "the only one")
+	var delays []time.Duration
+	for n := range trials {
+		since, err := w.Store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(t, tasks, deliver(tg))
+		tg.await(t, 30*time.Second, "all are in flight", func(calls []call) bool { return len(open(calls)) == tasks })
+		w.awaitShown(t, since, "started")
+		p.signal(syscall.SIGKILL)
+		p.exit(30 * time.Second)
+		began := time.Now()
+		p = w.spawn(t, nil, "--roles", "worker,janitor", "--name", "the only one")
+		calls := tg.await(t, 60*time.Second, "all have started again", func(calls []call) bool { return len(calls) == 2*tasks*(n+1) })
+		last := began
+		for _, c := range calls {
+			if c.begin.After(last) {
+				last = c.begin
+			}
+		}
+		delays = append(delays, last.Sub(began))
+		if !p.logged("has ended: its run is fenced at once") {
+			t.Errorf("trial %d: the tasks started again %s after the start, by the lease\n%s", n, delays[n], strings.Join(p.tail(20), "\n"))
+		}
+	}
+	slices.Sort(delays)
+	t.Logf("%d times, from the start of the next process until the last of %d tasks ran in it: %s (p50), %s (maximum)",
+		trials, tasks, delays[trials/2], delays[trials-1])
 }
 
 // signPorts returns the client's ports of the sessions that hold the sign of a run.

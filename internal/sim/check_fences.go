@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,7 +21,7 @@ func (c *checker) runEnded(run *simstore.Run) {
 	w := c.world
 	leapt := time.Since(w.state.leapt) < c.look()
 	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
-	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) {
+	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && !w.state.storeUp.Equal(w.began) && !(run.Early && c.proved(run)) {
 		c.fail("run %s was fenced %v after the store came back", run.ID, up)
 	}
 	if run.Early {
@@ -61,16 +62,29 @@ func (c *checker) look() time.Duration {
 	return 2 * plan.Net.Usual
 }
 
+// proved reports whether a janitor of the same machine, or of a clone of it, may know, or may have known a moment ago, that the process of a run is gone.
+func (c *checker) proved(run *simstore.Run) bool {
+	w := c.world
+	var index int
+	if _, err := fmt.Sscanf(run.Name, "%d.", &index); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(w.processes, func(p *process) bool {
+		return (p.role == Serve || p.role == Janitor) && w.plan.boot(p.index) == w.plan.boot(index)
+	})
+}
+
 // tells is how long a process that has lost both signs has at least to say so.
 const tells = time.Second
 
 // fencedEarly checks that a run whose lease goes on was declared dead because its process is gone. One that lives may be
 // taken for gone only if all its sessions at the store and its sign at the broker had just ended, or it does not know of the end
-// of that sign yet, and nothing that it said about that could reach the store.
+// of that sign yet, and nothing that it said about that could reach the store. On a clone of its machine no process is found, so
+// there the loss of both is enough.
 func (c *checker) fencedEarly(run *simstore.Run) {
 	w := c.world
 	c.early++
-	if ago := time.Since(w.state.disturbed); ago > c.look() && ago < lease {
+	if ago := time.Since(w.state.disturbed); ago > c.look() && ago < lease && !c.proved(run) {
 		c.fail("run %s was fenced before its lease was over, %v after a server was away", run.ID, ago)
 	}
 	for _, p := range w.processes {
@@ -86,8 +100,10 @@ func (c *checker) fencedEarly(run *simstore.Run) {
 			continue
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
-		brokerBroke := time.Since(p.brokerBroke) < tells || time.Until(p.unaware) > 0
-		if time.Since(p.storeBroke) < tells && brokerBroke && mute {
+		unaware := time.Until(p.unaware) > 0 // and a renewal that fails ends the session of its renewals
+		storeBroke, brokerBroke := time.Since(p.storeBroke) < tells || unaware, time.Since(p.brokerBroke) < tells || unaware
+		away := time.Since(w.state.disturbed) < tells
+		if storeBroke && brokerBroke && (mute || w.plan.Cloned) || w.plan.Cloned && away {
 			c.excused++
 			continue
 		}

@@ -86,6 +86,12 @@ var mutants = []mutant{
 		}},
 	{"watcher does not ask for the session that carries a worker's renewals", "internal/sim/simstore/presence.go",
 		"return s.holder(run.ID) == nil && !s.renews(run.ID)", "return s.holder(run.ID) == nil", nil},
+	{"janitor does not ask for the presence of a worker whose process it does not find", "janitor/neighbors.go",
+		"absences, err := n.o.Present.Store.Absent(ctx)", "var absences []store.Absence\n\tfor _, l := range listed {\n\t\tabsences = append(absences, store.Absence{Run: l.Run})\n\t}",
+		[]patch.Edit{
+			{File: "janitor/neighbors.go", Old: "if err != nil || shown {", New: "if err != nil || shown && false {"},
+			{File: "internal/sim/simstore/presence.go", Old: "!c.store.absent(run) || !run.RenewedAt.Equal(a.RenewedAt)", New: "run.State != store.RunLive"},
+		}},
 	{"watcher does not wait for a renewal, and the worker sends none at once", "janitor/absent.go",
 		"if before := known.denied; shown || !before || !settled {", "if shown {", []patch.Edit{noKick}},
 	{"worker does not say at once that it has lost a sign, nor shows it again at once", noKick.File, noKick.Old, noKick.New, []patch.Edit{

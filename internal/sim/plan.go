@@ -10,11 +10,14 @@ import (
 
 // Plan is what happens in a run. Plans are made by NewPlan; Without takes parts away.
 type Plan struct {
-	Seed   uint64
-	Roles  []Role // of the processes
-	Tasks  []TaskPlan
-	Faults []Fault
-	Net    NetPlan
+	Seed  uint64
+	Roles []Role // of the processes
+	// Machines are those that the processes run on; nil means one for each process. Cloned makes all of them clones of one.
+	Machines []int
+	Cloned   bool
+	Tasks    []TaskPlan
+	Faults   []Fault
+	Net      NetPlan
 	// Drift is how much faster the store's clock goes than that of the processes; 0.01 is 1 %.
 	Drift   float64
 	Removed []string // names of the parts taken away
@@ -116,6 +119,12 @@ func NewPlan(seed uint64) Plan {
 	for range producers {
 		p.Roles = append(p.Roles, Produce)
 	}
+	if r.IntN(2) == 0 { // some share machines
+		for range p.Roles {
+			p.Machines = append(p.Machines, r.IntN(2))
+		}
+	}
+	p.Cloned = r.IntN(4) == 0
 	if r.IntN(4) == 0 {
 		p.Drift = (r.Float64() - 0.5) * 0.1
 	}
@@ -159,6 +168,14 @@ func (p *Plan) rush(r *rand.Rand) {
 		kill.At = begin + between(r, 350*time.Millisecond, 900*time.Millisecond)
 		p.Faults = append(p.Faults, kill)
 	}
+}
+
+// machine is the one that a process runs on.
+func (p *Plan) machine(process int) int {
+	if process < len(p.Machines) {
+		return p.Machines[process]
+	}
+	return process
 }
 
 // gather makes a storm of the faults: they begin within a second, most of them at the same process.
@@ -245,6 +262,9 @@ func newFault(r *rand.Rand, i, processes int) Fault {
 	if r.IntN(3) == 0 { // killed often: it is what the design is about
 		f.Kind = Kill
 	}
+	if f.Kind == Kill && r.IntN(3) == 0 { // and started again at once
+		f.For /= 50
+	}
 	return f
 }
 
@@ -296,7 +316,7 @@ func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, processes", p.Seed)
 	for i, role := range p.Roles {
-		fmt.Fprintf(&b, " %d:%s", i, role)
+		fmt.Fprintf(&b, " %d:%s on %d", i, role, p.machine(i))
 	}
 	fmt.Fprintf(&b, "\nnet %+v, drift %.3f\n", p.Net, p.Drift)
 	for _, t := range p.Tasks {

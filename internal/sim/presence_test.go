@@ -103,6 +103,33 @@ func TestAKilledWorkerIsFencedEarly(t *testing.T) {
 	}
 }
 
+// The only process is killed and started again at once on its machine, with the id of the last one: it does not wait for the
+// lease, nor until its janitor is warm.
+func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		plan := Plan{
+			Seed: seed, Roles: []Role{Serve, Produce}, Machines: []int{0, 0}, Net: NetPlan{Usual: 10 * time.Millisecond},
+			Faults: []Fault{{Name: "f0", Kind: Kill, At: 4 * time.Second, For: 60 * time.Millisecond}},
+		}
+		for i := range 5 { // the first one makes the lane known
+			task := TaskPlan{Name: fmt.Sprint("t", i), By: 1, Lane: "a"}
+			if i > 0 {
+				task.At, task.Takes = 3500*time.Millisecond, 3*time.Second
+			}
+			plan.Tasks = append(plan.Tasks, task)
+		}
+		synctest.Test(t, func(*testing.T) {
+			w := newWorld(plan, false)
+			result := w.run()
+			again, slowest := restarts(w)
+			if result.Violation != "" || result.Early != 1 || again == 0 || slowest > time.Second {
+				t.Errorf("seed %d: %d runs were fenced early, %d tasks started again within %s; %s", seed, result.Early, again, slowest, result)
+			}
+			t.Logf("seed %d: %d tasks started again, the last %s after the kill", seed, again, slowest)
+		})
+	}
+}
+
 // restarts counts the executions that a death broke off, and says how long it took at most until their tasks ran again.
 func restarts(w *world) (n int, slowest time.Duration) {
 	for _, e := range w.check.executions {

@@ -39,6 +39,9 @@ type process struct {
 	role  Role
 	name  string
 
+	pid      int
+	identity store.Process
+
 	store  *simstore.Client
 	broker *simbroker.Client
 	worker *consumer.Consumer // nil if there is none
@@ -71,6 +74,7 @@ func (w *world) start(index, life int) {
 	p := &process{world: w, index: index, role: w.plan.Roles[index]}
 	p.name = fmt.Sprintf("%d.%d", index, life)
 	p.troubled = w.began
+	w.identify(p)
 	p.store = w.store.Client(p.ask)
 	p.store.SetHerald(p.hear)
 	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
@@ -127,7 +131,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
-		Present: consumer.Presence{Store: p.store, Broker: p.broker},
+		Present: consumer.Presence{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
 		o.OnReady = j.Nudge
@@ -166,7 +170,7 @@ func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
-		Name: p.name, Log: log, Present: janitor.Presence{Store: p.store, Broker: p.broker},
+		Name: p.name, Log: log, Present: janitor.Presence{Store: p.store, Broker: p.broker}, Machine: p,
 	})
 	p.must(err)
 	return j

@@ -40,6 +40,7 @@ type world struct {
 	processes []*process // the current one of each role in the plan
 	lives     []int      // their numbers
 	living    sync.WaitGroup
+	started   map[int]int64   // by machine: the newest start of a process
 	todo      map[string]bool // tasks that no producer has begun to enqueue
 	faults    int             // that have not ended
 }

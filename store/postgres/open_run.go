@@ -18,7 +18,8 @@ func (s *Store) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dura
 			return err
 		}
 		row, err := one[struct{ ID holdfast.RunID }](ctx, s, s.db, "open_run",
-			clean(info.Name), clean(info.Host), info.PID, clean(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease))
+			clean(info.Name), clean(info.Host), info.PID, clean(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease),
+			clean(info.Process.Boot), clean(info.Process.Namespace), info.Process.Started)
 		run = row.ID
 		return err
 	})

@@ -28,6 +28,7 @@ func RunPresence(t *testing.T, disconnect func(Present), open func(t *testing.T)
 		{"only who was shown at the newest renewal is absent", testAbsentShown},
 		{"only who lives is absent", testAbsentLive},
 		{"who renews over a session of its own is not absent", testOwnSession},
+		{"neighbors are the shown runs of one machine", testNeighbors},
 		{"a sign outlives the context it was shown with", testSignContext},
 		{"a sign waits for an earlier session", testSignWaits},
 		{"a sign ends with its session", testSignDisconnected},
@@ -224,6 +225,48 @@ func testOwnSession(s *presenceSuite) {
 	if !s.fenceAbsent(s.onlyAbsent(), s.now(), 0) || len(seen) != 2 {
 		s.Errorf("not fenced, although its process is gone; at first absent were %v", seen)
 	}
+}
+
+func testNeighbors(s *presenceSuite) {
+	const boot, place = "a boot", "pid:[1] time:[2]"
+	open := func(pid int, process store.Process) holdfast.RunID {
+		run, err := s.OpenRun(s.ctx, store.RunInfo{Name: "worker", PID: pid, Process: process}, time.Hour)
+		s.must(err)
+		return run
+	}
+	listed := func(when, boot, place string, want ...store.Neighbor) {
+		s.Helper()
+		got, err := s.elsewhere.Neighbors(s.ctx, boot, place)
+		s.must(err)
+		for i := range got {
+			if got[i].RenewedAt.IsZero() {
+				s.Errorf("%s: run %s never renewed", when, got[i].Run)
+			}
+			got[i].RenewedAt = time.Time{}
+		}
+		if !slices.Equal(got, want) {
+			s.Errorf("%s: neighbors are %+v, want %+v", when, got, want)
+		}
+	}
+	first := open(1, store.Process{Boot: boot, Namespace: place, Started: 7})
+	second := open(2, store.Process{Boot: boot, Namespace: place, Started: 8})
+	unknown := open(3, store.Process{})
+	listed("nobody is shown", boot, place)
+	for _, run := range []holdfast.RunID{
+		first, second, unknown,
+		open(1, store.Process{Boot: "another", Namespace: place, Started: 7}),
+		open(1, store.Process{Boot: boot, Namespace: "another", Started: 7}),
+		open(1, store.Process{Boot: boot, Namespace: place}),
+	} {
+		s.renew(run, true)
+	}
+	open(4, store.Process{Boot: boot, Namespace: place, Started: 9}) // is not shown
+	listed("two are shown", boot, place, store.Neighbor{Run: first, PID: 1, Started: 7}, store.Neighbor{Run: second, PID: 2, Started: 8})
+	listed("of no machine", "", "")
+	s.renew(second, false)
+	listed("the second one is not shown any more", boot, place, store.Neighbor{Run: first, PID: 1, Started: 7})
+	s.must(s.CloseRun(s.ctx, first, false))
+	listed("the first one has ended", boot, place)
 }
 
 func testSignContext(s *presenceSuite) {

@@ -87,6 +87,8 @@ type Run struct {
 	Swept bool // it is over and a look at all tasks found none of its own
 	Shown bool // see store.Renewal
 	Early bool // it was fenced by FenceAbsent
+
+	process store.Process
 }
 
 // by reports whether info can be what the run was opened with.

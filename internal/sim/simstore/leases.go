@@ -21,12 +21,14 @@ func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 			return 0, err
 		}
 	}
+	process := info.Process
+	info.Process = store.Process{} // which Runs does not return
 	var id holdfast.RunID
 	err := c.do(ctx, Step{Op: "OpenRun", text: info.Name}, func(now time.Time) error {
 		d := &c.store.db
 		d.last.run++
 		id = holdfast.RunID(d.last.run)
-		d.runs = append(d.runs, Run{Run: store.Run{
+		d.runs = append(d.runs, Run{process: process, Run: store.Run{
 			ID: id, RunInfo: info, State: store.RunLive, StartedAt: now, RenewedAt: now, LeaseUntil: later(now, lease),
 		}})
 		return nil

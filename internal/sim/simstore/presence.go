@@ -261,6 +261,25 @@ func (c *Client) Absent(ctx context.Context) ([]store.Absence, error) {
 	return absent, nil
 }
 
+// Neighbors implements store.Presence.
+func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]store.Neighbor, error) {
+	var neighbors []store.Neighbor
+	err := c.do(ctx, Step{Op: "Neighbors"}, func(time.Time) error {
+		for i := range c.store.db.runs {
+			run := &c.store.db.runs[i]
+			of := run.process
+			if run.State == store.RunLive && run.Shown && of.Boot != "" && of.Boot == boot && of.Namespace == namespace && of.Started != 0 {
+				neighbors = append(neighbors, store.Neighbor{Run: run.ID, RenewedAt: run.RenewedAt, PID: run.PID, Started: of.Started})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return neighbors, nil
+}
+
 // FenceAbsent implements store.Presence.
 func (c *Client) FenceAbsent(ctx context.Context, a store.Absence, asked time.Time, settle time.Duration) (bool, error) {
 	fenced := false
