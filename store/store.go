@@ -234,7 +234,7 @@ type Work interface {
 	// Tasks that moved on are left alone.
 	PassedOn(ctx context.Context, tickets []holdfast.Ticket) error
 	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than
-	// the newest recorded changes nothing.
+	// the newest recorded changes nothing, nor does one that was sent in the future.
 	Drained(ctx context.Context, s holdfast.Sentinel) error
 }
 
@@ -298,7 +298,8 @@ type Fencing interface {
 	// returns them. It fences nobody while the server itself has been up for less
 	// than settle, or when it gets to the question more than two seconds after asked, a moment
 	// from Now: then the server was frozen, and nobody could renew. The caller has
-	// made sure that the store was reachable for long enough.
+	// made sure that the store was reachable for long enough. A live run whose newest renewal lies in the future, more than two seconds
+	// from now, was renewed before the clock was set back: it gets a whole lease from now.
 	Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error)
 	// RunStates answers for the runs that exist.
 	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
@@ -383,7 +384,8 @@ type Repair interface {
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every
 	// interval and none while an earlier one is still on its way for less than
-	// lost, and marks them as sent.
+	// lost, and marks them as sent. What is known of a lane's sentinels and lies in the future, more than two seconds from now, is from
+	// before the clock was set back: it counts for nothing.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
 	// Turn reports whether it is the caller's turn to do a duty that one process in
 	// every interval is enough for: nobody else has taken it within that time.

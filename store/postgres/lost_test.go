@@ -145,6 +145,74 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	}
 }
 
+// A clock that stood two hours ahead and was set back leaves times in the future. They hold up neither sentinels nor proofs.
+func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	next := func(what string) holdfast.Sentinel {
+		t.Helper()
+		due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("%s: the sentinels due are %v, %v; want one", what, due, err)
+		}
+		return due[0]
+	}
+	first := next("at the start")
+	change(t, s, "update lanes set sentinel_sent_at = now() + interval '2 hours'")
+	next("the last one was sent in the future")
+	if err := s.Drained(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	change(t, s, `update lanes set drained_through = now() + interval '2 hours', drained_at = now() + interval '2 hours',
+		held_through = now() + interval '2 hours', held_at = now() + interval '2 hours'`)
+	second := next("the last one came out in the future")
+	old := ticketed(t, s, time.Hour, false)
+	future := second
+	future.At = second.At.Add(2 * time.Hour)
+	for _, sentinel := range []holdfast.Sentinel{future, second} {
+		if err := s.Drained(t.Context(), sentinel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lanes, err := s.Lanes(t.Context())
+	if err != nil || !lanes[0].DrainedAt.Equal(second.At) {
+		t.Errorf("drained through %v, %v; want %s, when the second one was sent", lanes, err, second.At)
+	}
+	lanePast(t, s, 70*time.Second)
+	lost(t, s, "70 s later", map[holdfast.Ticket]bool{old: true})
+}
+
+// Then a worker that lives renews, and one that died is fenced a lease later, not two hours later.
+func TestLeasesFromTheFutureAreCutShort(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	run := openRun(t, s)
+	change(t, s, "update runs set renewed_at = now() + interval '2 hours', lease_until = now() + interval '2 hours 30 seconds'")
+	fence := func() []holdfast.RunID {
+		t.Helper()
+		asked, err := s.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fenced, err := s.Fence(t.Context(), asked, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fenced
+	}
+	if fenced := fence(); len(fenced) != 0 {
+		t.Errorf("fenced %v without a lease to renew in", fenced)
+	}
+	left := number(t, s, "select extract(epoch from lease_until - now())::int from %s.runs")
+	if left < 10 || left > 30 {
+		t.Errorf("%d s of the lease are left, want about 30", left)
+	}
+	change(t, s, "update runs set renewed_at = renewed_at - interval '40 seconds', lease_until = lease_until - interval '40 seconds'")
+	if fenced := fence(); len(fenced) != 1 || fenced[0] != run {
+		t.Errorf("fenced %v after the lease, want %s", fenced, run)
+	}
+}
+
 // After a failover the clock may be behind. A ticket that is out must do all the same: nothing would
 // publish another one.
 func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {

@@ -203,3 +203,45 @@ func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
 		}
 	}
 }
+
+// A clock that stood two hours ahead and was set back leaves times in the future. A living worker renews; one that died is fenced a
+// lease later, and sentinels go on at once.
+func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	next := func(what string) holdfast.Sentinel {
+		t.Helper()
+		due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("%s: the sentinels due are %v, %v; want one", what, due, err)
+		}
+		return due[0]
+	}
+	m.move(2*time.Hour, 0)
+	run := leased(t, s, time.Minute)
+	first := next("at the start")
+	if err := s.Drained(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	m.move(-2*time.Hour, 0)
+	m.pass(time.Second)
+	second := next("the clock was set back")
+	m.pass(time.Second)
+	for _, sentinel := range []holdfast.Sentinel{first, second} {
+		if err := s.Drained(t.Context(), sentinel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lanes, err := s.Lanes(t.Context())
+	if err != nil || !lanes[0].DrainedAt.Equal(second.At) {
+		t.Errorf("drained through %v, %v; want %s, when the second one was sent", lanes, err, second.At)
+	}
+	m.pass(15 * time.Second)
+	if fenced := fences(t, s, m); len(fenced) != 0 {
+		t.Errorf("fenced %v without a lease to renew in", fenced)
+	}
+	m.pass(70 * time.Second)
+	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
+		t.Errorf("fenced %v a lease later, want %s", fenced, run)
+	}
+}

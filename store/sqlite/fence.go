@@ -16,7 +16,7 @@ const oldQuestion = 2 * time.Second
 // is opened.
 func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	const operation = "fence runs"
-	first, err := list[momentRow](ctx, s, operation, "fence_first")
+	first, err := list[momentRow](ctx, s, operation, "fence_first", s.now().UnixMicro())
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
@@ -27,6 +27,9 @@ func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.D
 	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		if s.clock.even() < settle || moment(tx.now).Sub(asked) >= oldQuestion {
 			return nil
+		}
+		if _, err := tx.exec(ctx, "fence_ahead", tx.now); err != nil {
+			return err
 		}
 		rows, err := all[struct{ ID holdfast.RunID }](ctx, tx, "fence", tx.now, micros(grace))
 		for _, row := range rows {

@@ -47,7 +47,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 }
 
 // fragments are parts of statements.
-var fragments = []string{"columns", "payload", "filter", "apply_stands", "sentinels_due_which"}
+var fragments = []string{"columns", "payload", "filter", "apply_stands", "sentinels_due_which", "lane_ahead"}
 
 // A statement that reads all tasks takes a second for a million of them. Only what a person asks may.
 func TestStatementsUseIndexes(t *testing.T) {

@@ -219,6 +219,11 @@ func ago(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
+// ahead reports whether one of the times lies in the future: it is from a clock that was set back since.
+func ahead(now time.Time, times ...time.Time) bool {
+	return slices.ContainsFunc(times, func(t time.Time) bool { return t.After(now.Add(2 * time.Second)) })
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

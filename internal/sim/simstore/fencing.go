@@ -34,7 +34,12 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 		}
 		over := ago(now, grace)
 		for i := range c.store.db.runs {
-			if run := &c.store.db.runs[i]; run.State == store.RunLive && run.LeaseUntil.Before(over) {
+			run := &c.store.db.runs[i]
+			switch {
+			case run.State != store.RunLive:
+			case ahead(now, run.RenewedAt): // it gets a whole lease, in which a living worker renews
+				run.RenewedAt, run.LeaseUntil = now, now.Add(run.LeaseUntil.Sub(run.RenewedAt))
+			case run.LeaseUntil.Before(over):
 				run.State, run.EndedAt = store.RunDead, now
 				fenced = append(fenced, run.ID)
 			}

@@ -179,7 +179,11 @@ func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration)
 		for i := range c.store.db.lanes {
 			lane := &c.store.db.lanes[i]
 			out := !lane.DrainedThrough.IsZero() && !lane.DrainedThrough.Before(lane.SentAt)
-			if lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
+			wrong := ahead(now, lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt)
+			if wrong { // it proves nothing
+				lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+			}
+			if wrong || ahead(now, lane.SentAt) || lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
 				lane.SentAt = now
 				sentinels = append(sentinels, holdfast.Sentinel{Lane: lane.Name, At: now})
 			}

@@ -68,7 +68,7 @@ func (c *Client) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error 
 func (c *Client) Drained(ctx context.Context, sentinel holdfast.Sentinel) error {
 	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
 		i, known := c.store.db.findLane(sentinel.Lane)
-		if !known {
+		if !known || ahead(now, sentinel.At) { // or it was sent before the clock was set back: when, nobody knows
 			return nil
 		}
 		// One that an earlier one has overtaken, or that is reported twice, changes nothing.
