@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -42,6 +43,7 @@ func OpenStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) 
 }
 
 func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (*Backend, error) {
+	log = logs.Limited(log) // one limit for all parts
 	chosen, err := choose(cfg, log)
 	if err != nil {
 		return nil, err
@@ -67,6 +69,7 @@ func Attach(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*B
 }
 
 func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (_ *Backend, err error) {
+	log = logs.Limited(log)
 	chosen, err := choose(cfg, log)
 	if err != nil {
 		return nil, err
@@ -173,5 +176,7 @@ func (b *Backend) Close() error {
 	if b.Broker != nil {
 		err = b.Broker.Close()
 	}
-	return errors.Join(err, b.Store.Close())
+	err = errors.Join(err, b.Store.Close())
+	logs.Flush(b.Log)
+	return err
 }

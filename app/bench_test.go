@@ -32,7 +32,7 @@ func benchServers(t *testing.T) configs.Config {
 
 func newBench(t *testing.T, cfg configs.Config) *Bench {
 	t.Helper()
-	b, err := NewBench(cfg, logs.OrDiscard(nil))
+	b, err := NewBench(cfg, logs.Limited(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func schemaExists(t *testing.T, name string) bool {
 // left looks in the broker, with a connection of its own.
 func left(t *testing.T, cfg configs.Config, topology broker.Topology) (names []string) {
 	t.Helper()
-	look, err := openRabbitMQ(cfg, logs.OrDiscard(nil))(t.Context())
+	look, err := openRabbitMQ(cfg, logs.Limited(nil))(t.Context())
 	must(t, err)
 	defer look.Close()
 	lanes := []string{holdfast.DefaultLane}
@@ -191,7 +191,7 @@ func TestBenchPlaceHidesPasswords(t *testing.T) {
 		t.Error(place)
 	}
 	cfg.AMQP.URLs = []string{configs.EmbeddedBroker}
-	if _, err := NewBench(cfg, logs.OrDiscard(nil)); err == nil || !strings.Contains(err.Error(), "AMQP_URL") {
+	if _, err := NewBench(cfg, logs.Limited(nil)); err == nil || !strings.Contains(err.Error(), "AMQP_URL") {
 		t.Errorf("without a broker: %v", err)
 	}
 }

@@ -102,7 +102,7 @@ func (o *Options) complete() error {
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
 	}
-	o.Log = logs.OrDiscard(o.Log)
+	o.Log = logs.Limited(o.Log)
 	return nil
 }
 

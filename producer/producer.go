@@ -84,7 +84,7 @@ func New(o Options) *Producer {
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
 	}
-	o.Log = logs.OrDiscard(o.Log)
+	o.Log = logs.Limited(o.Log)
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
 		fewer: make(chan struct{}), full: make(chan struct{}, 1), closing: make(chan struct{}),

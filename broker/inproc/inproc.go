@@ -41,7 +41,7 @@ var errClosed = fmt.Errorf("%w: the in-process broker was closed", holdfast.ErrU
 // goroutines.
 func Open(options Options) *Broker {
 	return &Broker{
-		log:       logs.OrDiscard(options.Log),
+		log:       logs.Limited(options.Log),
 		queues:    make(map[string]*queue),
 		exchanges: make(map[string]map[string]any),
 	}

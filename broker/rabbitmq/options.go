@@ -88,7 +88,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])
 	}
-	o.Log = logs.OrDiscard(o.Log)
+	o.Log = logs.Limited(o.Log)
 	return o, nodes, nil
 }
 

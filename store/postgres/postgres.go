@@ -103,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.MaxConns == 0 {
 		o.MaxConns = DefaultMaxConns
 	}
-	o.Log = logs.OrDiscard(o.Log)
+	o.Log = logs.Limited(o.Log)
 	if !schemaName.MatchString(o.Schema) || strings.HasPrefix(o.Schema, "pg_") {
 		return nil, fmt.Errorf("%w: the schema name %.70q must be lower-case letters, digits and _, and not begin with pg_", holdfast.ErrInvalid, o.Schema)
 	}

@@ -57,7 +57,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		path: path, opened: info, clock: newClock(machineClock()),
-		log: logs.OrDiscard(o.Log).WithField("database", path),
+		log: logs.Limited(o.Log).WithField("database", path),
 	}
 	s.clock.log = s.log
 	if kind := networkFileSystem(filepath.Dir(path)); kind != "" {

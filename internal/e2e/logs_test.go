@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+var leftOut = regexp.MustCompile(`left_out=(\d+)`)
+
+// An outage of the database is said, and not in a thousand lines: a person has to read them, and the disk that they fill may be
+// the one that is needed.
+func TestAnOutageFillsNoLog(t *testing.T) {
+	t.Parallel()
+	const outage, perSecond = 6 * time.Second, 40
+	w := newWorld(t)
+	proxy, through := proxied(t, w.databaseURL)
+	tg := newTarget(t, func(c call) int {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-c.ctx.Done():
+		}
+		return 200
+	})
+	p := w.serve(t, []string{"DATABASE_URL=" + through})
+	w.enqueue(t, 2000, deliver(tg))
+	tg.await(t, 60*time.Second, "a part is delivered", func(calls []call) bool { return len(calls) > 100 })
+	before, began := len(p.tail(1<<20)), time.Now()
+	proxy.Refuse()
+	<-time.After(outage)
+	proxy.Heal()
+	w.awaitCount(t, 120*time.Second, holdfast.Done, 2000)
+	p.signal(syscall.SIGTERM)
+	p.exit(60 * time.Second)
+	took := time.Since(began)
+
+	lines, repeated := p.tail(1 << 20)[before:], 0
+	for _, found := range leftOut.FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
+		n, _ := strconv.Atoi(found[1])
+		repeated += n
+	}
+	t.Logf("%d lines appeared and %d were left out in %s, with an outage of %s", len(lines), repeated, took, outage)
+	if limit := perSecond * int(took/time.Second+1); len(lines) > limit {
+		t.Errorf("%d lines are more than %d; the last ones:\n%s", len(lines), limit, strings.Join(lines[len(lines)-50:], "\n"))
+	}
+	if repeated == 0 {
+		t.Error("nothing says how many lines were left out")
+	}
+	for _, text := range []string{"the lease could not be renewed", "stopped"} {
+		if !p.logged(text) {
+			t.Errorf("no line says: %s", text)
+		}
+	}
+}
