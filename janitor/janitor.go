@@ -7,6 +7,7 @@
 //	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
 //	schedule.go  publishes tickets of tasks that have become due
 //	outbox.go    publishes what producers stored and could not publish
+//	isolate.go   keeps a queue that confirms nothing from delaying the tickets of other queues
 //	rescue.go    explains messages the broker would have dropped
 //	sentinel.go  proves tickets lost that vanished without a fault anybody saw
 //	rebuild.go   declares missing queues, and refills a wiped broker from the store
@@ -114,6 +115,7 @@ type Janitor struct {
 	made   time.Time
 	calm   calm
 
+	isolated   isolation
 	rebuilding chan struct{}    // has a token while somebody rebuilds
 	aside      <-chan time.Time // ticks when malformed messages may be put aside
 }
@@ -125,7 +127,7 @@ func New(o Options) (*Janitor, error) {
 	}
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
-		rebuilding: make(chan struct{}, 1), aside: time.Tick(asideEvery),
+		rebuilding: make(chan struct{}, 1), isolated: newIsolation(), aside: time.Tick(asideEvery),
 	}
 	return j, nil
 }
@@ -158,6 +160,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		<-looked.Done()
 		j.repeat(ctx, "outbox", outboxEvery, j.outbox)
 	})
+	duties.Go(func() { j.probeIsolated(ctx) })
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
 	duties.Go(func() { j.watchAbsences(ctx) })

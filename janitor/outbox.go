@@ -18,32 +18,39 @@ const (
 func (j *Janitor) outbox(ctx context.Context) error {
 	for {
 		var publishErr error
-		finished := 0
-		n, err := j.o.Store.DispatchReceipts(ctx, outboxBatch, func(ctx context.Context, receipts []store.Receipt) []bool {
-			byQueue := make(map[string][]holdfast.Ticket)
-			for _, r := range receipts {
-				queue := j.o.Topology.Main(r.Lane)
-				byQueue[queue] = append(byQueue[queue], r.Tickets...)
-			}
+		finished, lanes := 0, j.isolated.shared()
+		n, err := j.dispatchReceipts(ctx, lanes, outboxBatch, func(tickets byLane) map[holdfast.Ticket]bool {
 			var confirmed map[holdfast.Ticket]bool
-			confirmed, publishErr = j.publishTickets(ctx, byQueue)
-			done := make([]bool, len(receipts))
-			for i, r := range receipts {
-				if done[i] = allConfirmed(confirmed, r.Tickets); done[i] {
-					finished++
-				}
-			}
-			return done
+			confirmed, publishErr = j.publishShared(ctx, tickets)
+			finished = len(confirmed)
+			return confirmed
 		})
 		switch {
 		case err != nil:
 			return err
+		case len(j.isolated.shared().Except) > len(lanes.Except): // the receipts of other lanes are reached now
 		case publishErr != nil && finished == 0: // else the others are put off, and the next ones reached
 			return publishErr
 		case n < outboxBatch:
 			return nil
 		}
 	}
+}
+
+// dispatchReceipts publishes tickets of receipts and deletes those all of whose tickets are confirmed.
+func (j *Janitor) dispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[holdfast.Ticket]bool) (int, error) {
+	return j.o.Store.DispatchReceipts(ctx, lanes, limit, func(_ context.Context, receipts []store.Receipt) []bool {
+		tickets := make(byLane)
+		for _, r := range receipts {
+			tickets.add(r.Lane, j.o.Topology.Main(r.Lane), r.Tickets...)
+		}
+		confirmed := publish(tickets)
+		done := make([]bool, len(receipts))
+		for i, r := range receipts {
+			done[i] = allConfirmed(confirmed, r.Tickets)
+		}
+		return done
+	})
 }
 
 func allConfirmed(confirmed map[holdfast.Ticket]bool, tickets []holdfast.Ticket) bool {

@@ -56,29 +56,20 @@ func (j *Janitor) schedule(ctx context.Context) {
 // dispatchDue publishes one batch and returns how long to sleep.
 func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	var publishErr error
-	began := time.Now()
-	dispatched, err := j.o.Store.DispatchDue(ctx, scheduleBatch, func(ctx context.Context, due []store.Due) []bool {
-		tickets := make(map[string][]holdfast.Ticket)
-		for _, d := range due {
-			queue := j.o.Topology.Main(d.Lane)
-			if d.Again {
-				queue = j.o.Topology.Again(d.Lane)
-			}
-			tickets[queue] = append(tickets[queue], d.Ticket)
-		}
+	began, lanes := time.Now(), j.isolated.shared()
+	dispatched, err := j.dispatchTasks(ctx, lanes, scheduleBatch, func(tickets byLane) map[holdfast.Ticket]bool {
 		var published map[holdfast.Ticket]bool
-		published, publishErr = j.publishTickets(ctx, tickets)
-		stored := make([]bool, len(due))
-		for i, d := range due {
-			stored[i] = published[d.Ticket]
-		}
-		return stored
+		published, publishErr = j.publishShared(ctx, tickets)
+		return published
 	})
 	if err != nil {
 		return 0, err
 	}
 	if dispatched.Marked > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})
+	}
+	if len(j.isolated.shared().Except) > len(lanes.Except) { // what is due in other lanes was perhaps not reached
+		return scheduleStep, nil
 	}
 	if publishErr != nil && dispatched.Marked == 0 {
 		return 0, publishErr
@@ -87,6 +78,26 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 		return j.beat(scheduleCap), nil
 	}
 	return max(dispatched.Next, scheduleStep), nil
+}
+
+// dispatchTasks publishes tickets of due tasks and marks those tasks whose tickets are confirmed.
+func (j *Janitor) dispatchTasks(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[holdfast.Ticket]bool) (store.Dispatched, error) {
+	return j.o.Store.DispatchDue(ctx, lanes, limit, func(_ context.Context, due []store.Due) []bool {
+		tickets := make(byLane)
+		for _, d := range due {
+			queue := j.o.Topology.Main(d.Lane)
+			if d.Again {
+				queue = j.o.Topology.Again(d.Lane)
+			}
+			tickets.add(d.Lane, queue, d.Ticket)
+		}
+		published := publish(tickets)
+		stored := make([]bool, len(due))
+		for i, d := range due {
+			stored[i] = published[d.Ticket]
+		}
+		return stored
+	})
 }
 
 // publishTickets publishes tickets by queue and returns which are confirmed. The

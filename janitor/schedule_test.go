@@ -216,7 +216,7 @@ type clockwork struct {
 	err   error
 }
 
-func (c *clockwork) DispatchDue(context.Context, int, func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (c *clockwork) DispatchDue(context.Context, store.Lanes, int, func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, time.Since(c.begin))

@@ -51,6 +51,9 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
+	if err := p.publisher.admit(ctx, task.Lane); err != nil {
+		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", err)
+	}
 	c := p.newCall(task)
 	if err := p.join(ctx, c); err != nil {
 		return Result{}, err

@@ -268,11 +268,7 @@ func TestWhoStoresFasterThanTheBrokerTakesWaits(t *testing.T) {
 		_, err := w.EnqueueMany(t.Context(), tasks(n))
 		done <- err
 	}()
-	w.eventually("as much waits as may", func() bool {
-		w.publisher.mu.Lock()
-		defer w.publisher.mu.Unlock()
-		return w.publisher.tickets >= maxPending
-	})
+	w.eventually("as much waits as may", func() bool { return w.pending(holdfast.DefaultLane) >= maxPending })
 	select {
 	case err := <-done:
 		t.Fatalf("all tasks were stored while the broker took nothing: %v", err)

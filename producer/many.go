@@ -49,7 +49,10 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 			part[i] = stored + i
 		}
 		plain, keyed := byKey(complete, part)
-		err := p.insertPart(ctx, complete, plain, results)
+		err := p.admitPart(ctx, complete, part)
+		if err == nil {
+			err = p.insertPart(ctx, complete, plain, results)
+		}
 		if err == nil && len(keyed) > 0 {
 			var more TaskErrors
 			more, err = p.insertKeyed(ctx, complete, keyed, results)
@@ -61,6 +64,21 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		stored += len(part)
 	}
 	return results, held.orNil()
+}
+
+// admitPart waits for the queues of the tasks of those indexes.
+func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, indexes []int) error {
+	last := ""
+	for _, i := range indexes {
+		if tasks[i].Lane == last {
+			continue
+		}
+		last = tasks[i].Lane
+		if err := p.publisher.admit(ctx, last); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // orNil returns no error if there are none.

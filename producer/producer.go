@@ -5,8 +5,8 @@
 // final state whatever happens next. Their tickets are published while the caller goes on, and
 // that is an attempt only: each insert leaves a receipt in the store's outbox, which is
 // deleted after the confirm and otherwise published by any janitor, after
-// OutboxGrace. So a broker that is down, or takes no messages, delays tasks and not callers; one that
-// takes them more slowly than they are stored slows callers down. Close waits for what is
+// OutboxGrace. So a queue that is down, or takes no messages, delays its own tasks and neither callers nor other queues; one that
+// takes them more slowly than they are stored slows the callers down that store for it. Close waits for what is
 // on its way; a process that ends without it leaves that to a janitor.
 //
 // Concurrent Enqueue calls share one insert, and what is published together shares
@@ -87,7 +87,7 @@ func New(o Options) *Producer {
 	o.Log = logs.Limited(o.Log)
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
-		fewer: make(chan struct{}), full: make(chan struct{}, 1), closing: make(chan struct{}),
+		queues: make(map[string]*outgoing), closing: make(chan struct{}),
 	}}
 }
 

@@ -14,10 +14,14 @@ import (
 )
 
 const (
-	// maxWindow bounds the tickets of one window, and maxPending those that wait for one. With more, calls wait, so that
-	// who stores faster than the broker takes is slowed down.
+	// maxWindow bounds the tickets of one window. maxPending bounds those that wait for one, over all queues; each queue
+	// gets an equal share, but no less than minPending. If a queue has more, calls for it wait.
 	maxWindow  = 4000
 	maxPending = 20_000
+	minPending = 1000
+	// A queue that confirms nothing is tried again after firstProbe, and then after ever longer pauses.
+	firstProbe = 500 * time.Millisecond
+	lastProbe  = 5 * time.Second
 	// dischargeAfter is how long confirmed receipts gather. Nobody waits for their deletion, and its commit would be in the way
 	// of the claim, which comes at the same moment.
 	dischargeAfter = 250 * time.Millisecond
@@ -28,8 +32,9 @@ const (
 	maxPace   = 20 * time.Millisecond
 )
 
-// publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. What comes together
-// shares a window of confirms, and one delete of receipts. What it does not get confirmed is left to the outbox.
+// publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. Each queue has windows of its
+// own, so that one queue's confirms never delay another queue's tickets. What the publisher does not get confirmed is left to
+// the outbox.
 type publisher struct {
 	broker   broker.Publisher
 	topology broker.Topology
@@ -39,16 +44,25 @@ type publisher struct {
 	log      logrus.FieldLogger
 
 	mu          sync.Mutex
-	pending     []handed
-	tickets     int           // of them
-	fewer       chan struct{} // closed and renewed when there are fewer
-	publishing  bool          // a window is on its way
-	full        chan struct{} // gets a value when enough wait for a window that no more could go with it
-	confirmed   []int64       // receipts to delete
+	queues      map[string]*outgoing // by lane: those with tickets, and those that confirm nothing
+	confirmed   []int64              // receipts to delete
 	discharging bool
 	closing     chan struct{} // closed when nothing should gather any longer
 	closed      sync.Once
 	running     sync.WaitGroup
+}
+
+// outgoing is what waits for the confirms of one queue. The publisher's mu guards it.
+type outgoing struct {
+	lane       string
+	pending    []handed
+	tickets    int           // of them
+	fewer      chan struct{} // closed and renewed when there are fewer
+	publishing bool          // a goroutine publishes window after window
+	began      time.Time     // when the window on its way began; zero if none is
+	full       chan struct{} // gets a value when enough wait for a window that no more could go with it
+	failures   int           // windows in a row of which nothing was confirmed in time; above 0 the queue is silent
+	probeAt    time.Time     // when a silent queue is tried again
 }
 
 // handed is a receipt, and how many calls its tasks are of.
@@ -57,39 +71,82 @@ type handed struct {
 	calls int
 }
 
-// hand takes the receipts of some calls over. It waits while too many tickets wait, but not longer than ctx: then they are
-// the outbox's.
-func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls int) {
-	if len(receipts) == 0 {
-		return
-	}
+// admit waits while too many tickets of a queue wait for their confirms, so that a call that stores faster than the queue takes is
+// slowed down. It does not wait for a queue that confirms nothing: the tickets of that are left to the outbox.
+func (p *publisher) admit(ctx context.Context, lane string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.tickets >= maxPending {
-		fewer := p.fewer
+	for {
+		q := p.queues[lane]
+		if q == nil || q.tickets < p.share() {
+			return nil
+		}
+		patience := p.patience(q)
+		if patience <= 0 {
+			return nil
+		}
+		fewer := q.fewer
 		p.mu.Unlock()
-		select {
-		case <-fewer:
-		case <-ctx.Done():
-		}
+		err := waitFor(ctx, fewer, patience)
 		p.mu.Lock()
-		if ctx.Err() != nil {
-			return
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// patience is for how long callers wait for the window on its way: half of its time without an answer means that the queue has
+// perhaps stopped. p.mu is held.
+func (p *publisher) patience(q *outgoing) time.Duration {
+	if q.began.IsZero() {
+		return p.limit / 2
+	}
+	return p.limit/2 - time.Since(q.began)
+}
+
+// waitFor waits for a change, but not longer than patience. It returns the cause if ctx ends first.
+func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-change:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// share is how many tickets of one queue may wait. p.mu is held.
+func (p *publisher) share() int { return max(minPending, maxPending/max(1, len(p.queues))) }
+
+// hand takes over the receipts of some calls. It never waits. The tickets of a silent queue are left to the outbox, except those
+// that probe it, and so are those that are too many for a queue whose window is late.
+func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, receipt := range receipts {
-		p.tickets += len(receipt.Tickets)
-		p.pending = append(p.pending, handed{receipt, calls})
-	}
-	if p.tickets >= maxWindow {
-		select {
-		case p.full <- struct{}{}:
-		default:
+		q := p.queues[receipt.Lane]
+		if q == nil {
+			q = &outgoing{lane: receipt.Lane, fewer: make(chan struct{}), full: make(chan struct{}, 1)}
+			p.queues[receipt.Lane] = q
 		}
-	}
-	if !p.publishing {
-		p.publishing = true
-		p.running.Go(func() { p.publishAll(context.WithoutCancel(ctx)) })
+		silent := q.failures > 0 && (q.publishing || time.Now().Before(q.probeAt))
+		if silent || q.tickets >= p.share() && p.patience(q) <= 0 {
+			continue
+		}
+		q.tickets += len(receipt.Tickets)
+		q.pending = append(q.pending, handed{receipt, calls})
+		if q.tickets >= maxWindow {
+			select {
+			case q.full <- struct{}{}:
+			default:
+			}
+		}
+		if !q.publishing {
+			q.publishing = true
+			p.running.Go(func() { p.publishAll(context.WithoutCancel(ctx), q) })
+		}
 	}
 }
 
@@ -99,24 +156,22 @@ func (p *publisher) close() {
 	p.running.Wait()
 }
 
-// publishAll publishes window after window until nothing waits. While one is away, and for its pace, receipts gather, so windows
-// grow with the load and a lone ticket waits for nobody.
-func (p *publisher) publishAll(ctx context.Context) {
+// publishAll publishes a queue's tickets, window after window, until none wait. While a window is on its way, and for its pace,
+// receipts gather, so windows grow with the load and a lone ticket waits for no other.
+func (p *publisher) publishAll(ctx context.Context, q *outgoing) {
 	for {
-		window, tickets := p.next()
+		window, tickets := p.next(q)
 		if len(window) == 0 {
 			return
 		}
 		began := time.Now()
-		confirmed, err := p.publish(ctx, window)
+		confirmed, err := p.publish(ctx, q.lane, window)
 		if err != nil {
-			p.log.WithError(err).WithField("receipts", len(window)-len(confirmed)).Debug("tickets left to the outbox")
+			p.log.WithError(err).WithField("lane", q.lane).WithField("receipts", len(window)-len(confirmed)).Debug("tickets left to the outbox")
 		}
-		if len(confirmed) == 0 && errors.Is(err, holdfast.ErrUnavailable) {
-			p.drop() // it would only wait longer, and callers with it
-		}
+		p.judge(q, len(confirmed) > 0, err)
 		p.discharge(ctx, confirmed)
-		p.gather(pace(tickets) - time.Since(began))
+		p.gather(q, pace(tickets)-time.Since(began))
 	}
 }
 
@@ -124,7 +179,7 @@ func (p *publisher) publishAll(ctx context.Context) {
 func pace(tickets int) time.Duration { return min(time.Duration(tickets)*perTicket, maxPace) }
 
 // gather lets receipts come together for a while, or until they fill a window.
-func (p *publisher) gather(d time.Duration) {
+func (p *publisher) gather(q *outgoing, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -132,49 +187,68 @@ func (p *publisher) gather(d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.full:
+	case <-q.full:
 	case <-p.closing:
 	}
 }
 
 // next takes the receipts of one window and counts their tickets, or ends the caller's turn.
-func (p *publisher) next() (window []handed, tickets int) {
+func (p *publisher) next(q *outgoing) (window []handed, tickets int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(p.pending) && (n == 0 || tickets+len(p.pending[n].Tickets) <= maxWindow) {
-		tickets += len(p.pending[n].Tickets)
+	for n < len(q.pending) && (n == 0 || tickets+len(q.pending[n].Tickets) <= maxWindow) {
+		tickets += len(q.pending[n].Tickets)
 		n++
 	}
 	if n == 0 {
-		p.publishing = false
+		q.publishing = false
+		if q.failures == 0 {
+			delete(p.queues, q.lane)
+		}
 		return nil, 0
 	}
-	window, p.pending = p.pending[:n:n], p.pending[n:]
-	p.shrink(tickets)
+	window, q.pending = q.pending[:n:n], q.pending[n:]
+	q.began = time.Now()
+	q.shrink(tickets)
 	return window, tickets
 }
 
-// drop leaves everything that waits to the outbox.
-func (p *publisher) drop() {
+// judge notes how a window ended. After one of which nothing was confirmed, all that waits is left to the outbox: it would only wait
+// longer, and callers with it. If such a window had time enough, the queue is silent from then on, until something is confirmed.
+func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = nil
-	p.shrink(p.tickets)
+	took := time.Since(q.began)
+	q.began = time.Time{}
+	switch {
+	case confirmed || err == nil:
+		q.failures = 0
+		return
+	case !errors.Is(err, holdfast.ErrUnavailable):
+		return
+	case took >= p.limit/2:
+		q.probeAt = time.Now().Add(min(firstProbe<<min(q.failures, 10), lastProbe))
+		if q.failures++; q.failures == 1 {
+			p.log.WithError(err).WithField("lane", q.lane).Warn("queue confirms nothing; its tickets are left to the outbox")
+		}
+	}
+	q.pending = nil
+	q.shrink(q.tickets)
 }
 
-// shrink notes that fewer tickets wait. p.mu is held.
-func (p *publisher) shrink(tickets int) {
-	p.tickets -= tickets
-	close(p.fewer)
-	p.fewer = make(chan struct{})
+// shrink notes that fewer tickets wait.
+func (q *outgoing) shrink(tickets int) {
+	q.tickets -= tickets
+	close(q.fewer)
+	q.fewer = make(chan struct{})
 }
 
 // publish returns the receipts all of whose tickets are confirmed.
-func (p *publisher) publish(ctx context.Context, receipts []handed) (confirmed []int64, err error) {
+func (p *publisher) publish(ctx context.Context, lane string, receipts []handed) (confirmed []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
-	messages, of := p.messages(receipts)
+	messages, of := p.messages(lane, receipts)
 	began := time.Now()
 	outcomes, err := p.broker.Publish(ctx, messages)
 	failed := make([]bool, len(receipts))
@@ -198,41 +272,27 @@ func (p *publisher) publish(ctx context.Context, receipts []handed) (confirmed [
 	return confirmed, err
 }
 
-// messages cuts the tickets of all receipts into messages, and lists for each the receipts it has tickets of.
-func (p *publisher) messages(receipts []handed) (messages []broker.Message, of [][]int) {
-	byLane := make(map[string]*parcel)
-	var lanes []string // in their order, so that equal receipts make equal messages
+// messages cuts the tickets of all receipts, which are of one lane, into messages, and lists for each message the receipts it has
+// tickets of.
+func (p *publisher) messages(lane string, receipts []handed) (messages []broker.Message, of [][]int) {
+	var tickets []holdfast.Ticket
+	var owners []int // the receipt of each ticket
+	calls := 0
 	for i, receipt := range receipts {
-		lane := byLane[receipt.Lane]
-		if lane == nil {
-			lane = &parcel{}
-			byLane[receipt.Lane] = lane
-			lanes = append(lanes, receipt.Lane)
-		}
-		lane.calls += receipt.calls
-		lane.tickets = append(lane.tickets, receipt.Tickets...)
+		calls += receipt.calls
+		tickets = append(tickets, receipt.Tickets...)
 		for range receipt.Tickets {
-			lane.of = append(lane.of, i)
+			owners = append(owners, i)
 		}
 	}
-	for _, name := range lanes {
-		lane, queue := byLane[name], p.topology.Main(name)
-		size := holdfast.PerMessage(len(lane.tickets), lane.calls)
-		for len(lane.tickets) > 0 {
-			n := min(size, len(lane.tickets))
-			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: lane.tickets[:n]}.Encode()})
-			of = append(of, lane.of[:n])
-			lane.tickets, lane.of = lane.tickets[n:], lane.of[n:]
-		}
+	queue, size := p.topology.Main(lane), holdfast.PerMessage(len(tickets), calls)
+	for len(tickets) > 0 {
+		n := min(size, len(tickets))
+		messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
+		of = append(of, owners[:n])
+		tickets, owners = tickets[n:], owners[n:]
 	}
 	return messages, of
-}
-
-// parcel is what goes to one lane: tickets, the receipt of each, and how many calls they are of.
-type parcel struct {
-	tickets []holdfast.Ticket
-	of      []int
-	calls   int
 }
 
 // discharge deletes confirmed receipts, those of several windows at once if there are. What it cannot delete is published once

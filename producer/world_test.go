@@ -122,6 +122,16 @@ func (w *world) queued() int {
 	return len(w.plain.waiting)
 }
 
+// pending is how many tickets of a lane wait for a window.
+func (w *world) pending(lane string) int {
+	w.publisher.mu.Lock()
+	defer w.publisher.mu.Unlock()
+	if q := w.publisher.queues[lane]; q != nil {
+		return q.tickets
+	}
+	return 0
+}
+
 func task(n int) holdfast.NewTask {
 	return holdfast.NewTask{Type: "work", Payload: fmt.Appendf(nil, "%d", n)}
 }

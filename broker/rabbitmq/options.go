@@ -27,7 +27,8 @@ type Options struct {
 	Name string
 	// ConfirmTimeout is the limit of [Broker.Publish] for each 500 messages, 5 s if 0.
 	ConfirmTimeout time.Duration
-	// PublishChannels is how many calls of Publish are carried out at the same time, 4 if 0.
+	// PublishChannels is how many calls of Publish are carried out at the same time, 64 if 0. A call for a queue that confirms
+	// nothing keeps its channel until its limit, and others must not wait for that.
 	PublishChannels int
 	// Heartbeat is the interval after which a silent node is probed; one and a
 	// half of it without a sign of life end the connection. 10 s if 0. A heartbeat
@@ -83,7 +84,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 		return o, nil, fmt.Errorf("%w: RabbitMQ option PublishChannels is %d, it must be 1 to 1000", holdfast.ErrInvalid, o.PublishChannels)
 	}
 	if o.PublishChannels == 0 {
-		o.PublishChannels = 4
+		o.PublishChannels = 64
 	}
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])

@@ -64,6 +64,10 @@ type execution struct {
 	over    bool
 }
 
+// mostLate is how late a task starts at most where nothing is wrong but another lane: its queues are to be made, the other lane's
+// silence to be noticed, and there are more tasks than places.
+const mostLate = 3500 * time.Millisecond
+
 func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
@@ -119,9 +123,22 @@ func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *e
 				task.ID, other.task.Attempt, other.process.name, other.task.Run, task.Attempt, p.name)
 		}
 	}
+	c.goesOn(task)
 	c.executions = append(c.executions, e)
 	c.active[task.ID] = append(c.active[task.ID], e)
 	return e
+}
+
+// goesOn checks that a task's first start is not late because of a lane that confirms nothing, unless it is the task's own.
+func (c *checker) goesOn(task holdfast.Task) {
+	plan, planned := c.wanted[task.ID]
+	silent, only := c.world.plan.onlySilence()
+	if !planned || !only || task.Attempt > 1 || slices.Contains(silent, plan.Lane) {
+		return
+	}
+	if late := time.Since(c.world.began) - plan.At - plan.Delay; late > mostLate {
+		c.fail("task %s of lane %s started %s late, while only the lanes %v confirmed nothing", task.ID, plan.Lane, late, silent)
+	}
 }
 
 func (c *checker) ends(e *execution, err error) {

@@ -84,6 +84,16 @@ func (w *world) strikeServers(f Fault) {
 		w.broker.DeleteQueue(name)
 		w.check.ticketsLost = true
 		w.faults--
+	case Silence:
+		queues := w.topology.Lane(lanes[f.N%len(lanes)])
+		silence := func(by int) {
+			for _, name := range queues {
+				w.silences[name] += by
+				w.broker.SetSilent(name, w.silences[name] > 0)
+			}
+		}
+		silence(+1)
+		w.during(f, f.For, func() { silence(-1) })
 	case Block:
 		if p := w.processes[f.Target]; f.N%2 == 1 {
 			p.broker.SetBlocked("simulated: its publishing connection is held back")

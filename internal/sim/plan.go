@@ -71,6 +71,7 @@ const (
 	BrokerWipe                     // and comes back empty
 	DeleteQueue                    // an operator deletes the N-th queue
 	Block                          // the broker takes no messages from anybody for For
+	Silence                        // the N-th lane's queues take and confirm nothing for For
 	faultKinds
 )
 
@@ -145,6 +146,9 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(4) == 0 {
 		p.rush(r)
 	}
+	if r.IntN(7) == 0 {
+		p.silence(r)
+	}
 	return p
 }
 
@@ -176,6 +180,33 @@ func (p *Plan) machine(process int) int {
 		return p.Machines[process]
 	}
 	return process
+}
+
+// silence leaves no fault but lanes that confirm nothing, for longer than other faults last: tasks of other lanes go on meanwhile.
+func (p *Plan) silence(r *rand.Rand) {
+	p.Net, p.Drift = NetPlan{Usual: p.Net.Usual}, 0
+	lane := r.IntN(len(lanes))
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		f.Kind, f.N, f.For = Silence, lane, 4*f.For
+	}
+	for i := range p.Tasks {
+		task := &p.Tasks[i]
+		task.At, task.Lane = between(r, 0, faultTime), lanes[r.IntN(len(lanes))]
+		task.Takes, task.Poison = min(task.Takes, 300*time.Millisecond), false
+	}
+}
+
+// onlySilence reports whether nothing but lanes that confirm nothing can delay a task, and which lanes these are.
+func (p *Plan) onlySilence() (silent []string, ok bool) {
+	for _, f := range p.Faults {
+		if f.Kind != Silence {
+			return nil, false
+		}
+		silent = append(silent, lanes[f.N%len(lanes)])
+	}
+	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Takes > time.Second })
+	return silent, len(p.Faults) > 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
 }
 
 // gather makes a storm of the faults: they begin within a second, most of them at the same process.
@@ -349,6 +380,6 @@ func (r Role) String() string { return [...]string{"serve", "worker", "janitor",
 func (k FaultKind) String() string {
 	return [...]string{
 		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "lose signs", "restart store", "store falls back",
-		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker",
+		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker", "silence lane",
 	}[k]
 }

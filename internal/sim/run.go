@@ -52,7 +52,7 @@ func newWorld(plan Plan, keep bool) *world {
 	w := &world{
 		plan: plan, began: now, rng: rand.New(rand.NewPCG(plan.Seed, 0x3c6ef372fe94f82b)),
 		clock: clock{drift: plan.Drift, began: now}, state: weather{storeUp: now}, arrived: make(chan struct{}, 1),
-		log: &journal{keep: keep, sum: 0xcbf29ce484222325}, todo: make(map[string]bool), faults: len(plan.Faults),
+		log: &journal{keep: keep, sum: 0xcbf29ce484222325}, todo: make(map[string]bool), silences: make(map[string]int), faults: len(plan.Faults),
 		processes: make([]*process, len(plan.Roles)), lives: make([]int, len(plan.Roles)),
 	}
 	w.check = newChecker(w)

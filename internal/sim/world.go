@@ -41,6 +41,7 @@ type world struct {
 	lives     []int      // their numbers
 	living    sync.WaitGroup
 	started   map[int]int64   // by machine: the newest start of a process
+	silences  map[string]int  // faults that make a queue confirm nothing
 	todo      map[string]bool // tasks that no producer has begun to enqueue
 	faults    int             // that have not ended
 }

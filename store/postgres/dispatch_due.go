@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -22,10 +23,10 @@ const (
 
 // DispatchDue implements store.Dispatch. The rows stay locked while publish runs. When nothing is due, as mostly in an idle
 // system, it takes one question, and no transaction.
-func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (s *Store) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	var result store.Dispatched
 	err := s.do(ctx, "dispatch due tasks", func() error {
-		next, due, err := s.nextAfter(ctx, s.db, nil)
+		next, due, err := s.nextAfter(ctx, s.db, lanes, nil)
 		if err != nil || !due {
 			result = store.Dispatched{Next: next}
 			return err
@@ -36,7 +37,7 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 				return err
 			}
 			var rows []dueRow
-			if err := s.all(ctx, tx, &rows, "dispatch_due", limit); err != nil {
+			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, lanes.Only, except(lanes)); err != nil {
 				return err
 			}
 			marked, err := s.publishDue(ctx, tx, rows, publish)
@@ -44,7 +45,7 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 				return err
 			}
 			result.Given, result.Marked = len(rows), marked
-			result.Next, err = s.nextDue(ctx, tx, rows, marked, limit)
+			result.Next, err = s.nextDue(ctx, tx, lanes, rows, marked, limit)
 			return err
 		})
 	})
@@ -96,7 +97,7 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 }
 
 // nextDue says when to come again.
-func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, given []dueRow, marked, limit int) (time.Duration, error) {
+func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []dueRow, marked, limit int) (time.Duration, error) {
 	if marked > 0 && len(given) == limit { // those that were refused are out of the way
 		return 0, nil
 	}
@@ -107,16 +108,19 @@ func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, given []dueRow, marked
 	for i, row := range given {
 		ids[i] = row.ID
 	}
-	next, _, err := s.nextAfter(ctx, tx, ids)
+	next, _, err := s.nextAfter(ctx, tx, lanes, ids)
 	return next, err
 }
 
-// nextAfter is the wait for the first task to become due apart from those given, and whether there is one that is due already.
-func (s *Store) nextAfter(ctx context.Context, q store.Tx, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
+// except lists the lanes that are not chosen, and is never null.
+func except(lanes store.Lanes) pq.StringArray { return append(pq.StringArray{}, lanes.Except...) }
+
+// nextAfter is the wait for the first task of the lanes to become due apart from those given, and whether there is one that is due already.
+func (s *Store) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
 		Due  bool
 		Wait int64
-	}](ctx, s, q, "dispatch_due_next", numbers(given))
+	}](ctx, s, q, "dispatch_due_next", numbers(given), lanes.Only, except(lanes))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return longestWait, false, nil

@@ -12,11 +12,11 @@ import (
 
 // DispatchReceipts implements store.Dispatch. The receipts stay locked while publish runs. When none is ripe, as nearly always,
 // it takes one question, and no transaction.
-func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+func (s *Store) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	deleted := 0
 	err := s.do(ctx, "dispatch receipts", func() error {
 		deleted = 0
-		look, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_receipts_ripe")
+		look, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_receipts_ripe", lanes.Only, except(lanes))
 		if err != nil || !look.Ripe {
 			return err
 		}
@@ -25,7 +25,7 @@ func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(co
 				return err
 			}
 			var rows []ripeRow
-			if err := s.all(ctx, tx, &rows, "dispatch_receipts", limit); err != nil || len(rows) == 0 {
+			if err := s.all(ctx, tx, &rows, "dispatch_receipts", limit, lanes.Only, except(lanes)); err != nil || len(rows) == 0 {
 				return err
 			}
 			receipts := make([]store.Receipt, len(rows))

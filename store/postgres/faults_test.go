@@ -81,7 +81,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			return err
 		},
 		"dispatch": func(ctx context.Context) error {
-			_, err := s.DispatchDue(ctx, 10, func(context.Context, []store.Due) []bool { return nil })
+			_, err := s.DispatchDue(ctx, store.Lanes{}, 10, func(context.Context, []store.Due) []bool { return nil })
 			return err
 		},
 		"migrate": func(ctx context.Context) error {

@@ -83,7 +83,7 @@ func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	change(t, s, "update tasks set due_at = now() - interval '1 second', next_run_at = now() - interval '1 second', ticketed_at = null")
 	clock := s.SetClock("(clock_timestamp() - interval '1 minute')")
 	for _, want := range []int{0, 1} {
-		result, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
+		result, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
 		positions, readErr := s.Positions(t.Context(), []holdfast.Ticket{ticket})
 		if err := errors.Join(err, readErr); err != nil || result.Given != 1 || result.Marked != want || positions[0].Ticketed != (want == 1) {
 			t.Fatalf("dispatched %+v, %+v, %v; want %d marked", result, positions, err, want)

@@ -97,7 +97,7 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 	if _, err := s.Unticket(t.Context(), tickets); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.DispatchDue(t.Context(), 1, func(_ context.Context, due []store.Due) []bool { // has the one connection
+	_, err := s.DispatchDue(t.Context(), store.Lanes{}, 1, func(_ context.Context, due []store.Due) []bool { // has the one connection
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		now, err := s.Now(ctx)
@@ -138,11 +138,11 @@ func TestFrozenDispatchersLetGo(t *testing.T) {
 	}
 	ended := make(chan error, 2)
 	go func() {
-		_, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return freeze(len(due)) })
+		_, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return freeze(len(due)) })
 		ended <- err
 	}()
 	go func() {
-		_, err := s.DispatchReceipts(t.Context(), 10, func(_ context.Context, r []store.Receipt) []bool { return freeze(len(r)) })
+		_, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, r []store.Receipt) []bool { return freeze(len(r)) })
 		ended <- err
 	}()
 	<-frozen
@@ -150,12 +150,12 @@ func TestFrozenDispatchersLetGo(t *testing.T) {
 	began := time.Now()
 	tasks, receipts := 0, 0
 	eventually(t, "others get the tasks and the receipt", func() error {
-		_, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+		_, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 			tasks = len(due)
 			return slices.Repeat([]bool{true}, len(due))
 		})
 		if err == nil {
-			_, err = s.DispatchReceipts(t.Context(), 10, func(_ context.Context, r []store.Receipt) []bool {
+			_, err = s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, r []store.Receipt) []bool {
 				receipts = len(r)
 				return slices.Repeat([]bool{true}, len(r))
 			})

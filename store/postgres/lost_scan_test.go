@@ -90,7 +90,7 @@ func TestALookFindsWhatIsTicketedAgain(t *testing.T) {
 	if through, blocks := progress(t, s); through != int(tickets[len(tickets)-1].Task) || blocks != 0 {
 		t.Fatalf("no task is ticketed: looked at through %d, %d blocks are listed", through, blocks)
 	}
-	dispatched, err := s.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+	dispatched, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		published := make([]bool, len(due))
 		for i := range published {
 			published[i] = true
@@ -252,7 +252,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 	})
 	for seed := range uint64(2) {
 		repeat(20+seed, func(*rand.Rand) error {
-			_, err := s.DispatchDue(ctx, 20, func(_ context.Context, due []store.Due) []bool {
+			_, err := s.DispatchDue(ctx, store.Lanes{}, 20, func(_ context.Context, due []store.Due) []bool {
 				published := make([]bool, len(due))
 				for i := range published {
 					published[i] = true

@@ -123,11 +123,11 @@ func BenchmarkIdle(b *testing.B) {
 		"Now":   func(ctx context.Context) error { _, err := s.Now(ctx); return err },
 		"Fence": func(ctx context.Context) error { _, err := s.Fence(ctx, time.Now(), 0, 0); return err },
 		"DispatchDue": func(ctx context.Context) error {
-			_, err := s.DispatchDue(ctx, 1000, nil)
+			_, err := s.DispatchDue(ctx, store.Lanes{}, 1000, nil)
 			return err
 		},
 		"DispatchReceipts": func(ctx context.Context) error {
-			_, err := s.DispatchReceipts(ctx, 100, nil)
+			_, err := s.DispatchReceipts(ctx, store.Lanes{}, 100, nil)
 			return err
 		},
 		"Turn":         func(ctx context.Context) error { _, err := s.Turn(ctx, "duty", time.Hour); return err },

@@ -190,7 +190,7 @@ func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
 		done <- n
 	}()
 	for {
-		if _, err := s.DispatchDue(t.Context(), 100, publishAll); err != nil {
+		if _, err := s.DispatchDue(t.Context(), store.Lanes{}, 100, publishAll); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -21,14 +21,14 @@ const (
 // not locked in the file, which would keep everybody else from writing. So two processes that dispatch from
 // one file can both publish a ticket; claims absorb that, and Own is there to avoid it. A task that moved on
 // meanwhile is left as it is.
-func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (s *Store) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	const operation = "dispatch due tasks"
 	if limit <= 0 {
 		return store.Dispatched{}, nil
 	}
 	began := s.now().UnixMicro()
 	rows, err := reserve(&s.due, limit, func(taken int) ([]dueRow, error) {
-		return list[dueRow](ctx, s, operation, "dispatch_due", began, limit+taken)
+		return list[dueRow](ctx, s, operation, "dispatch_due", began, limit+taken, lanes.Only, words(lanes.Except))
 	}, dueRow.key)
 	if err != nil {
 		return store.Dispatched{}, err
@@ -47,7 +47,7 @@ func (s *Store) DispatchDue(ctx context.Context, limit int, publish func(context
 		result.Next = shortWait
 		return result, nil
 	}
-	next, err := s.nextDue(ctx, operation)
+	next, err := s.nextDue(ctx, operation, lanes)
 	if err != nil {
 		return store.Dispatched{}, err
 	}
@@ -109,9 +109,9 @@ func (s *Store) publishDue(ctx context.Context, operation string, rows []dueRow,
 	return len(published), nil
 }
 
-// nextDue is when the next task becomes due, or the end of time.
-func (s *Store) nextDue(ctx context.Context, operation string) (int64, error) {
-	next, err := list[momentRow](ctx, s, operation, "dispatch_due_next")
+// nextDue is when the next task of the lanes becomes due, or the end of time.
+func (s *Store) nextDue(ctx context.Context, operation string, lanes store.Lanes) (int64, error) {
+	next, err := list[momentRow](ctx, s, operation, "dispatch_due_next", lanes.Only, words(lanes.Except))
 	if err != nil || len(next) == 0 {
 		return math.MaxInt64, err
 	}

@@ -10,14 +10,14 @@ import (
 
 // DispatchReceipts implements store.Dispatch. As in DispatchDue, the receipts are reserved in memory while
 // publish runs.
-func (s *Store) DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+func (s *Store) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	const operation = "dispatch receipts"
 	if limit <= 0 {
 		return 0, nil
 	}
 	now := s.now()
 	rows, err := reserve(&s.receipts, limit, func(taken int) ([]ripeRow, error) {
-		return list[ripeRow](ctx, s, operation, "dispatch_receipts", now.UnixMicro(), limit+taken)
+		return list[ripeRow](ctx, s, operation, "dispatch_receipts", now.UnixMicro(), limit+taken, lanes.Only, words(lanes.Except))
 	}, ripeRow.key)
 	if err != nil || len(rows) == 0 {
 		return 0, err

@@ -149,7 +149,7 @@ func TestLateReceiptDatesTheTickets(t *testing.T) {
 	}
 	m.pass(20 * time.Minute)
 	drainLane(t, s, m, time.Minute)
-	deleted, err := s.DispatchReceipts(t.Context(), 10, func(_ context.Context, receipts []store.Receipt) []bool { return []bool{true} })
+	deleted, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, receipts []store.Receipt) []bool { return []bool{true} })
 	if err != nil || deleted != 1 {
 		t.Fatal(deleted, err)
 	}
@@ -166,7 +166,7 @@ func TestDispatchLeavesWhatMovedOn(t *testing.T) {
 	if n, err := s.Unticket(t.Context(), tickets); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
-	result, err := s.DispatchDue(t.Context(), 10, func(ctx context.Context, due []store.Due) []bool {
+	result, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(ctx context.Context, due []store.Due) []bool {
 		if _, err := s.Claim(ctx, run, store.AnyOf("t"), tickets[:1], store.IntoExecutors); err != nil {
 			t.Error(err)
 		}

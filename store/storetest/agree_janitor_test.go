@@ -86,7 +86,7 @@ func (w *pair) dispatchDue(t *rapid.T) {
 	}
 	w.ask("dispatch due", func(h *half, _ int) (string, error) {
 		said := []string{}
-		result, err := h.DispatchDue(w.ctx, limit, func(_ context.Context, due []store.Due) []bool {
+		result, err := h.DispatchDue(w.ctx, store.Lanes{}, limit, func(_ context.Context, due []store.Due) []bool {
 			published := make([]bool, len(due))
 			for i, d := range due {
 				published[i] = mask>>(slices.Index(h.tasks, d.Task)%64)&1 == 1
@@ -120,7 +120,7 @@ func (w *pair) dispatchReceipts(t *rapid.T) {
 	mask := shares.Draw(t, "published") | shares.Draw(t, "published too")
 	w.ask("dispatch receipts", func(h *half, _ int) (string, error) {
 		said := []string{}
-		n, err := h.DispatchReceipts(w.ctx, 1000, func(_ context.Context, receipts []store.Receipt) []bool {
+		n, err := h.DispatchReceipts(w.ctx, store.Lanes{}, 1000, func(_ context.Context, receipts []store.Receipt) []bool {
 			published := make([]bool, len(receipts))
 			for i, r := range receipts {
 				index := slices.Index(h.receipts, r.ID)

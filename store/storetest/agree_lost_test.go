@@ -143,7 +143,7 @@ func (s teller) publish(ctx context.Context, l loss) (id holdfast.TaskID, receip
 	if err := s.move(ctx, claims[0].Task, holdfast.Interrupted(nil)); err != nil {
 		return 0, 0, err
 	}
-	_, err = s.DispatchDue(ctx, 10, func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) })
+	_, err = s.DispatchDue(ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) })
 	return id, receipt, err
 }
 

@@ -90,7 +90,7 @@ func (w *pair) lose(*rapid.T) {
 		if err := h.Discharge(w.ctx, h.receipts); err != nil {
 			return "", err
 		}
-		result, err := h.DispatchDue(w.ctx, 1000, func(_ context.Context, due []store.Due) []bool {
+		result, err := h.DispatchDue(w.ctx, store.Lanes{}, 1000, func(_ context.Context, due []store.Due) []bool {
 			return slices.Repeat([]bool{true}, len(due))
 		})
 		return fmt.Sprint(result), err
@@ -144,7 +144,7 @@ func (w *pair) meanwhile(t *rapid.T) func(*half, []store.Due) string {
 		case 2:
 			return fmt.Sprint(h.Unticket(w.ctx, first))
 		case 3:
-			result, err := h.DispatchDue(w.ctx, 2, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
+			result, err := h.DispatchDue(w.ctx, store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
 			return fmt.Sprint(result, err)
 		}
 		return ""

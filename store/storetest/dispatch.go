@@ -19,7 +19,36 @@ var dispatchTests = []test{
 	{"accepts a ticket that was refused and arrives", testDispatchRefusedArrives},
 	{"reaches tasks behind those that nobody takes", testDispatchReaches},
 	{"shares the work among callers", testDispatchExclusive},
+	{"gives tasks of the chosen lanes", testDispatchLanes},
 	{"changes nothing if publish fails", testDispatchFailure},
+}
+
+// What is left out stays as it is, and does not count as the next to become due.
+func testDispatchLanes(s *suite) {
+	first, second, third := s.dueIn("a", 2), s.dueIn("b", 2), s.dueIn("c", 2)
+	for _, test := range []struct {
+		lanes store.Lanes
+		want  []holdfast.Ticket
+	}{
+		{store.Lanes{Except: []string{"a", "b", "none"}}, third},
+		{store.Lanes{Except: []string{"a", "b"}}, nil},
+		{store.Lanes{Only: "b"}, second},
+		{store.Lanes{Only: "b", Except: []string{"a"}}, nil},
+		{store.Lanes{Only: "none"}, nil},
+		{store.Lanes{}, first},
+	} {
+		var given []holdfast.Ticket
+		result, err := s.DispatchDue(s.ctx, test.lanes, 10, func(_ context.Context, due []store.Due) []bool {
+			for _, d := range due {
+				given = append(given, d.Ticket)
+			}
+			return all(true, len(due))
+		})
+		s.must(err)
+		if !slices.Equal(given, test.want) || result.Given != len(test.want) || result.Next != time.Hour {
+			s.Errorf("%+v: given %v, want %v: %+v", test.lanes, given, test.want, result)
+		}
+	}
 }
 
 // due makes tasks due one after the other and returns their tickets.
@@ -130,7 +159,7 @@ func testDispatchNext(s *suite) {
 
 func testDispatchUnpublished(s *suite) {
 	tickets := s.due(3)
-	result, err := s.DispatchDue(s.ctx, 10, func(_ context.Context, due []store.Due) []bool {
+	result, err := s.DispatchDue(s.ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		return []bool{true, false, true}
 	})
 	s.must(err)
@@ -162,7 +191,7 @@ func testDispatchUnpublished(s *suite) {
 // refuse has everything that is due refused by the queue.
 func (s *suite) refuse(limit int) (given []store.Due) {
 	s.Helper()
-	_, err := s.DispatchDue(s.ctx, limit, func(_ context.Context, due []store.Due) []bool {
+	_, err := s.DispatchDue(s.ctx, store.Lanes{}, limit, func(_ context.Context, due []store.Due) []bool {
 		given = due
 		return all(false, len(due))
 	})
@@ -198,7 +227,7 @@ func testDispatchReaches(s *suite) {
 	want := s.due(2)
 	var got []holdfast.Ticket
 	for range 4 { // seven tasks, two at a time
-		result, err := s.DispatchDue(s.ctx, 2, func(_ context.Context, due []store.Due) []bool {
+		result, err := s.DispatchDue(s.ctx, store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool {
 			outcomes := make([]bool, len(due))
 			for i, d := range due {
 				if outcomes[i] = d.Lane != "blocked"; outcomes[i] {
@@ -220,7 +249,7 @@ func testDispatchReaches(s *suite) {
 
 func testDispatchExclusive(s *suite) {
 	tickets := s.due(4)
-	_, err := s.DispatchDue(s.ctx, 2, func(_ context.Context, mine []store.Due) []bool {
+	_, err := s.DispatchDue(s.ctx, store.Lanes{}, 2, func(_ context.Context, mine []store.Due) []bool {
 		theirs, result := s.dispatch(10) // does not wait
 		if len(mine) != 2 || len(theirs) != 2 || mine[0].Ticket == theirs[0].Ticket {
 			s.Errorf("one has %v, the other %v", mine, theirs)
@@ -244,7 +273,7 @@ func testDispatchExclusive(s *suite) {
 	for range 4 {
 		group.Go(func() {
 			for given := 1; given > 0; {
-				result, err := s.DispatchDue(s.ctx, 7, func(_ context.Context, due []store.Due) []bool {
+				result, err := s.DispatchDue(s.ctx, store.Lanes{}, 7, func(_ context.Context, due []store.Due) []bool {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, d := range due {
@@ -279,13 +308,13 @@ func testDispatchFailure(s *suite) {
 	} {
 		func() {
 			defer func() { _ = recover() }()
-			if _, err := s.DispatchDue(s.ctx, 10, publish); err == nil {
+			if _, err := s.DispatchDue(s.ctx, store.Lanes{}, 10, publish); err == nil {
 				s.Errorf("publish %s, and there is no error", name)
 			}
 		}()
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	_, err := s.DispatchDue(ctx, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := s.DispatchDue(ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		cancel()
 		return all(true, len(due))
 	})

@@ -16,17 +16,50 @@ var receiptTests = []test{
 	{"are reached behind those that nobody takes", testReceiptsReached},
 	{"go to one caller at a time", testReceiptsExclusive},
 	{"stay if publish panics", testReceiptsPanic},
+	{"are given by lane", testReceiptsLanes},
 }
 
 // receipts publishes all receipts, with success or without.
 func (s *suite) receipts(published bool) (given []store.Receipt, deleted int) {
 	s.Helper()
-	deleted, err := s.DispatchReceipts(s.ctx, 100, func(_ context.Context, receipts []store.Receipt) []bool {
+	deleted, err := s.DispatchReceipts(s.ctx, store.Lanes{}, 100, func(_ context.Context, receipts []store.Receipt) []bool {
 		given = receipts
 		return all(published, len(receipts))
 	})
 	s.must(err)
 	return given, deleted
+}
+
+func testReceiptsLanes(s *suite) {
+	lanes := []string{"a", "b", "c"}
+	for _, lane := range lanes {
+		task := newTask()
+		task.Lane = lane
+		_, err := s.Insert(s.ctx, []holdfast.NewTask{task}, 0)
+		s.must(err)
+	}
+	for _, test := range []struct {
+		lanes store.Lanes
+		want  []string
+	}{
+		{store.Lanes{Except: []string{"a", "b", "none"}}, []string{"c"}},
+		{store.Lanes{Except: []string{"a", "b"}}, nil},
+		{store.Lanes{Only: "b"}, []string{"b"}},
+		{store.Lanes{Only: "none"}, nil},
+		{store.Lanes{}, []string{"a"}},
+	} {
+		var given []string
+		deleted, err := s.DispatchReceipts(s.ctx, test.lanes, 10, func(_ context.Context, receipts []store.Receipt) []bool {
+			for _, r := range receipts {
+				given = append(given, r.Lane)
+			}
+			return all(true, len(receipts))
+		})
+		s.must(err)
+		if !slices.Equal(given, test.want) || deleted != len(test.want) {
+			s.Errorf("%+v: given %v, want %v", test.lanes, given, test.want)
+		}
+	}
 }
 
 func (s *suite) insertReceipt(grace time.Duration) store.Receipt {
@@ -81,7 +114,7 @@ func testReceiptsReached(s *suite) {
 	blocked, want := s.insertReceipt(0), s.insertReceipt(0)
 	var given []int64
 	for range 2 {
-		_, err := s.DispatchReceipts(s.ctx, 1, func(_ context.Context, receipts []store.Receipt) []bool {
+		_, err := s.DispatchReceipts(s.ctx, store.Lanes{}, 1, func(_ context.Context, receipts []store.Receipt) []bool {
 			given = append(given, receipts[0].ID)
 			return []bool{receipts[0].ID != blocked.ID}
 		})
@@ -94,7 +127,7 @@ func testReceiptsReached(s *suite) {
 
 func testReceiptsExclusive(s *suite) {
 	mine := s.insertReceipt(0)
-	_, err := s.DispatchReceipts(s.ctx, 1, func(_ context.Context, receipts []store.Receipt) []bool {
+	_, err := s.DispatchReceipts(s.ctx, store.Lanes{}, 1, func(_ context.Context, receipts []store.Receipt) []bool {
 		theirs := s.insertReceipt(0)
 		given, _ := s.receipts(true)
 		if len(given) != 1 || given[0].ID != theirs.ID {
@@ -113,7 +146,7 @@ func testReceiptsPanic(s *suite) {
 	s.insertReceipt(0)
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = s.DispatchReceipts(s.ctx, 1, func(context.Context, []store.Receipt) []bool { panic("publish") })
+		_, _ = s.DispatchReceipts(s.ctx, store.Lanes{}, 1, func(context.Context, []store.Receipt) []bool { panic("publish") })
 		s.Error("the panic was swallowed")
 	}()
 	if given, _ := s.receipts(true); len(given) != 1 {

@@ -219,7 +219,7 @@ func (s *suite) apply(moves ...holdfast.Transition) []bool {
 // dispatch publishes at most limit due tasks with success.
 func (s *suite) dispatch(limit int) (due []store.Due, result store.Dispatched) {
 	s.Helper()
-	result, err := s.DispatchDue(s.ctx, limit, func(_ context.Context, given []store.Due) []bool {
+	result, err := s.DispatchDue(s.ctx, store.Lanes{}, limit, func(_ context.Context, given []store.Due) []bool {
 		due = given
 		return all(true, len(given))
 	})

@@ -258,7 +258,7 @@ func testImportDue(s *suite, here, _ Transferable) {
 	_, err := here.Import(s.ctx, records, 0)
 	s.must(err)
 	var given []store.Due
-	_, err = s.DispatchDue(s.ctx, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err = s.DispatchDue(s.ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		given = append(given, due...)
 		return make([]bool, len(due))
 	})

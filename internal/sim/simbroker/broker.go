@@ -13,6 +13,7 @@ type Broker struct {
 	mu        sync.Mutex
 	frames    []func() // of clients without a network, not carried out yet
 	queues    map[string]*queue
+	silent    map[string]bool           // queues that confirm nothing
 	order     []*queue                  // as they were declared
 	exchanges map[string]map[string]any // their arguments
 	signs     map[string]*sign          // by name

@@ -85,6 +85,16 @@ func (c *Client) SetBlocked(reason string) {
 	c.wake()
 }
 
+// SetSilent makes a queue take and confirm nothing that is published to it, or ends that. Consumers notice nothing.
+func (b *Broker) SetSilent(queue string, silent bool) {
+	b.mu.Lock()
+	defer b.unlock()
+	if b.silent == nil {
+		b.silent = make(map[string]bool)
+	}
+	b.silent[queue] = silent
+}
+
 // SetDown takes the server away from everybody, or brings it back with everything that was stored.
 func (b *Broker) SetDown(down bool) {
 	b.mu.Lock()

@@ -66,6 +66,7 @@ type answer struct {
 	outcomes []broker.Outcome
 	err      error // if any is Unknown
 	lost     bool  // and so is the connection
+	silent   bool  // some are for queues that do not answer
 }
 
 // publish returns an error if an outcome remains unknown.
@@ -81,6 +82,12 @@ func (c *Client) publish(ctx context.Context, letters []Message, outcomes []brok
 		return err
 	}
 	copy(outcomes, a.outcomes)
+	if a.silent {
+		limited, cancel := context.WithTimeout(ctx, confirmLimit)
+		defer cancel()
+		<-limited.Done()
+		return errUnconfirmed
+	}
 	if a.lost {
 		return c.lost(v)
 	}
@@ -139,9 +146,16 @@ func (v *conn) store(letters []Message, f Fate, a *answer) {
 		again = slices.Clone(letters[:n])
 	}
 	for i := range letters[:n] {
+		if v.client.broker.silent[letters[i].Queue] {
+			a.silent = true
+			continue
+		}
 		a.outcomes[i] = v.client.broker.route(&letters[i])
 	}
 	for i := range again {
+		if v.client.broker.silent[again[i].Queue] {
+			continue
+		}
 		v.client.broker.route(&again[i])
 	}
 	if f.Unconfirmed {

@@ -51,7 +51,7 @@ func BenchmarkEffects(b *testing.B) {
 		"Positions": func() error { _, err := c.Positions(ctx, tickets[:3]); return err },
 		"Fence":     func() error { _, err := c.Fence(ctx, time.Time{}, 0, 0); return err },
 		"DispatchDue": func() error {
-			_, err := c.DispatchDue(ctx, 100, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
+			_, err := c.DispatchDue(ctx, store.Lanes{}, 100, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
 			return err
 		},
 		"Unticket":     func() error { _, err := c.Unticket(ctx, tickets[9:10]); return err },

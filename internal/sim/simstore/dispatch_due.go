@@ -21,11 +21,11 @@ const (
 )
 
 // DispatchDue implements store.Dispatch. It is two effects, with publish between them, or one if nothing is due.
-func (c *Client) DispatchDue(ctx context.Context, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (c *Client) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	if limit <= 0 {
 		return store.Dispatched{}, nil
 	}
-	g := &dispatching{transaction: transaction{client: c}}
+	g := &dispatching{transaction: transaction{client: c}, lanes: lanes}
 	defer g.over.Store(true) // also if publish panics, or an answer is lost
 	var next time.Duration
 	err := c.do(ctx, Step{Op: "DispatchDue begin"}, func(now time.Time) error {
@@ -74,6 +74,7 @@ func (c *Client) DispatchDue(ctx context.Context, limit int, publish func(contex
 // dispatching is a call of DispatchDue: the tasks it has in its hands, and when each was to be published.
 type dispatching struct {
 	transaction
+	lanes store.Lanes
 	due   []store.Due
 	dueAt []time.Time
 }
@@ -92,7 +93,7 @@ func (g *dispatching) choose(now time.Time, limit int) {
 	s := g.client.store
 	tasks, picked := s.db.tasks, s.picked[:0]
 	for i := range tasks {
-		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) {
+		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) && g.lanes.Includes(task.Lane) {
 			picked = append(picked, i)
 		}
 	}
@@ -138,7 +139,8 @@ func (g *dispatching) mark(now time.Time, outcomes []bool) {
 func (g *dispatching) next(now time.Time) time.Duration {
 	first := now.Add(longestWait)
 	for i := range g.client.store.db.tasks {
-		if due := g.client.store.db.tasks[i].DueAt; !due.IsZero() && due.Before(first) {
+		task := &g.client.store.db.tasks[i]
+		if due := task.DueAt; !due.IsZero() && due.Before(first) && g.lanes.Includes(task.Lane) {
 			first = due
 		}
 	}

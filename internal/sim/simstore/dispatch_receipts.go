@@ -14,11 +14,11 @@ import (
 const longGrace = 10 * time.Second
 
 // DispatchReceipts implements store.Dispatch. It is two effects, with publish between them, or one if nothing is due.
-func (c *Client) DispatchReceipts(ctx context.Context, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+func (c *Client) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	if limit <= 0 {
 		return 0, nil
 	}
-	g := &redeeming{transaction: transaction{client: c}}
+	g := &redeeming{transaction: transaction{client: c}, lanes: lanes}
 	defer g.over.Store(true) // also if publish panics, or an answer is lost
 	err := c.do(ctx, Step{Op: "DispatchReceipts begin"}, func(now time.Time) error {
 		g.choose(now, limit)
@@ -54,6 +54,7 @@ func (c *Client) DispatchReceipts(ctx context.Context, limit int, publish func(c
 // redeeming is a call of DispatchReceipts: the receipts it has in its hands.
 type redeeming struct {
 	transaction
+	lanes    store.Lanes
 	receipts []store.Receipt
 	late     []bool
 }
@@ -64,7 +65,7 @@ func (g *redeeming) choose(now time.Time, limit int) {
 	s := g.client.store
 	rows, picked := s.db.receipts, s.picked[:0]
 	for i := range rows {
-		if row := &rows[i]; !row.PublishAfter.After(now) && !row.lock.holds(now) {
+		if row := &rows[i]; !row.PublishAfter.After(now) && !row.lock.holds(now) && g.lanes.Includes(row.Lane) {
 			picked = append(picked, i)
 		}
 	}

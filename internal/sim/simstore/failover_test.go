@@ -81,7 +81,7 @@ func TestARestartEndsTransactions(t *testing.T) {
 	} {
 		w := newWorld(t)
 		ticket := w.due(1)[0]
-		_, err := w.client().DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+		_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 			restart(w, w.Snapshot())
 			return all(due)
 		})
@@ -173,7 +173,7 @@ func TestNotes(t *testing.T) {
 		return nil
 	})
 	w.due(2)
-	_, err := c.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return []bool{true, false} })
+	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return []bool{true, false} })
 	w.must(err)
 	claims, err := c.Claim(t.Context(), w.openRun(), store.AnyOf("a"), []holdfast.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
 	w.must(err)

@@ -88,7 +88,7 @@ func (w *world) openRun() holdfast.RunID {
 // given counts what a client gets to publish, and publishes nothing.
 func (w *world) given(c *simstore.Client) (n int) {
 	w.Helper()
-	_, err := c.DispatchDue(w.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := c.DispatchDue(w.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		n = len(due)
 		return make([]bool, n)
 	})
@@ -103,7 +103,7 @@ func TestWhatIsBeingPublishedIsGivenToNobodyElse(t *testing.T) {
 	w := newWorld(t)
 	tickets := w.due(3)
 	c := w.client()
-	result, err := c.DispatchDue(t.Context(), 2, func(_ context.Context, due []store.Due) []bool {
+	result, err := c.DispatchDue(t.Context(), store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool {
 		if len(due) != 2 || w.given(w.client()) != 1 || w.given(c) != 0 {
 			t.Errorf("given %v, and others get the same", due)
 		}
@@ -123,14 +123,14 @@ func TestDisconnectRollsBack(t *testing.T) {
 	tickets := w.due(2)
 	receipt := w.insert(1)
 	c := w.client()
-	_, err := c.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		c.Disconnect()
 		return all(due)
 	})
 	if !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Ticketed() {
 		t.Errorf("dispatched without a connection: %v, %+v", err, w.Task(tickets[0].Task))
 	}
-	n, err := c.DispatchReceipts(t.Context(), 10, func(_ context.Context, receipts []store.Receipt) []bool {
+	n, err := c.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, receipts []store.Receipt) []bool {
 		c.Disconnect()
 		return make([]bool, len(receipts))
 	})
@@ -149,7 +149,7 @@ func TestDisconnectIsOneClientsOwn(t *testing.T) {
 	w := newWorld(t)
 	w.due(1)
 	other := w.client()
-	result, err := w.client().DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+	result, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		other.Disconnect()
 		return all(due)
 	})
@@ -162,7 +162,7 @@ func TestAnIdleTransactionLetsItsRowsGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.due(1)
-	_, err := w.client().DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
 		w.now = w.now.Add(11 * time.Second)
 		if w.given(w.client()) != 0 {
 			t.Error("given too early")
@@ -193,7 +193,7 @@ func TestALostAnswerFreesTheRows(t *testing.T) {
 		w := newWorld(t)
 		ticket := w.due(1)[0]
 		w.before, w.after = c.before, c.after
-		_, err := w.client().DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
+		_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
 		if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, errCut) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -244,7 +244,7 @@ func TestAnEffectMayComeAfterItsError(t *testing.T) {
 	}
 	due := w.due(1)[0]
 	w.late = "DispatchDue end"
-	_, err := c.DispatchDue(t.Context(), 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
+	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
 	w.effect()
 	if !errors.Is(err, holdfast.ErrUnavailable) || w.Task(due.Task).Ticketed() {
 		t.Errorf("a transaction was stored after it was given up: %v", err)
