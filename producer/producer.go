@@ -134,11 +134,17 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 		return nil, err
 	}
 	defer leave()
-	inserted, err := p.o.Store.InsertTx(ctx, tx, complete, 0)
-	if err != nil {
-		return nil, fmt.Errorf("store tasks: %w", err)
+	results := make([]Result, 0, len(tasks))
+	for len(complete) > 0 { // in parts, so that no outbox entry has more tickets than one publish can take
+		part := complete[:fitting(complete, payloadOf)]
+		complete = complete[len(part):]
+		inserted, err := p.o.Store.InsertTx(ctx, tx, part, 0)
+		if err != nil {
+			return nil, fmt.Errorf("store tasks: %w", err)
+		}
+		results = append(results, p.account(inserted)...)
 	}
-	return p.account(inserted), nil
+	return results, nil
 }
 
 // Close makes later calls fail and returns when those under way have ended, and the tickets of what was stored are
