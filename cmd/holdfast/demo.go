@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -77,6 +78,7 @@ func (t *tool) tour(ctx context.Context, c *cli.Context, o demo.Options) error {
 			return &failure{errors.New("--servers needs PostgreSQL and RabbitMQ, and none is configured"), exitUsage, "set DATABASE_URL and AMQP_URL, or: make demo-servers"}
 		}
 	}
+	cfg.Webhook.AllowCIDRs = []netip.Prefix{demo.TargetNetwork}
 	log := t.quietLogger(cfg)
 	if _, err := app.Migrate(ctx, cfg, log); err != nil {
 		return err

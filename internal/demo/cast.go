@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,9 @@ func (o Options) cast() cast {
 	}
 }
 
+// TargetNetwork is where the tour's target listens. The configuration of the tour's backend must permit requests to it.
+var TargetNetwork = netip.MustParsePrefix("127.0.0.0/8")
+
 // command is the command line of one part, with the tour's backend and settings.
 func (o Options) command(p part, listen string) (arguments, environment []string) {
 	arguments = []string{"serve", "--roles", p.roles, "--name", p.name, "--listen", listen}
@@ -50,7 +54,7 @@ func (o Options) command(p part, listen string) (arguments, environment []string
 	environment = append(slices.DeleteFunc(os.Environ(), foreign),
 		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_DIRECT_URL="+c.Database.DirectURL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
 		"HOLDFAST_AMQP_URLS="+strings.Join(c.AMQP.URLs, ","), "HOLDFAST_AMQP_PREFIX="+c.AMQP.Prefix,
-		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
+		"HOLDFAST_WEBHOOK_ALLOW_CIDRS="+TargetNetwork.String(),
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential",
 		"HOLDFAST_TYPES_HTTP_RETRY_BASE=500ms",
 		"HOLDFAST_TYPES_HTTP_RETRY_FACTOR=2",
