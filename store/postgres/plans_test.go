@@ -26,7 +26,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	}
 	run("set plan_cache_mode = force_generic_plan")
 	calls := map[string]string{
-		"claim_near":    `1, '\x01', 1, '{t}', '{1}', '{1}', '{1}', '{0}'`,
+		"claim_near":    `1, '\x01', 1, '{t}', '{1}', false, '{1}', '{1}', '{0}'`,
 		"complete_near": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 	}
 	byID := regexp.MustCompile(`Index Cond: \(+id `)

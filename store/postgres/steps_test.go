@@ -114,7 +114,6 @@ func TestStepsAreBounded(t *testing.T) {
 		args []any
 	}{
 		{"unticket_lane", []any{"nowhere"}},
-		{"unticket_lost", []any{lanes, moments, 1}},
 		{"abandoned", []any{0}},
 		{"prune_tasks", []any{1, 1, 1}},
 	} {
@@ -123,6 +122,12 @@ func TestStepsAreBounded(t *testing.T) {
 			if n := rowsRead(t, s, c.name, args); n > postgres.RangeSize || n == 0 {
 				t.Errorf("%s after %d reads %d rows", c.name, after, n)
 			}
+		}
+	}
+	for block := range int64(2) {
+		args := []any{pq.Int64Array{block}, postgres.RangeSize, 3 * postgres.RangeSize, 1000, lanes, moments, 1, 0}
+		if n := rowsRead(t, s, "unticket_lost", args); n < postgres.RangeSize || n > 2*postgres.RangeSize { // once, and once as ticketed
+			t.Errorf("unticket_lost in block %d reads %d rows", block, n)
 		}
 	}
 	if n := rowsRead(t, s, "steps", []any{0}); n > 2 {
