@@ -21,6 +21,8 @@ const (
 	// writeGrace is how long a write may outlast the call it is for. A socket that takes
 	// nothing for so long is dead or blocked, and only its close frees the caller.
 	writeGrace = 100 * time.Millisecond
+	// blockGrace is for the confirms of what RabbitMQ read before it stopped reading the connection.
+	blockGrace = 100 * time.Millisecond
 )
 
 // The flags of basic.publish. Without mandatory RabbitMQ confirms what it throws
@@ -87,7 +89,7 @@ func (ps *publishers) publish(ctx context.Context, messages []broker.Message, ou
 	if err != nil {
 		return err
 	}
-	if err := s.waitUnblocked(ctx); err != nil {
+	if _, err := s.mayPublish(); err != nil {
 		return err
 	}
 	select {
@@ -170,6 +172,10 @@ func (s *session) suspect(ctx context.Context) {
 // publish sends all messages, then collects what becomes of them. After an error
 // something may be outstanding and the channel must not be used again.
 func (p *publisher) publish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) error {
+	blocks, err := p.session.mayPublish()
+	if err != nil {
+		return err
+	}
 	first := p.count
 	confirms, err := p.write(ctx, messages)
 	refused := 0
@@ -177,6 +183,13 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 		select {
 		case <-confirm.Done():
 		case <-ctx.Done(): // what has been answered by now still counts
+		case <-blocks:
+			blocks = nil
+			_, why := p.session.mayPublish()
+			limited, cancel := context.WithTimeoutCause(ctx, blockGrace, why)
+			defer cancel()
+			ctx = limited
+			await(ctx, confirm)
 		}
 		if confirm.Acked() {
 			outcomes[i] = broker.Stored
@@ -200,6 +213,13 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 		return p.reason()
 	}
 	return fmt.Errorf("RabbitMQ refused %d messages", refused)
+}
+
+func await(ctx context.Context, confirm *amqp.DeferredConfirmation) {
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+	}
 }
 
 // write sends the messages one after the other without waiting for answers.

@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,11 +32,11 @@ type session struct {
 
 	cancelled rumour // that RabbitMQ cancelled a consumer
 
-	mu        sync.Mutex
-	err       error // why it ended, the first reason known
-	blocked   string
-	unblocked chan struct{} // not nil while blocked, closed when that ends
-	strikes   int
+	mu      sync.Mutex
+	err     error         // why it ended, the first reason known
+	blocked string        // why RabbitMQ does not read it for now; empty if RabbitMQ does
+	blocks  chan struct{} // closed while blocked
+	strikes int
 }
 
 func dial(ctx context.Context, role string, options *Options, n node, work *sync.WaitGroup) (*session, error) {
@@ -65,7 +66,7 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 		}
 		return nil, explain(err, n)
 	}
-	s := &session{node: n.addr, server: product(conn), options: options, conn: conn, raw: raw, work: work, done: make(chan struct{})}
+	s := &session{node: n.addr, server: product(conn), options: options, conn: conn, raw: raw, work: work, done: make(chan struct{}), blocks: make(chan struct{})}
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
 	closes := conn.NotifyClose(make(chan *amqp.Error, 1))
 	work.Go(func() { s.watch(blocks, closes) })
@@ -117,7 +118,9 @@ func (s *session) wait(ctx context.Context) error {
 	case <-s.done:
 	case <-ctx.Done():
 		s.fail(errClosed)
-		_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // an error only says that it is closed already
+		if s.blockedWhy() == "" { // else RabbitMQ does not read the request
+			_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // an error only says that it is closed already
+		}
 		s.raw.Close()
 		<-s.done
 	}
@@ -154,14 +157,14 @@ func (s *session) setBlocked(b amqp.Blocking) {
 	defer s.mu.Unlock()
 	log := s.options.Log.WithField("node", s.node)
 	switch {
-	case b.Active && s.unblocked == nil:
-		s.blocked, s.unblocked = b.Reason, make(chan struct{})
-		log.WithField("reason", b.Reason).Warn("RabbitMQ does not take messages for now")
+	case b.Active && s.blocked == "":
+		close(s.blocks)
+		s.blocked = cmp.Or(b.Reason, "an alarm")
+		log.WithField("reason", s.blocked).Warn("RabbitMQ does not take messages for now")
 	case b.Active:
-		s.blocked = b.Reason
-	case s.unblocked != nil:
-		close(s.unblocked)
-		s.blocked, s.unblocked = "", nil
+		s.blocked = cmp.Or(b.Reason, "an alarm")
+	case s.blocked != "":
+		s.blocked, s.blocks = "", make(chan struct{})
 		log.Info("RabbitMQ takes messages again")
 	}
 }
@@ -172,30 +175,22 @@ func (s *session) blockedWhy() string {
 	return s.blocked
 }
 
-// waitUnblocked keeps publishes off a connection that RabbitMQ does not read: they would
-// fill the socket's buffers, and be stored at some time long after they were reported as Unknown.
-func (s *session) waitUnblocked(ctx context.Context) error {
+// mayPublish returns an error while RabbitMQ does not read the connection: messages would fill the socket's buffers, and be
+// stored at some time long after they were reported as Unknown. Blocks is closed when that begins.
+func (s *session) mayPublish() (blocks <-chan struct{}, err error) {
 	s.mu.Lock()
-	unblocked, reason := s.unblocked, s.blocked
-	s.mu.Unlock()
-	if unblocked == nil {
-		return nil
+	defer s.mu.Unlock()
+	if s.blocked != "" {
+		return nil, fmt.Errorf("RabbitMQ at %s takes no messages now: %s", s.node, s.blocked)
 	}
-	select {
-	case <-unblocked:
-		return nil
-	case <-s.done:
-		return unavailable(errors.New("the connection was lost"))
-	case <-ctx.Done():
-		return unavailable(fmt.Errorf("RabbitMQ at %s takes no messages now: %s", s.node, reason))
-	}
+	return s.blocks, nil
 }
 
 // strike notes a confirm that did not come in time. A blocked connection is not to blame.
 func (s *session) strike() {
 	s.mu.Lock()
 	s.strikes++
-	give := s.strikes >= maxStrikes && s.unblocked == nil
+	give := s.strikes >= maxStrikes && s.blocked == ""
 	s.mu.Unlock()
 	if give {
 		s.kill(errors.New("it confirms nothing any more"))

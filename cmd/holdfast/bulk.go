@@ -68,7 +68,7 @@ func (t *tool) enqueueLines(ctx context.Context, c *cli.Context, cfg configs.Con
 	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
 		t.warnIfAway(ctx, b)
 		p := b.Producer(nil)
-		defer p.Close()
+		defer t.finish(b, p)
 		work := &bulk{
 			t: t, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
 			results: &resultWriter{w: t.stdout, format: chosen},

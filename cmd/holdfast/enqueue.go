@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/producer"
 )
 
 func (t *tool) enqueueCommand() *cli.Command {
@@ -82,7 +83,7 @@ func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
 	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
 		t.warnIfAway(ctx, b)
 		p := b.Producer(nil)
-		defer p.Close()
+		defer t.finish(b, p)
 		result, err := p.Enqueue(ctx, task)
 		if err != nil {
 			return err
@@ -109,6 +110,14 @@ func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
 		t.say("warning: what is stored waits: %v", err)
 	} else {
 		t.say("warning: tasks are stored, but run only when RabbitMQ is back: %v", err)
+	}
+}
+
+// finish ends the producer. RabbitMQ tells of an alarm only after something was published, hence a warning here.
+func (t *tool) finish(b *app.Backend, p *producer.Producer) {
+	_ = p.Close() // it returns no error
+	if why := b.Broker.Health().Blocked; why != "" {
+		t.say("warning: tasks are stored, but run only when RabbitMQ takes messages again: %s", why)
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *Client) CutSilently() {
 	c.hangUp()
 }
 
-// SetBlocked raises an alarm: the client's publishes wait. An empty reason ends it.
+// SetBlocked raises an alarm: the broker takes no messages of the client. An empty reason ends it.
 func (c *Client) SetBlocked(reason string) {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()

@@ -71,11 +71,10 @@ type answer struct {
 
 // publish returns an error if an outcome remains unknown.
 func (c *Client) publish(ctx context.Context, letters []Message, outcomes []broker.Outcome) error {
-	ctx, v, cancel, err := c.unblocked(ctx)
+	v, err := c.mayPublish()
 	if err != nil {
 		return err
 	}
-	defer cancel()
 	a := &answer{outcomes: make([]broker.Outcome, len(letters))}
 	step := Step{"publish", func() string { return describeAll(letters) }}
 	if err := c.call(ctx, v, confirmLimit, step, func(f Fate) { v.store(letters, f, a) }); err != nil {
@@ -94,37 +93,15 @@ func (c *Client) publish(ctx context.Context, letters []Message, outcomes []brok
 	return a.err
 }
 
-// unblocked waits until messages may be sent, within the limit of a publish. Without a
-// connection it does not wait.
-func (c *Client) unblocked(ctx context.Context) (context.Context, *conn, context.CancelFunc, error) {
-	cancel := context.CancelFunc(func() {})
-	var v *conn // that was blocked
-	for {
-		c.broker.mu.Lock()
-		now, err := c.connect(publishing)
-		blocked, changed := c.blocked, (<-chan struct{})(nil)
-		if blocked != "" {
-			changed = c.changes()
-		}
-		c.broker.unlock()
-		switch {
-		case err == nil && v != nil && now != v:
-			err = unavailable(errLost)
-		case err == nil && blocked == "":
-			return ctx, now, cancel, nil
-		}
-		if err == nil {
-			if v == nil {
-				ctx, cancel = context.WithTimeoutCause(ctx, confirmLimit, fmt.Errorf("the simulated broker takes no messages: %s", blocked))
-			}
-			v = now
-			err = wait(ctx, changed)
-		}
-		if err != nil {
-			cancel()
-			return ctx, nil, nil, err
-		}
+// mayPublish returns the connection for messages. Without one, or while the broker takes no messages, it returns an error.
+func (c *Client) mayPublish() (*conn, error) {
+	c.broker.mu.Lock()
+	defer c.broker.unlock()
+	v, err := c.connect(publishing)
+	if err == nil && c.blocked != "" {
+		err = unavailable(fmt.Errorf("the simulated broker takes no messages: %s", c.blocked))
 	}
+	return v, err
 }
 
 // store is the arrival of messages at the broker.

@@ -2,11 +2,12 @@ package simbroker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
@@ -132,36 +133,22 @@ func (n counting) Call(ctx context.Context, step simbroker.Step, effect func(sim
 
 func TestAnAlarm(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		end  func(*world)
-		took time.Duration
-		want broker.Outcome
-	}{
-		"ends":                            {func(w *world) { w.client.SetBlocked("") }, time.Second, stored},
-		"changes its reason":              {func(w *world) { w.client.SetBlocked("disk") }, 5 * time.Second, unknown},
-		"lasts":                           {func(*world) {}, 5 * time.Second, unknown},
-		"ends with the connection":        {func(w *world) { w.client.Disconnect() }, time.Second, unknown},
-		"ends with the client":            {func(w *world) { w.must(w.client.Close()) }, time.Second, unknown},
-		"and the server goes":             {func(w *world) { w.SetDown(true) }, time.Second, unknown},
-		"ends when all is over otherwise": {func(w *world) { w.SetDown(true); w.SetDown(false); w.client.SetBlocked("") }, time.Second, unknown},
-	} {
-		test(t, name, func(w *world) {
-			w.client.SetBlocked("memory")
-			if h := w.client.Health(); !h.Connected || h.Blocked != "memory" {
-				w.Errorf("got %+v", h)
-			}
-			w.send("q", "of others")
-			sub := w.subscribe(w.client, "q", 1)
-			w.net.deliver()
-			w.must(sub.Ack(w.expect(sub, "of others")[0], broker.One))
-			began := time.Now()
-			timer := time.AfterFunc(time.Second, func() { c.end(w) })
-			defer timer.Stop()
-			outcomes, _ := w.client.Publish(w.Context(), messages("q", "a"))
-			if took := time.Since(began); took != c.took || outcomes[0] != c.want {
-				w.Errorf("got outcome %d after %s, want %d after %s", outcomes[0], took, c.want, c.took)
-			}
-			synctest.Wait()
-		})
-	}
+	test(t, "refuses messages at once", func(w *world) {
+		w.client.SetBlocked("memory")
+		if h := w.client.Health(); !h.Connected || h.Blocked != "memory" {
+			w.Errorf("got %+v", h)
+		}
+		w.send("q", "of others")
+		sub := w.subscribe(w.client, "q", 1)
+		w.net.deliver()
+		w.must(sub.Ack(w.expect(sub, "of others")[0], broker.One))
+		began := time.Now()
+		if outcomes, err := w.client.Publish(w.Context(), messages("q", "a")); outcomes[0] != unknown || !errors.Is(err, holdfast.ErrUnavailable) || time.Since(began) > 0 {
+			w.Errorf("blocked: got outcome %d and %v after %s", outcomes[0], err, time.Since(began))
+		}
+		w.client.SetBlocked("")
+		if outcomes, err := w.client.Publish(w.Context(), messages("q", "b")); outcomes[0] != stored || err != nil {
+			w.Errorf("after it: got outcome %d and %v", outcomes[0], err)
+		}
+	})
 }
