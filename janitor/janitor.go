@@ -169,6 +169,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
 	}
 	duties.Go(func() { j.receive(ctx, j.o.Topology.Rescue(), rescuePrefetch, j.rescue) })
+	duties.Go(func() { j.repeat(ctx, "clock", clockEvery, j.correctTimes) })
 	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })
 	duties.Go(func() { j.repeat(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })

@@ -399,8 +399,14 @@ type Repair interface {
 	// lost, and marks them as sent. What is known of a lane's sentinels and lies in the future, more than two seconds from now, is from
 	// before the clock was set back: it counts for nothing.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
+	// CorrectTimes notes the time, and reports whether the clock was set back by more than two seconds since an earlier note, of
+	// whichever process. Then it corrects, in small steps, what the store itself computed from the clock that stood ahead: outbox
+	// entries and refused tickets go out at once, tickets count as published now, and parks and retries wait no longer than they
+	// were meant to. A delay or a moment that was given with a task stays as it is.
+	CorrectTimes(ctx context.Context) (setBack bool, err error)
 	// Turn reports whether it is the caller's turn to do a duty that one process in
-	// every interval is enough for: nobody else has taken it within that time.
+	// every interval is enough for: nobody else has taken it within that time. A turn that was taken more than two seconds in the
+	// future was taken before the clock was set back, and does not count.
 	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
 	// Prune deletes, in small steps up to limit rows, what is older than the given
 	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to

@@ -366,7 +366,7 @@ func (c *checker) left() (what string) {
 	}
 	for _, t := range c.world.store.Tasks() {
 		if !t.State.Final() {
-			what = "task " + t.ID.String()
+			what = fmt.Sprintf("task %s, %s at attempt %d", t.ID, t.State, t.Attempt)
 		}
 	}
 	return what

@@ -69,6 +69,8 @@ var mutants = []mutant{
 		"\t\t\tgone = append(gone, ticket.Task)\n", "", nil},
 	{"worker does not look through what it holds when the store has lost commits", "consumer/lease.go",
 		"\ts.noteHistory(news.History)\n", "", nil},
+	{"janitor leaves times that the store computed from a clock that was set back", "janitor/clock.go",
+		"setBack, err := j.o.Store.CorrectTimes(ctx)", "setBack, err := false, ctx.Err()", nil},
 	{"janitor fences although the store's clock has leapt", "janitor/fence.go",
 		"leap.Abs() > min(maxGap, g.need/5)", "leap < 0 && leap > 0", nil},
 	{"a retry keeps the attempt's number", "settle.go",

@@ -149,7 +149,33 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(7) == 0 {
 		p.silence(r)
 	}
+	if r.IntN(8) == 0 {
+		p.setBack(r)
+	}
+	for i := range p.Faults {
+		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
+			f.For *= 1440 // two hours instead of five seconds
+			p.noDelays()
+		}
+	}
 	return p
+}
+
+// setBack has the store's clock leap ahead by hours and then back, or back and then ahead.
+func (p *Plan) setBack(r *rand.Rand) {
+	f := Fault{Name: "l0", Kind: StoreLeap, At: between(r, 0, faultTime), For: between(r, 0, 3*time.Hour), N: r.IntN(2)}
+	back := f
+	back.Name, back.At, back.N = "l1", f.At+between(r, 0, 5*time.Second), 1-f.N
+	p.Faults = append(p.Faults, f, back)
+	p.noDelays()
+}
+
+// noDelays is for plans in which the store's clock leaps by hours: nothing tells a delay that a clock ahead has prolonged from one that
+// was asked for.
+func (p *Plan) noDelays() {
+	for i := range p.Tasks {
+		p.Tasks[i].Delay = 0
+	}
 }
 
 // rush has workers see many tasks that take no time, so that they claim ahead of their executors, and then some that take long

@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -180,6 +182,82 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	}
 	lanePast(t, s, 70*time.Second)
 	lost(t, s, "70 s later", map[holdfast.Ticket]bool{old: true})
+}
+
+// Nor do they hold up outbox entries, retries and lost tickets. A delay that was given stays.
+func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	correct := func(want bool) {
+		t.Helper()
+		if setBack, err := s.CorrectTimes(t.Context()); setBack != want || err != nil {
+			t.Fatalf("the clock was set back: %v, %v; want %v", setBack, err, want)
+		}
+	}
+	correct(false)
+	correct(false)
+	tickets := insert(t, s, 6)
+	claims, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets[:2], store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moves []holdfast.Transition
+	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
+		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves = append(moves, move)
+	}
+	if _, err := s.Apply(t.Context(), moves); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Park(t.Context(), tickets[2:3], time.Second, "no handler"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Unticket(t.Context(), tickets[3:4]); err != nil {
+		t.Fatal(err)
+	}
+	change(t, s, "update tasks set due_at = next_run_at, ticketed_at = null where id = $1", int64(tickets[4].Task)) // its delay is set below
+	change(t, s, `update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours',
+		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
+	change(t, s, "update tasks set due_at = next_run_at + interval '1 hour', next_run_at = next_run_at + interval '1 hour' where id = $1",
+		int64(tickets[4].Task))
+	change(t, s, "update attempts set started_at = started_at + interval '2 hours', finished_at = finished_at + interval '2 hours'")
+	change(t, s, "update outbox set created_at = created_at + interval '2 hours', publish_after = publish_after + interval '2 hours'")
+	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
+
+	correct(true)
+	correct(false)
+	next := func(ticket holdfast.Ticket) time.Duration {
+		t.Helper()
+		task, err := s.Task(t.Context(), ticket.Task)
+		now, nowErr := s.Now(t.Context())
+		if err := errors.Join(err, nowErr); err != nil {
+			t.Fatal(err)
+		}
+		return task.NextRunAt.Sub(now)
+	}
+	for i, want := range []time.Duration{moves[0].Wait, 0, 0, 0} {
+		if wait := next(tickets[i]); wait > want+time.Second || wait < want-time.Minute {
+			t.Errorf("task %d waits for %s, want %s", i, wait, want)
+		}
+	}
+	if wait := next(tickets[4]); wait < 2*time.Hour {
+		t.Errorf("a delay that was given is cut to %s", wait)
+	}
+	if late := number(t, s, "select count(*) from %s.tasks where ticketed_at > now()"); late > 0 {
+		t.Errorf("%d tasks got their tickets in the future", late)
+	}
+	published := 0
+	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
+		for i := range r {
+			published += len(r[i].Tickets)
+		}
+		return slices.Repeat([]bool{true}, len(r))
+	}); err != nil || published != 6 {
+		t.Errorf("the outbox gave %d tickets, %v; want 6", published, err)
+	}
 }
 
 // Then a worker that lives renews, and one that died is fenced a lease later, not two hours later.

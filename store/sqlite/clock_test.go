@@ -1,6 +1,8 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -243,5 +245,90 @@ func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
 	m.pass(70 * time.Second)
 	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
 		t.Errorf("fenced %v a lease later, want %s", fenced, run)
+	}
+}
+
+// A clock that stood two hours ahead and was set back holds up neither outbox entries nor retries nor tickets. A delay that was given
+// stays.
+func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
+	t.Parallel()
+	s, m := clocked(t)
+	correct := func(want bool) {
+		t.Helper()
+		if setBack, err := s.CorrectTimes(t.Context()); setBack != want || err != nil {
+			t.Fatalf("the clock was set back: %v, %v; want %v", setBack, err, want)
+		}
+	}
+	correct(false)
+	m.move(2*time.Hour, 0)
+	correct(false)
+	tickets := insert(t, s, 5) // whose outbox entries stay
+	run := leased(t, s, time.Minute)
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moves []holdfast.Transition
+	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
+		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves = append(moves, move)
+	}
+	if _, err := s.Apply(t.Context(), moves); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Park(t.Context(), tickets[2:3], time.Second, "no handler"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Unticket(t.Context(), tickets[3:4]); err != nil {
+		t.Fatal(err)
+	}
+	given := newTasks(1)
+	given[0].Delay = time.Hour
+	inserted, err := s.Insert(t.Context(), given, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := holdfast.Ticket{Task: inserted.Tasks[0].ID, Attempt: 1}
+
+	m.move(-2*time.Hour, 0)
+	correct(true)
+	correct(false)
+	published := 0
+	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
+		for i := range r {
+			published += len(r[i].Tickets)
+		}
+		return slices.Repeat([]bool{true}, len(r))
+	}); err != nil || published != 5 {
+		t.Errorf("the outbox gave %d tickets, %v; want 5", published, err)
+	}
+	next := func(ticket holdfast.Ticket) time.Duration {
+		t.Helper()
+		task, err := s.Task(t.Context(), ticket.Task)
+		now, nowErr := s.Now(t.Context())
+		if err := errors.Join(err, nowErr); err != nil {
+			t.Fatal(err)
+		}
+		return task.NextRunAt.Sub(now)
+	}
+	for i, want := range []time.Duration{moves[0].Wait, 0, 0, 0} {
+		if wait := next(tickets[i]); wait > want+time.Millisecond || wait < want-time.Second {
+			t.Errorf("task %d waits for %s, want %s", i, wait, want)
+		}
+	}
+	if wait := next(later); wait < 2*time.Hour {
+		t.Errorf("a delay that was given is cut to %s", wait)
+	}
+	due := map[holdfast.Ticket]bool{}
+	if _, err := s.DispatchDue(t.Context(), store.Lanes{}, 100, func(_ context.Context, list []store.Due) []bool {
+		for _, d := range list {
+			due[d.Ticket] = true
+		}
+		return slices.Repeat([]bool{true}, len(list))
+	}); err != nil || len(due) != 3 {
+		t.Errorf("due are %v, %v; want the interrupted, the parked and the unticketed task", due, err)
 	}
 }

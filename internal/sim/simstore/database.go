@@ -19,6 +19,7 @@ type database struct {
 	cancellations []Cancellation
 	lanes         []Lane // by name
 	turns         []turn
+	noted         time.Time // by CorrectTimes
 	last          sequences
 	lostResume    holdfast.TaskID // behind which the next look for lost tickets begins
 

@@ -29,9 +29,8 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	var fenced []holdfast.RunID
 	err := c.do(ctx, Step{Op: "Fence"}, func(now time.Time) error {
-		if now.Sub(c.store.started) < settle || now.Sub(asked) >= oldQuestion {
-			return nil
-		}
+		settled := now.Sub(c.store.started) >= settle || ahead(now, c.store.started)
+		settled = settled && now.Sub(asked) < oldQuestion
 		over := ago(now, grace)
 		for i := range c.store.db.runs {
 			run := &c.store.db.runs[i]
@@ -39,7 +38,7 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 			case run.State != store.RunLive:
 			case ahead(now, run.RenewedAt): // it gets a whole lease, in which a living worker renews
 				run.RenewedAt, run.LeaseUntil = now, now.Add(run.LeaseUntil.Sub(run.RenewedAt))
-			case run.LeaseUntil.Before(over):
+			case settled && run.LeaseUntil.Before(over):
 				run.State, run.EndedAt = store.RunDead, now
 				fenced = append(fenced, run.ID)
 			}

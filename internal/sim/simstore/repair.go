@@ -196,6 +196,95 @@ func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration)
 	return sentinels, nil
 }
 
+// CorrectTimes implements store.Repair.
+func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
+	setBack := false
+	err := c.do(ctx, Step{Op: "CorrectTimes"}, func(now time.Time) error {
+		d := &c.store.db
+		if setBack = ahead(now, d.noted); setBack {
+			c.store.correctOutbox(now)
+			for i := range d.tasks {
+				c.store.correctTask(&d.tasks[i], now)
+			}
+		}
+		d.noted = now
+		return nil
+	})
+	return setBack && err == nil, err
+}
+
+// NoteTime notes the time as CorrectTimes does, unless the newest note lies in the future. It is for simulations.
+func (s *Store) NoteTime() {
+	if now := s.now(); now.After(s.db.noted) {
+		s.db.noted = now
+	}
+}
+
+// correctOutbox lets receipts go out at once. How old they are is not known, so they count as late.
+func (s *Store) correctOutbox(now time.Time) {
+	for i := range s.db.receipts {
+		row := &s.db.receipts[i]
+		wrong := row.PublishAfter.After(now.Add(time.Minute))
+		if wrong {
+			row.PublishAfter = now
+		}
+		if wrong || ahead(now, row.CreatedAt) {
+			row.CreatedAt = earlier(row.CreatedAt, now.Add(-time.Minute))
+		}
+	}
+}
+
+// correctTask corrects what the store computed for a ready task while its clock stood ahead.
+func (s *Store) correctTask(task *Task, now time.Time) {
+	if task.State != holdfast.Ready || !ahead(now, task.DueAt, task.TicketedAt) {
+		return
+	}
+	next := task.NextRunAt
+	if !task.DueAt.IsZero() {
+		next = task.correctNext(now)
+	}
+	if task.DueAt.Equal(next) {
+		return
+	}
+	s.changing(task)
+	if !task.DueAt.IsZero() {
+		task.DueAt = next
+	}
+	task.NextRunAt, task.TicketedAt, task.StartedAt = next, earlier(task.TicketedAt, now), earlier(task.StartedAt, now)
+	task.Attempts = slices.Clone(task.Attempts) // copies: a snapshot may have the same list
+	for i := range task.Attempts {
+		if a := &task.Attempts[i]; a.Attempt == task.Attempt-1 && ahead(now, a.FinishedAt) {
+			a.StartedAt, a.FinishedAt = earlier(a.StartedAt, now), now
+		}
+	}
+	s.changed("CorrectTimes", task, nil)
+}
+
+// correctNext is when the task is to run, as far as it is certain how long it was to wait.
+func (t *Task) correctNext(now time.Time) time.Time {
+	var failed time.Time
+	for i := range t.Attempts {
+		if a := &t.Attempts[i]; a.Attempt == t.Attempt-1 && a.FinishedAt.After(failed) {
+			failed = a.FinishedAt
+		}
+	}
+	since := func(began time.Time) time.Time { return now.Add(max(0, t.NextRunAt.Sub(began))) }
+	switch {
+	case !t.NextRunAt.After(now):
+	case t.Parked != "":
+		if t.NextRunAt.After(now.Add(longestPark + time.Minute)) {
+			return now
+		}
+	case t.Attempt > 1 && ahead(now, failed):
+		return since(failed)
+	case t.Attempt > 1 && ahead(now, t.StartedAt):
+		return since(t.StartedAt)
+	case !t.NextRunAt.After(t.CreatedAt):
+		return now
+	}
+	return t.NextRunAt
+}
+
 // Turn implements store.Repair.
 func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
 	mine := false
@@ -206,9 +295,8 @@ func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bo
 			d.turns, mine = append(d.turns, turn{duty, now}), true
 			return nil
 		}
-		// A turn that lies in the future is from a clock that went wrong.
 		at := &d.turns[i].takenAt
-		if mine = !at.After(ago(now, every)) || at.After(later(now, every).Add(time.Minute)); mine {
+		if mine = !at.After(ago(now, every)) || ahead(now, *at); mine {
 			*at = now
 		}
 		return nil

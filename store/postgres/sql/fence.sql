@@ -5,7 +5,9 @@ with looked_at as (
   where state = 'live' and (
     renewed_at > clock_timestamp() + interval '2 seconds'
     or lease_until < now() - $1 * interval '1 microsecond'
-      and now() - pg_postmaster_start_time() >= $2 * interval '1 microsecond'
+      and (now() - pg_postmaster_start_time() >= $2 * interval '1 microsecond'
+        -- It was started before the clock was set back. Leases that were renewed until then are whole ones from then on.
+        or pg_postmaster_start_time() > now() + interval '2 seconds')
       -- A statement that was under way while the server was frozen finds every lease over.
       and now() - $3::timestamptz < interval '2 seconds'
   )

@@ -1,5 +1,5 @@
--- A turn that lies in the future is from a clock that went wrong.
+-- A turn that lies in the future is from a clock that was set back since.
 insert into holdfast.turns (duty) values ($1)
 on conflict (duty) do update set taken_at = now()
 where turns.taken_at <= now() - $2 * interval '1 microsecond'
-  or turns.taken_at > now() + $2 * interval '1 microsecond' + interval '1 minute'
+  or turns.taken_at > now() + interval '2 seconds'

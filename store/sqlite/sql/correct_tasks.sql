@@ -1,0 +1,24 @@
+-- One step over the ids above ?2 up to ?3, for ready tasks with times that the store computed from a clock that was set back since: it
+-- is ?1 now. The next run of a task is corrected if it is certain how long the task was to wait: no park waits for more than ten
+-- minutes, the record of the last attempt says when a retry's wait began, and a task without a delay has none.
+update tasks as t set
+  due_at = iif(t.due_at is null, null, c.next_run_at),
+  next_run_at = c.next_run_at,
+  ticketed_at = iif(t.ticketed_at > ?1, ?1, t.ticketed_at),
+  started_at = iif(t.started_at > ?1, ?1, t.started_at)
+from (
+  select id, case
+      when due_at is null or next_run_at <= ?1 then next_run_at
+      when parked is not null then iif(next_run_at > ?1 + 660000000, ?1, next_run_at)
+      when attempt > 1 and failed_at > ?1 + 2000000 then ?1 + max(next_run_at - failed_at, 0)
+      when attempt > 1 and started_at > ?1 + 2000000 then ?1 + max(next_run_at - started_at, 0)
+      when next_run_at <= created_at then ?1
+      else next_run_at
+    end as next_run_at
+  from (
+    select r.*, (select max(a.finished_at) from attempts a where a.task_id = r.id and a.attempt = r.attempt - 1) as failed_at
+    from tasks r
+    where r.id > ?2 and r.id <= ?3 and r.state = 'ready' and (+r.due_at > ?1 + 2000000 or +r.ticketed_at > ?1 + 2000000)
+  )
+) as c
+where t.id = c.id and t.due_at is not c.next_run_at
