@@ -254,3 +254,20 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 		t.Error("a ticket younger than the sentinel counts as lost")
 	}
 }
+
+// A ticket rests in the requeue queue for long. Its task gets another one, and nothing says that one was lost.
+func TestTicketsThatRestInTheRequeueQueueRaiseNoAlarm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.ticketed(3)
+	w.sql("update holdfast.tasks set again = true, ticketed_at = ticketed_at - interval '1 hour'")
+	w.send(w.again(), tickets(list...))
+	w.must(w.store.Drained(t.Context(), holdfast.Sentinel{Lane: lane, At: time.Now()}))
+	w.run(w.janitor(func(o *Options) { o.SentinelSlack = time.Millisecond }))
+	w.eventually("all have new tickets", func() bool {
+		return w.number("select count(*) from holdfast.tasks where ticketed_at > now() - interval '1 minute'") == 3
+	})
+	if n := w.seen.of(holdfast.ObservedRepaired); n != 0 {
+		t.Errorf("%d tickets are reported as lost", n)
+	}
+}

@@ -388,7 +388,7 @@ type Repair interface {
 	// the lane was sent after them and came out at least slack ago, time enough for whoever was given
 	// them to claim. They are older than the sentinel by slack or ten seconds, whichever is less, for new tasks
 	// count as ticketed a moment before they are; and by ten times slack if they are Again, for a sentinel
-	// says nothing of their queue. Which proof of a lane is used may depend on earlier calls: sentinels
+	// says nothing of their queue. These may rest there: they get another ticket, and do not count in the number that it returns. Which proof of a lane is used may depend on earlier calls: sentinels
 	// that come more often than slack need a call to hold one, and another one once it has been out for
 	// slack. It spares tasks that a receipt may cover. A call that has found nothing lost for a few seconds leaves the rest to the next
 	// one, by whichever process. Apart from a look at all tasks once a day, its cost depends on how many tasks are ticketed

@@ -62,7 +62,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 		if err != nil {
 			return total, translate(ctx, operation, err)
 		}
-		total, scan.resume = total+did.changed, did.resume
+		total, scan.resume = total+did.lost, did.resume
 		more = did.more && (did.changed > 0 || !spent)
 	}
 	return total, s.do(ctx, operation, func() error {
@@ -126,6 +126,7 @@ func (s *Store) writersEnded(ctx context.Context) (bool, error) {
 // lostStep is what a step has done.
 type lostStep struct {
 	changed int
+	lost    int   // of these, those whose loss is proved
 	resume  int64 // the block to go on with, 0 at the end
 	more    bool
 	first   bool // it read tasks that no step had read
@@ -146,7 +147,7 @@ func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lost
 	if err != nil || len(blocks) == 0 {
 		return lostStep{}, err
 	}
-	did, err := one[struct{ Changed int }](ctx, s, tx, "unticket_lost",
+	did, err := one[struct{ Changed, Lost int }](ctx, s, tx, "unticket_lost",
 		numbers(blocks), blockSize, scan.bound, unticketStep, scan.lanes, scan.moments, micros(scan.slack), through)
 	if err != nil {
 		return lostStep{}, err
@@ -155,7 +156,7 @@ func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lost
 	if did.Changed == unticketStep { // there may be more in these blocks
 		resume = blocks[0]
 	}
-	return lostStep{did.Changed, resume, true, through > progress.Through}, nil
+	return lostStep{did.Changed, did.Lost, resume, true, through > progress.Through}, nil
 }
 
 // nextBlocks returns the blocks to look at next, in their order: those that are listed, then those above through. A gap costs nothing,

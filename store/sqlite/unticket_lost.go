@@ -20,16 +20,25 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 		if lane.Uncertain != 0 {
 			before = min(before, lane.Uncertain)
 		}
-		again := lane.moment - micros(10*min(slack, math.MaxInt64/10))
-		n, err := s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-			return list[ticketedRow](ctx, s, operation, "unticket_lost", lane.Name, from.At, int64(from.ID), before, again, unticketStep)
-		})
+		n, err := s.unticketBefore(ctx, operation, lane.Name, before, false)
 		total += n
 		if err != nil {
 			return total, err
 		}
+		// These went to the other queue of the lane, of which the sentinel proves nothing. They get new tickets without counting as lost.
+		again := min(before, lane.moment-micros(10*min(slack, math.MaxInt64/10)))
+		if _, err := s.unticketBefore(ctx, operation, lane.Name, again, true); err != nil {
+			return total, err
+		}
 	}
 	return total, nil
+}
+
+// unticketBefore unticks the tasks of a lane that were ticketed before a time and are Again, or are not.
+func (s *Store) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
+	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
+		return list[ticketedRow](ctx, s, operation, "unticket_lost", lane, from.At, int64(from.ID), before, again, unticketStep)
+	})
 }
 
 // provedLane is a lane of which sentinels came out. Times are in microseconds, 0 for one that is missing.

@@ -46,17 +46,18 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 // UnticketLane implements store.Repair. After an error some tasks are changed and
 // others are not; calling it again does the rest.
 func (c *Client) UnticketLane(ctx context.Context, lane string) (int, error) {
-	n, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, func(task *Task) bool { return task.Lane == lane })
+	n, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, true, func(task *Task) bool { return task.Lane == lane })
 	return n, err
 }
 
 // unticketInSteps unticks the tasks that match in the order of their ids, through the largest there is at the first
 // step, or until the steps have passed so many ticketed tasks that do not match. match is called inside the effects, for ticketed
-// tasks above last. It returns how far it came, 0 if it came to the end.
-func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, match func(*Task) bool) (int, holdfast.TaskID, error) {
+// tasks above last. It returns how many it changed, without those that are Again unless countAgain is set, and how far it came, 0 if it
+// came to the end.
+func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, countAgain bool, match func(*Task) bool) (int, holdfast.TaskID, error) {
 	total, passed, through := 0, 0, holdfast.TaskID(0)
 	for {
-		changed, spared, after := 0, 0, last // of this step alone: one that failed may still write to its own
+		changed, counted, spared, after := 0, 0, 0, last // of this step alone: one that failed may still write to its own
 		reached, end, room := after, through, most-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
@@ -71,6 +72,9 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 				if reached = task.ID; match(task) {
 					c.store.unticket(step.Op, task, now)
 					changed++
+					if countAgain || !task.Again {
+						counted++
+					}
 				} else {
 					spared++
 				}
@@ -80,7 +84,7 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 		if err != nil {
 			return total, last, err
 		}
-		total, passed, last, through = total+changed, passed+spared, reached, end
+		total, passed, last, through = total+counted, passed+spared, reached, end
 		switch {
 		case passed >= most:
 			return total, last, nil
@@ -101,7 +105,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, er
 	if err != nil || len(proved) == 0 {
 		return 0, err
 	}
-	n, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, func(task *Task) bool {
+	n, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, false, func(task *Task) bool {
 		i := slices.IndexFunc(proved, func(p proof) bool { return p.lane == task.Lane })
 		if i < 0 {
 			return false
@@ -112,7 +116,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, er
 		}
 		// The ticket of a new task goes out a moment after the row says so: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing; it is short
+		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing; they get new tickets without counting as lost
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))

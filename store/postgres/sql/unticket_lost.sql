@@ -16,7 +16,7 @@ with proved as materialized (
     select c.id, c.ticketed_at from ticketed c join proved p on p.lane = c.lane
     where (p.uncertain is null or c.ticketed_at < p.uncertain)
       and c.ticketed_at < p.moment - case
-        -- These went to the other queue of the lane, of which the sentinel proves nothing. It is short.
+        -- These went to the other queue of the lane, of which the sentinel proves nothing. They get new tickets without counting as lost.
         when c.again then 10 * $7::bigint * interval '1 microsecond'
         -- The ticket of a new task goes out a moment after the row says so: see dispatch_receipts.sql.
         else least($7::bigint * interval '1 microsecond', interval '10 seconds')
@@ -33,7 +33,7 @@ with proved as materialized (
   update holdfast.tasks t set due_at = least(t.next_run_at, now()), ticketed_at = null
   from picked
   where t.id = picked.id
-  returning t.id
+  returning t.id, t.again
 ), remaining as materialized (
   select distinct (c.id - 1) / $2::bigint as block from ticketed c
   where not exists (select from changed where changed.id = c.id)
@@ -47,4 +47,4 @@ with proved as materialized (
 ), moved as (
   update holdfast.ticket_scan set through = $8 where through < $8
 )
-select count(*) as changed from changed
+select count(*) as changed, count(*) filter (where not again) as lost from changed
