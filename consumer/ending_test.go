@@ -253,3 +253,56 @@ func TestACancelReachesTheHandler(t *testing.T) {
 	}
 	w.awaitState(holdfast.Cancelled, ticket)
 }
+
+// A claim is committed, its answer is lost, and the store is away until the lease is lost. The worker starts none of these
+// tasks. It hands them back before it ends its run, so that no crash is charged to them.
+func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var k *worker
+	var ready atomic.Bool
+	var away atomic.Bool
+	s := &faultyStore{
+		Store: w.store,
+		claim: func(next func() ([]store.Claim, error)) ([]store.Claim, error) {
+			if away.Load() {
+				return nil, errFault
+			}
+			claims, err := next()
+			if err == nil && ready.CompareAndSwap(true, false) {
+				away.Store(true)
+				return nil, errFault
+			}
+			return claims, err
+		},
+		renew: func(next func() (store.News, error)) (store.News, error) {
+			// The store is back for the renewal that follows the loss of the lease: the last one of the run.
+			if away.Load() && time.Since(k.Status().RenewedAt) < shortLease*4/5 {
+				return store.News{}, errFault
+			}
+			if news, err := next(); err != nil {
+				return news, err
+			} else {
+				away.Store(false)
+				return news, nil
+			}
+		},
+	}
+	var ran executions
+	k = w.work(func(_ context.Context, task holdfast.Task) error {
+		ran.note(task)
+		return nil
+	}, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease })
+	list := w.ticketed(5, kind)
+	ready.Store(true)
+	w.send(w.main(), list...)
+	w.eventually("the worker works as a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
+	w.janitor()
+	w.awaitState(holdfast.Done, list...)
+	ran.checkOnce(t, list)
+	for _, ticket := range list {
+		if task := w.task(ticket.Task); task.Crashes != 0 || task.Failures != 0 || task.Attempt != 2 {
+			t.Errorf("got %+v", task)
+		}
+	}
+}

@@ -14,6 +14,9 @@ import (
 // errCommitsLost is why tasks are handed back that this process has already finished.
 var errCommitsLost = errors.New("the store lost commits, perhaps this task's result with them")
 
+// errUnanswered is why tasks are handed back that this process has claimed without learning it.
+var errUnanswered = errors.New("the answer to this task's claim was lost; the worker never started the task")
+
 // noteHistory sees to it that the tasks the store believes to be here are looked through when it may have
 // lost commits. It compares with the last renewal that was answered, so the change is seen even if the answer that
 // brought it first was lost. Only keepLease calls it.
@@ -53,7 +56,7 @@ func (s *session) reconcile(ctx context.Context) {
 		case <-again:
 			again = nil
 		}
-		s.handBackForgotten(ctx)
+		s.handBackForgotten(ctx, errCommitsLost, s.touched.list())
 	}
 }
 
@@ -62,19 +65,34 @@ const (
 	lookWithin = time.Second
 	// lookPause is between two blocks of a look.
 	lookPause = 20 * time.Millisecond
+	// lastLook bounds the look at the end of a run. It leaves time for the renewal before it and the close after it.
+	lastLook = closeTimeout / 2
 )
 
-// handBackForgotten looks once at what the run may hold, trying until the store answers or ctx is done.
-func (s *session) handBackForgotten(ctx context.Context) {
-	for _, block := range s.touched.list() {
-		if !s.handBackFrom(ctx, block) || backoff.Sleep(ctx, lookPause) != nil {
+// lookOnce hands back, before the run ends, what it may hold without knowing. Otherwise a janitor charges a crash to tasks
+// that never started. The caller knows from a renewal that the run is its own.
+func (s *session) lookOnce(ctx context.Context) {
+	// Half of the lease at most: the store then still takes the run as live.
+	ctx, cancel := context.WithTimeout(ctx, min(lastLook, s.lease.length/2))
+	defer cancel()
+	s.handBackForgotten(ctx, errUnanswered, s.unanswered.list())
+	if s.unsure {
+		s.handBackForgotten(ctx, errCommitsLost, s.touched.list())
+	}
+}
+
+// handBackForgotten looks once at what the run may hold in these blocks, trying until the store answers or ctx is done. The
+// attempts that it hands back say why.
+func (s *session) handBackForgotten(ctx context.Context, why error, blocks []int64) {
+	for _, block := range blocks {
+		if !s.handBackFrom(ctx, why, block) || backoff.Sleep(ctx, lookPause) != nil {
 			return
 		}
 	}
 }
 
 // handBackFrom looks at one block. It returns false if the run is over.
-func (s *session) handBackFrom(ctx context.Context, block int64) bool {
+func (s *session) handBackFrom(ctx context.Context, why error, block int64) bool {
 	after, through := ids(block)
 	var held []holdfast.Task
 	if !s.insist(ctx, "look for forgotten tasks", func() (err error) {
@@ -99,7 +117,7 @@ func (s *session) handBackFrom(ctx context.Context, block int64) bool {
 		if !open[tickets[i]] {
 			continue
 		}
-		move, err := holdfast.Settle(task, holdfast.Interrupted(errCommitsLost), time.Now(), s.o.Settings.For(task.Type).Policy)
+		move, err := holdfast.Settle(task, holdfast.Interrupted(why), time.Now(), s.o.Settings.For(task.Type).Policy)
 		if err != nil { // a held task is running, and may be interrupted
 			s.log.WithError(err).WithField("task", task.ID).Error("a forgotten task could not be judged")
 			continue
@@ -107,7 +125,7 @@ func (s *session) handBackFrom(ctx context.Context, block int64) bool {
 		moves = append(moves, move)
 	}
 	for part := range slices.Chunk(moves, resultBatch) {
-		if !s.giveBack(ctx, part) {
+		if !s.giveBack(ctx, why, part) {
 			return false // the run is over, and what it holds is found by others
 		}
 	}
@@ -116,7 +134,7 @@ func (s *session) handBackFrom(ctx context.Context, block int64) bool {
 }
 
 // giveBack applies the moves of forgotten tasks.
-func (s *session) giveBack(ctx context.Context, moves []holdfast.Transition) bool {
+func (s *session) giveBack(ctx context.Context, why error, moves []holdfast.Transition) bool {
 	var accepted []bool
 	if !s.insist(ctx, "hand back forgotten tasks", func() (err error) {
 		attempt, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -133,7 +151,7 @@ func (s *session) giveBack(ctx context.Context, moves []holdfast.Transition) boo
 			s.o.OnReady(0)
 		}
 	}
-	s.log.WithField("tasks", n).Warn("tasks whose results the store lost were handed back")
+	s.log.WithError(why).WithField("tasks", n).Warn("forgotten tasks were handed back")
 	return true
 }
 

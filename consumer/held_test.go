@@ -77,7 +77,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 		return []bool{true, false}, nil // one of them was settled meanwhile
 	}
 	s.touched.add([]holdfast.Ticket{ticket(1), ticket(6)})
-	s.handBackForgotten(t.Context())
+	s.handBackForgotten(t.Context(), errCommitsLost, s.touched.list())
 	if tries != 3 || ready != 1 {
 		t.Errorf("applied %d times, %d ready", tries, ready)
 	}
@@ -113,7 +113,7 @@ func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
 	t.Parallel()
 	b := &believer{asked: 1}
 	s := testSession(t, Options{Store: b, Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
-	s.handBackForgotten(t.Context())
+	s.handBackForgotten(t.Context(), errCommitsLost, s.touched.list())
 	if len(b.read) > 0 {
 		t.Errorf("a run that has claimed nothing reads %v", b.read)
 	}
@@ -124,7 +124,7 @@ func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
 	firsts := map[holdfast.TaskID]bool{}
 	for range 10 {
 		b.read = nil
-		s.handBackForgotten(t.Context())
+		s.handBackForgotten(t.Context(), errCommitsLost, s.touched.list())
 		if len(b.read) != 5 {
 			t.Fatalf("%d blocks were read: %v", len(b.read), b.read)
 		}

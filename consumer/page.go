@@ -122,6 +122,7 @@ func (p *page) take(ctx context.Context) error {
 
 	claims, err := p.claim(ctx) // at once if there are no tickets
 	if err != nil {
+		s.unanswered.add(p.tickets)
 		s.disown()
 		s.room.leave(len(p.tickets), p.into)
 		s.jobs.forget(p.tickets...)

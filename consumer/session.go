@@ -47,11 +47,13 @@ type session struct {
 	disowned chan struct{}
 	disown   func()
 
-	touched  touched       // what may be running under this run
-	renewed  bool          // a renewal was answered; keepLease's own
-	history  string        // of the store, as the last renewal named it; keepLease's own
-	fellBack chan struct{} // has a token when the store may have lost commits
-	unsure   bool          // the store ever may have; for the end of the run, when keepLease has ended
+	touched touched // what may be running under this run
+	// unanswered is the part of it whose claims were given up. A claim of them may have been committed.
+	unanswered touched
+	renewed    bool          // a renewal was answered; keepLease's own
+	history    string        // of the store, as the last renewal named it; keepLease's own
+	fellBack   chan struct{} // has a token when the store may have lost commits
+	unsure     bool          // the store ever may have; for the end of the run, when keepLease has ended
 
 	unhandled sync.Map // types that were logged
 
@@ -157,7 +159,7 @@ const (
 	// flushGrace is how long a stopping worker waits for a store that is away. What
 	// it cannot write then, the janitor finds when the lease has run out.
 	flushGrace   = 10 * time.Second
-	closeTimeout = 4 * time.Second // enough for a last renewal that hangs, and the close
+	closeTimeout = 4 * time.Second // enough for a last renewal that hangs, a look, and the close
 )
 
 // drain waits for the jobs in hand: until they are done, or the drain is over or
@@ -222,6 +224,8 @@ func (s *session) close(ctx context.Context) {
 		if !owned || errors.Is(err, store.ErrFenced) {
 			return
 		}
+	} else {
+		s.lookOnce(ctx)
 	}
 	if err = s.o.Store.CloseRun(ctx, s.run, s.clean()); err != nil {
 		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")
