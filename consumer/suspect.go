@@ -24,7 +24,8 @@ const (
 	// turnPark is how long the store parks them the first time; the wait grows with each further time.
 	turnPark = 2 * time.Second
 	// aloneLimit bounds how long a worker takes nothing because of one task: once until what it has in hand has ended,
-	// and once while the task runs. After that the task runs beside others, because a handler that hangs must not stop a worker.
+	// and once while the task runs. After that the task runs beside others if an executor is free, because a handler that hangs
+	// must not stop a worker.
 	aloneLimit = time.Minute
 	aloneCheck = 5 * time.Millisecond
 	// idleCheck is how long a worker without ordinary work waits for some before the next exclusive turn.
@@ -110,13 +111,18 @@ func (p *page) takeSuspects(ctx context.Context) error {
 }
 
 // takeAlone claims and runs tasks one after another, and returns the last one it claimed and those for which the time of
-// the turn was too short.
+// the turn was too short or no executor was free.
 func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last holdfast.Ticket, left []holdfast.Ticket, err error) {
 	s := p.s
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
+		into := s.room.settle(0, 1, ordinary)
+		if into == store.IntoBuffer { // it would be handed back from there, and use up an attempt
+			s.room.leave(1, into)
+			break
+		}
 		last, left = left[0], left[1:]
-		alone := &page{s: s, into: s.room.settle(0, 1, ordinary), wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
+		alone := &page{s: s, into: into, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
 		if err := alone.take(ctx); err != nil {
 			return last, left, err
 		}

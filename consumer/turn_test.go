@@ -1,0 +1,99 @@
+package consumer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// turnServers are a store and a broker that write down what the worker does with a last-chance task.
+type turnServers struct {
+	Store
+	Broker
+
+	mu     sync.Mutex
+	events []string
+}
+
+func (f *turnServers) note(event string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, event)
+}
+
+func (f *turnServers) Claim(_ context.Context, _ holdfast.RunID, _ []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+	if into == store.IntoBuffer {
+		f.note("claimed into the buffer")
+	} else {
+		f.note("claimed into an executor")
+	}
+	claims := make([]store.Claim, len(tickets))
+	for i := range claims {
+		claims[i].Verdict = store.Stale
+	}
+	return claims, nil
+}
+
+func (f *turnServers) Park(_ context.Context, tickets []holdfast.Ticket, _ time.Duration, _ string) error {
+	for _, ticket := range tickets {
+		f.note("parked " + ticket.Task.String())
+	}
+	return nil
+}
+
+func (f *turnServers) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	for _, m := range messages {
+		f.note("published to " + m.Queue + " " + string(m.Body))
+	}
+	return slices.Repeat([]broker.Outcome{broker.Stored}, len(messages)), nil
+}
+
+// turn has a worker with two executors, held of them with tasks that do not end, take a page with last-chance tasks.
+func (f *turnServers) turn(t *testing.T, held int, tickets ...holdfast.Ticket) (*session, error) {
+	s := testSession(t, Options{
+		Store: f, Broker: f, Handlers: &Registry{}, Concurrency: 2, Lease: time.Hour, Topology: broker.NewTopology("test.v1", 1, "x"),
+	}, time.Now())
+	s.room.add(held)
+	p := s.newPage()
+	p.suspects = tickets
+	err := p.takeSuspects(t.Context())
+	s.takers.Wait()
+	return s, err
+}
+
+// While handlers hang on all executors, a last-chance task would wait in the buffer, be handed back, and use up an attempt
+// each time. So the worker does not claim it. With a free executor it runs beside the tasks that hang.
+func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hanging int
+		want    []string
+	}{
+		"none is free": {2, []string{"parked 1", "parked 2"}},
+		"one is free":  {1, []string{"claimed into an executor", "parked 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &turnServers{}
+				s, err := f.turn(t, test.hanging, ticket(1), ticket(2))
+				if err != nil || !slices.Equal(f.events, test.want) {
+					t.Errorf("got %q, %v, want %q", f.events, err, test.want)
+				}
+				if n := s.room.taken(); n != test.hanging || s.room.reserved.Load() != 0 {
+					t.Errorf("%d places are taken, %d executors reserved", n, s.room.reserved.Load())
+				}
+				if s.room.free() != 2-test.hanging || len(s.exclusive) != 1 {
+					t.Error("the turn did not end")
+				}
+			})
+		})
+	}
+}
