@@ -219,9 +219,7 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 	for run, tickets := range foreign {
 		p.manifest(run, 0, tickets)
 	}
-	if len(ahead) > 0 {
-		p.letters = append(p.letters, broker.Message{Queue: s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: ahead}.Encode()})
-	}
+	p.rescue(ahead)
 	p.park(ctx, claims, unhandled)
 }
 
@@ -233,9 +231,27 @@ func (p *page) manifest(run holdfast.RunID, page int64, tickets []holdfast.Ticke
 	}
 }
 
-// park lets tasks of unknown types wait in the store, where people see them and
-// another worker is offered them later. If the store does not take that, they go
-// to the rescue queue: their tickets are about to be acked.
+// rescue adds tickets for the rescue queue to the letters.
+func (p *page) rescue(tickets []holdfast.Ticket) {
+	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: part}.Encode()})
+	}
+}
+
+// parkOrRescue has the store park tasks. If the store does not, their tickets, which are about to be acked, are added to the
+// letters for the rescue queue. It reports whether the tasks are parked.
+func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) (parked bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	if err := p.s.o.Store.Park(ctx, tickets, wait, why); err != nil {
+		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks could not be parked; to rescue")
+		p.rescue(tickets)
+		return false
+	}
+	return true
+}
+
+// park lets tasks of unknown types wait in the store, where people see them and another worker is offered them later.
 func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfast.Ticket) {
 	if len(tickets) == 0 {
 		return
@@ -247,12 +263,7 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 			break
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-	defer cancel()
-	why := fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name)
-	if err := p.s.o.Store.Park(ctx, tickets, p.s.o.ParkFor, why); err != nil {
-		p.s.log.WithError(err).Warn("tasks of unknown types could not be parked; to rescue")
-		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: tickets}.Encode()})
+	if !p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name)) {
 		return
 	}
 	p.s.see(holdfast.ObservedParked, len(tickets))

@@ -100,14 +100,14 @@ func (p *page) takeSuspects(ctx context.Context) error {
 	}
 	s.log.WithField("tasks", len(p.suspects)).Info("tasks whose next crash is their last: they run exclusively")
 	last, left, err := p.takeAlone(ctx, p.suspects)
-	if err == nil {
-		err = p.postpone(ctx, left)
-	}
 	s.takers.Go(func() {
 		s.until(ctx, aloneLimit, func() bool { return !s.jobs.has(last) })
 		leave()
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return p.postpone(ctx, left)
 }
 
 // takeAlone claims and runs tasks one after another, and returns the last one it claimed and those for which the time of
@@ -136,13 +136,15 @@ func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last h
 	return last, left, err
 }
 
+// postpone has the store park tasks. It returns when their tickets may be acked: the store has parked the tasks, or the broker
+// has confirmed the tickets in the rescue queue. It returns an error if ctx ends first.
 func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-	defer cancel()
-	return p.s.o.Store.Park(ctx, tickets, turnPark, "one more crash would be its last, so it waits to run alone")
+	rest := &page{s: p.s} // the letters of p are confirmed
+	rest.parkOrRescue(ctx, tickets, turnPark, "one more crash would be its last, so it waits to run alone")
+	return rest.mirror(ctx)
 }
 
 // idle reports whether the worker has nothing in hand.

@@ -17,6 +17,7 @@ import (
 type turnServers struct {
 	Store
 	Broker
+	parkErr error
 
 	mu     sync.Mutex
 	events []string
@@ -45,7 +46,7 @@ func (f *turnServers) Park(_ context.Context, tickets []holdfast.Ticket, _ time.
 	for _, ticket := range tickets {
 		f.note("parked " + ticket.Task.String())
 	}
-	return nil
+	return f.parkErr
 }
 
 func (f *turnServers) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
@@ -55,17 +56,30 @@ func (f *turnServers) Publish(_ context.Context, messages []broker.Message) ([]b
 	return slices.Repeat([]broker.Outcome{broker.Stored}, len(messages)), nil
 }
 
-// turn has a worker with two executors, held of them with tasks that do not end, take a page with last-chance tasks.
-func (f *turnServers) turn(t *testing.T, held int, tickets ...holdfast.Ticket) (*session, error) {
+// turnSubscription notes acks.
+type turnSubscription struct {
+	broker.Subscription
+	*turnServers
+}
+
+func (s turnSubscription) Ack(uint64, broker.AckMode) error {
+	s.note("acked")
+	return nil
+}
+
+// turn has a worker with two executors, held of them with tasks that do not end, process a page with last-chance tasks.
+func (f *turnServers) turn(t *testing.T, held int, tickets ...holdfast.Ticket) *session {
 	s := testSession(t, Options{
 		Store: f, Broker: f, Handlers: &Registry{}, Concurrency: 2, Lease: time.Hour, Topology: broker.NewTopology("test.v1", 1, "x"),
 	}, time.Now())
 	s.room.add(held)
 	p := s.newPage()
-	p.suspects = tickets
-	err := p.takeSuspects(t.Context())
+	p.suspects, p.tags = tickets, []uint64{1}
+	a := &acks{sub: turnSubscription{turnServers: f}}
+	a.received(1)
+	p.process(t.Context(), a)
 	s.takers.Wait()
-	return s, err
+	return s
 }
 
 // While handlers hang on all executors, a last-chance task would wait in the buffer, be handed back, and use up an attempt
@@ -76,16 +90,16 @@ func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 		hanging int
 		want    []string
 	}{
-		"none is free": {2, []string{"parked 1", "parked 2"}},
-		"one is free":  {1, []string{"claimed into an executor", "parked 2"}},
+		"none is free": {2, []string{"parked 1", "parked 2", "acked"}},
+		"one is free":  {1, []string{"claimed into an executor", "parked 2", "acked"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &turnServers{}
-				s, err := f.turn(t, test.hanging, ticket(1), ticket(2))
-				if err != nil || !slices.Equal(f.events, test.want) {
-					t.Errorf("got %q, %v, want %q", f.events, err, test.want)
+				s := f.turn(t, test.hanging, ticket(1), ticket(2))
+				if !slices.Equal(f.events, test.want) {
+					t.Errorf("got %q, want %q", f.events, test.want)
 				}
 				if n := s.room.taken(); n != test.hanging || s.room.reserved.Load() != 0 {
 					t.Errorf("%d places are taken, %d executors reserved", n, s.room.reserved.Load())
@@ -96,4 +110,19 @@ func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The tickets of last-chance tasks that the store does not park go to the rescue queue. Without that the page is never acked,
+// and no later page of its subscription either.
+func TestLastChanceTasksThatAreNotParkedAreRescued(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &turnServers{parkErr: errAway}
+		s := f.turn(t, 2, ticket(1), ticket(2))
+		message := holdfast.Message{Tickets: []holdfast.Ticket{ticket(1), ticket(2)}}
+		want := []string{"parked 1", "parked 2", "published to " + s.o.Topology.Rescue() + " " + string(message.Encode()), "acked"}
+		if !slices.Equal(f.events, want) {
+			t.Errorf("got %q, want %q", f.events, want)
+		}
+	})
 }
