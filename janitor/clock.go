@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// clockEvery is between two notes of the store's clock. If the clock stands ahead for less than that, no note may show it.
-const clockEvery = time.Second
+// clockEvery is between two notes of the store's clock, each of which is a write. If the clock stands ahead for less than that,
+// no note may show it.
+const clockEvery = 5 * time.Second
 
 // correctTimes notes the store's clock. If that was set back, it corrects what would wait until the clock has caught up.
 func (j *Janitor) correctTimes(ctx context.Context) error {
