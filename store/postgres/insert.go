@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -117,10 +118,19 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	return b, nil
 }
 
-// keyHeld names the key that the insert waited for in vain, if that is what err says.
+// tupleOfTasks matches the context of an error about a wait for the transaction that wrote a row of the table tasks. The
+// server may translate the words around the row's position.
+var tupleOfTasks = regexp.MustCompile(`\(\d+,\d+\).*\btasks\b`)
+
+// keyHeld names the key that the insert waited for in vain, if that is what err says. Otherwise another session has locked
+// a table.
 func (b batch) keyHeld(err error) error {
-	if pq.As(err, pqerror.LockNotAvailable) == nil {
+	failure := pq.As(err, pqerror.LockNotAvailable)
+	if failure == nil {
 		return err
+	}
+	if !tupleOfTasks.MatchString(failure.Where) {
+		return &refusal{err, "another session has locked a table of the store, for example to create an index; try again when it has ended"}
 	}
 	held := new(store.KeyHeldError)
 	if b.size == 1 {

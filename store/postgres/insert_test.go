@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,5 +115,47 @@ func TestInsertOppositeKeys(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// If an insert with a unique key waits in vain, the error says whether another transaction holds the key or a table is
+// locked.
+func TestInsertSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	db := callersDB(t)
+	keyed := []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Unique: "k"}}
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Second); err != nil {
+		t.Fatal(err) // so that the lane is known
+	}
+	insertBeside := func(other func(*sql.Tx) error) error {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := other(tx); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Insert(t.Context(), keyed, time.Second)
+		return err
+	}
+	held := new(store.KeyHeldError)
+	err := insertBeside(func(tx *sql.Tx) error {
+		_, err := s.InsertTx(t.Context(), tx, keyed, time.Second)
+		return err
+	})
+	if !errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("beside a transaction that holds the key: %v", err)
+	}
+	for _, table := range []string{"tasks", "outbox"} {
+		err = insertBeside(func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(t.Context(), "lock table "+s.Schema()+"."+table+" in share mode")
+			return err
+		})
+		if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "locked a table") {
+			t.Errorf("beside a lock on %s: %v", table, err)
+		}
 	}
 }
