@@ -29,12 +29,9 @@ func (es TaskErrors) Unwrap() []error {
 // unique keys of the tasks that it names; each of these wraps a *store.KeyHeldError, and has no result. After
 // any other error the results are those of the leading tasks that are stored for certain.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
-	complete := make([]holdfast.NewTask, len(tasks))
-	for i, task := range tasks {
-		var err error
-		if complete[i], err = p.complete(task); err != nil {
-			return nil, &TaskError{i, err}
-		}
+	complete, err := p.completeAll(tasks)
+	if err != nil {
+		return nil, err
 	}
 	leave, err := p.enter()
 	if err != nil {

@@ -122,12 +122,9 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 		return nil, fmt.Errorf("enqueue in a transaction: %w: %T is not a transaction; pass the *sql.Tx or *sqlx.Tx that its Begin returns, or call Enqueue",
 			holdfast.ErrInvalid, tx)
 	}
-	complete := make([]holdfast.NewTask, len(tasks))
-	for i, task := range tasks {
-		var err error
-		if complete[i], err = p.complete(task); err != nil {
-			return nil, &TaskError{i, err}
-		}
+	complete, err := p.completeAll(tasks)
+	if err != nil {
+		return nil, err
 	}
 	leave, err := p.enter()
 	if err != nil {
@@ -183,6 +180,18 @@ func fitting[T any](items []T, size func(T) int) int {
 }
 
 func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
+
+// completeAll completes the tasks. Its error is a *TaskError.
+func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
+	complete := make([]holdfast.NewTask, len(tasks))
+	for i, task := range tasks {
+		var err error
+		if complete[i], err = p.complete(task); err != nil {
+			return nil, &TaskError{i, err}
+		}
+	}
+	return complete, nil
+}
 
 // complete validates a task and fills in what its type's settings say.
 func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
