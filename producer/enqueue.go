@@ -2,9 +2,9 @@ package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -16,6 +16,7 @@ type call struct {
 	done   chan struct{} // gets a value when result and err are set
 	result Result
 	err    error
+	gone   atomic.Bool // its caller has left
 }
 
 // line is where calls wait for an inserter. Calls with a unique key have a line of their own: such an insert may have to wait
@@ -66,6 +67,7 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 		return result, err
 	case <-ctx.Done(): // its batch may answer yet: it is no other caller's
 	}
+	c.gone.Store(true)
 	if p.leave(c) {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", context.Cause(ctx))
 	}
@@ -131,41 +133,27 @@ func (p *Producer) next(l *line) []*call {
 	return batch
 }
 
-// send stores one batch, answers its calls and hands their tickets on.
+// send stores one batch, answers its calls and hands their tickets on. A task that the store refuses fails its own call only.
 func (p *Producer) send(ctx context.Context, batch []*call) {
-	tasks := make([]holdfast.NewTask, len(batch))
+	tasks, indexes := make([]holdfast.NewTask, len(batch)), make([]int, len(batch))
 	for i, c := range batch {
-		tasks[i] = c.task
+		tasks[i], indexes[i] = c.task, i
 	}
-	inserted, err := p.insert(ctx, tasks)
-	if err != nil {
-		if ofOneTask(err) && len(batch) > 1 {
-			// One task that the store cannot take must not refuse its neighbours.
-			for _, c := range batch {
-				p.send(ctx, []*call{c})
+	fail := func(i int, err error) { batch[i].answer(Result{}, fmt.Errorf("enqueue: %w", err)) }
+	work := separation{
+		producer: p, tasks: tasks, refused: fail,
+		gone: func(i int) bool { return batch[i].gone.Load() },
+		stored: func(indexes []int, inserted store.Inserted) {
+			for n, result := range p.account(inserted) {
+				batch[indexes[n]].answer(result, nil)
 			}
-			return
-		}
-		for _, c := range batch {
-			c.answer(Result{}, fmt.Errorf("enqueue: %w", err))
-		}
-		return
+			p.publisher.hand(ctx, inserted.Receipts, len(indexes))
+		},
 	}
-	results := p.account(inserted)
-	for i, c := range batch {
-		c.answer(results[i], nil)
-	}
-	p.publisher.hand(ctx, inserted.Receipts, len(batch))
-}
-
-// ofOneTask reports whether the store refused an insert because of one of its tasks.
-func ofOneTask(err error) bool {
-	held := new(store.KeyHeldError)
-	return errors.Is(err, holdfast.ErrInvalid) || errors.As(err, &held)
-}
-
-func (p *Producer) insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
-	ctx, cancel := context.WithTimeout(ctx, insertTimeout)
+	limited, cancel := context.WithTimeout(ctx, insertTimeout)
 	defer cancel()
-	return p.o.Store.Insert(ctx, tasks, p.o.OutboxGrace)
+	undecided, err := work.insert(limited, indexes)
+	for _, i := range undecided {
+		fail(i, err)
+	}
 }

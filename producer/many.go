@@ -1,9 +1,12 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -23,11 +26,18 @@ func (es TaskErrors) Unwrap() []error {
 	return errs
 }
 
-// EnqueueMany stores the tasks, a thousand or eight MiB in a transaction, and each part is published
-// while the next is stored. Of each part it stores the tasks with unique keys after the others. The error is a *TaskError
-// wrapping holdfast.ErrInvalid if a task is wrong; then nothing was stored. It is a TaskErrors if other open transactions hold
-// unique keys of the tasks that it names; each of these wraps a *store.KeyHeldError, and has no result. After
-// any other error the results are those of the leading tasks that are stored for certain.
+// EnqueueMany stores the tasks, a thousand or eight MiB in a part, and each part is published while the next is stored. Of
+// each part it stores the tasks with unique keys before the others, in a transaction of their own.
+//
+// The error is a *TaskError wrapping holdfast.ErrInvalid if a task is wrong; then nothing was stored. It is a TaskErrors if
+// the store refused the tasks that it names, and stored all others. Each of these errors wraps a holdfast.ErrUnavailable if
+// another open transaction holds a unique key, mostly as a *store.KeyHeldError, or a holdfast.ErrInvalid if the store cannot
+// hold the task. The result of such a task is zero.
+//
+// After any other error there are fewer results than tasks: those of the leading tasks, of which all are stored for certain
+// except those in the TaskErrors that the error wraps, if any. Of the tasks behind them, those with unique keys may be stored
+// too, and it is safe to repeat them. A task without a unique key is stored behind them only if its insert was under way when
+// ctx ended or the server was lost.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
 	complete, err := p.completeAll(tasks)
 	if err != nil {
@@ -39,28 +49,43 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	}
 	defer leave()
 	results := make([]Result, len(tasks))
-	var held TaskErrors
+	var refused TaskErrors
+	work := separation{
+		producer: p, tasks: complete,
+		stored: func(indexes []int, inserted store.Inserted) {
+			for n, result := range p.account(inserted) {
+				results[indexes[n]] = result
+			}
+			p.publisher.hand(ctx, inserted.Receipts, 1)
+		},
+		refused: func(i int, err error) { refused = append(refused, &TaskError{i, err}) },
+	}
 	for stored := 0; stored < len(tasks); {
 		part := make([]int, fitting(complete[stored:], payloadOf))
 		for i := range part {
 			part[i] = stored + i
 		}
-		plain, keyed := byKey(complete, part)
-		err := p.admitPart(ctx, complete, part)
-		if err == nil {
-			err = p.insertPart(ctx, complete, plain, results)
-		}
-		if err == nil && len(keyed) > 0 {
-			var more TaskErrors
-			more, err = p.insertKeyed(ctx, complete, keyed, results)
-			held = append(held, more...)
-		}
-		if err != nil {
-			return results[:stored], errors.Join(held.orNil(), fmt.Errorf("store tasks: %w", err))
+		if undecided, err := p.insertPart(ctx, &work, part); err != nil {
+			stored = slices.Min(undecided)
+			return results[:stored], errors.Join(refused.before(stored).orNil(), fmt.Errorf("store tasks: %w", err))
 		}
 		stored += len(part)
 	}
-	return results, held.orNil()
+	return results, refused.before(len(tasks)).orNil()
+}
+
+// insertPart stores the tasks of those indexes. After an error it returns the indexes of those that are neither stored for
+// certain nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all.
+func (p *Producer) insertPart(ctx context.Context, work *separation, part []int) (undecided []int, err error) {
+	if err := p.admitPart(ctx, work.tasks, part); err != nil {
+		return part, err
+	}
+	plain, keyed := byKey(work.tasks, part)
+	work.until = time.Time{}
+	if undecided, err = work.insert(ctx, keyed); err != nil {
+		return append(undecided, plain...), err
+	}
+	return work.insert(ctx, plain)
 }
 
 // admitPart waits for the queues of the tasks of those indexes.
@@ -76,6 +101,13 @@ func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, inde
 		}
 	}
 	return nil
+}
+
+// before returns the errors of the tasks whose index is less than n, in their order.
+func (es TaskErrors) before(n int) TaskErrors {
+	es = slices.DeleteFunc(es, func(e *TaskError) bool { return e.Index >= n })
+	slices.SortFunc(es, func(a, b *TaskError) int { return cmp.Compare(a.Index, b.Index) })
+	return es
 }
 
 // orNil returns no error if there are none.
@@ -96,44 +128,4 @@ func byKey(tasks []holdfast.NewTask, indexes []int) (plain, keyed []int) {
 		}
 	}
 	return plain, keyed
-}
-
-// insertKeyed stores the tasks of those indexes, which have unique keys, and returns those whose keys are held.
-func (p *Producer) insertKeyed(ctx context.Context, tasks []holdfast.NewTask, indexes []int, results []Result) (held TaskErrors, err error) {
-	err = p.insertPart(ctx, tasks, indexes, results)
-	refused := new(store.KeyHeldError)
-	switch {
-	case !errors.As(err, &refused):
-		return nil, err
-	case len(indexes) == 1:
-		return TaskErrors{{indexes[0], err}}, nil
-	}
-	for _, i := range indexes {
-		one, err := p.insertKeyed(ctx, tasks, []int{i}, results)
-		held = append(held, one...)
-		if err != nil {
-			return held, err
-		}
-	}
-	return held, nil
-}
-
-// insertPart stores the tasks of those indexes in one transaction, and fills in their results.
-func (p *Producer) insertPart(ctx context.Context, tasks []holdfast.NewTask, indexes []int, results []Result) error {
-	if len(indexes) == 0 {
-		return nil
-	}
-	part := make([]holdfast.NewTask, len(indexes))
-	for n, i := range indexes {
-		part[n] = tasks[i]
-	}
-	inserted, err := p.o.Store.Insert(ctx, part, p.o.OutboxGrace)
-	if err != nil {
-		return err
-	}
-	for n, result := range p.account(inserted) {
-		results[indexes[n]] = result
-	}
-	p.publisher.hand(ctx, inserted.Receipts, 1)
-	return nil
 }

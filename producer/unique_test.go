@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -35,7 +37,7 @@ func keyed(key string) holdfast.NewTask {
 func checkHeld(t *testing.T, err error, key string) {
 	t.Helper()
 	held := new(store.KeyHeldError)
-	if !errors.As(err, &held) || held.Key != key || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) {
+	if !errors.As(err, &held) || !slices.Equal(held.Keys, []string{key}) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) {
 		t.Errorf("got %v, want an error about the key %q", err, key)
 	}
 }
@@ -97,5 +99,87 @@ func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 	w.must(w.Close())
 	if n := w.count("tasks"); n != 4 {
 		t.Errorf("%d tasks are stored, want 4", n)
+	}
+}
+
+// Many calls with one held key end together: the store waits for the key once for each batch, not once for each call.
+func TestAHeldKeyIsAskedForOnceInABatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.hold("held")
+	const calls = 50
+	var stuck []<-chan answer
+	for range calls {
+		stuck = append(stuck, w.enqueueAside(t.Context(), keyed("held")))
+	}
+	free := w.enqueueAside(t.Context(), keyed("free"))
+	for _, call := range stuck {
+		checkHeld(t, await(w, "the call ends", call).err, "held")
+	}
+	w.must(await(w, "the call with another key ends", free).err)
+	w.must(w.Close())
+	if n := len(w.inserts.calls()); n > calls/2 {
+		t.Errorf("%d inserts for %d calls", n, calls)
+	}
+}
+
+// heldOf is a store that says that the keys are held; without keys, that it does not know which one is.
+func heldOf(tasks []holdfast.NewTask, keys ...string) error {
+	for _, task := range tasks {
+		if slices.Contains(keys, task.Unique) || len(keys) == 0 && task.Unique != "" {
+			return &store.KeyHeldError{Keys: keys}
+		}
+	}
+	return nil
+}
+
+// A call whose context ends while its batch waits for another's key is not stored afterwards.
+func TestACallThatHasEndedIsNotStoredLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.inserts.gate = make(chan struct{})
+	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { return heldOf(tasks, "held") }
+	first := []<-chan answer{w.enqueueAside(t.Context(), keyed("1")), w.enqueueAside(t.Context(), keyed("2"))}
+	w.eventually("all inserters are busy", func() bool { return len(w.inserts.calls()) == inserters })
+	ctx, cancel := context.WithCancel(t.Context())
+	held, late := w.enqueueAside(t.Context(), keyed("held")), w.enqueueAside(ctx, keyed("late"))
+	w.eventually("the others wait", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.keyed.waiting) == 2
+	})
+	w.inserts.gate <- struct{}{}
+	w.eventually("they are being stored together", func() bool { return len(w.inserts.calls()) == 3 })
+	cancel()
+	if err := await(w, "the call ends", late).err; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call whose context ended: %v", err)
+	}
+	close(w.inserts.gate)
+	checkHeld(t, await(w, "the call with the held key ends", held).err, "held")
+	for _, call := range first {
+		w.must(await(w, "the first calls end", call).err)
+	}
+	w.must(w.Close())
+	if n := w.count("tasks"); n != len(first) {
+		t.Errorf("%d tasks are stored, want %d", n, len(first))
+	}
+}
+
+// The wait for held keys is bounded also if the store cannot name them.
+func TestTheWaitForHeldKeysIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error {
+		<-time.After(heldLimit / 4)
+		return heldOf(tasks)
+	}
+	_, err := w.Enqueue(t.Context(), keyed("1"))
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "waits for unique keys") {
+		t.Errorf("enqueue: %v", err)
+	}
+	results, err := w.EnqueueMany(t.Context(), []holdfast.NewTask{keyed("1"), task(1), keyed("2")})
+	var refused TaskErrors
+	if !errors.As(err, &refused) || len(refused) != 2 || !errors.Is(refused[1], holdfast.ErrUnavailable) || len(results) != 3 || results[1].ID == 0 {
+		t.Errorf("enqueue many: %+v, %v", results, err)
 	}
 }

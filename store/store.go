@@ -64,8 +64,9 @@ type Inserter interface {
 	// count as ticketed, covered by their receipt; later ones are left to
 	// DispatchDue and appear in no receipt. Others may publish the receipts once
 	// they are older than grace. If another open transaction stores a task with the same unique key, Insert waits for
-	// at most half a second until that transaction ends, and then returns a *KeyHeldError. In a store with one writer at
-	// a time there is no such wait: any open transaction that writes delays every Insert, with and without keys.
+	// at most half a second until that transaction ends, and then returns a *KeyHeldError that names the key; a second
+	// later at most, if there are several. In a store with one writer at a time there is no such wait: any open
+	// transaction that writes delays every Insert, with and without keys.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
 	// InsertTx does the same inside the caller's transaction; it neither commits nor
 	// rolls back. How long it waits for a unique key is up to the caller's transaction. After an error the caller must
@@ -76,17 +77,20 @@ type Inserter interface {
 	Discharge(ctx context.Context, receipts []int64) error
 }
 
-// KeyHeldError says that another open transaction holds the unique key of a task, and that nothing was stored. It is a
+// KeyHeldError says that other open transactions hold unique keys of tasks, and that nothing was stored. It is a
 // holdfast.ErrUnavailable.
 type KeyHeldError struct {
-	Key string // "" if the insert had several keys, of which one was held
+	Keys []string // those that are known to be held; empty if the store could not find out
 }
 
 func (e *KeyHeldError) Error() string {
-	if e.Key == "" {
+	switch len(e.Keys) {
+	case 0:
 		return "another open transaction holds one of the unique keys; try again when it has ended"
+	case 1:
+		return fmt.Sprintf("another open transaction holds the unique key %q; try again when it has ended", e.Keys[0])
 	}
-	return fmt.Sprintf("another open transaction holds the unique key %q; try again when it has ended", e.Key)
+	return fmt.Sprintf("other open transactions hold the unique keys %q; try again when they have ended", e.Keys)
 }
 
 func (e *KeyHeldError) Unwrap() error { return holdfast.ErrUnavailable }

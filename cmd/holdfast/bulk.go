@@ -167,11 +167,11 @@ func (b *bulk) flush(ctx context.Context) error {
 		return nil
 	}
 	results, err := b.enqueue(ctx, b.tasks)
-	if held := (producer.TaskErrors)(nil); errors.As(err, &held) && len(results) == len(b.tasks) {
-		err = b.flushHeld(results, held)
-	} else if errors.Is(err, holdfast.ErrInvalid) && len(results) == 0 {
-		err = b.flushOneByOne(ctx)
-	} else if writeErr := b.took(b.lines, results); writeErr != nil && err == nil {
+	var refused producer.TaskErrors
+	if errors.As(err, &refused) && len(results) == len(b.tasks) {
+		err = nil // the store refused these lines only
+	}
+	if writeErr := b.settle(results, refused); writeErr != nil && err == nil {
 		err = writeErr
 	}
 	if err != nil {
@@ -181,35 +181,18 @@ func (b *bulk) flush(ctx context.Context) error {
 	return nil
 }
 
-// flushHeld reports the lines whose unique keys are held by other transactions; the others are stored.
-func (b *bulk) flushHeld(results []producer.Result, held producer.TaskErrors) error {
+// settle reports what became of the leading lines: the store refused some of them, and stored the others.
+func (b *bulk) settle(results []producer.Result, refused producer.TaskErrors) error {
 	from := 0
-	for _, one := range held {
+	for _, one := range refused {
 		if err := b.took(b.lines[from:one.Index], results[from:one.Index]); err != nil {
 			return err
 		}
 		b.reject(b.lines[one.Index], one.Err)
-		b.held, from = true, one.Index+1
+		b.held = b.held || errors.Is(one.Err, holdfast.ErrUnavailable)
+		from = one.Index + 1
 	}
 	return b.took(b.lines[from:], results[from:])
-}
-
-// flushOneByOne finds the lines that only the store could refuse.
-func (b *bulk) flushOneByOne(ctx context.Context) error {
-	for i, task := range b.tasks {
-		results, err := b.enqueue(ctx, []holdfast.NewTask{task})
-		switch {
-		case errors.Is(err, holdfast.ErrInvalid):
-			b.reject(b.lines[i], err)
-		case err != nil:
-			return err
-		default:
-			if err := b.took(b.lines[i:i+1], results); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (b *bulk) took(lines []int, results []producer.Result) error {

@@ -61,7 +61,7 @@ func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
 			for i, task := range tasks {
 				if task.Unique != "" {
 					results[i] = producer.Result{}
-					held = append(held, &producer.TaskError{Index: i, Err: &store.KeyHeldError{Key: task.Unique}})
+					held = append(held, &producer.TaskError{Index: i, Err: &store.KeyHeldError{Keys: []string{task.Unique}}})
 				}
 			}
 			return results, held
@@ -83,13 +83,17 @@ func TestBulkFindsWhatTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	stored := 0
 	b, stdout, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
-		for _, task := range tasks {
+		results := make([]producer.Result, len(tasks))
+		var refused producer.TaskErrors
+		for i, task := range tasks {
 			if task.Lane == "bad" {
-				return nil, fmt.Errorf("%w: the column cannot hold it", holdfast.ErrInvalid)
+				refused = append(refused, &producer.TaskError{Index: i, Err: fmt.Errorf("%w: the column cannot hold it", holdfast.ErrInvalid)})
+				continue
 			}
+			stored++
+			results[i].ID = holdfast.TaskID(stored)
 		}
-		stored += len(tasks)
-		return numbered(stored, len(tasks)), nil
+		return results, refused
 	})
 	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"lane\":\"bad\"}\n\n{}\n")))
 	if exitCode(err) != exitPartly || stored != 2 {
@@ -116,6 +120,32 @@ func TestBulkStopsAtAServerThatFails(t *testing.T) {
 	}
 	if strings.Count(stdout.String(), "\n") != 2 || !strings.Contains(stderr.String(), "enqueued 2, duplicates 0, bad 0") {
 		t.Errorf("stdout %s, stderr %s", stdout, stderr)
+	}
+}
+
+// If a server fails after an earlier part of the lines had a held key, that line counts as bad and not as enqueued, and no line
+// is sent again.
+func TestBulkStopsBehindAHeldLine(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	b, stdout, stderr := bulkOver(t, func([]holdfast.NewTask) ([]producer.Result, error) {
+		calls++
+		held := producer.TaskErrors{{Index: 1, Err: &store.KeyHeldError{Keys: []string{"a"}}}}
+		results := numbered(1, 3)
+		results[1] = producer.Result{}
+		return results, errors.Join(held, fmt.Errorf("store tasks: %w", holdfast.ErrUnavailable))
+	})
+	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"unique\":\"a\"}\n{}\n{}\n{}\n")))
+	if exitCode(err) != exitUnavailable || !strings.HasPrefix(err.Error(), "stopped at line 4: ") || calls != 1 {
+		t.Errorf("exit code %d after %d calls: %v", exitCode(err), calls, err)
+	}
+	if want := "{\"line\":1,\"id\":\"1\",\"duplicate\":false}\n{\"line\":3,\"id\":\"3\",\"duplicate\":false}\n"; stdout.String() != want {
+		t.Errorf("stdout %s", stdout)
+	}
+	for _, want := range []string{"line 2: ", "enqueued 2, duplicates 0, bad 1"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q is not in %s", want, stderr)
+		}
 	}
 }
 

@@ -41,13 +41,14 @@ func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time
 			inserted, err = s.insert(ctx, s.db, batch, batch.binary())
 			return err
 		}
-		return s.tx(ctx, func(tx *sqlx.Tx) error {
+		err = s.tx(ctx, func(tx *sqlx.Tx) error {
 			if _, err := s.exec(ctx, tx, "insert_settings"); err != nil {
 				return err
 			}
 			inserted, err = s.insertUnique(ctx, tx, batch)
-			return batch.keyHeld(err)
+			return keyHeld(err)
 		})
+		return s.nameKeys(ctx, batch, err)
 	})
 	if err != nil {
 		return store.Inserted{}, err
@@ -122,9 +123,9 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 // server may translate the words around the row's position.
 var tupleOfTasks = regexp.MustCompile(`\(\d+,\d+\).*\btasks\b`)
 
-// keyHeld names the key that the insert waited for in vain, if that is what err says. Otherwise another session has locked
-// a table.
-func (b batch) keyHeld(err error) error {
+// keyHeld says that the insert waited for a unique key in vain, if that is what err says. Otherwise another session has
+// locked a table.
+func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {
 		return err
@@ -132,11 +133,7 @@ func (b batch) keyHeld(err error) error {
 	if !tupleOfTasks.MatchString(failure.Where) {
 		return &refusal{err, "another session has locked a table of the store, for example to create an index; try again when it has ended"}
 	}
-	held := new(store.KeyHeldError)
-	if b.size == 1 {
-		held.Key = b.keys[0]
-	}
-	return held
+	return new(store.KeyHeldError)
 }
 
 // text are the arguments of sql/insert.sql for any connection.

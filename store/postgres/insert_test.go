@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,5 +158,42 @@ func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 		if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "locked a table") {
 			t.Errorf("beside a lock on %s: %v", table, err)
 		}
+	}
+}
+
+// An insert names each of its unique keys that another open transaction holds, and no other one.
+func TestInsertNamesTheHeldKeys(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	keyed := func(keys ...string) []holdfast.NewTask {
+		tasks := make([]holdfast.NewTask, len(keys))
+		for i, key := range keys {
+			tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Unique: key}
+		}
+		return tasks
+	}
+	tx, err := callersDB(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := s.InsertTx(t.Context(), tx, keyed("k3", "k7"), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ tasks, held []string }{
+		{[]string{"k7", "k7"}, []string{"k7"}},
+		{[]string{"k1", "k7", "k2", "", "k3", "k4", "k3", "k5"}, []string{"k3", "k7"}},
+	} {
+		held := new(store.KeyHeldError)
+		if _, err := s.Insert(t.Context(), keyed(test.tasks...), time.Second); !errors.As(err, &held) || !slices.Equal(held.Keys, test.held) {
+			t.Errorf("insert of %q: %v", test.tasks, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	inserted, err := s.Insert(t.Context(), keyed("k1", "k2", "k3"), time.Second)
+	if err != nil || inserted.Tasks[0].Duplicate || inserted.Tasks[1].Duplicate || !inserted.Tasks[2].Duplicate {
+		t.Errorf("after the commit: %+v, %v", inserted, err)
 	}
 }

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// probeLimit bounds the search for held keys.
+const probeLimit = time.Second
+
+// errProbed rolls a probe back.
+var errProbed = errors.New("the keys are free")
+
+// nameKeys adds the keys that are held to a *store.KeyHeldError; it returns every other error as it is. If the search
+// fails, or lasts too long, the error has the keys found by then.
+func (s *Store) nameKeys(ctx context.Context, b batch, err error) error {
+	held := new(store.KeyHeldError)
+	if !errors.As(err, &held) {
+		return err
+	}
+	keys := slices.DeleteFunc(slices.Clone(b.keys), func(key string) bool { return key == "" })
+	slices.Sort(keys)
+	if keys = slices.Compact(keys); len(keys) == 1 {
+		held.Keys = keys
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	if probeErr := s.probeKeys(ctx, b, keys, held); probeErr != nil {
+		s.log.WithError(probeErr).Debug("search for held unique keys stopped early")
+	}
+	return err
+}
+
+// probeKeys adds those of the keys to held that other open transactions hold. It halves the list until one key is left.
+func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
+	err := s.probe(ctx, b, keys)
+	switch waited := new(store.KeyHeldError); {
+	case errors.Is(err, errProbed):
+		return nil
+	case !errors.As(err, &waited):
+		return err
+	case len(keys) == 1:
+		held.Keys = append(held.Keys, keys[0])
+		return nil
+	}
+	half := len(keys) / 2
+	if err := s.probeKeys(ctx, b, keys[:half], held); err != nil {
+		return err
+	}
+	return s.probeKeys(ctx, b, keys[half:], held)
+}
+
+// probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds one
+// of the keys, else a *store.KeyHeldError.
+func (s *Store) probe(ctx context.Context, b batch, keys []string) error {
+	one := []int{0}
+	tasks := batch{
+		size: len(keys), keys: keys, unique: true,
+		types: slices.Repeat(pick(b.types, one), len(keys)), lanes: slices.Repeat(pick(b.lanes, one), len(keys)),
+		maxAttempts: slices.Repeat(pick(b.maxAttempts, one), len(keys)), payloads: slices.Repeat([]string{"null"}, len(keys)),
+		delays: b.delays[:0], moments: b.moments[:0],
+	}
+	return s.tx(ctx, func(tx *sqlx.Tx) error {
+		if _, err := s.exec(ctx, tx, "insert_probe_settings"); err != nil {
+			return err
+		}
+		if _, err := s.insertFree(ctx, tx, tasks); err != nil {
+			return keyHeld(err)
+		}
+		return errProbed
+	})
+}
