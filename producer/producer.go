@@ -14,10 +14,12 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,17 +133,34 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 		return nil, err
 	}
 	defer leave()
-	results := make([]Result, 0, len(tasks))
-	for len(complete) > 0 { // in parts, so that no outbox entry has more tickets than one publish can take
-		part := complete[:fitting(complete, payloadOf)]
-		complete = complete[len(part):]
-		inserted, err := p.o.Store.InsertTx(ctx, tx, part, 0)
+	results, order := make([]Result, len(tasks)), byKeys(complete)
+	sorted := make([]holdfast.NewTask, len(tasks))
+	for n, i := range order {
+		sorted[n] = complete[i]
+	}
+	for len(sorted) > 0 { // in parts, so that no outbox entry has more tickets than one publish can take
+		n := fitting(sorted, payloadOf)
+		inserted, err := p.o.Store.InsertTx(ctx, tx, sorted[:n], 0)
 		if err != nil {
 			return nil, fmt.Errorf("store tasks: %w", err)
 		}
-		results = append(results, p.account(inserted)...)
+		for k, result := range p.account(inserted) {
+			results[order[k]] = result
+		}
+		sorted, order = sorted[n:], order[n:]
 	}
 	return results, nil
+}
+
+// byKeys returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is the same
+// in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
+func byKeys(tasks []holdfast.NewTask) []int {
+	order := make([]int, len(tasks))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tasks[a].Unique, tasks[b].Unique) })
+	return order
 }
 
 // Close makes later calls fail and returns when those under way have ended, and the tickets of what was stored are

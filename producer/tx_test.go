@@ -1,9 +1,12 @@
 package producer
 
 import (
+	"database/sql"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
@@ -28,5 +31,48 @@ func TestManyTasksOfATransactionHaveSeveralOutboxEntries(t *testing.T) {
 		if got := w.payload(results[i].ID); len(results) != n || got != fmt.Sprint(i) {
 			t.Errorf("%d results; task %d is %s", len(results), i, got)
 		}
+	}
+}
+
+// All parts of a large call insert the unique keys in one order, so that two transactions with the same keys do not
+// deadlock. The results are in the order of the call.
+func TestEnqueueTxInsertsKeysInOneOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	list := tasks(2*batchSize + 10)
+	for i := range list[10:] { // from the last key to the first
+		list[10+i].Unique = fmt.Sprintf("%05d", len(list)-i)
+	}
+	list[len(list)-1].Unique = list[10].Unique
+	var keys []string
+	parts := 0
+	w.inserts.seeTx = func(tasks []holdfast.NewTask) {
+		parts++
+		for _, task := range tasks {
+			keys = append(keys, task.Unique)
+		}
+	}
+	db, err := sql.Open("postgres", pgtest.URL(t))
+	w.must(err)
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	w.must(err)
+	defer func() { _ = tx.Rollback() }()
+	results, err := w.EnqueueTx(t.Context(), tx, list...)
+	w.must(err)
+	w.must(tx.Commit())
+	if len(keys) != len(list) || !slices.IsSorted(keys) || parts < 2 {
+		t.Errorf("the keys of %d tasks are inserted in another order, in %d parts", len(keys), parts)
+	}
+	payloads, err := queryPayloads(w)
+	w.must(err)
+	last := len(list) - 1
+	for i, result := range results[:last] {
+		if want := fmt.Sprint(i); payloads[result.ID] != want || result.Duplicate {
+			t.Fatalf("task %d: %+v with payload %s", i, result, payloads[result.ID])
+		}
+	}
+	if got := results[last]; got.ID != results[10].ID || !got.Duplicate {
+		t.Errorf("the duplicate: %+v, want the id %s", got, results[10].ID)
 	}
 }

@@ -160,6 +160,8 @@ type inserts struct {
 	gate chan struct{} // if not nil, an insert waits for it
 	fail func(call int, tasks []holdfast.NewTask) error
 
+	seeTx func(tasks []holdfast.NewTask) // sees each insert into a transaction
+
 	mu         sync.Mutex
 	sizes      []int
 	discharged int
@@ -184,6 +186,13 @@ func (s *inserts) Insert(ctx context.Context, tasks []holdfast.NewTask, grace ti
 		return store.Inserted{}, err
 	}
 	return s.Inserter.Insert(ctx, tasks, grace)
+}
+
+func (s *inserts) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	if s.seeTx != nil {
+		s.seeTx(tasks)
+	}
+	return s.Inserter.InsertTx(ctx, tx, tasks, grace)
 }
 
 func (s *inserts) Discharge(ctx context.Context, receipts []int64) error {
