@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -23,6 +22,9 @@ const (
 	probeTasks    = 10
 	probeReceipts = 1
 	probes        = 2
+	// probeConfirms is how long a probe waits for confirms: less than the broker does by default, which closes a
+	// connection after a few waits in vain.
+	probeConfirms = 3 * time.Second
 )
 
 // isolation keeps the lanes whose queues confirm nothing. Due tasks and receipts of these lanes are left out of what all other lanes
@@ -104,10 +106,11 @@ func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[holdfa
 	return all, firstErr
 }
 
-// isolate takes a lane that confirms nothing out of what the lanes share, unless the broker as a whole is the reason.
+// isolate takes a lane that confirms nothing, or whose queue is missing and cannot be declared, out of what the lanes share,
+// unless the broker as a whole is the reason, or a rebuild that may declare the queue is not finished.
 func (j *Janitor) isolate(lane string, err error) {
 	health := j.o.Broker.Health()
-	if !health.Connected || health.Blocked != "" || errors.Is(err, broker.ErrNoQueue) || !j.isolated.add(lane) {
+	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(lane) {
 		return
 	}
 	j.o.Log.WithError(err).WithField("lane", lane).Warn("queue confirms nothing; its tickets are published apart")
@@ -162,7 +165,9 @@ func (j *Janitor) publishSome(ctx context.Context, lane string) (given, confirme
 			given += len(list)
 		}
 		var published map[holdfast.Ticket]bool
-		published, publishErr = j.publishTickets(ctx, tickets[lane])
+		limited, cancel := context.WithTimeout(ctx, probeConfirms)
+		defer cancel()
+		published, publishErr = j.publishTickets(limited, tickets[lane])
 		confirmed += len(published)
 		return published
 	}

@@ -130,13 +130,16 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 // takes longer is left to the duty itself.
 const rebuildPatience = 500 * time.Millisecond
 
+// errRebuilding says that a rebuild has not finished, so that a queue may still be declared.
+var errRebuilding = errors.New("a rebuild is in progress")
+
 // publishAgain makes the queues that were missing, most likely of a new lane, and publishes what
 // was returned once more. Else it would wait for the next look at the topology, and then be put off.
 func (j *Janitor) publishAgain(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
 	select {
 	case j.rebuilding <- struct{}{}:
 	default:
-		return outcomes, broker.ErrNoQueue
+		return outcomes, fmt.Errorf("%w: %w", broker.ErrNoQueue, errRebuilding)
 	}
 	limited, cancel := context.WithTimeout(ctx, rebuildPatience)
 	err := j.rebuildAlone(limited)
