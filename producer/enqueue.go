@@ -133,7 +133,8 @@ func (p *Producer) next(l *line) []*call {
 	return batch
 }
 
-// send stores one batch, answers its calls and hands their tickets on. A task that the store refuses fails its own call only.
+// send stores one batch, answers its calls and hands their tickets on. A task that the store refuses fails its own call
+// only.
 func (p *Producer) send(ctx context.Context, batch []*call) {
 	tasks, indexes := make([]holdfast.NewTask, len(batch)), make([]int, len(batch))
 	for i, c := range batch {

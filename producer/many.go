@@ -35,9 +35,9 @@ func (es TaskErrors) Unwrap() []error {
 // hold the task. The result of such a task is zero.
 //
 // After any other error there are fewer results than tasks: those of the leading tasks, of which all are stored for certain
-// except those in the TaskErrors that the error wraps, if any. Of the tasks behind them, those with unique keys may be stored
-// too, and it is safe to repeat them. A task without a unique key is stored behind them only if its insert was under way when
-// ctx ended or the server was lost.
+// except those in the TaskErrors that the error wraps, if any. Of the tasks behind them, those with unique keys may be
+// stored too, and it is safe to repeat them. A task without a unique key is stored behind them only if its insert was in
+// progress when ctx ended or the server was lost.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
 	complete, err := p.completeAll(tasks)
 	if err != nil {

@@ -42,7 +42,8 @@ func TestManyWithAFaultCanBeRepeated(t *testing.T) {
 	}
 }
 
-// A task that only the store can refuse has an error of its own, with and without a unique key, and its neighbors are stored.
+// A task that only the store can refuse has an error of its own, with and without a unique key, and its neighbors are
+// stored.
 func TestManyNamesWhatTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

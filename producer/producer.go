@@ -152,8 +152,8 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	return results, nil
 }
 
-// byKeys returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is the same
-// in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
+// byKeys returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is the
+// same in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
 func byKeys(tasks []holdfast.NewTask) []int {
 	order := make([]int, len(tasks))
 	for i := range order {

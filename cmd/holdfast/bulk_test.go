@@ -123,8 +123,8 @@ func TestBulkStopsAtAServerThatFails(t *testing.T) {
 	}
 }
 
-// If a server fails after an earlier part of the lines had a held key, that line counts as bad and not as enqueued, and no line
-// is sent again.
+// If a server fails after an earlier part of the lines had a held key, that line counts as bad and not as enqueued, and
+// no line is sent again.
 func TestBulkStopsBehindAHeldLine(t *testing.T) {
 	t.Parallel()
 	calls := 0
