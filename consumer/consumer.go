@@ -164,6 +164,7 @@ func New(o Options) (*Consumer, error) {
 // Servers that are away are waited for, at any time and for ever, so Run returns an error only if
 // results could not be written before the stop. It may be called once.
 func (c *Consumer) Run(ctx context.Context) error {
+	defer logs.Flush(c.o.Log)
 	for {
 		s, err := c.open(ctx)
 		if err != nil {

@@ -141,6 +141,7 @@ func (j *Janitor) beat(interval time.Duration) time.Duration {
 // Run does the duties until ctx is done and returns nil when everything it
 // started has ended. Servers that are away are waited for. It may be called once.
 func (j *Janitor) Run(ctx context.Context) error {
+	defer logs.Flush(j.o.Log)
 	j.calm.disturbed(time.Now())
 	var duties sync.WaitGroup
 	// A ticket that is published before its queue exists is refused, and its task put off by seconds. So

@@ -171,6 +171,7 @@ func (p *Producer) Close() error {
 	p.mu.Unlock()
 	p.calls.Wait()
 	p.publisher.close()
+	logs.Flush(p.o.Log)
 	return nil
 }
 

@@ -17,7 +17,7 @@ var leftOut = regexp.MustCompile(`left_out=(\d+)`)
 // the one that is needed.
 func TestAnOutageFillsNoLog(t *testing.T) {
 	t.Parallel()
-	const outage, perSecond = 6 * time.Second, 40
+	const outage, perSecond = 6 * time.Second, 100
 	w := newWorld(t)
 	proxy, through := proxied(t, w.databaseURL)
 	tg := newTarget(t, func(c call) int {

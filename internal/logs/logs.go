@@ -21,16 +21,22 @@ const (
 	interval = time.Second
 	// maxKinds bounds the memory for kinds of messages. Lines of further kinds appear without a limit.
 	maxKinds = 10_000
+	// maxPerMessage is how many kinds of one level and message are told apart. The lines of further ones are one kind.
+	maxPerMessage = 30
 	// leftOutKey is the field with the number of lines that were left out.
 	leftOutKey = "left_out"
 )
 
-// Limited returns a logger that passes to log what it is given, but a message that repeats at most once a second; the field
+// identities are the fields that tell lines apart even if they are numbers.
+var identities = map[string]bool{"run": true, "task": true, "worker": true, "queue": true, "lane": true}
+
+// Limited returns a logger that passes to log what it is given, but a message that repeats about once a second. The field
 // left_out counts the lines of its kind that did not appear since the one before. The first line of each kind appears at
-// once. If the repetition ends, its last line appears with a later line of any kind, or with Flush.
+// once. The last line of a repetition appears within a second, or with Flush.
 //
-// Lines are of one kind if they have the same level, message, fields and cause of an error. Numbers in them do not count,
-// so the same trouble of a thousand tasks is one kind.
+// Lines are of one kind if they have the same level, message, fields and cause of an error. Numbers do not count, except in
+// the fields run, task, worker, queue and lane. Of one message, 30 kinds appear in a second; the lines of all further kinds
+// count as one kind. So the same trouble of a thousand tasks shows some dozens of them.
 //
 // A logger that is limited already is returned as it is, so that all that share it share one limit. If log is nil, the
 // logger writes nothing.
@@ -41,10 +47,6 @@ func Limited(log logrus.FieldLogger) logrus.FieldLogger {
 		silent.SetLevel(logrus.PanicLevel)
 		return silent
 	}
-	return limited(log, time.Now)
-}
-
-func limited(log logrus.FieldLogger, now func() time.Time) logrus.FieldLogger {
 	if limitOf(log) != nil {
 		return log
 	}
@@ -54,15 +56,29 @@ func limited(log logrus.FieldLogger, now func() time.Time) logrus.FieldLogger {
 	l.SetFormatter(nothing{})
 	l.SetLevel(logrus.TraceLevel) // the level of log decides, which may change
 	l.SetReportCaller(to.Logger.ReportCaller)
-	l.AddHook(&limit{to: to, now: now, kinds: make(map[string]*kind)})
+	l.AddHook(&limit{to: to, kinds: make(map[string]*kind), kindsOf: make(map[string]int)})
 	return l
 }
 
 // Flush passes on the last of the lines that a limited logger has left out so far, so that nothing is missing at the end of
-// a program.
+// a program. If no line is given meanwhile, no goroutine of the logger runs afterwards.
 func Flush(log logrus.FieldLogger) {
-	if l := limitOf(log); l != nil {
-		l.pass(l.overdue(true, ""))
+	l := limitOf(log)
+	if l == nil {
+		return
+	}
+	for range 2 { // a tick that runs already may have missed the last lines
+		l.mu.Lock()
+		next := l.next
+		l.mu.Unlock()
+		if next == nil {
+			return
+		}
+		if next.timer.Stop() {
+			l.run(next)
+			return
+		}
+		<-next.done
 	}
 }
 
@@ -83,16 +99,25 @@ func (nothing) Format(*logrus.Entry) ([]byte, error) { return nil, nil }
 
 // limit is the hook that sees every line.
 type limit struct {
-	to  *logrus.Entry
-	now func() time.Time
+	to *logrus.Entry
 
-	mu    sync.Mutex
-	kinds map[string]*kind
-	swept time.Time // when all kinds were looked at
+	mu      sync.Mutex
+	kinds   map[string]*kind
+	kindsOf map[string]int // kinds by level and message
+	swept   time.Time      // when all kinds were looked at
+	leftOut bool           // whether lines wait for the next tick
+	next    *tick          // nil if none is needed
+}
+
+// tick is the time at which the last line of each kind appears, if lines of that kind were left out.
+type tick struct {
+	timer *time.Timer
+	done  chan struct{}
 }
 
 // kind is what is known of the lines of one kind.
 type kind struct {
+	message string    // level and message
 	shown   time.Time // when one appeared
 	last    line      // of those that did not appear since
 	leftOut int       // how many those are
@@ -112,64 +137,94 @@ func (l *limit) Fire(entry *logrus.Entry) error {
 	if !l.to.Logger.IsLevelEnabled(entry.Level) {
 		return nil
 	}
-	name := nameOf(entry)
-	lines := l.overdue(false, name)
-	if given := (line{Entry: *entry}); l.shows(name, &given) {
-		lines = append(lines, given)
+	if given := (line{Entry: *entry}); l.shows(given) {
+		l.pass([]line{given})
 	}
-	l.pass(lines)
 	return nil
 }
 
-// shows reports whether a line of a kind appears now, and counts it if it does not.
-func (l *limit) shows(name string, given *line) bool {
+// shows reports whether a line appears now, and counts it if it does not.
+func (l *limit) shows(given line) bool {
 	if given.Level <= logrus.FatalLevel {
 		return true
 	}
-	now := l.now()
+	message, name := nameOf(&given.Entry)
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now.Sub(l.swept) >= interval {
+		l.sweep(now)
+	}
 	k := l.kinds[name]
+	if k == nil && l.kindsOf[message] >= maxPerMessage {
+		name = message
+		k = l.kinds[name]
+	}
 	switch {
 	case k == nil && len(l.kinds) >= maxKinds:
 		return true
 	case k == nil:
-		l.kinds[name] = &kind{shown: now}
+		l.kinds[name] = &kind{message: message, shown: now}
+		l.kindsOf[message]++
 		return true
-	case now.Sub(k.shown) >= interval:
-		given.leftOut = k.leftOut
-		*k = kind{shown: now}
+	case k.leftOut == 0 && now.Sub(k.shown) >= interval:
+		k.shown = now
 		return true
 	}
 	given.Data = maps.Clone(given.Data)
-	k.last, k.leftOut = *given, k.leftOut+1
+	k.last, k.leftOut = given, k.leftOut+1
+	l.leftOut = true
+	if l.next == nil {
+		l.arm()
+	}
 	return false
 }
 
-// overdue returns the last line of each kind but one, if lines of that kind were left out and none appeared for an interval; with all,
-// whenever one appeared. It forgets the kinds that do not repeat any more.
-func (l *limit) overdue(all bool, but string) []line {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !all && now.Sub(l.swept) < interval {
-		return nil
-	}
+// sweep forgets the kinds that do not repeat any more. l.mu is held.
+func (l *limit) sweep(now time.Time) {
 	l.swept = now
-	var lines []line
 	for name, k := range l.kinds {
-		switch {
-		case name == but || !all && now.Sub(k.shown) < interval:
-		case k.leftOut == 0:
-			delete(l.kinds, name)
-		default:
-			k.last.leftOut = k.leftOut - 1
-			lines = append(lines, k.last)
-			*k = kind{shown: now}
+		if k.leftOut > 0 || now.Sub(k.shown) < interval {
+			continue
+		}
+		delete(l.kinds, name)
+		if l.kindsOf[k.message]--; l.kindsOf[k.message] == 0 {
+			delete(l.kindsOf, k.message)
 		}
 	}
+}
+
+// arm starts the time to the next tick. l.mu is held.
+func (l *limit) arm() {
+	next := &tick{done: make(chan struct{})}
+	next.timer = time.AfterFunc(interval, func() { l.run(next) })
+	l.next = next
+}
+
+// run does one tick. All lines that wait appear together, in their order: if some waited longer than others, "connected"
+// could appear after "connection lost" though it came before.
+func (l *limit) run(t *tick) {
+	defer close(t.done)
+	now := time.Now()
+	var lines []line
+	l.mu.Lock()
+	for _, k := range l.kinds {
+		if k.leftOut == 0 {
+			continue
+		}
+		k.last.leftOut = k.leftOut - 1
+		lines = append(lines, k.last)
+		*k = kind{message: k.message, shown: now}
+	}
+	l.leftOut = false
+	l.mu.Unlock()
 	slices.SortFunc(lines, func(a, b line) int { return a.Time.Compare(b.Time) })
-	return lines
+	l.pass(lines)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next = nil; l.leftOut {
+		l.arm()
+	}
 }
 
 // pass hands lines on. Not under the lock: a hook of the other logger may log.
@@ -189,10 +244,11 @@ func (l *limit) pass(lines []line) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// nameOf names the kind of a line.
-func nameOf(entry *logrus.Entry) string {
+// nameOf returns the level and message of a line, and the name of its kind, which begins with them.
+func nameOf(entry *logrus.Entry) (message, kind string) {
+	message = fmt.Sprintf("%d\x00%s", entry.Level, entry.Message)
 	var name strings.Builder
-	fmt.Fprintf(&name, "%d\x00%s", entry.Level, entry.Message)
+	name.WriteString(message)
 	for _, key := range slices.Sorted(maps.Keys(entry.Data)) {
 		value := entry.Data[key]
 		switch v := value.(type) {
@@ -206,10 +262,12 @@ func nameOf(entry *logrus.Entry) string {
 			switch reflect.ValueOf(value).Kind() {
 			case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float32, reflect.Float64,
 				reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-				continue // ids, counts and durations
+				if !identities[key] {
+					continue // counts and durations
+				}
 			}
 		}
 		fmt.Fprintf(&name, "\x00%s=%v", key, value)
 	}
-	return name.String()
+	return message, name.String()
 }

@@ -7,37 +7,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 )
 
-// clock is set by the test.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
-func setUp(t *testing.T) (logrus.FieldLogger, *test.Hook, *clock) {
-	t.Helper()
+func setUp() (logrus.FieldLogger, *test.Hook) {
 	user := logrus.New()
 	user.SetOutput(io.Discard)
 	hook := test.NewLocal(user)
-	c := &clock{at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	return limited(user.WithField("app", "mine"), c.now), hook, c
+	return Limited(user.WithField("app", "mine")), hook
 }
 
 // shown are the lines that appeared since it was last asked, as message and count.
@@ -61,25 +42,127 @@ func expect(t *testing.T, hook *test.Hook, want string) {
 	}
 }
 
+// later sleeps in the bubble of a test and returns when what had to run meanwhile has run.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestARepeatedMessageAppearsOnceASecond(t *testing.T) {
 	t.Parallel()
-	log, hook, clock := setUp(t)
-	for range 2500 {
-		log.WithField("task", 7).Warn("a")
-		clock.add(time.Millisecond)
-	}
-	expect(t, hook, "a a+999 a+999")
-	clock.add(time.Minute)
-	log.Info("b") // another line brings the last one of what has ended
-	expect(t, hook, "a+498 b")
-	clock.add(time.Minute)
-	log.Warn("a") // long after, it is a first line again
-	expect(t, hook, "a")
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		for range 2500 {
+			log.WithField("tasks", 7).Warn("a")
+			later(time.Millisecond - time.Microsecond/2) // so that no line and no tick are at one time
+		}
+		expect(t, hook, "a a+1000 a+1000")
+		log.Info("b")
+		later(interval)
+		expect(t, hook, "b a+496") // the last one of what has ended needs no other line
+		later(time.Minute)
+		log.Warn("a") // long after, it is a first line again
+		expect(t, hook, "a")
+	})
+}
+
+// What is true at last appears last, and no later than a second after it was said.
+func TestTheLastLineOfEachKindAppearsInItsOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		for range 3 {
+			log.Warn("lost")
+			later(interval / 10)
+			log.Info("connected")
+			later(interval / 10)
+		}
+		log.Warn("lost")
+		expect(t, hook, "lost connected")
+		later(interval)
+		expect(t, hook, "connected+1 lost+2")
+		log.Warn("lost")
+		log.Info("connected")
+		later(interval)
+		expect(t, hook, "lost connected")
+		later(time.Minute)
+		expect(t, hook, "")
+	})
+}
+
+// Flush leaves no line and no goroutine behind, also while lines are given and passed on.
+func TestFlushLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		var senders sync.WaitGroup
+		for range 3 {
+			senders.Go(func() {
+				for range 40 {
+					log.Warn("a")
+					time.Sleep(interval / 20)
+					Flush(log)
+				}
+			})
+		}
+		senders.Wait()
+		hook.Reset()
+		for range 3 {
+			log.Warn("b")
+		}
+		Flush(log)
+		expect(t, hook, "b b+1")
+		if l := limitOf(log); l.next != nil {
+			t.Error("a tick is to come")
+		}
+		Flush(log)
+		later(time.Minute)
+		expect(t, hook, "")
+	})
+}
+
+// The identities of what a line is about are not lost, and thousands of them do not fill the log.
+func TestIdentitiesAppearUpToALimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		for _, key := range []string{"run", "task", "worker", "queue", "lane"} {
+			log.WithField(key, int64(1)).Warn("x")
+			log.WithField(key, int64(2)).Warn("x")
+			log.WithField(key, int64(2)).Warn("x")
+		}
+		if n := len(hook.AllEntries()); n != 10 {
+			t.Errorf("%d lines of 10 identities appeared", n)
+		}
+		Flush(log)
+		hook.Reset()
+		const seconds, each = 5, 2000
+		for range seconds {
+			for task := range each {
+				log.WithField("task", task).Error("y")
+				time.Sleep(interval / each)
+			}
+		}
+		Flush(log)
+		entries := hook.AllEntries()
+		total, tasks := len(entries), make(map[any]bool)
+		for _, entry := range entries {
+			n, _ := entry.Data[leftOutKey].(int)
+			total += n
+			tasks[entry.Data["task"]] = true
+		}
+		if total != seconds*each {
+			t.Errorf("%d of %d lines appeared or were counted", total, seconds*each)
+		}
+		if len(tasks) < maxPerMessage || len(entries) > (seconds+1)*(maxPerMessage+2) {
+			t.Errorf("%d lines with %d identities appeared in %d seconds", len(entries), len(tasks), seconds)
+		}
+	})
 }
 
 func TestDifferentMessagesAllAppear(t *testing.T) {
 	t.Parallel()
-	log, hook, _ := setUp(t)
+	log, hook := setUp()
 	log.Warn("a")
 	log.Error("a")
 	log.Warn("b")
@@ -100,37 +183,37 @@ func TestDifferentMessagesAllAppear(t *testing.T) {
 // Every line is shown or counted, whatever comes in which order.
 func TestEveryLineIsShownOrCounted(t *testing.T) {
 	t.Parallel()
-	log, hook, clock := setUp(t)
-	const senders, each = 8, 5000
-	var all sync.WaitGroup
-	for sender := range senders {
-		all.Go(func() {
-			for i := range each {
-				log.WithField("kind", fmt.Sprint((i*7+sender)%5)).Warn("x")
-				if i%10 == 0 {
-					clock.add(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		const senders, each, seconds = 8, 5000, 5
+		var all sync.WaitGroup
+		for sender := range senders {
+			all.Go(func() {
+				for i := range each {
+					log.WithField("kind", fmt.Sprint((i*7+sender)%5)).Warn("x")
+					time.Sleep(seconds * time.Second / each)
 				}
-			}
-		})
-	}
-	all.Wait()
-	Flush(log)
-	entries := hook.AllEntries()
-	total := len(entries)
-	for _, entry := range entries {
-		if n, ok := entry.Data[leftOutKey].(int); ok {
-			total += n
+			})
 		}
-	}
-	if seconds := senders * each / 10 / 1000; len(entries) > 5*(seconds+3) {
-		t.Errorf("%d lines of 5 kinds appeared in %d seconds", len(entries), seconds)
-	}
-	if total != senders*each {
-		t.Errorf("%d of %d lines appeared or were counted", total, senders*each)
-	}
-	hook.Reset()
-	Flush(log)
-	expect(t, hook, "")
+		all.Wait()
+		Flush(log)
+		entries := hook.AllEntries()
+		total := len(entries)
+		for _, entry := range entries {
+			if n, ok := entry.Data[leftOutKey].(int); ok {
+				total += n
+			}
+		}
+		if len(entries) > 5*(seconds+3) {
+			t.Errorf("%d lines of 5 kinds appeared in %d seconds", len(entries), seconds)
+		}
+		if total != senders*each {
+			t.Errorf("%d of %d lines appeared or were counted", total, senders*each)
+		}
+		hook.Reset()
+		Flush(log)
+		expect(t, hook, "")
+	})
 }
 
 func TestALineIsPassedOnAsItIs(t *testing.T) {
@@ -161,7 +244,7 @@ func TestALineIsPassedOnAsItIs(t *testing.T) {
 
 func TestALimitIsShared(t *testing.T) {
 	t.Parallel()
-	log, hook, _ := setUp(t)
+	log, hook := setUp()
 	for range 3 {
 		Limited(log.WithField("part", "one")).Warn("a")
 	}
@@ -174,17 +257,19 @@ func TestALimitIsShared(t *testing.T) {
 // A program that logs something new in every line is not the cause of a leak.
 func TestKindsAreForgotten(t *testing.T) {
 	t.Parallel()
-	log, hook, clock := setUp(t)
-	for i := range 3 * maxKinds {
-		log.Warn(fmt.Sprintf("message %c%d", 'a'+i%26, i))
-	}
-	l := limitOf(log)
-	if n := len(hook.AllEntries()); n != 3*maxKinds || len(l.kinds) > maxKinds {
-		t.Errorf("%d lines appeared, %d kinds are known", n, len(l.kinds))
-	}
-	clock.add(2 * interval)
-	log.Warn("later")
-	if len(l.kinds) != 1 {
-		t.Errorf("%d kinds are known later", len(l.kinds))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		for i := range 3 * maxKinds {
+			log.Warn(fmt.Sprintf("message %c%d", 'a'+i%26, i))
+		}
+		l := limitOf(log)
+		if n := len(hook.AllEntries()); n != 3*maxKinds || len(l.kinds) > maxKinds || len(l.kindsOf) > maxKinds {
+			t.Errorf("%d lines appeared, %d kinds of %d messages are known", n, len(l.kinds), len(l.kindsOf))
+		}
+		later(2 * interval)
+		log.Warn("later")
+		if len(l.kinds) != 1 || len(l.kindsOf) != 1 {
+			t.Errorf("%d kinds of %d messages are known later", len(l.kinds), len(l.kindsOf))
+		}
+	})
 }
