@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,7 +19,7 @@ var errWorker = errors.New("this worker cannot make requests now")
 func workerWait() time.Duration { return 5*time.Second + rand.N(5*time.Second) }
 
 // atFault reports whether an error is the worker's own. "No route" is that only if there is no way to any network: else the
-// target is what cannot be reached. The failure of a name is that only if no resolver answers.
+// target is what cannot be reached. The failure of a name is that only if no name server answers another question either.
 func (h *Handler) atFault(err error) bool {
 	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
 		if errors.Is(err, own) {
@@ -27,7 +28,7 @@ func (h *Handler) atFault(err error) bool {
 	}
 	switch name, isName := errors.AsType[*net.DNSError](err); {
 	case isName:
-		return !name.IsNotFound && h.resolver.down.Load()
+		return !name.IsNotFound && !h.resolver.answers()
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return !routed()
 	}
@@ -46,42 +47,81 @@ func routed() bool {
 	return false
 }
 
-// resolver looks names up as usual, and notes whether the last question to a name server was answered, whatever the answer.
-type resolver struct{ down atomic.Bool }
+const (
+	// controlTime is how long each name server has to answer the control question.
+	controlTime = time.Second
+	// controlServers bounds the whole: the standard library asks three name servers at most.
+	controlServers = 3
+	// controlShared is how long the result counts for other failures.
+	controlShared = 3 * time.Second
+)
 
-func (r *resolver) resolver() *net.Resolver {
-	return &net.Resolver{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, network, address)
+// resolver tells whether the name servers of this worker answer. The zero value asks those of the system.
+type resolver struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // to a name server; nil for the usual way
+
+	mu       sync.Mutex // held while the control question is asked, so that all callers share one
+	asked    time.Time
+	answered bool
+}
+
+// answers reports whether a name server answers a control question: the name servers of the root. An answer that reports an
+// error is one, too. So a name whose own servers are silent does not look like a worker that cannot resolve names.
+func (r *resolver) answers() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked.IsZero() || time.Since(r.asked) >= controlShared {
+		r.answered = r.ask()
+		r.asked = time.Now()
+	}
+	return r.answered
+}
+
+func (r *resolver) ask() bool {
+	dial := r.dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	var answered atomic.Bool
+	control := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, controlTime)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
 		if err != nil {
-			r.note(ctx, err)
 			return nil, err
 		}
-		asked := question{Conn: conn, resolver: r, ctx: ctx}
+		asked := question{Conn: conn, answered: &answered}
 		if packets, ok := conn.(net.PacketConn); ok { // which the standard library speaks differently
 			return datagram{asked, packets}, nil
 		}
 		return asked, nil
 	}}
-}
-
-func (r *resolver) note(ctx context.Context, err error) {
-	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else nobody waited for the answer any more
-		r.down.Store(err != nil)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlServers*controlTime)
+	defer cancel()
+	_, _ = control.LookupNS(ctx, ".") // only whether an answer came counts
+	return answered.Load()
 }
 
 // question is a connection to a name server, and datagram one that keeps the bounds of messages.
 type question struct {
 	net.Conn
-	resolver *resolver
-	ctx      context.Context // of the one question
+	answered *atomic.Bool
+}
+
+// SetDeadline implements net.Conn. It leaves time for the next name server.
+func (q question) SetDeadline(t time.Time) error {
+	if limit := time.Now().Add(controlTime); t.IsZero() || t.After(limit) {
+		t = limit
+	}
+	return q.Conn.SetDeadline(t)
 }
 
 // Read implements net.Conn.
 func (q question) Read(b []byte) (int, error) {
 	n, err := q.Conn.Read(b)
-	q.resolver.note(q.ctx, err)
+	if n > 0 {
+		q.answered.Store(true)
+	}
 	return n, err
 }
 

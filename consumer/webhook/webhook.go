@@ -146,9 +146,7 @@ func New(o Options) (*Handler, error) {
 		h.agent += "dev"
 	}
 	h.resolver = new(resolver)
-	dialer := guard.dialer()
-	dialer.Resolver = h.resolver.resolver()
-	h.transport = newTransport(dialer)
+	h.transport = newTransport(guard.dialer())
 	return h, nil
 }
 
