@@ -39,7 +39,10 @@ func (s *session) execute(parent context.Context, j *job) {
 		task := j.task
 		task.IdempotencyKey = holdfast.IdempotencyKey(s.o.Topology.Incarnation, task)
 		err = s.o.Handlers.handlers[task.Type].Handle(attempt, task)
-		if holdfast.IsWorkerFault(err) {
+		switch {
+		case err == nil:
+			s.room.succeeded()
+		case holdfast.IsWorkerFault(err):
 			s.noteFault(err)
 		}
 	}

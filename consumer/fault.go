@@ -6,8 +6,8 @@ import (
 )
 
 // fault is what a worker knows of trouble of its own, as handlers report it with holdfast.WorkerFault: the last error, and how
-// many tasks may be in hand because of it. The limit is halved at most once in faultCut, and doubled after a wait, which grows
-// as long as the trouble returns.
+// many tasks may be in hand because of it. The limit is halved at most once in faultCut. It is doubled after as many successes
+// in a row as it allows tasks, and after a wait, which grows as long as the trouble returns.
 type fault struct {
 	mu    sync.Mutex
 	most  int // tasks in hand; 0 means that the trouble is over
@@ -16,6 +16,7 @@ type fault struct {
 	seen  time.Time
 	err   error
 	timer *time.Timer
+	good  int // successes in a row since the limit last changed
 }
 
 const (
@@ -32,7 +33,7 @@ func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.err, f.seen = err, now
+	f.err, f.seen, f.good = err, now, 0
 	if now.Sub(f.cut) < faultCut {
 		return false
 	}
@@ -55,13 +56,35 @@ func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool)
 // raise doubles the limit, and goes on with it until there is none.
 func (f *fault) raise(limit int, raised func()) {
 	f.mu.Lock()
-	if f.most *= 2; f.most >= limit {
-		f.most = 0
-	} else if f.most > 0 {
+	f.double(limit)
+	if f.most > 0 {
 		f.timer.Reset(f.wait)
 	}
 	f.mu.Unlock()
 	raised()
+}
+
+// double doubles the limit, or ends it. f.mu is held.
+func (f *fault) double(limit int) {
+	f.good = 0
+	if f.most *= 2; f.most >= limit {
+		f.most = 0
+	}
+}
+
+// succeeded takes the success of a task and returns whether it raised the limit: a few tasks with trouble must not keep a
+// worker from the others.
+func (f *fault) succeeded(limit int) (raised bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.most == 0 {
+		return false
+	}
+	if f.good++; f.good < f.most {
+		return false
+	}
+	f.double(limit)
+	return true
 }
 
 // limit is how many tasks the worker may have in hand: most, or fewer while there is trouble.

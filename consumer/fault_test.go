@@ -59,6 +59,42 @@ func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
 	})
 }
 
+// Successes in a row raise the limit again long before the wait is over, so a few tasks with trouble do not keep a worker
+// from the others. Trouble in between starts the count again.
+func TestSuccessesRaiseTheIntake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(16)
+		defer r.fault.stop()
+		trouble := errors.New("too many open files")
+		for range 10 { // until a wait is half a minute
+			r.add(2)
+			r.faulty(trouble)
+			r.add(-2)
+			time.Sleep(faultCut + time.Millisecond)
+			synctest.Wait()
+		}
+		for done, want := range []int{1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8, 16} {
+			if free := r.free(); free != want {
+				t.Errorf("after %d successes the worker takes %d, want %d", done, free, want)
+			}
+			r.succeeded()
+		}
+		r.add(8)
+		r.faulty(trouble)
+		r.add(-8)
+		for range 5 {
+			for range 3 {
+				r.succeeded()
+			}
+			r.faulty(trouble) // in the same second
+		}
+		if free := r.free(); free != 4 {
+			t.Errorf("with trouble in between the worker takes %d, want 4", free)
+		}
+	})
+}
+
 // A waiting page takes its places as soon as the limit has grown, though no task has ended.
 func TestTheIntakeGrowsBackByItself(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,13 @@ func (r *room) faulty(err error) (most int, lowered bool) {
 	return r.fault.limit(r.limit), lowered
 }
 
+// succeeded notes the success of a task, which can raise a limit that errors of this worker's own have lowered.
+func (r *room) succeeded() {
+	if r.fault.succeeded(r.limit) {
+		r.add(0)
+	}
+}
+
 // settle turns the places that reserve gave to a page into those of its n tasks, even beyond the limit, see bears. It returns
 // where the page claims its tasks into.
 func (r *room) settle(given, n int, by rank) (into store.Place) {
