@@ -29,10 +29,31 @@ func (h *Handler) atFault(err error) bool {
 	switch name, isName := errors.AsType[*net.DNSError](err); {
 	case isName:
 		return !name.IsNotFound && !h.resolver.answers()
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && hasSource(err):
+		return true // what is not available is a local port
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return !routed()
 	}
 	return false
+}
+
+// hasSource reports whether this host has an address from which it can reach the one that a dial failed for. A host without
+// IPv6 has none for an IPv6 target. Nothing is sent.
+func hasSource(err error) bool {
+	dial, _ := errors.AsType[*net.OpError](err)
+	if dial == nil {
+		return false
+	}
+	to, ok := dial.Addr.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: to.IP, Port: to.Port, Zone: to.Zone})
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // routed reports whether this host has a route to any public address. Nothing is sent: connecting a datagram socket only looks

@@ -27,6 +27,10 @@ func TestWhoseFault(t *testing.T) {
 	dial := func(errno syscall.Errno) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", errno)}
 	}
+	taken := func(ip string) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 9},
+			Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
+	}
 	for _, c := range []struct {
 		err  error
 		down bool // no resolver answers
@@ -35,6 +39,8 @@ func TestWhoseFault(t *testing.T) {
 		{err: dial(syscall.EMFILE), own: true},
 		{err: dial(syscall.ENFILE), own: true},
 		{err: fmt.Errorf("wrapped: %w", dial(syscall.ENOBUFS)), own: true},
+		{err: taken("127.0.0.1"), own: true},
+		{err: taken("fe80::1"), own: !routed()}, // without a zone no address is fit
 		{err: dial(syscall.ECONNREFUSED)},
 		{err: dial(syscall.ECONNRESET)},
 		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}},

@@ -19,7 +19,7 @@
 // Options.RetryStatuses, and everything that went wrong on the way, are failures
 // that are counted and retried by the policy of the type. Retry-After overrides the
 // policy's delay; together with 429 it is a deferral that is not counted as a failure. If
-// this worker has no file descriptors, no buffers, no network or no resolver, the task is
+// this worker has no file descriptors, buffers, local ports, network or resolver, the task is
 // deferred and nothing is counted (local.go). Every
 // other status makes the task dead at once, redirects included: they are never
 // followed.
