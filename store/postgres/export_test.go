@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
 // RangeSize is how many ids one statement of a walk looks at.
@@ -28,4 +31,44 @@ func (s *Store) SetClock(expression string) (restore func()) {
 	before := s.statements["dispatch_due_mark"]
 	s.statements["dispatch_due_mark"] = strings.ReplaceAll(before, "clock_timestamp()", expression)
 	return func() { s.statements["dispatch_due_mark"] = before }
+}
+
+// SetServerStart has another expression say when the server started.
+func (s *Store) SetServerStart(expression string) {
+	text := s.statements["unticket_lost_bound"]
+	s.statements["unticket_lost_bound"] = strings.ReplaceAll(text, "pg_postmaster_start_time()", expression)
+}
+
+// Look is a call of UnticketLost that does one step at a time, and waits for no transaction.
+type Look struct {
+	s    *Store
+	scan lostScan
+}
+
+// BeginLook begins a call of UnticketLost.
+func (s *Store) BeginLook(ctx context.Context, slack time.Duration) (*Look, error) {
+	l := &Look{s: s, scan: lostScan{slack: slack}}
+	var err error
+	if l.scan.lanes, l.scan.moments, err = s.proofs(ctx, "look", slack); err != nil {
+		return nil, err
+	}
+	return l, s.beginLostScan(ctx, &l.scan, 0)
+}
+
+// Step does the next step and reports whether there are more.
+func (l *Look) Step(ctx context.Context) (more bool, err error) {
+	var did lostStep
+	err = l.s.tx(ctx, func(tx *sqlx.Tx) error {
+		var err error
+		did, err = l.s.lostStep(ctx, tx, &l.scan)
+		return err
+	})
+	l.scan.resume = did.resume
+	return did.more, err
+}
+
+// End ends the call, as after its last step or at its limit.
+func (l *Look) End(ctx context.Context) error {
+	_, err := l.s.exec(ctx, l.s.db, "unticket_lost_resume", l.scan.resume)
+	return err
 }

@@ -86,7 +86,8 @@ type Store struct {
 	heard heard
 	// historyless is set once the server has refused to name the history.
 	historyless atomic.Bool
-	sweeping    atomic.Bool // Abandoned has found tasks at its last look at all
+	earlier     earlierBound // of UnticketLost
+	sweeping    atomic.Bool  // Abandoned has found tasks at its last look at all
 }
 
 var _ store.Store = (*Store)(nil)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -39,7 +40,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 	if scan.lanes, scan.moments, err = s.proofs(ctx, operation, slack); err != nil || len(scan.lanes) == 0 {
 		return 0, err
 	}
-	if err := s.do(ctx, operation, func() error { return s.beginLostScan(ctx, &scan) }); err != nil {
+	if err := s.do(ctx, operation, func() error { return s.beginLostScan(ctx, &scan, writersLimit) }); err != nil {
 		return 0, err
 	}
 	total := 0
@@ -76,49 +77,88 @@ type lostScan struct {
 	lanes, moments pq.StringArray // see proofs
 	slack          time.Duration
 	bound          int64 // the last id to look at
-	certain        bool  // no transaction can store an id up to bound any more
+	certain        int64 // no transaction can store an id up to this one any more; at most bound
 	resume         int64 // the block to go on with
 }
 
-// beginLostScan decides how far the look goes and from where.
-func (s *Store) beginLostScan(ctx context.Context, scan *lostScan) error {
+// beginLostScan decides how far the look goes and from where. It waits for open transactions as long as patience says.
+func (s *Store) beginLostScan(ctx context.Context, scan *lostScan, patience time.Duration) error {
 	if _, err := s.exec(ctx, s.db, "unticket_lost_begin"); err != nil {
 		return err
 	}
-	row, err := one[struct{ Bound, Through, Resume int64 }](ctx, s, s.db, "unticket_lost_bound")
+	row, err := one[struct{ Bound, Through, Resume, Started int64 }](ctx, s, s.db, "unticket_lost_bound")
 	if err != nil {
 		return err
 	}
-	scan.bound, scan.resume = row.Bound, row.Resume
-	if scan.certain = row.Bound <= row.Through; !scan.certain {
-		scan.certain, err = s.writersEnded(ctx)
+	// If another call sets through back, steps move it up to certain again. So they must read that far.
+	scan.bound, scan.certain, scan.resume = max(row.Bound, row.Through), row.Through, row.Resume
+	if row.Bound <= row.Through {
+		return nil
 	}
+	certain, err := s.certainThrough(ctx, unsettled{server: row.Started, bound: row.Bound}, patience)
+	scan.certain = min(max(certain, row.Through), scan.bound)
 	return err
 }
 
-// writersEnded waits for the transactions that write tasks now, and reports whether all of them have ended in time. While one has
-// not, steps look at new tasks and do not count them as looked at.
-func (s *Store) writersEnded(ctx context.Context) (bool, error) {
-	type writer struct {
-		Name string `db:"virtualtransaction"`
+// unsettled is a bound, and the transactions that may still store an id up to it.
+type unsettled struct {
+	server int64 // when the server started; another server may give out the same ids again
+	bound  int64
+	open   []writer
+}
+
+type writer struct {
+	Name string `db:"virtualtransaction"`
+}
+
+// outlived removes the transactions that are not among writers, a later list, and reports whether all of them have
+// ended.
+func (u *unsettled) outlived(writers []writer) bool {
+	u.open = slices.DeleteFunc(u.open, func(w writer) bool { return !slices.Contains(writers, w) })
+	return len(u.open) == 0
+}
+
+// earlierBound is the bound of an earlier call whose transactions had not all ended. The calls of a process share it.
+// Where short transactions overlap, one is always open, but those of an earlier call end.
+type earlierBound struct {
+	mu sync.Mutex
+	unsettled
+}
+
+// settle returns the earlier bound if all its transactions have ended, otherwise 0. It keeps the next bound to wait for.
+func (e *earlierBound) settle(next unsettled, writers []writer) (certain int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == next.server {
+		if !e.outlived(writers) {
+			return 0
+		}
+		certain = e.bound
 	}
-	var open []writer
-	first := true
-	for began := time.Now(); ; {
+	e.unsettled = next
+	return certain
+}
+
+// certainThrough waits for the transactions that write tasks now. If all of them end in time, it returns the bound of
+// now. Otherwise it returns the bound of an earlier call whose transactions have ended, or 0.
+func (s *Store) certainThrough(ctx context.Context, now unsettled, patience time.Duration) (int64, error) {
+	for began, first := time.Now(), true; ; first = false {
 		var writers []writer
 		if err := s.all(ctx, s.db, &writers, "unticket_lost_writers"); err != nil {
-			return false, err
+			return 0, err
 		}
 		if first {
-			open, first = writers, false
-		} else {
-			open = slices.DeleteFunc(open, func(w writer) bool { return !slices.Contains(writers, w) })
+			now.open = slices.Clone(writers)
 		}
-		if len(open) == 0 || time.Since(began) > writersLimit {
-			return len(open) == 0, nil
+		if ended := now.outlived(writers); ended || time.Since(began) > patience {
+			certain := s.earlier.settle(now, writers)
+			if ended {
+				certain = now.bound
+			}
+			return certain, nil
 		}
 		if err := backoff.Sleep(ctx, lookPause); err != nil {
-			return false, err
+			return 0, err
 		}
 	}
 }
@@ -133,6 +173,12 @@ type lostStep struct {
 }
 
 // lostStep looks at the next few blocks.
+//
+// The invariant: at each commit, every ticketed row with id <= through is in a listed block, and no transaction can
+// store another row there, except a due one. Three rules keep it. A step reads each of its blocks up to through at
+// least, before it unlists the block. A step that moves through reads all rows that through passes, from the old
+// through on, and all of them are certain. A dispatcher either marks a task before the step reads, or it waits for the
+// step, and then lists the block.
 func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
 	for _, name := range []string{"steps_settings", "unticket_lost_settings"} {
 		if _, err := s.exec(ctx, tx, name); err != nil {
@@ -148,7 +194,7 @@ func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lost
 		return lostStep{}, err
 	}
 	did, err := one[struct{ Changed, Lost int }](ctx, s, tx, "unticket_lost",
-		numbers(blocks), blockSize, scan.bound, unticketStep, scan.lanes, scan.moments, micros(scan.slack), through)
+		numbers(blocks), blockSize, max(scan.bound, progress.Through), unticketStep, scan.lanes, scan.moments, micros(scan.slack), through)
 	if err != nil {
 		return lostStep{}, err
 	}
@@ -166,7 +212,11 @@ func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, thr
 		Block int64
 		Above bool
 	}
-	err = s.all(ctx, tx, &rows, "unticket_lost_blocks", scan.resume, through, scan.bound, blocksPerStep, blockSize)
+	above, moves := through, through < scan.certain
+	if !moves { // only then may a step skip what an earlier one has read: through stays below it
+		above = max(through, scan.resume*blockSize)
+	}
+	err = s.all(ctx, tx, &rows, "unticket_lost_blocks", scan.resume, through, scan.bound, blocksPerStep, blockSize, above)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -180,8 +230,8 @@ func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, thr
 			if !slices.Contains(blocks, block) { // that of through may be listed too
 				blocks = append(blocks, block)
 			}
-			if scan.certain {
-				after = min((block+1)*blockSize, scan.bound)
+			if moves {
+				after = min((block+1)*blockSize, scan.certain)
 			}
 		}
 	}

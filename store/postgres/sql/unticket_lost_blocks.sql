@@ -1,5 +1,5 @@
--- At most $4 listed blocks from block $1 on, and the block of the first id above $2 = through and in $1 or later, up to $3. A
--- block has $5 ids.
+-- At most $4 listed blocks from block $1 on and up to the id $2 = through, and the block of the first id above $6, up to $3.
+-- A block has $5 ids.
 (
   select block, false as above from holdfast.ticketed_blocks
   where block >= $1 and block <= ($2::bigint - 1) / $5::bigint
@@ -9,7 +9,7 @@
 union all
 (
   select (id - 1) / $5::bigint, true from holdfast.tasks
-  where id > greatest($2, $1 * $5) and id <= $3
+  where id > $6 and id <= $3
   order by id
   limit 1
 )

@@ -1,0 +1,249 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// unlisted counts the ticketed tasks up to through that are in no listed block.
+func unlisted(t *testing.T, s *postgres.Store) int {
+	t.Helper()
+	return number(t, s, `select count(*) from %s.ticket_scan s join %[1]s.tasks t on t.id <= s.through
+		where t.state = 'ready' and t.due_at is null
+			and not exists (select from %[1]s.ticketed_blocks b where b.block = (t.id - 1) / 5000)`)
+}
+
+// After each step of two processes every ticketed task up to through is in a listed block: whether calls end midway or a
+// process dies, while transactions are open and dispatchers work, and when the look begins again.
+func TestEachStepOfALookListsEveryTicket(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			newLookWorld(t, seed).run(700)
+		})
+	}
+}
+
+// lookWorld is two processes that look for lost tickets in one database, and what else happens there, one action at a
+// time.
+type lookWorld struct {
+	*testing.T
+	r         *rand.Rand
+	processes [2]*postgres.Store
+	looks     [2]*postgres.Look // the call that each process is in
+	open      []*sql.Tx
+	counts    map[string]int
+}
+
+func newLookWorld(t *testing.T, seed uint64) *lookWorld {
+	w := &lookWorld{T: t, r: rand.New(rand.NewPCG(seed, 21)), counts: map[string]int{}}
+	w.processes[0] = pgtest.Open(t)
+	w.processes[1] = pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: w.processes[0].Schema()})
+	drain(t, w.processes[0], 2*time.Minute)
+	lanePast(t, w.processes[0], 2*time.Minute)
+	return w
+}
+
+func (w *lookWorld) run(actions int) {
+	w.Cleanup(func() {
+		for _, tx := range w.open {
+			_ = tx.Rollback()
+		}
+	})
+	kinds := []struct {
+		name   string
+		weight int
+		do     func()
+	}{
+		{"store tasks", 4, func() { w.store(); w.end(len(w.open) - 1) }},
+		{"store tasks in a transaction that stays open", 2, w.store},
+		{"end a transaction", 3, func() { w.end(w.r.IntN(len(w.open)+1) - 1) }},
+		{"end all transactions", 2, func() {
+			for len(w.open) > 0 {
+				w.end(0)
+			}
+		}},
+		{"make tasks due", 3, func() { w.changeSome("due_at = now(), ticketed_at = null") }},
+		{"finish tasks", 2, func() { w.changeSome("state = 'done', ticketed_at = null") }},
+		{"lose tickets", 1, func() { w.changeSome("ticketed_at = now() - interval '1 hour'") }},
+		{"dispatch", 4, w.dispatch},
+		{"look", 30, w.look},
+	}
+	total := 0
+	for _, kind := range kinds {
+		total += kind.weight
+	}
+	for action := range actions {
+		n, kind := w.r.IntN(total), 0
+		for ; n >= kinds[kind].weight; kind++ {
+			n -= kinds[kind].weight
+		}
+		kinds[kind].do()
+		if n := unlisted(w.T, w.processes[0]); n > 0 {
+			w.Fatalf("action %d, %s: %d ticketed tasks are in no listed block", action, kinds[kind].name, n)
+		}
+	}
+	through, _ := progress(w.T, w.processes[0])
+	w.Logf("looked at through %d; %v", through, w.counts)
+	if through < 10*5000 || w.counts["ended midway"] == 0 || w.counts["began again"] == 0 || w.counts["dispatched"] == 0 {
+		w.Errorf("looked at through %d; %v: too little to mean anything", through, w.counts)
+	}
+}
+
+// store stores tasks far from each other by id, in a transaction that it leaves open.
+func (w *lookWorld) store() {
+	s := w.processes[0]
+	tx := begin(w.T, s)
+	w.open = append(w.open, tx)
+	for range 1 + w.r.IntN(4) {
+		skip := fmt.Sprintf("select setval('%s.tasks_id_seq', nextval('%[1]s.tasks_id_seq') + $1)", s.Schema())
+		if _, err := tx.ExecContext(w.Context(), skip, w.r.IntN(4000)); err != nil {
+			w.Fatal(err)
+		}
+		if _, err := s.InsertTx(w.Context(), tx, newTasks(1+w.r.IntN(3)), 0); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// end commits an open transaction; -1 means none.
+func (w *lookWorld) end(n int) {
+	if n < 0 {
+		return
+	}
+	if err := w.open[n].Commit(); err != nil {
+		w.Fatal(err)
+	}
+	w.open = append(w.open[:n], w.open[n+1:]...)
+	change(w.T, w.processes[0], "delete from outbox")
+}
+
+// changeSome changes ticketed tasks: many or few of them, anywhere or near the highest id.
+func (w *lookWorld) changeSome(set string) {
+	every, above := 1+w.r.IntN(4), w.r.IntN(2)*w.r.IntN(30_000)
+	change(w.T, w.processes[0], "update tasks set "+set+` where state = 'ready' and due_at is null and id % $1 = $2
+		and ($3 = 0 or id > (select max(id) from tasks) - $3)`, every, w.r.IntN(every), above)
+}
+
+func (w *lookWorld) dispatch() {
+	publish := func(_ context.Context, due []store.Due) []bool {
+		published := make([]bool, len(due))
+		for i := range published {
+			published[i] = true
+		}
+		return published
+	}
+	dispatched, err := w.processes[0].DispatchDue(w.Context(), store.Lanes{}, 1+w.r.IntN(30), publish)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.counts["dispatched"] += dispatched.Marked
+}
+
+// look begins a call in one of the processes, or goes on with it, or ends it at its limit, or kills the process.
+func (w *lookWorld) look() {
+	var err error
+	n := w.r.IntN(len(w.looks))
+	defer func() {
+		if err != nil {
+			w.Fatal(err)
+		}
+	}()
+	if w.looks[n] == nil {
+		if w.r.IntN(12) == 0 {
+			change(w.T, w.processes[0], "update ticket_scan set begun_at = now() - interval '25 hours'")
+			w.counts["began again"]++
+		}
+		w.looks[n], err = w.processes[n].BeginLook(w.Context(), time.Minute)
+		return
+	}
+	var more bool
+	switch w.r.IntN(15) {
+	case 0: // the process dies
+	case 1, 2:
+		err = w.looks[n].End(w.Context())
+		w.counts["ended midway"]++
+	default:
+		w.counts["steps"]++
+		if more, err = w.looks[n].Step(w.Context()); err != nil || more {
+			return
+		}
+		err = w.looks[n].End(w.Context())
+	}
+	w.looks[n] = nil
+}
+
+// Transactions that overlap without end do not hold the look up, if each of them ends.
+func TestALookPassesTransactionsThatOverlap(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	drain(t, s, 2*time.Minute)
+	lanePast(t, s, 2*time.Minute)
+	writer := func() (tx *sql.Tx, id int) {
+		tx = begin(t, s)
+		inserted, err := s.InsertTx(t.Context(), tx, newTasks(1), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx, int(inserted.Tasks[0].ID)
+	}
+	overlap := func(rounds int) (ids []int) {
+		open, id := writer()
+		for range rounds {
+			insert(t, s, 1)
+			look(t, s)
+			next, nextID := writer()
+			if err := open.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+			open, id = next, nextID
+		}
+		look(t, s)
+		if through, _ := progress(t, s); through >= id {
+			t.Errorf("looked at through %d, and task %d is not stored yet", through, id)
+		}
+		if err := open.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	ids := overlap(2)
+	last := ids[len(ids)-1]
+	if through, _ := progress(t, s); through < last {
+		t.Errorf("looked at through %d, want %d or more: all transactions of that time have ended", through, last)
+	}
+	// What was known of another server says nothing: after a failover it may give out the same ids again.
+	s.SetServerStart("clock_timestamp()")
+	before, _ := progress(t, s)
+	overlap(2)
+	if through, _ := progress(t, s); through > before {
+		t.Errorf("looked at through %d, want %d: the server is another one", through, before)
+	}
+}
+
+// A step that reads an old snapshot after it has waited for a dispatcher would not see what the dispatcher marked.
+func TestAStepReadsWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	tx := begin(t, s)
+	before := "set transaction isolation level repeatable read"
+	for _, text := range []string{before, s.Text("steps_settings"), s.Text("unticket_lost_settings")} {
+		if _, err := tx.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var level string
+	if err := tx.QueryRow("show transaction_isolation").Scan(&level); err != nil || level != "read committed" {
+		t.Errorf("a step runs at the level %q, %v", level, err)
+	}
+}
