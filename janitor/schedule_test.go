@@ -89,6 +89,8 @@ func TestScheduleMarksNothingThatIsNotConfirmed(t *testing.T) {
 	_, err = j.dispatchDue(t.Context())
 	w.must(err)
 	w.sameTickets("in the lane", w.takeTickets(w.main()), []holdfast.Ticket{refused, stored})
+	w.background(j.probeIsolated) // if its queue could not be made, the new lane was isolated
+	w.eventually("the ticket in the new lane is marked", func() bool { return w.position(returned).Ticketed })
 	w.sameTickets("in the new lane", w.takeTickets(w.topology.Main("ghost")), []holdfast.Ticket{returned})
 }
 

@@ -36,9 +36,10 @@ func notStartedNotCharged(t *testing.T, w *world) {
 		w.awaitCount(t, 30*time.Second, holdfast.Done, int64(i+1))
 	}
 	ids := w.enqueue(t, long, deliver(slow))
-	poll(t, 30*time.Second, func() string { return "the worker never held twice as many tasks as it can run" }, func(ctx context.Context) bool {
+	poll(t, 30*time.Second, func() string { return "the worker never held twice as many tasks as it can run, all executors busy" }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
-		return err == nil && counts[holdfast.Running] >= 2*concurrency
+		calls, _ := slow.snapshot()
+		return err == nil && counts[holdfast.Running] >= 2*concurrency && len(calls) == concurrency
 	})
 	p.signal(syscall.SIGKILL)
 	<-p.Ended()
