@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Task returns a task with its payload and its idempotency key. ErrNotFound if there is no such task.
+// Task returns a task with its payload and its idempotency key. Returns ErrNotFound if the store has no task of that id.
 func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	task, err := b.Store.Task(ctx, id)
 	if err != nil {

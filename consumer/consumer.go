@@ -88,7 +88,7 @@ type Options struct {
 	// lost commits it tells them apart.
 	Name    string
 	Version string // for people
-	PID     int    // of this process, as the store is told; 0 means os.Getpid
+	PID     int    // of this process, for the store; 0 means os.Getpid
 	// Process identifies this process on its machine, beside its PID. With it, a janitor of the same machine need not wait for
 	// the end of the lease when the process is gone.
 	Process store.Process

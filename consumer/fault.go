@@ -10,7 +10,7 @@ import (
 // in a row as it allows tasks, and after a wait, which grows as long as the trouble returns.
 type fault struct {
 	mu    sync.Mutex
-	most  int // tasks in hand; 0 means that the trouble is over
+	most  int // tasks in progress; 0 means that no trouble limits them
 	wait  time.Duration
 	cut   time.Time
 	seen  time.Time
@@ -87,7 +87,7 @@ func (f *fault) succeeded(limit int) (raised bool) {
 	return true
 }
 
-// limit is how many tasks the worker may have in hand: most, or fewer while there is trouble.
+// limit returns how many tasks may be in progress in the worker: most, or fewer while there is trouble.
 func (f *fault) limit(most int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -38,7 +38,7 @@ func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
 		pass(999*time.Millisecond, 8)
 		pass(time.Millisecond, 16)
 		if r.fault.current() == nil {
-			t.Error("the trouble is over a second after the error")
+			t.Error("the trouble has ended a second after the error")
 		}
 		r.held = 16
 		fail(8)

@@ -44,7 +44,7 @@ func numbered(first, n int) []producer.Result {
 	return results
 }
 
-// Lines whose unique keys are held are told by their numbers, and their neighbours go in.
+// The command names the lines whose unique keys are held by their numbers, and stores the other lines.
 func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

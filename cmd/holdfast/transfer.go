@@ -22,7 +22,7 @@ func (t *tool) exportCommand() *cli.Command {
 		Name:  "export",
 		Usage: "write every task as a line of JSON, to import it elsewhere",
 		Description: `Stop every holdfast serve and whatever enqueues first: a live worker or a running task is
-refused with exit code 4. While the export runs, nobody can store or change a task.
+refused with exit code 4. While the export runs, no process can store or change a task.
 
 Every task is there with its id, payload, times, unique key and attempts. The last line has the
 number of tasks in each state with a checksum; without it no import accepts the file. Payloads are
