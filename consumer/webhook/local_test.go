@@ -84,13 +84,12 @@ func TestAResolverThatAnswersIsNotDown(t *testing.T) {
 	}
 	var asked atomic.Int64
 	works := nameServer(t, 0, nil)
-	r := resolver{dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	r := resolver{dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		server := works
 		if asked.Add(1) == 1 {
-			address = silent
-		} else {
-			address = works
+			server = silent
 		}
-		return new(net.Dialer).DialContext(ctx, network, address)
+		return new(net.Dialer).DialContext(ctx, network, server)
 	}}
 	if !r.answers() && asked.Load() > 1 { // which resolv.conf can forbid
 		t.Error("the second name server answers, and the resolver counts as down")
