@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // shortLease is the shortest there is.
 const shortLease = time.Second

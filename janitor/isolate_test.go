@@ -74,7 +74,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		published()
 		w.due(1)
 		published()
-		if took := time.Since(began); took > patience/2 { // far more than the silent queue would cost alone, each time
+		if took := time.Since(began); took > 10*time.Second { // a silent queue that is not isolated costs more than that
 			t.Errorf("two tickets took %s", took)
 		}
 	}

@@ -2,6 +2,8 @@ package janitor
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,10 +135,17 @@ func TestOutboxServesTheOtherLanes(t *testing.T) {
 	for range outboxBatch + 5 {
 		want = append(want, w.insert(1, 0).Tickets...)
 	}
-	w.must(w.janitor(nil).outbox(t.Context()))
-	w.sameTickets("published", w.takeTickets(w.main()), want)
-	if got := w.takeTickets(w.topology.Main("ghost")); len(got) != 1 || w.receipts() != 0 {
-		t.Errorf("published in the new lane: %v; %d receipts stand", got, w.receipts())
+	j := w.janitor(nil)
+	w.background(func(ctx context.Context) { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
+	w.background(j.probeIsolated) // if its queue could not be declared in time, the new lane was isolated
+	w.eventually("no receipt stands", func() bool { return w.receipts() == 0 })
+	published := make(map[holdfast.Ticket]bool) // a ticket whose confirm is late is published again
+	for _, ticket := range w.takeTickets(w.main()) {
+		published[ticket] = true
+	}
+	w.sameTickets("published", slices.Collect(maps.Keys(published)), want)
+	if got := w.takeTickets(w.topology.Main("ghost")); len(got) == 0 {
+		t.Error("nothing is published in the new lane")
 	}
 }
 

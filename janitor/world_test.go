@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const (
 	lane = holdfast.DefaultLane
@@ -447,7 +447,7 @@ type spy struct {
 	events []event
 }
 
-// event is "stored", "refused", "received" or "acked".
+// event is "stored", "unconfirmed", "refused", "received" or "acked".
 type event struct {
 	what    string
 	queue   string
@@ -504,9 +504,11 @@ func (s *spy) Publish(ctx context.Context, messages []broker.Message) ([]broker.
 		if err != nil && firstErr == nil {
 			firstErr = err
 		}
-		if one[0] == broker.Stored {
-			s.note(event{"stored", m.Queue, string(m.Body), m.Headers})
+		what := "stored"
+		if one[0] != broker.Stored {
+			what = "unconfirmed"
 		}
+		s.note(event{what, m.Queue, string(m.Body), m.Headers})
 	}
 	return outcomes, firstErr
 }

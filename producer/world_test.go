@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is one test's own corner of the servers, with a producer.
 type world struct {

@@ -26,7 +26,7 @@ type Features struct {
 
 // patience bounds every wait of the suite, for slow machines; nothing waits for its end
 // when the broker works.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // quiet is how long nothing may happen until the suite believes that nothing will. Only
 // the absence of an event is shown this way.

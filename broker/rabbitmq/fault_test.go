@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func ctx(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("AMQP_URL") != "" }
 
 // patience is for conditions that hold within moments unless something is broken.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // setUp gives each script a schema and a prefix of its own, and removes them afterwards.
 func setUp(env *testscript.Env) error {

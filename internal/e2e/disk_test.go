@@ -65,7 +65,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitCount(t, 60*time.Second, holdfast.Done, accepted)
-	server.awaitReady(30 * time.Second)
+	server.awaitReady(time.Minute)
 	calls, _ := tg.snapshot()
 	groups := byTask(calls)
 	t.Logf("%d tasks were accepted, %d reached the target, with %d calls", accepted, len(groups), len(calls))

@@ -57,7 +57,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	tg.await(t, 60*time.Second, "a part is delivered", func(calls []call) bool { return len(calls) > part+20 })
 	killed := time.Now()
 	doomed.signal(syscall.SIGKILL)
-	doomed.exit(20 * time.Second)
+	doomed.exit(time.Minute)
 	close(dead)
 	before, _ := tg.snapshot()
 	w.serve(t, nil)
@@ -161,7 +161,7 @@ func TestTwoServersOnOneFile(t *testing.T) {
 	w.enqueue(t, 20, deliver(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
 	first.signal(syscall.SIGTERM)
-	if code := first.exit(30 * time.Second); code != 0 {
+	if code := first.exit(time.Minute); code != 0 {
 		t.Errorf("a drained server exits with %d", code)
 	}
 	w.serve(t, nil)

@@ -108,7 +108,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	stopped := time.NewTimer(10 * time.Second) // twice the lease
 	<-stopped.C
 	sleeper.signal(syscall.SIGCONT)
-	sleeper.awaitReady(30 * time.Second) // as a new run
+	sleeper.awaitReady(time.Minute) // as a new run
 
 	more := w.enqueue(t, 20, deliver(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(10+len(more)))
@@ -160,7 +160,7 @@ func drainFinishesOrHandsBack(t *testing.T, w *world) {
 	stubborn.await(t, 30*time.Second, "5 stubborn in flight", func(c []call) bool { return len(open(c)) == 5 })
 	leaving.signal(syscall.SIGTERM)
 	close(quick)
-	if code := leaving.exit(30 * time.Second); code != 0 {
+	if code := leaving.exit(time.Minute); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
 	for _, id := range quickIDs {
@@ -188,7 +188,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	p.signal(syscall.SIGTERM)
 	poll(t, 20*time.Second, func() string { return "it still does not drain" }, func(context.Context) bool { return p.logged("draining") })
 	p.signal(syscall.SIGTERM)
-	p.exit(20 * time.Second)
+	p.exit(time.Minute)
 	if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 {
 		t.Errorf("the task is %s with %d failures, want ready with 0", task.State, task.Failures)
 	}

@@ -237,7 +237,7 @@ func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
 		tg.await(t, 30*time.Second, "all are in flight", func(calls []call) bool { return len(open(calls)) == tasks })
 		w.awaitShown(t, since, "started")
 		p.signal(syscall.SIGKILL)
-		p.exit(30 * time.Second)
+		p.exit(time.Minute)
 		began := time.Now()
 		p = w.spawn(t, nil, "--roles", "worker,janitor", "--name", "the only one")
 		calls := tg.await(t, 60*time.Second, "all have started again", func(calls []call) bool { return len(calls) == 2*tasks*(n+1) })

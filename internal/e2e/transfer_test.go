@@ -96,7 +96,7 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	m.crashed = w.enqueue(t, 5, deliver(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Running, 5)
 	doomed.signal(syscall.SIGKILL)
-	doomed.exit(20 * time.Second)
+	doomed.exit(time.Minute)
 
 	// The worker is taken for live, and its tasks for running, until a janitor has looked.
 	if out, problems, code := w.run(t, "export"); code != 4 || strings.Contains(out, `{"end"`) || !strings.Contains(problems, "is live") {
@@ -109,7 +109,7 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 		t.Errorf("export beside a worker: exit code %d: %s", code, problems)
 	}
 	gentle.signal(syscall.SIGTERM)
-	gentle.exit(30 * time.Second)
+	gentle.exit(time.Minute)
 
 	m.ready = w.enqueue(t, 10, deliver(tg))
 	for i, payload := range awkward() {
@@ -194,7 +194,7 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			}
 		}
 		served.signal(syscall.SIGTERM)
-		served.exit(30 * time.Second)
+		served.exit(time.Minute)
 		// What has moved on since is the same task, and the store is not what the file says.
 		if _, problems, code := to.run(t, "import", path); code != 7 || !strings.Contains(problems, "the store differs from the export") {
 			t.Errorf("import once more: exit code %d: %s", code, problems)

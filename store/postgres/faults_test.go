@@ -121,7 +121,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 // eventually calls f until it succeeds.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	tick, late := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for {
 		err := f()

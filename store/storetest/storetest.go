@@ -51,7 +51,7 @@ type suite struct {
 }
 
 // patience bounds how long a test waits for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const (
 	defaultLane = holdfast.DefaultLane

@@ -34,11 +34,12 @@ func URL(t testing.TB) string {
 // Prefix returns a prefix for the names of queues that no other test uses.
 func Prefix() string { return fmt.Sprintf("holdfast.test.%016x", rand.Uint64()) }
 
-// Open returns a connected broker and a prefix of this test's own. At the end of the test
-// everything that was declared through the broker is deleted, and it is closed.
+// Open returns a connected broker and a prefix of this test's own. At the end of the test everything that was declared
+// through the broker is deleted, and it is closed. It waits long for confirms: what a slow machine confirms late would be
+// published again, which a test that counts does not expect.
 func Open(t testing.TB) (b *rabbitmq.Broker, prefix string) {
 	t.Helper()
-	return OpenWith(t, URL(t), rabbitmq.Options{}), Prefix()
+	return OpenWith(t, URL(t), rabbitmq.Options{ConfirmTimeout: time.Minute}), Prefix()
 }
 
 // OpenWith is Open for a server and options of one's own; it sets URLs if there are none, and Declared.

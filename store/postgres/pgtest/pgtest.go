@@ -85,7 +85,7 @@ func admin(t testing.TB, address string) *sql.DB {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db.SetMaxOpenConns(2)
+		db.SetMaxOpenConns(10) // more than the tests that run side by side have transactions open
 		adminDB = db
 	})
 	return adminDB
