@@ -31,10 +31,15 @@ const (
 const (
 	// poolingRounds is how often each of the two connections of a probe is asked for its session.
 	poolingRounds = 8
-	// sessionWait is how long the second connection may wait for a session. In transaction mode it waits for none while the
-	// first one is idle.
+	// sessionWait is how long the second connection may wait for a session.
 	sessionWait = 2 * time.Second
 )
+
+// errCrowded says that the second connection of a probe got no session. The pooler may be in session mode and have one
+// session only, or in transaction mode while other clients use all its sessions.
+var errCrowded = fmt.Errorf("%w: a connection pooler gave no session to a second connection within %s, so its mode is unknown; "+
+	"try again when it is less busy, or give it more sessions (PgBouncer: default_pool_size), see docs/poolers.md",
+	holdfast.ErrUnavailable, sessionWait)
 
 // errMixed refuses poolers that mix up statements.
 var errMixed = fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements; "+
@@ -43,7 +48,8 @@ var errMixed = fmt.Errorf("%w: a connection pooler lends the sessions of Postgre
 
 // poolingOf finds out what connections get. Where the server sees the client's own port nothing is in between, which takes
 // one statement. Else it compares the sessions of two connections at a time. A pooler with few connections gives the same
-// session to both, one that spreads them changes the session of each.
+// session to both, one that spreads them changes the session of each. If one of them gets no session,
+// poolingOf returns an error, because each mode may be the reason.
 func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	db := open(&connector{config: config, readTimeout: readTimeout}, 2)
 	defer db.Close()
@@ -52,9 +58,6 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	for i := range conns {
 		var err error
 		if conns[i], err = db.Connx(ctx); err != nil {
-			if i == 1 && ctx.Err() == nil {
-				return ownSession, nil // no place for a second one
-			}
 			return 0, err
 		}
 		defer conns[i].Close()
@@ -63,11 +66,12 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 			limited, cancel = context.WithTimeout(ctx, sessionWait)
 		}
 		port, err := backend(limited, conns[i], &sessions[i])
+		late := limited.Err() != nil
 		cancel()
-		if err != nil {
-			if i == 1 && ctx.Err() == nil {
-				return ownSession, nil // the first one keeps the only session
-			}
+		switch {
+		case err != nil && late && ctx.Err() == nil:
+			return 0, errCrowded
+		case err != nil:
 			return 0, err
 		}
 		if i == 0 && port == localPort(conns[0]) {

@@ -286,6 +286,9 @@ func unreachable(ctx context.Context, config pq.Config, err error) error {
 		address += ", " + net.JoinHostPort(more.Host, strconv.Itoa(int(more.Port)))
 	}
 	operation := fmt.Sprintf("connect to PostgreSQL at %s, database %q", address, config.Database)
+	if errors.Is(err, errCrowded) {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
 	encrypted := ofTLS(err)
 	err = translate(ctx, operation, err)
 	if encrypted {
