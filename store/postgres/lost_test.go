@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/store/storetest"
 )
 
 // lanePast moves what is known of all lanes into the past.
@@ -43,36 +42,19 @@ func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	}
 }
 
-// lost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
-func lost(t *testing.T, s *postgres.Store, when string, want map[holdfast.Ticket]bool) {
-	t.Helper()
-	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	for ticket, want := range want {
-		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if positions[0].Ticketed == want {
-			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
-		}
-	}
-}
-
 // What lay just before the sentinel was given to somebody just now, however old it is.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
 	drain(t, s, 30*time.Minute) // it has waited behind a backlog
-	lost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
 	young := ticketed(t, s, 29*time.Minute, false)
 	near := ticketed(t, s, 30*time.Minute+5*time.Second, false)
 	lanePast(t, s, 50*time.Second)
-	lost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
 	lanePast(t, s, 20*time.Second)
-	lost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
 }
 
 // Sentinels come out every ten seconds, and yet one is some day old enough.
@@ -83,7 +65,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drain(t, s, time.Second)
 		if elapsed%(30*time.Second) == 0 {
-			lost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
+			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
 		}
 		lanePast(t, s, 10*time.Second)
 	}
@@ -91,7 +73,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	next := ticketed(t, s, 3*time.Minute, false)
 	lanePast(t, s, 30*time.Second)
 	drain(t, s, time.Second)
-	lost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+	storetest.CheckLost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
 }
 
 // A task that is due again has its ticket in the other queue of the lane.
@@ -101,7 +83,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	drain(t, s, 2*time.Minute)
 	lanePast(t, s, 2*time.Minute) // so it was sent four minutes ago
 	first, again, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
-	lost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
 }
 
 // The word of an earlier sentinel is not newer for coming late.
@@ -116,7 +98,7 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 		}
 		change(t, s, "update lanes set drained_at = drained_at - interval '40 seconds'")
 	}
-	lost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
 }
 
 // The waits of a parked task grow with the number of times it was parked at this attempt, and never with its age.
@@ -147,27 +129,19 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	}
 }
 
-// A clock that stood two hours ahead and was set back leaves times in the future. They hold up neither sentinels nor proofs.
+// If a clock was two hours ahead and is set back, the store holds times in the future. They delay neither sentinels nor proofs.
 func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	next := func(what string) holdfast.Sentinel {
-		t.Helper()
-		due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
-		if err != nil || len(due) != 1 {
-			t.Fatalf("%s: the sentinels due are %v, %v; want one", what, due, err)
-		}
-		return due[0]
-	}
-	first := next("at the start")
+	first := storetest.SentinelDue(t, s, "at the start")
 	change(t, s, "update lanes set sentinel_sent_at = now() + interval '2 hours'")
-	next("the last one was sent in the future")
+	storetest.SentinelDue(t, s, "the last one was sent in the future")
 	if err := s.Drained(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	change(t, s, `update lanes set drained_through = now() + interval '2 hours', drained_at = now() + interval '2 hours',
 		held_through = now() + interval '2 hours', held_at = now() + interval '2 hours'`)
-	second := next("the last one came out in the future")
+	second := storetest.SentinelDue(t, s, "the last one came out in the future")
 	old := ticketed(t, s, time.Hour, false)
 	future := second
 	future.At = second.At.Add(2 * time.Hour)
@@ -181,10 +155,11 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 		t.Errorf("drained through %v, %v; want %s, when the second one was sent", lanes, err, second.At)
 	}
 	lanePast(t, s, 70*time.Second)
-	lost(t, s, "70 s later", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "70 s later", map[holdfast.Ticket]bool{old: true})
 }
 
-// Nor do they hold up outbox entries, retries and lost tickets. A delay that was given stays.
+// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the delay that a
+// caller gave.
 func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -197,27 +172,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	correct(false)
 	correct(false)
 	tickets := insert(t, s, 6)
-	claims, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets[:2], store.IntoExecutors)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var moves []holdfast.Transition
-	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
-		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		moves = append(moves, move)
-	}
-	if _, err := s.Apply(t.Context(), moves); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Park(t.Context(), tickets[2:3], time.Second, "no handler"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Unticket(t.Context(), tickets[3:4]); err != nil {
-		t.Fatal(err)
-	}
+	waits := storetest.ComputeTimes(t, s, openRun(t, s), tickets)
 	change(t, s, "update tasks set due_at = next_run_at, ticketed_at = null where id = $1", int64(tickets[4].Task)) // its delay is set below
 	change(t, s, `update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours',
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
@@ -229,38 +184,23 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 
 	correct(true)
 	correct(false)
-	next := func(ticket holdfast.Ticket) time.Duration {
-		t.Helper()
-		task, err := s.Task(t.Context(), ticket.Task)
-		now, nowErr := s.Now(t.Context())
-		if err := errors.Join(err, nowErr); err != nil {
-			t.Fatal(err)
-		}
-		return task.NextRunAt.Sub(now)
-	}
-	for i, want := range []time.Duration{moves[0].Wait, 0, 0, 0} {
-		if wait := next(tickets[i]); wait > want+time.Second || wait < want-time.Minute {
+	for i, want := range waits {
+		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Second || wait < want-time.Minute {
 			t.Errorf("task %d waits for %s, want %s", i, wait, want)
 		}
 	}
-	if wait := next(tickets[4]); wait < 2*time.Hour {
+	if wait := storetest.Wait(t, s, tickets[4].Task); wait < 2*time.Hour {
 		t.Errorf("a delay that was given is cut to %s", wait)
 	}
 	if late := number(t, s, "select count(*) from %s.tasks where ticketed_at > now()"); late > 0 {
 		t.Errorf("%d tasks got their tickets in the future", late)
 	}
-	published := 0
-	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
-		for i := range r {
-			published += len(r[i].Tickets)
-		}
-		return slices.Repeat([]bool{true}, len(r))
-	}); err != nil || published != 6 {
-		t.Errorf("the outbox gave %d tickets, %v; want 6", published, err)
+	if published := storetest.DispatchOutbox(t, s); published != 6 {
+		t.Errorf("the outbox gave %d tickets, want 6", published)
 	}
 }
 
-// Then a worker that lives renews, and one that died is fenced a lease later, not two hours later.
+// After the clock was set back, a living worker renews. A dead worker is fenced a lease later, not two hours later.
 func TestLeasesFromTheFutureAreCutShort(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

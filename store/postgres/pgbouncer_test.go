@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,53 +26,22 @@ const (
 func bouncer(t *testing.T, target, version, mode, conf string) (address string, script func(args ...string) string) {
 	t.Helper()
 	slow.Skip(t)
-	path, err := filepath.Abs("../../scripts/private-pgbouncer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := os.MkdirTemp("", "holdfast-pgbouncer-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	environ := append(os.Environ(), "RUN="+folder, "PGBOUNCER_TARGET="+target, "PGBOUNCER_MODE="+mode, "PGBOUNCER_CONF="+conf)
-	if version == tracked && os.Getenv("PGBOUNCER_ROOT") == "" {
-		environ = append(environ, "PGBOUNCER_ROOT="+filepath.Join(filepath.Dir(path), "../.servers/pgbouncer-root"))
-	}
-	if version == untracked {
-		environ = append(environ, "PGBOUNCER_ROOT=")
-	}
-	call := func(args ...string) (string, error) {
-		cmd := exec.Command(path, args...)
-		cmd.Env = environ
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
+	settings := []string{"PGBOUNCER_TARGET=" + target, "PGBOUNCER_MODE=" + mode, "PGBOUNCER_CONF=" + conf}
+	switch {
+	case version == untracked:
+		settings = append(settings, "PGBOUNCER_ROOT=")
+	case os.Getenv("PGBOUNCER_ROOT") == "":
+		root, err := filepath.Abs("../../.servers/pgbouncer-root")
 		if err != nil {
-			err = errors.Join(err, errors.New(stderr.String()))
+			t.Fatal(err)
 		}
-		return strings.TrimSpace(string(out)), err
+		settings = append(settings, "PGBOUNCER_ROOT="+root)
 	}
-	t.Cleanup(func() {
-		if _, err := call("wipe"); err != nil {
-			t.Error(err)
-		}
-		_ = os.RemoveAll(folder)
-	})
-	address, err = call("up")
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
-		t.Skipf("there is no PgBouncer here: %v", err)
+	address, script, installed := private(t, "private-pgbouncer", settings...)
+	if !installed {
+		t.Skip("PgBouncer is not installed, so there is no private one")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address, func(args ...string) string {
-		t.Helper()
-		out, err := call(args...)
-		if err != nil {
-			t.Fatalf("private-pgbouncer %s: %v", strings.Join(args, " "), err)
-		}
-		return out
-	}
+	return address, script
 }
 
 // works has several callers insert, claim and finish tasks at once.

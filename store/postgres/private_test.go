@@ -20,17 +20,28 @@ func privateServer(t *testing.T) (address string, script func(args ...string) st
 	t.Helper()
 	pgtest.URL(t) // no servers wanted, no private ones either
 	slow.Skip(t)
-	path, err := filepath.Abs("../../scripts/private-postgres")
+	address, script, installed := private(t, "private-postgres")
+	if !installed {
+		t.Skip("PostgreSQL is not installed, so there is no private one")
+	}
+	return address, script
+}
+
+// private starts a private server with a program of scripts/, which gets the settings as variables. It returns the URL of the
+// server and how to call the program for it. installed is false if the software of the server is missing.
+func private(t *testing.T, program string, settings ...string) (address string, script func(args ...string) string, installed bool) {
+	t.Helper()
+	path, err := filepath.Abs("../../scripts/" + program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("", "holdfast-postgres-")
+	folder, err := os.MkdirTemp("", "holdfast-"+program+"-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	call := func(args ...string) (string, error) {
 		cmd := exec.Command(path, args...)
-		cmd.Env = append(os.Environ(), "RUN="+folder)
+		cmd.Env = append(append(os.Environ(), "RUN="+folder), settings...)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -47,7 +58,8 @@ func privateServer(t *testing.T) (address string, script func(args ...string) st
 	})
 	address, err = call("up")
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
-		t.Skip("PostgreSQL is not installed, so there is no private one")
+		t.Logf("%s: %v", program, err)
+		return "", nil, false
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -56,10 +68,10 @@ func privateServer(t *testing.T) (address string, script func(args ...string) st
 		t.Helper()
 		out, err := call(args...)
 		if err != nil {
-			t.Fatalf("private-postgres %s: %v", strings.Join(args, " "), err)
+			t.Fatalf("%s %s: %v", program, strings.Join(args, " "), err)
 		}
 		return out
-	}
+	}, true
 }
 
 // When the server goes down all signs end, of those who live too. They say so, and nobody is fenced in the meantime.

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/store/storetest"
 )
 
 // machine has clocks that a test moves.
@@ -206,28 +206,20 @@ func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
 	}
 }
 
-// A clock that stood two hours ahead and was set back leaves times in the future. A living worker renews; one that died is fenced a
-// lease later, and sentinels go on at once.
+// If a clock was two hours ahead and is set back, the store holds times in the future. A living worker renews, a dead worker is
+// fenced a lease later, and the next sentinels are due at once.
 func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	s, m := clocked(t)
-	next := func(what string) holdfast.Sentinel {
-		t.Helper()
-		due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
-		if err != nil || len(due) != 1 {
-			t.Fatalf("%s: the sentinels due are %v, %v; want one", what, due, err)
-		}
-		return due[0]
-	}
 	m.move(2*time.Hour, 0)
 	run := leased(t, s, time.Minute)
-	first := next("at the start")
+	first := storetest.SentinelDue(t, s, "at the start")
 	if err := s.Drained(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	m.move(-2*time.Hour, 0)
 	m.pass(time.Second)
-	second := next("the clock was set back")
+	second := storetest.SentinelDue(t, s, "the clock was set back")
 	m.pass(time.Second)
 	for _, sentinel := range []holdfast.Sentinel{first, second} {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
@@ -248,8 +240,8 @@ func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
 	}
 }
 
-// A clock that stood two hours ahead and was set back holds up neither outbox entries nor retries nor tickets. A delay that was given
-// stays.
+// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the delay that a
+// caller gave.
 func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	t.Parallel()
 	s, m := clocked(t)
@@ -263,63 +255,26 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	m.move(2*time.Hour, 0)
 	correct(false)
 	tickets := insert(t, s, 5) // whose outbox entries stay
-	run := leased(t, s, time.Minute)
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var moves []holdfast.Transition
-	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
-		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		moves = append(moves, move)
-	}
-	if _, err := s.Apply(t.Context(), moves); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Park(t.Context(), tickets[2:3], time.Second, "no handler"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Unticket(t.Context(), tickets[3:4]); err != nil {
-		t.Fatal(err)
-	}
+	waits := storetest.ComputeTimes(t, s, leased(t, s, time.Minute), tickets)
 	given := newTasks(1)
 	given[0].Delay = time.Hour
 	inserted, err := s.Insert(t.Context(), given, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := holdfast.Ticket{Task: inserted.Tasks[0].ID, Attempt: 1}
 
 	m.move(-2*time.Hour, 0)
 	correct(true)
 	correct(false)
-	published := 0
-	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
-		for i := range r {
-			published += len(r[i].Tickets)
-		}
-		return slices.Repeat([]bool{true}, len(r))
-	}); err != nil || published != 5 {
-		t.Errorf("the outbox gave %d tickets, %v; want 5", published, err)
+	if published := storetest.DispatchOutbox(t, s); published != 5 {
+		t.Errorf("the outbox gave %d tickets, want 5", published)
 	}
-	next := func(ticket holdfast.Ticket) time.Duration {
-		t.Helper()
-		task, err := s.Task(t.Context(), ticket.Task)
-		now, nowErr := s.Now(t.Context())
-		if err := errors.Join(err, nowErr); err != nil {
-			t.Fatal(err)
-		}
-		return task.NextRunAt.Sub(now)
-	}
-	for i, want := range []time.Duration{moves[0].Wait, 0, 0, 0} {
-		if wait := next(tickets[i]); wait > want+time.Millisecond || wait < want-time.Second {
+	for i, want := range waits {
+		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Millisecond || wait < want-time.Second {
 			t.Errorf("task %d waits for %s, want %s", i, wait, want)
 		}
 	}
-	if wait := next(later); wait < 2*time.Hour {
+	if wait := storetest.Wait(t, s, inserted.Tasks[0].ID); wait < 2*time.Hour {
 		t.Errorf("a delay that was given is cut to %s", wait)
 	}
 	due := map[holdfast.Ticket]bool{}

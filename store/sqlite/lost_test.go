@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/store/storetest"
 )
 
 func publishAll(_ context.Context, due []store.Due) []bool {
@@ -38,36 +39,19 @@ func drainLane(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	}
 }
 
-// lost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
-func lost(t *testing.T, s *sqlite.Store, when string, want map[holdfast.Ticket]bool) {
-	t.Helper()
-	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	for ticket, want := range want {
-		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if positions[0].Ticketed == want {
-			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
-		}
-	}
-}
-
 // What lay just before the sentinel was given to somebody just now, however old it is.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s, m := clocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
 	drainLane(t, s, m, 30*time.Minute) // it has waited behind a backlog
-	lost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
 	young := ticketed(t, s, m, 29*time.Minute, false)
 	near := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
 	m.pass(50 * time.Second)
-	lost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
 	m.pass(20 * time.Second)
-	lost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
 }
 
 // Sentinels come out every ten seconds, and yet one is some day old enough.
@@ -78,7 +62,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drainLane(t, s, m, time.Second)
 		if elapsed%(30*time.Second) == 0 {
-			lost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
+			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
 		}
 		m.pass(10 * time.Second)
 	}
@@ -86,7 +70,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	next := ticketed(t, s, m, 3*time.Minute, false)
 	m.pass(30 * time.Second)
 	drainLane(t, s, m, time.Second)
-	lost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+	storetest.CheckLost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
 }
 
 // A task that is due again has its ticket in the other queue of the lane.
@@ -96,7 +80,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	drainLane(t, s, m, 2*time.Minute)
 	m.pass(2 * time.Minute) // so it was sent four minutes ago
 	first, again, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
-	lost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
 }
 
 // The word of an earlier sentinel is not newer for coming late.
@@ -111,7 +95,7 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 		}
 		m.pass(40 * time.Second)
 	}
-	lost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
 }
 
 // The waits of a parked task grow with the number of times it was parked, and never with its age.
@@ -154,7 +138,7 @@ func TestLateReceiptDatesTheTickets(t *testing.T) {
 		t.Fatal(deleted, err)
 	}
 	m.pass(2 * time.Minute)
-	lost(t, s, "with a ticket newer than the sentinel", map[holdfast.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
+	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[holdfast.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
 }
 
 // A row that moves on while its ticket is published is left as it is, and counts as published.

@@ -1,0 +1,91 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// What follows is for tests of one adapter that move its clock. The suite cannot contain them, because the contract cannot move a
+// clock.
+
+// SentinelDue returns the one sentinel that is due.
+func SentinelDue(t *testing.T, s store.Store, when string) holdfast.Sentinel {
+	t.Helper()
+	due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
+	if err != nil || len(due) != 1 {
+		t.Fatalf("%s: the sentinels due are %v, %v; want one", when, due, err)
+	}
+	return due[0]
+}
+
+// CheckLost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
+func CheckLost(t *testing.T, s store.Store, when string, want map[holdfast.Ticket]bool) {
+	t.Helper()
+	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for ticket, want := range want {
+		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if positions[0].Ticketed == want {
+			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
+		}
+	}
+}
+
+// ComputeTimes makes the store compute a time for each of four tasks: for a retry, for a hand-back, for a park and for a refused
+// publish. It returns how long each task has to wait. The run claims the first two.
+func ComputeTimes(t *testing.T, s store.Store, run holdfast.RunID, tickets []holdfast.Ticket) (waits []time.Duration) {
+	t.Helper()
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moves []holdfast.Transition
+	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
+		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves = append(moves, move)
+	}
+	_, err = s.Apply(t.Context(), moves)
+	_, unticketErr := s.Unticket(t.Context(), tickets[3:4])
+	if err := errors.Join(err, s.Park(t.Context(), tickets[2:3], time.Second, "no handler"), unticketErr); err != nil {
+		t.Fatal(err)
+	}
+	return []time.Duration{moves[0].Wait, 0, 0, 0}
+}
+
+// Wait returns how long the task still waits by the clock of the store.
+func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
+	t.Helper()
+	read, err := s.Task(t.Context(), task)
+	now, nowErr := s.Now(t.Context())
+	if err := errors.Join(err, nowErr); err != nil {
+		t.Fatal(err)
+	}
+	return read.NextRunAt.Sub(now)
+}
+
+// DispatchOutbox dispatches the outbox entries that are due and returns how many tickets they had.
+func DispatchOutbox(t *testing.T, s store.Store) (tickets int) {
+	t.Helper()
+	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
+		for i := range r {
+			tickets += len(r[i].Tickets)
+		}
+		return slices.Repeat([]bool{true}, len(r))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return tickets
+}
