@@ -2,9 +2,7 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/rig"
 )
 
 // seat is a place for a process: an end of the network with a role. Who sits there changes.
@@ -221,19 +221,7 @@ func (s *seat) ready(ctx context.Context) error {
 func (s *seat) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.ip+":8480/healthz/ready", nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
+	return rig.CheckReady(ctx, "http://"+s.ip+":8480")
 }
 
 // readyAll waits for everybody.

@@ -89,7 +89,7 @@ func (p *Process) Ready(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		last := ask(ctx, base+"/healthz/ready")
+		last := CheckReady(ctx, base)
 		if last == nil {
 			return nil
 		}
@@ -103,8 +103,9 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-func ask(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// CheckReady returns nil if the readiness endpoint below base, a URL, answers 200.
+func CheckReady(ctx context.Context, base string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz/ready", nil)
 	if err != nil {
 		return err
 	}
