@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -168,9 +169,8 @@ func (b *bulk) flush(ctx context.Context) error {
 	}
 	results, err := b.enqueue(ctx, b.tasks)
 	var refused producer.TaskErrors
-	if errors.As(err, &refused) && len(results) == len(b.tasks) {
-		err = nil // the store refused these lines only
-	}
+	errors.As(err, &refused)
+	err = besides(err, refused)
 	if writeErr := b.settle(results, refused); writeErr != nil && err == nil {
 		err = writeErr
 	}
@@ -179,6 +179,21 @@ func (b *bulk) flush(ctx context.Context) error {
 	}
 	b.lines, b.tasks, b.bytes = b.lines[:0], b.tasks[:0], 0
 	return nil
+}
+
+// besides returns what an error of EnqueueMany says besides the refused tasks, which the command reports by their lines: the
+// error counts them from the start of the call.
+func besides(err error, refused producer.TaskErrors) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && refused != nil {
+		return errors.Join(slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(one error) bool {
+			switch one.(type) {
+			case producer.TaskErrors, *producer.TaskError:
+				return true
+			}
+			return false
+		})...)
+	}
+	return err
 }
 
 // settle reports what became of the leading lines: the store refused some of them, and stored the others.
