@@ -25,6 +25,7 @@ type Options struct {
 	Rounds               int    // of fairness, saturation and the flood
 	Tasks                int    // delayed ones
 	Flood                int    // malformed messages in each queue
+	Finished             int    // tasks that are kept in the store during restarts, on servers
 	Log                  logrus.FieldLogger
 }
 
