@@ -119,19 +119,22 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	return b, nil
 }
 
-// tupleOfTasks matches the context of an error about a wait for the transaction that wrote a row of the table tasks. The
-// server may translate the words around the row's position.
-var tupleOfTasks = regexp.MustCompile(`\(\d+,\d+\).*\btasks\b`)
+// tupleOf matches the context of an error about a wait for the transaction that wrote a row of a table, and finds the table.
+// The server may translate the words around the row's position.
+var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|lanes)\b`)
 
-// keyHeld says that the insert waited for a unique key in vain, if that is what err says. Otherwise another session has
-// locked a table.
+// keyHeld says that the insert waited for a unique key in vain, if that is what err says. Otherwise another session stores
+// the same lane, which an insert does itself after a failover has lost it, or has locked a table.
 func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {
 		return err
 	}
-	if !tupleOfTasks.MatchString(failure.Where) {
+	switch row := tupleOf.FindStringSubmatch(failure.Where); {
+	case row == nil:
 		return &refusal{err, "another session has locked a table of the store, for example to create an index; try again when it has ended"}
+	case row[1] == "lanes":
+		return &refusal{err, "another open transaction stores the same lane; try again when it has ended"}
 	}
 	return new(store.KeyHeldError)
 }

@@ -119,8 +119,8 @@ func TestInsertOppositeKeys(t *testing.T) {
 	}
 }
 
-// If an insert with a unique key waits in vain, the error says whether another transaction holds the key or a table is
-// locked.
+// If an insert with a unique key waits in vain, the error says whether another transaction holds the key or its lane, or a
+// table is locked.
 func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -158,6 +158,15 @@ func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 		if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "locked a table") {
 			t.Errorf("beside a lock on %s: %v", table, err)
 		}
+	}
+	// A failover has lost the lane, and the first transaction that stores a task of it has not ended.
+	execute(t, "delete from "+s.Schema()+".lanes")
+	err = insertBeside(func(tx *sql.Tx) error {
+		_, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Second)
+		return err
+	})
+	if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "stores the same lane") {
+		t.Errorf("beside a transaction that stores the lane: %v", err)
 	}
 }
 
