@@ -16,7 +16,7 @@ func (p *place) fill(ctx context.Context) (err error) {
 	if p.embedded || p.o.Finished == 0 {
 		return nil
 	}
-	db, err := sql.Open("postgres", p.o.DatabaseURL) // the store's driver
+	db, err := p.database()
 	if err != nil {
 		return err
 	}
@@ -42,6 +42,9 @@ func (p *place) fill(ctx context.Context) (err error) {
 	}
 	return nil
 }
+
+// database opens a pool of its own, with the store's driver.
+func (p *place) database() (*sql.DB, error) { return sql.Open("postgres", p.o.DatabaseURL) }
 
 // beside ends the description of a figure that was measured after fill.
 func (p *place) beside() string {

@@ -1,5 +1,5 @@
 // Package recovery measures how soon work goes on after something happened: a kill -9, a drain, a restart, the due time of
-// a delayed task, a busy neighbor, a flood of malformed messages. It is what `make recovery` runs, and it writes
+// a delayed task, a busy neighbor, a flood of malformed messages, a migration. It is what `make recovery` runs, and it writes
 // docs/recovery.md, the page that the promises quote. The tests assert what happens; this program measures when.
 //
 // Processes are processes of the real program. What a measurement has to see from inside, such as which worker is idle, runs
@@ -21,8 +21,8 @@ type Options struct {
 	DatabaseURL, AMQPURL string
 	Servers, Embedded    bool   // which backends
 	Only                 string // part of the name of the measurements to make; empty for all
-	Trials               int    // kills, drains and restarts
-	Rounds               int    // of fairness, saturation and the flood
+	Trials               int    // kills, drains, restarts and migrations
+	Rounds               int    // of fairness, saturation and the flood; at most three of last chances
 	Tasks                int    // delayed ones
 	Flood                int    // malformed messages in each queue
 	Finished             int    // tasks that are kept in the store during restarts, on servers
@@ -75,6 +75,8 @@ var measurements = []measurement{
 	{"fairness", shared, nil},
 	{"saturation", saturated, nil},
 	{"flood", flooded, nil},
+	{"last-chance", lastChances, nil},
+	{"migration", migrated, func(embedded bool) bool { return !embedded }},
 }
 
 // Run makes all measurements, one after the other. done gets the figures of each as soon as there are any.

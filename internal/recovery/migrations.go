@@ -1,0 +1,111 @@
+package recovery
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// migrated applies migrations, or takes them back, while another transaction that reads all tables stays open, as a backup does. It
+// measures how long the renewals of a worker's lease take meanwhile.
+func migrated(ctx context.Context, p *place) ([]Figure, error) {
+	const reading = 3 * time.Second // several tries of the migration
+	f := Figure{Name: "A migration waits for a backup", What: fmt.Sprintf("longest renewal of a lease while migrations wait %s for an open transaction and then run", reading), Unit: seconds}
+	db, err := p.database()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }() // of a schema that is dropped next
+	run, err := p.Store.OpenRun(ctx, store.RunInfo{Name: "renews", Host: "here", Concurrency: 1}, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	known, err := p.Store.MigrationStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	down := func(ctx context.Context) error {
+		for range len(known) - 1 {
+			if _, err := p.Store.MigrateDown(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	up := func(ctx context.Context) error {
+		_, err := p.Store.MigrateUp(ctx)
+		return err
+	}
+	// The same in all versions of the schema.
+	renew := fmt.Sprintf("update %s.runs set renewed_at = now(), lease_until = now() + interval '1 hour' where id = %d", p.Config.Database.Schema, run)
+	for n := range p.o.Trials {
+		move := down
+		if n%2 == 1 {
+			move = up
+		}
+		longest, err := p.renewals(ctx, db, renew, func(ctx context.Context) error { return p.behindReader(ctx, db, reading, move) })
+		if err != nil {
+			return nil, err
+		}
+		f.Samples = append(f.Samples, longest.Seconds())
+	}
+	return []Figure{f}, up(ctx)
+}
+
+// behindReader runs a migration that begins while another transaction has read all tables, which ends after a while.
+func (p *place) behindReader(ctx context.Context, db *sql.DB, reading time.Duration, migrate func(context.Context) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	var tables string
+	if err := tx.QueryRowContext(ctx, "select string_agg(quote_ident(schemaname) || '.' || quote_ident(tablename), ', ') from pg_tables where schemaname = $1",
+		p.Config.Database.Schema).Scan(&tables); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "lock table "+tables+" in access share mode"); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- migrate(ctx) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			err = fmt.Errorf("the migrations did not wait for the transaction that reads %d tables", 1+strings.Count(tables, ","))
+		}
+		return err
+	case <-time.After(reading):
+	}
+	_ = tx.Rollback()
+	return <-done
+}
+
+// renewals executes a statement again and again until do returns, and returns how long the slowest execution took.
+func (p *place) renewals(ctx context.Context, db *sql.DB, renew string, do func(context.Context) error) (longest time.Duration, err error) {
+	renewing, stop := context.WithCancel(ctx)
+	var failed error
+	var group sync.WaitGroup
+	group.Go(func() {
+		for renewing.Err() == nil {
+			began := time.Now()
+			if _, err := db.ExecContext(ctx, renew); err != nil {
+				failed = fmt.Errorf("renew: %w", err)
+				return
+			}
+			longest = max(longest, time.Since(began))
+		}
+	})
+	err = do(ctx)
+	stop()
+	group.Wait()
+	if err == nil {
+		err = failed
+	}
+	return longest, err
+}
