@@ -28,6 +28,7 @@ type Transfer interface {
 type Record struct {
 	holdfast.Task                    // complete, with payload; its run stays behind
 	Again         bool               // see Due.Again
+	Parks         int                // how often the task was parked at its present attempt
 	Attempts      []holdfast.Attempt // oldest first; their runs stay behind, the names of their workers do not
 }
 

@@ -52,6 +52,7 @@ type taskLine struct {
 	Requeued    bool            `json:"requeued,omitempty"`
 	LastError   string          `json:"last_error,omitempty"`
 	Parked      string          `json:"parked,omitempty"`
+	Parks       int             `json:"parks,omitempty"` // at this attempt
 	// IdempotencyKey is always there, so that receivers of deliveries know the task wherever it goes.
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
@@ -75,7 +76,7 @@ func lineOf(r store.Record, incarnation string) line {
 		ID: r.ID, Type: r.Type, Queue: r.Lane, State: r.State, Payload: string(r.Payload), Unique: r.Unique,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		NextRunAt: writable(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Requeued: r.Again, LastError: r.LastError, Parked: r.Parked, IdempotencyKey: holdfast.IdempotencyKey(incarnation, r.Task),
+		Requeued: r.Again, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: holdfast.IdempotencyKey(incarnation, r.Task),
 	}
 	for _, a := range r.Attempts {
 		t.Attempts = append(t.Attempts, attemptLine{
@@ -94,7 +95,7 @@ func (t *taskLine) record() store.Record {
 			NextRunAt: moment(t.NextRunAt), CreatedAt: moment(t.CreatedAt), StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt),
 			LastError: t.LastError, Parked: t.Parked, IdempotencyKey: t.IdempotencyKey,
 		},
-		Again: t.Requeued,
+		Again: t.Requeued, Parks: t.Parks,
 	}
 	for _, a := range t.Attempts {
 		attempt := holdfast.Attempt{
@@ -136,8 +137,8 @@ func (t *taskLine) check() error {
 		return invalid("the state is %.40q", t.State)
 	case t.State.Final() == t.FinishedAt.IsZero():
 		return invalid("the state is %s, which does not go with finished_at", t.State)
-	case outside(1, t.Attempt, t.MaxAttempts) || outside(0, t.Failures, t.Crashes, t.Deferrals):
-		return invalid("one of attempt, max_attempts, failures, crashes and deferrals is out of range")
+	case outside(1, t.Attempt, t.MaxAttempts) || outside(0, t.Failures, t.Crashes, t.Deferrals, t.Parks):
+		return invalid("one of attempt, max_attempts, failures, crashes, deferrals and parks is out of range")
 	case !stored(t.CreatedAt, t.NextRunAt) || !t.StartedAt.IsZero() && !stored(t.StartedAt) || !t.FinishedAt.IsZero() && !stored(t.FinishedAt):
 		return invalid("a time is missing, or not between 1970 and 9999")
 	case binary(t.LastError, t.Parked):

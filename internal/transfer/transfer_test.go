@@ -100,6 +100,27 @@ func TestImportIsTheExport(t *testing.T) {
 	}
 }
 
+// A parked task has its park count in its line; a line without one, of an earlier release, stands for a task that was never
+// parked.
+func TestParkCountsMove(t *testing.T) {
+	t.Parallel()
+	s := filled(t, 3)
+	if err := s.Park(t.Context(), []holdfast.Ticket{{Task: 1, Attempt: 1}}, time.Hour, "no handler"); err != nil {
+		t.Fatal(err)
+	}
+	lines := export(t, s)
+	for want, lines := range map[int][]byte{1: lines, 0: seal(t, edit(t, lines, `,"parks":1`, ``))} {
+		other := open(t)
+		if _, err := transfer.Import(t.Context(), other, bytes.NewReader(lines)); err != nil {
+			t.Fatal(err)
+		}
+		records, err := read(export(t, other))
+		if err != nil || len(records) != 3 || records[0].Parks != want || records[1].Parks != 0 {
+			t.Errorf("read %+v, %v, want a park count of %d", records, err, want)
+		}
+	}
+}
+
 // late is a store whose tasks are due after the last year that JSON can name.
 type late struct{ *sqlite.Store }
 

@@ -21,6 +21,7 @@ var _ store.Transfer = (*Store)(nil)
 type recordRow struct {
 	fullRow
 	Again    bool
+	Parks    int
 	Attempts string
 }
 
@@ -39,7 +40,7 @@ type pastAttempt struct {
 }
 
 func (r recordRow) record() (store.Record, error) {
-	record := store.Record{Task: r.task(), Again: r.Again}
+	record := store.Record{Task: r.task(), Again: r.Again, Parks: r.Parks}
 	if r.Attempts == "" {
 		return record, nil
 	}

@@ -104,6 +104,7 @@ type taskColumns struct {
 	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
 	again                                               pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
+	parks                                               pq.Int64Array
 }
 
 type attemptColumns struct {
@@ -123,6 +124,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.again = append(c.again, r.Again)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
 		c.idempotencyKeys = append(c.idempotencyKeys, r.IdempotencyKey)
+		c.parks = append(c.parks, int64(r.Parks))
 	}
 	return c
 }
@@ -147,7 +149,7 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 func (c *taskColumns) args() []any {
 	return []any{
 		c.ids, c.types, c.lanes, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.again, c.lastErrors, c.parked, c.idempotencyKeys,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.again, c.lastErrors, c.parked, c.idempotencyKeys, c.parks,
 	}
 }
 

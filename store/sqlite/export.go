@@ -18,11 +18,12 @@ var _ store.Transfer = (*Store)(nil)
 type recordRow struct {
 	fullRow
 	Again    bool
+	Parks    int
 	Attempts string
 }
 
 func (r recordRow) record() (store.Record, error) {
-	record := store.Record{Task: r.task(), Again: r.Again}
+	record := store.Record{Task: r.task(), Again: r.Again, Parks: r.Parks}
 	var past []struct {
 		Task       int64
 		Attempt    int

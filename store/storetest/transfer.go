@@ -33,6 +33,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"end with the caller's error", testExportEnds},
 		{"export one moment", testExportOneMoment},
 		{"make ready tasks due", testImportDue},
+		{"park an imported task as long as before", testImportParks},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +70,7 @@ func sampleRecords(now time.Time) []store.Record {
 	bare := attempt(3, holdfast.EventGiveUp)
 	bare.StartedAt, bare.Stack, bare.Details = time.Time{}, "", nil
 	return []store.Record{
-		{Task: ready, Again: true}, {Task: later}, {Task: done},
+		{Task: ready, Again: true}, {Task: later, Parks: 3}, {Task: done},
 		{Task: dead, Attempts: []holdfast.Attempt{attempt(1, holdfast.EventRetry), attempt(2, holdfast.EventRetry), bare}},
 		{Task: cancelled}, {Task: archived},
 	}
@@ -270,6 +271,28 @@ func testImportDue(s *suite, here, _ Transferable) {
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Stale {
 		s.Errorf("claimed: %+v", claims)
+	}
+}
+
+// The wait of a parked task goes on growing where it comes to.
+func testImportParks(s *suite, here, _ Transferable) {
+	const first = 100 * time.Millisecond
+	ticket := s.inserts(1)[0]
+	park := func() (wait time.Duration) {
+		s.eventually("due", func() bool { return !s.now().Before(s.task(ticket.Task).NextRunAt) })
+		now := s.now()
+		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, first, "no handler"))
+		return s.task(ticket.Task).NextRunAt.Sub(now)
+	}
+	park()
+	park()
+	records, _ := s.exported(here)
+	ticket.Task += 100
+	records[0].ID = ticket.Task
+	_, err := here.Import(s.ctx, records, 0)
+	s.must(err)
+	if wait := park(); wait < 4*first {
+		s.Errorf("parked twice, moved and parked again, it waits for %s, want %s", wait, 4*first)
 	}
 }
 

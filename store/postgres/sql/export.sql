@@ -1,5 +1,6 @@
 -- Every task with its attempts. Their details travel as text, which keeps every character of the JSON.
-select {{columns}}, t.payload, t.again, coalesce((
+select {{columns}}, t.payload, t.again,
+  coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
     select json_agg(json_build_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker', a.worker, 'started_at', a.started_at,
       'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details::text

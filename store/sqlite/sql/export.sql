@@ -1,5 +1,6 @@
 -- Every task with its attempts. Their details travel as text, which keeps every character of the JSON.
-select {{columns}}, {{payload}}, tasks.again, (
+select {{columns}}, {{payload}}, tasks.again,
+  coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
     select json_group_array(json_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker', a.worker, 'started_at', a.started_at,
       'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details
