@@ -136,14 +136,14 @@ var errRebuilding = errors.New("a rebuild is in progress")
 // publishAgain makes the queues that were missing, most likely of a new lane, and publishes what
 // was returned once more. Else it would wait for the next look at the topology, and then be put off.
 func (j *Janitor) publishAgain(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
+	limited, cancel := context.WithTimeout(ctx, rebuildPatience)
+	defer cancel()
 	select {
 	case j.rebuilding <- struct{}{}:
-	default:
+	case <-limited.Done():
 		return outcomes, fmt.Errorf("%w: %w", broker.ErrNoQueue, errRebuilding)
 	}
-	limited, cancel := context.WithTimeout(ctx, rebuildPatience)
 	err := j.rebuildAlone(limited)
-	cancel()
 	<-j.rebuilding
 	if err != nil {
 		return outcomes, fmt.Errorf("%w: %w", broker.ErrNoQueue, err)
