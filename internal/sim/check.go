@@ -33,6 +33,8 @@ type checker struct {
 	renewed    map[holdfast.RunID]renewal         // the last ones
 	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
 
+	unpublished map[holdfast.Ticket]time.Time // tickets that a producer publishes at once, by when their tasks were stored
+
 	early, excused int // runs fenced before their lease was over; of them, those of living processes that could not contradict
 
 	ticketsLost bool // a fault took tickets and manifests away: not every task has one from then on
@@ -68,11 +70,16 @@ type execution struct {
 // silence to be noticed, and there are more tasks than places.
 const mostLate = 3500 * time.Millisecond
 
+// mostUnpublished is how long a ticket of a lane that confirms waits at most for its producer to publish it: a few steps. It is less
+// than a producer waits for the confirms of a lane that is silent, and less than a janitor leaves an outbox entry to a producer.
+const mostUnpublished = 500 * time.Millisecond
+
 func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
 		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
+		unpublished: make(map[holdfast.Ticket]time.Time),
 	}
 }
 
@@ -158,6 +165,7 @@ func (c *checker) changed(change simstore.Change) {
 	before, after := change.Before, change.After
 	switch {
 	case before == nil:
+		c.stored(after)
 	case after == nil:
 		c.fail("task %s was deleted", before.ID)
 	case before.State.Final():
@@ -172,6 +180,25 @@ func (c *checker) changed(change simstore.Change) {
 			c.spare(before, change.Move)
 		}
 		c.finalize(after)
+	}
+}
+
+// stored notes a new task whose ticket is published at once, whatever the lanes that confirm nothing do.
+func (c *checker) stored(task *simstore.Task) {
+	silent, only := c.world.plan.onlySilence()
+	if only && task.Ticketed() && !slices.Contains(silent, task.Lane) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Lane)) {
+		c.unpublished[holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()
+	}
+}
+
+// published checks that tickets which were to be published at once are not late.
+func (c *checker) published(m *simbroker.Message) {
+	for _, ticket := range m.Content.Tickets {
+		since, noted := c.unpublished[ticket]
+		delete(c.unpublished, ticket)
+		if late := time.Since(since); noted && late > mostUnpublished {
+			c.fail("the ticket of task %s was published %s after its task was stored, while only other lanes confirmed nothing", ticket.Task, late)
+		}
 	}
 }
 
@@ -239,6 +266,7 @@ func (c *checker) judge(task holdfast.Task) {
 // observer is what the broker tells.
 func (c *checker) observer() simbroker.Observer {
 	return simbroker.Observer{
+		Entered: c.published,
 		Left: func(m *simbroker.Message, why simbroker.Reason) {
 			if c.world.log.keep {
 				c.world.log.say(time.Since(c.world.began), "gone, %s: %s", why, m)

@@ -50,6 +50,12 @@ var mutants = []mutant{
 		"\t\tif outcome != broker.Stored {\n", "\t\tif outcome == broker.Returned {\n", nil},
 	{"worker forgets the tickets it has no room for", "consumer/page.go",
 		"for part := range slices.Chunk(rest, holdfast.MaxTickets) {", "for part := range slices.Chunk(rest[:0], holdfast.MaxTickets) {", nil},
+	{"producer publishes one lane at a time", "producer/publish.go",
+		"confirmed, err := p.publish(ctx, q.lane, window)", "p.turn <- struct{}{}\n\t\tconfirmed, err := p.publish(ctx, q.lane, window)\n\t\t<-p.turn",
+		[]patch.Edit{
+			{File: "producer/publish.go", Old: "\tdischarging bool\n", New: "\tdischarging bool\n\tturn chan struct{}\n"},
+			{File: "producer/producer.go", Old: "closing: make(chan struct{}),", New: "closing: make(chan struct{}), turn: make(chan struct{}, 1),"},
+		}},
 	{"janitor deletes receipts that are not confirmed", "janitor/outbox.go",
 		"done[i] = allConfirmed(confirmed, r.Tickets)", "done[i] = allConfirmed(confirmed, r.Tickets) || true", nil},
 	{"janitor lets all lanes wait for one that confirms nothing", "janitor/isolate.go",
