@@ -147,7 +147,7 @@ const claimTimeout = 5 * time.Second
 func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	s := p.s
 	var claims []store.Claim
-	size := len(p.tickets)
+	size, began := len(p.tickets), time.Now()
 	s.touched.add(p.tickets)
 	for pause := backoff.New(firstPause, longPause); len(claims) < len(p.tickets); {
 		if !s.lease.valid() {
@@ -169,7 +169,7 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 			return nil, err
 		}
 		s.log.WithError(err).Warn("a page could not be claimed, trying again")
-		if s.blames(err) {
+		if s.blames(err, began) {
 			size = max(1, size/2)
 		}
 		if err := pause.Wait(context.WithoutCancel(ctx)); err != nil {

@@ -124,10 +124,11 @@ func (s *session) settleResults(ctx context.Context) {
 	}
 }
 
-// write commits a batch, trying until the store takes it; false if ctx ended first. A store
-// that answers others and not this batch has trouble with one of its results, perhaps a
-// locked row: then the batch is cut in halves, and a lone result waits aside.
+// write commits a batch, trying until the store takes it; false if ctx ended first. If the store answers a renewal
+// meanwhile and does not take the batch, it has trouble with one of the results, perhaps a locked row: write cuts the batch
+// in halves, and a lone result waits aside. A store that is away answers no renewal: all results wait for it together.
 func (s *session) write(ctx context.Context, batch []result) bool {
+	began := time.Now()
 	for pause := backoff.New(firstPause, longPause); ; {
 		accepted, err := s.apply(ctx, batch)
 		switch {
@@ -136,7 +137,7 @@ func (s *session) write(ctx context.Context, batch []result) bool {
 			return true
 		case ctx.Err() != nil:
 			return false
-		case !s.blames(err):
+		case !s.blames(err, began):
 			s.log.WithError(err).WithField("results", len(batch)).Warn("results wait in memory for the store")
 		case len(batch) > 1:
 			s.log.WithError(err).WithField("results", len(batch)).Warn("a batch of results was not written, writing its halves")
@@ -175,10 +176,10 @@ func (s *session) writeAlone(ctx context.Context, r result, err error) {
 	}
 }
 
-// blames reports whether an error is about what was sent rather than the store being away:
-// it says so, or the store has answered a renewal meanwhile.
-func (s *session) blames(err error) bool {
-	return !errors.Is(err, holdfast.ErrUnavailable) || time.Since(s.lease.renewed()) < 2*s.lease.every
+// blames reports whether an error is about what was sent rather than the store being away: the error says so, or the store
+// has answered a renewal that was sent after the first try began.
+func (s *session) blames(err error, began time.Time) bool {
+	return !errors.Is(err, holdfast.ErrUnavailable) || s.lease.renewed().After(began)
 }
 
 func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
