@@ -37,6 +37,8 @@ type checker struct {
 
 	early, excused int // runs fenced before their lease was over; of them, those of living processes that could not contradict
 
+	lost int // tickets that looks reported as lost
+
 	ticketsLost bool // a fault took tickets and manifests away: not every task has one from then on
 }
 
@@ -175,11 +177,36 @@ func (c *checker) changed(change simstore.Change) {
 		c.finalize(after)
 	case change.Op == "Claim":
 		c.claims[claimOf(&after.Task)] = c.world.state.fellBack
+	case change.Op == "UnticketLost":
+		c.alarmed(before)
 	default:
 		if change.Move != nil && before.State == holdfast.Running {
 			c.spare(before, change.Move)
 		}
 		c.finalize(after)
+	}
+}
+
+// alarmed checks that a ticket which a look reports as lost is lost: no outbox entry and no message names it. A look that replaces a
+// ticket of the requeue queue reports no loss. One case is excused: the broker got the ticket back from a worker, so that a sentinel may
+// have overtaken it.
+func (c *checker) alarmed(task *simstore.Task) {
+	if task.Again {
+		return
+	}
+	c.lost++
+	ticket := holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+	receipts := c.world.store.Receipts()
+	for i := range receipts {
+		if slices.Contains(receipts[i].Tickets, ticket) {
+			c.fail("the ticket of task %s at attempt %d was reported as lost, and an outbox entry names it", task.ID, task.Attempt)
+		}
+	}
+	for m := range c.world.broker.Messages() {
+		named := slices.Contains(m.Content.Tickets, ticket) || m.Content.Manifest != nil && slices.Contains(m.Content.Manifest.Tickets, ticket)
+		if named && m.Returns == 0 {
+			c.fail("the ticket of task %s at attempt %d was reported as lost, and there is %s", task.ID, task.Attempt, m)
+		}
 	}
 }
 

@@ -87,6 +87,10 @@ func (w *world) strikeServers(f Fault) {
 		w.broker.DeleteQueue(name)
 		w.check.ticketsLost = true
 		w.faults--
+	case Purge:
+		w.broker.PurgeQueue(w.topology.Main(lanes[f.N%len(lanes)]))
+		w.check.ticketsLost = true
+		w.faults--
 	case Silence:
 		queues := w.topology.Lane(lanes[f.N%len(lanes)])
 		silence := func(by int) {

@@ -50,6 +50,10 @@ var mutants = []mutant{
 		"\t\tif outcome != broker.Stored {\n", "\t\tif outcome == broker.Returned {\n", nil},
 	{"worker forgets the tickets it has no room for", "consumer/page.go",
 		"for part := range slices.Chunk(rest, holdfast.MaxTickets) {", "for part := range slices.Chunk(rest[:0], holdfast.MaxTickets) {", nil},
+	{"worker passes tickets on and does not note it", "consumer/page.go",
+		"\tp.notePassed(ctx)\n", "", nil},
+	{"janitor takes tickets for lost as soon as a sentinel has come out", "janitor/sentinel.go",
+		"UnticketLost(ctx, j.o.SentinelSlack)", "UnticketLost(ctx, 0)", nil},
 	{"producer publishes one lane at a time", "producer/publish.go",
 		"confirmed, err := p.publish(ctx, q.lane, window)", "p.turn <- struct{}{}\n\t\tconfirmed, err := p.publish(ctx, q.lane, window)\n\t\t<-p.turn",
 		[]patch.Edit{

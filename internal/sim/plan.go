@@ -72,6 +72,7 @@ const (
 	DeleteQueue                    // an operator deletes the N-th queue
 	Block                          // the broker takes no messages from anybody for For
 	Silence                        // the N-th lane's queues take and confirm nothing for For
+	Purge                          // an operator purges the N-th lane's main queue; only crowd draws it
 	faultKinds
 )
 
@@ -152,6 +153,9 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(8) == 0 {
 		p.setBack(r)
 	}
+	if r.IntN(8) == 0 {
+		p.crowd(r)
+	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
 			f.For *= 1440 // two hours instead of five seconds
@@ -168,6 +172,22 @@ func (p *Plan) setBack(r *rand.Rand) {
 	back.Name, back.At, back.N = "l1", f.At+between(r, 0, 5*time.Second), 1-f.N
 	p.Faults = append(p.Faults, f, back)
 	p.noDelays()
+}
+
+// crowd has a producer store many long tasks at once, so that their tickets share messages, and workers with room for a few of them pass
+// the others on to the requeue queue. There they rest for longer than sentinels need to prove tickets of the main queue lost. In half
+// of these plans an operator purges that queue.
+func (p *Plan) crowd(r *rand.Rand) {
+	begin, by := between(r, 0, loadTime), len(p.Roles)-1
+	for by > 0 && p.Roles[by] != Produce {
+		by--
+	}
+	for i := range 16 * (len(p.Roles) - 1) {
+		p.Tasks = append(p.Tasks, TaskPlan{Name: fmt.Sprint("c", i), At: begin, By: by, Lane: "a", Takes: between(r, 3*time.Second, 8*time.Second)})
+	}
+	if r.IntN(2) == 0 {
+		p.Faults = append(p.Faults, Fault{Name: "p0", Kind: Purge, At: begin + between(r, 0, time.Second), N: r.IntN(len(lanes))})
+	}
 }
 
 // noDelays is for plans in which the store's clock leaps by hours: nothing tells a delay that a clock ahead has prolonged from one that
@@ -305,7 +325,7 @@ func newTask(r *rand.Rand, i int) TaskPlan {
 
 func newFault(r *rand.Rand, i, processes int) Fault {
 	f := Fault{
-		Name: fmt.Sprint("f", i), Kind: FaultKind(r.IntN(int(faultKinds))), At: between(r, 0, faultTime),
+		Name: fmt.Sprint("f", i), Kind: FaultKind(r.IntN(int(Purge))), At: between(r, 0, faultTime),
 		For: between(r, 0, longest), Target: r.IntN(processes), N: r.IntN(40),
 	}
 	switch f.Kind {
@@ -406,6 +426,6 @@ func (r Role) String() string { return [...]string{"serve", "worker", "janitor",
 func (k FaultKind) String() string {
 	return [...]string{
 		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "lose signs", "restart store", "store falls back",
-		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker", "silence lane",
+		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker", "silence lane", "purge queue",
 	}[k]
 }

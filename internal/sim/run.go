@@ -25,6 +25,7 @@ type Result struct {
 	Tasks     int           // accepted
 	Started   int           // executions
 	Early     int           // runs that were fenced before their lease was over
+	Lost      int           // tickets that the engine found lost
 	Excused   int           // of them, those of living processes
 	Exact     bool          // the runtime was the one that replays exactly
 	Journal   []string      // if it was asked for
@@ -83,7 +84,7 @@ func (w *world) run() Result {
 	w.drive()
 	result := Result{
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
-		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused,
+		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost,
 	}
 	w.end()
 	result.Journal = w.log.lines

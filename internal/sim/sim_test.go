@@ -37,6 +37,7 @@ type line struct {
 	Started   int
 	Early     int
 	Excused   int
+	Lost      int
 	Exact     bool
 }
 
@@ -70,7 +71,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Exact}
+		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

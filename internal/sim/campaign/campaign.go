@@ -48,6 +48,7 @@ type Seed struct {
 	Started   int // executions
 	Early     int // runs fenced before their lease was over
 	Excused   int // of them, those of living processes that lost both signs and could not say so
+	Lost      int // tickets that the engine found lost
 	Exact     bool
 }
 

@@ -133,6 +133,19 @@ func (b *Broker) DeleteQueue(name string) {
 	}
 }
 
+// PurgeQueue is what an operator can do: the messages that wait in the queue are gone, and those that consumers have are not.
+func (b *Broker) PurgeQueue(name string) {
+	b.mu.Lock()
+	defer b.unlock()
+	q := b.queues[name]
+	if q == nil {
+		return
+	}
+	for q.waiting() > 0 {
+		b.left(q.pop(), Purged)
+	}
+}
+
 // disconnect ends the connections of all these clients at the same moment: none of them gets
 // what another gives back.
 func disconnect(clients ...*Client) {

@@ -108,10 +108,11 @@ const (
 	Dropped             // it came back too often, and there is nowhere to put it
 	Deleted             // with its queue
 	Wiped
+	Purged
 )
 
 func (r Reason) String() string {
-	return [...]string{"acked", "dead-lettered", "dropped", "deleted", "wiped"}[r]
+	return [...]string{"acked", "dead-lettered", "dropped", "deleted", "wiped", "purged"}[r]
 }
 
 // Observer is told what happens. The Broker is locked meanwhile: it must not be called. Each of
