@@ -40,7 +40,7 @@ type outcome struct {
 	event Event
 	after time.Duration
 	cause error
-	free  bool // the deferral is not counted: the worker is at fault
+	free  bool // the deferral is not counted, because the worker is at fault
 }
 
 func (o *outcome) Error() string {
@@ -71,9 +71,9 @@ func RetryIn(d time.Duration, err error) error {
 // says why and may be nil.
 func Cancel(err error) error { return &outcome{event: EventCancel, cause: err} }
 
-// WorkerFault defers the task, because this worker and not the task is at fault: it has no file descriptors left, say, or no
-// network. The task comes back after d (a negative d is zero) and nothing is counted; only Policy.Deadline bounds how often.
-// The worker takes less for a while.
+// WorkerFault defers the task, because this worker and not the task is at fault: it has no file descriptors left, say,
+// or no network. The task comes back after d (a negative d is zero) and nothing is counted; only Policy.Deadline bounds
+// how often. The worker takes fewer tasks for a while.
 func WorkerFault(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err, free: true}
 }

@@ -15,13 +15,13 @@ var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 // another store has the key that it had there.
 //
 // The id alone is no key: after a restored backup, or the promotion of a replica that was behind, a store gives out the
-// same ids again, and another store gives them out anyway. Then the time of creation, the payload or the
-// incarnation differs. An edited payload makes a new key, because it is another request to whoever receives it.
+// same ids again, and another store gives them out anyway. Then the time of creation, the payload or the incarnation
+// differs. A task with an edited payload has a new key, because its receiver must take it as another request.
 func IdempotencyKey(incarnation string, t Task) string {
 	if t.IdempotencyKey != "" {
 		return t.IdempotencyKey
 	}
-	input := make([]byte, 0, 128) // without fmt, because every attempt comes here
+	input := make([]byte, 0, 128) // without fmt, because every attempt computes a key
 	input = append(strconv.AppendInt(input, int64(len(incarnation)), 10), ' ')
 	input = append(append(input, incarnation...), '\n')
 	input = append(strconv.AppendInt(input, int64(t.ID), 10), ' ')

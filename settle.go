@@ -20,7 +20,7 @@ var errCrashed = errors.New("the worker that ran the task is gone")
 // Returned is the cause "the handler returned err"; nil means success.
 func Returned(err error) Cause { return Cause{err: err} }
 
-// Crashed is the cause "the worker's lease ran out before it wrote a result". It costs a task nothing that is Buffered.
+// Crashed is the cause "the worker's lease ran out before it wrote a result". A task that is Buffered is not charged.
 func Crashed(run RunID) Cause {
 	return Cause{EventCrash, fmt.Errorf("%w (run %s)", errCrashed, run)}
 }

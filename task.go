@@ -163,16 +163,16 @@ type Task struct {
 	CreatedAt   time.Time       `json:"created_at"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`  // of the last claim
 	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when it reached a final state
-	// Buffered says that the task is running for the store, and that its worker claimed it before an executor was free. It may
-	// not have started.
+	// Buffered says that the worker of a running task claimed it before an executor was free. The handler may not have
+	// started.
 	Buffered bool `json:"buffered,omitempty"`
 	// LastError is the text of the newest failure, at most MaxErrorLength bytes.
 	LastError string `json:"last_error,omitempty"`
 	// Parked says why a ready task waits although it is due, for example because
 	// the worker that took its ticket has no handler for its type.
 	Parked string `json:"parked,omitempty"`
-	// IdempotencyKey identifies the task among all tasks of all stores, the same at every attempt. A handler always gets
-	// it. In what a store returns it is set only if the task came from another store; see the function [IdempotencyKey].
+	// IdempotencyKey identifies the task among all tasks of all stores, the same at every attempt. A handler always
+	// gets it. A store sets it only if the task came from another store; see the function [IdempotencyKey].
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 }
 

@@ -55,10 +55,9 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	return b, nil
 }
 
-// Open opens the store, checks that its schema is the one this build needs, and
-// starts to connect to the broker. A broker that is away is no error here: it is
-// connected to when it is back; see Ping. The file of the embedded default is made and migrated
-// if need be, for nobody else will; a database on a server is not: see Migrate.
+// Open opens the store, checks that its schema is the one this build needs, and starts to connect to the broker. A
+// broker that is away is no error here: it is connected to when it is back; see Ping. The file of the embedded default
+// is made and migrated if need be, because no other call does; it never migrates a database on a server: see Migrate.
 func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
 	return open(ctx, cfg, log, true)
 }

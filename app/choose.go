@@ -93,8 +93,8 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 	}
 }
 
-// presence returns the roles in which a backend's servers see at once that a process is gone. Both are nil where one of
-// them has none: in a file that one process serves the lock on the file tells, and a pooler may keep no sessions.
+// presence returns the roles by which a backend's servers see at once that a process is gone. Both are nil if one of
+// them is missing: the lock on a file does the same, and a pooler may keep no sessions.
 func (b *Backend) presence() (store.Presence, broker.Presence) {
 	s, seesStore := b.Store.(store.Presence)
 	q, seesBroker := b.Broker.(broker.Presence)

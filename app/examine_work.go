@@ -18,7 +18,7 @@ const (
 	receiptsOld = time.Minute
 	// turnsLate is how long ago the last turn of a janitor may be: they take one every half minute.
 	turnsLate = 2 * time.Minute
-	// setbackShown is for how long a restore is shown.
+	// setbackShown is how long the doctor shows a restore.
 	setbackShown = 24 * time.Hour
 )
 
@@ -117,7 +117,7 @@ func (e *examiner) examineJanitors(ctx context.Context, now time.Time, lanes []s
 	e.ok("receipts", "no stored task waits to be announced for more than %s", receiptsOld)
 }
 
-// examineSetback tells of a restore, or of another loss of commits, under workers that lived.
+// examineSetback reports a restore, or another loss of commits, while workers lived.
 func (e *examiner) examineSetback(now, last time.Time) {
 	ago := now.Sub(last)
 	if last.IsZero() || ago > setbackShown {

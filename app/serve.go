@@ -109,8 +109,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	return err
 }
 
-// besideTasks is how many files and connections a process has open beside those of its tasks: the servers' or the file's,
-// the endpoints', and connections to targets that are kept for the next request.
+// besideTasks is how many files and connections a process has open besides those of its tasks: for the servers or the
+// file, for the endpoints, and connections to targets that it keeps for the next request.
 const besideTasks = 100
 
 // warnOfFewFiles warns if each task cannot have a connection of its own.
@@ -137,7 +137,7 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 	})
 }
 
-// machine is the one that this process runs on.
+// machine is the machine that this process runs on.
 type machine struct{}
 
 // Place implements janitor.Machine.

@@ -57,13 +57,12 @@ const (
 
 // Publisher sends messages.
 type Publisher interface {
-	// Publish sends the messages as persistent and mandatory, waits for what becomes
-	// of each and returns one outcome per message. It waits until ctx is done or an
-	// own limit of a few seconds (for every few hundred messages) is over, whichever is
-	// first. It returns Unknown at once while there is no connection, once the very first attempt to connect
-	// has ended, and while the broker takes no messages, for example because of an alarm. The error is nil exactly if every
-	// outcome is Stored; otherwise it says what is wrong: ErrNoQueue if all the others
-	// are Returned, else it wraps holdfast.ErrUnavailable.
+	// Publish sends the messages as persistent and mandatory, waits for what becomes of each and returns one outcome
+	// per message. It waits until ctx is done or an own limit of a few seconds (for every few hundred messages) is
+	// over, whichever is first. Once the first attempt to connect has ended, it returns Unknown at once while there is
+	// no connection. It also does so while the broker takes no messages, for example because of an alarm. The error is
+	// nil exactly if every outcome is Stored; otherwise it says what is wrong: ErrNoQueue if all the others are
+	// Returned, else it wraps holdfast.ErrUnavailable.
 	//
 	// It may be called from many goroutines. Messages of one call to one queue
 	// arrive in their order, if nothing fails.

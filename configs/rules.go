@@ -191,7 +191,7 @@ func (s *secretKeys) check() error {
 	return nil
 }
 
-// secretHost judges what names hosts that a secret may sign requests to.
+// secretHost validates a host that a secret may sign requests to.
 func secretHost(text string) error {
 	_, err := hosts.Parse(text)
 	return err

@@ -80,8 +80,8 @@ type Options struct {
 	Lanes       []string      // to consume; empty means every lane the store knows, new ones included
 	Lease       time.Duration // 0 means 5 s; at least 1 s. It is renewed five times in that span
 	Drain       time.Duration // what running handlers get to finish after Run's context is done; 0 means 25 s
-	// ParkFor is how long a task without a handler here waits before it is offered again; 0 means 15 s. It waits twice as
-	// long each further time, up to ten minutes.
+	// ParkFor is how long the first park of a task without a handler lasts; 0 means 15 s. Each further park lasts twice
+	// as long, up to ten minutes.
 	ParkFor time.Duration
 
 	// Name is for people; empty means host/pid. Consumers of one process need different ones: after the store has
@@ -89,8 +89,8 @@ type Options struct {
 	Name    string
 	Version string // for people
 	PID     int    // of this process, for the store; 0 means os.Getpid
-	// Process identifies this process on its machine, beside its PID. With it, a janitor of the same machine need not wait for
-	// the end of the lease when the process is gone.
+	// Process identifies this process on its machine, together with its PID. If the process has ended, a janitor of the
+	// same machine then need not wait for the end of the lease.
 	Process store.Process
 	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
 	// not wait for the end of its lease when the process is gone.
@@ -216,8 +216,8 @@ type Status struct {
 	Consuming []string
 	Waiting   map[string]string
 	RenewedAt time.Time // by this process's clock
-	// Fault is an error of this worker's own that keeps it from working as it should, as long as that lasts: see
-	// holdfast.WorkerFault. The worker takes less meanwhile.
+	// Fault is the recent error for which this worker itself is at fault, nil if there is none: see
+	// holdfast.WorkerFault. The worker takes fewer tasks meanwhile.
 	Fault error
 }
 

@@ -48,7 +48,7 @@ func (s *session) execute(parent context.Context, j *job) {
 	}
 }
 
-// noteFault has the worker take less for a while, because it is at fault itself.
+// noteFault makes the worker take fewer tasks for a while, because the worker itself is at fault.
 func (s *session) noteFault(err error) {
 	most, lowered := s.room.faulty(err)
 	if lowered {

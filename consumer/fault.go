@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// fault is what a worker knows of trouble of its own, as handlers report it with holdfast.WorkerFault: the last error, and how
-// many tasks may be in hand because of it. The limit is halved at most once in faultCut. It is doubled after as many successes
-// in a row as it allows tasks, and after a wait, which grows as long as the trouble returns.
+// fault limits the tasks of a worker that is at fault itself, which handlers report with holdfast.WorkerFault. It keeps
+// the last error and the limit of tasks in progress. An error halves the limit, at most once in faultCut. The limit
+// doubles after as many successes in a row as it allows tasks, and after a wait. The wait grows if the trouble returns.
 type fault struct {
 	mu    sync.Mutex
 	most  int // tasks in progress; 0 means that no trouble limits them
@@ -21,14 +21,14 @@ type fault struct {
 
 const (
 	faultCut     = time.Second
-	faultWait    = time.Second // before the limit is doubled the first time,
+	faultWait    = time.Second // before the limit doubles the first time
 	faultMaxWait = 30 * time.Second
-	// faultShown is how long a worker says that it has trouble after the last error.
+	// faultShown is how long after the last error a worker reports that it has trouble.
 	faultShown = 10 * time.Second
 )
 
-// note takes an error and returns whether it lowered the limit. inHand is how many tasks the worker has in hand, limit how many
-// it may run, and raised is called when the limit has grown again.
+// note records an error and reports whether it lowered the limit. inHand is the number of tasks in progress, and limit
+// the number of tasks that the worker may run. note calls raised each time the limit has grown again.
 func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +37,7 @@ func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool)
 	if now.Sub(f.cut) < faultCut {
 		return false
 	}
-	if now.Sub(f.cut) > faultMaxWait+2*f.wait { // that trouble was over
+	if now.Sub(f.cut) > faultMaxWait+2*f.wait { // the earlier trouble had ended
 		f.wait = 0
 	}
 	f.cut = now
@@ -53,7 +53,7 @@ func (f *fault) note(err error, inHand, limit int, raised func()) (lowered bool)
 	return true
 }
 
-// raise doubles the limit, and goes on with it until there is none.
+// raise doubles the limit, and repeats that after each wait until no limit is left.
 func (f *fault) raise(limit int, raised func()) {
 	f.mu.Lock()
 	f.double(limit)
@@ -64,7 +64,7 @@ func (f *fault) raise(limit int, raised func()) {
 	raised()
 }
 
-// double doubles the limit, or ends it. f.mu is held.
+// double doubles the limit, or removes it. The caller holds f.mu.
 func (f *fault) double(limit int) {
 	f.good = 0
 	if f.most *= 2; f.most >= limit {
@@ -72,8 +72,8 @@ func (f *fault) double(limit int) {
 	}
 }
 
-// succeeded takes the success of a task and returns whether it raised the limit: a few tasks with trouble must not keep a
-// worker from the others.
+// succeeded records the success of a task and reports whether it raised the limit. A few tasks with trouble must not
+// slow down the others.
 func (f *fault) succeeded(limit int) (raised bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *fault) limit(most int) int {
 	return most
 }
 
-// current is the error of trouble that lasts; nil if there is none.
+// current returns the last error if it is recent, else nil.
 func (f *fault) current() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +107,7 @@ func (f *fault) current() error {
 	return nil
 }
 
-// stop ends the timer; the worker takes nothing any more.
+// stop ends the timer. The worker calls it when it takes no more tasks.
 func (f *fault) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

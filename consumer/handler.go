@@ -41,8 +41,8 @@ type Registry struct {
 	handlers map[string]Handler
 }
 
-// Add registers h for a task type. It panics if no task can have the type, if the type has a handler already, and if h is
-// nil: these are mistakes of the program, seen at its first start.
+// Add registers h for a task type. It panics if no task can have the type, if the type has a handler already, and if h
+// is nil. These are mistakes of the program that its first start shows.
 func (r *Registry) Add(taskType string, h Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("consumer: the handler for %q is nil", taskType))

@@ -14,7 +14,7 @@ import (
 // errCommitsLost is why tasks are handed back that this process has already finished.
 var errCommitsLost = errors.New("the store lost commits, perhaps this task's result with them")
 
-// errUnanswered is why tasks are handed back that this process has claimed without learning it.
+// errUnanswered is the reason with which the worker hands back tasks whose claim it got no answer to.
 var errUnanswered = errors.New("the answer to this task's claim was lost; the worker never started the task")
 
 // noteHistory sees to it that the tasks the store believes to be here are looked through when it may have
@@ -61,18 +61,19 @@ func (s *session) reconcile(ctx context.Context) {
 }
 
 const (
-	// lookWithin is when a look begins at the latest. All workers see a failover at the same time, and begin at random.
+	// lookWithin is the longest wait before a look. All workers see a failover at the same time, so each waits for a
+	// random time.
 	lookWithin = time.Second
-	// lookPause is between two blocks of a look.
+	// lookPause is the pause between two blocks of a look.
 	lookPause = 20 * time.Millisecond
 	// lastLook bounds the look at the end of a run. It leaves time for the renewal before it and the close after it.
 	lastLook = closeTimeout / 2
 )
 
-// lookOnce hands back, before the run ends, what it may hold without knowing. Otherwise a janitor charges a crash to tasks
-// that never started. The caller knows from a renewal that the run is its own.
+// lookOnce hands back the tasks that the run may hold without knowing, before the run ends. Otherwise a janitor charges
+// a crash to tasks that never started. The caller knows from a renewal that the run is its own.
 func (s *session) lookOnce(ctx context.Context) {
-	// Half of the lease at most: the store then still takes the run as live.
+	// At most half of the lease, so that the run is still live in the store.
 	ctx, cancel := context.WithTimeout(ctx, min(lastLook, s.lease.length/2))
 	defer cancel()
 	s.handBackForgotten(ctx, errUnanswered, s.unanswered.list())
@@ -81,8 +82,8 @@ func (s *session) lookOnce(ctx context.Context) {
 	}
 }
 
-// handBackForgotten looks once at what the run may hold in these blocks, trying until the store answers or ctx is done. The
-// attempts that it hands back say why.
+// handBackForgotten looks once at the tasks that the run may hold in these blocks. It tries until the store answers or
+// ctx is done. The attempts that it hands back have why as their error.
 func (s *session) handBackForgotten(ctx context.Context, why error, blocks []int64) {
 	for _, block := range blocks {
 		if !s.handBackFrom(ctx, why, block) || backoff.Sleep(ctx, lookPause) != nil {
@@ -91,7 +92,7 @@ func (s *session) handBackForgotten(ctx context.Context, why error, blocks []int
 	}
 }
 
-// handBackFrom looks at one block. It returns false if the run is over.
+// handBackFrom looks at one block. It returns false if the run has ended.
 func (s *session) handBackFrom(ctx context.Context, why error, block int64) bool {
 	after, through := ids(block)
 	var held []holdfast.Task
@@ -126,7 +127,7 @@ func (s *session) handBackFrom(ctx context.Context, why error, block int64) bool
 	}
 	for part := range slices.Chunk(moves, resultBatch) {
 		if !s.giveBack(ctx, why, part) {
-			return false // the run is over, and what it holds is found by others
+			return false // the run has ended; janitors find its tasks
 		}
 	}
 	s.jobs.forget(forgotten...)

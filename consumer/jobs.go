@@ -154,7 +154,7 @@ func (js *jobs) first() (j *job) {
 	return j
 }
 
-// wait reports whether jobs wait for an executor. js.mu is held.
+// wait reports whether jobs wait for an executor. The caller holds js.mu.
 func (js *jobs) wait() bool { return len(js.firm)+len(js.queue) > 0 }
 
 // execute is an executor: it runs jobs until they are stopped.

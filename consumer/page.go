@@ -238,8 +238,8 @@ func (p *page) rescue(tickets []holdfast.Ticket) {
 	}
 }
 
-// parkOrRescue has the store park tasks. If the store does not, their tickets, which are about to be acked, are added to the
-// letters for the rescue queue. It reports whether the tasks are parked.
+// parkOrRescue asks the store to park tasks, and reports whether the tasks are parked. If the store does not park them,
+// parkOrRescue adds their tickets to the letters for the rescue queue, because the worker is about to ack them.
 func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) (parked bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
@@ -251,7 +251,8 @@ func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait
 	return true
 }
 
-// park lets tasks of unknown types wait in the store, where people see them and another worker is offered them later.
+// park asks the store to park tasks of unknown types. People see them there, and another worker gets their tickets
+// later.
 func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfast.Ticket) {
 	if len(tickets) == 0 {
 		return
@@ -272,8 +273,8 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 	}
 }
 
-// notePassed tells the store which tickets leave their queue, before they do. Otherwise the queue's next sentinel would prove them
-// lost. If the store does not answer, that is all that may happen: they would get new tickets.
+// notePassed records in the store which tickets are about to leave their queue. Otherwise the queue's next sentinel
+// would prove them lost. If the store does not answer, their tasks may get new tickets, which does no harm.
 func (p *page) notePassed(ctx context.Context) {
 	if len(p.passed) == 0 {
 		return

@@ -14,9 +14,9 @@ import (
 // moment: so short tasks are claimed while others run, and long tasks do not wait behind
 // each other.
 //
-// A page whose tasks all find a free executor reserves those executors before its claim, so that the tasks start when the answer
-// arrives. All tasks of any other page are claimed into the buffer of the worker; they start while more executors are free
-// than reserved. An executor is free for each task of a page if all tasks in hand, running or not, are no more than the
+// If all tasks of a page find a free executor, the page reserves those executors before its claim. The tasks then start
+// when the answer arrives. The worker claims every other page into its buffer; its tasks start while more executors are
+// free than reserved. A page finds enough free executors if all tasks in progress, running or not, are no more than the
 // executors. Pages of preferred tickets always reserve executors.
 type room struct {
 	mu        sync.Mutex
@@ -25,7 +25,7 @@ type room struct {
 	held      int
 	gathering int           // of the places held, those of pages that are still being gathered and have not reserved executors
 	more      chan struct{} // closed when there may be more room; nil while nobody waits for that
-	closed    bool          // nothing is taken, whatever is free
+	closed    bool          // the worker takes no more tasks
 
 	waiting   int // preferred ones that wait for a place
 	unwritten int // results
@@ -86,8 +86,8 @@ func (r *room) written(n int) {
 	r.add(0)
 }
 
-// faulty notes an error of this worker's own. It returns how many tasks may be in hand now, and whether that is fewer than
-// before.
+// faulty records an error for which this worker is at fault. It returns how many tasks may be in progress now, and
+// whether that is fewer than before.
 func (r *room) faulty(err error) (most int, lowered bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,15 +95,15 @@ func (r *room) faulty(err error) (most int, lowered bool) {
 	return r.fault.limit(r.limit), lowered
 }
 
-// succeeded notes the success of a task, which can raise a limit that errors of this worker's own have lowered.
+// succeeded records the success of a task, which can raise a limit that faulty has lowered.
 func (r *room) succeeded() {
 	if r.fault.succeeded(r.limit) {
 		r.add(0)
 	}
 }
 
-// settle turns the places that reserve gave to a page into those of its n tasks, even beyond the limit, see bears. It returns
-// where the page claims its tasks into.
+// settle turns the places that reserve gave to a page into places of its n tasks, even beyond the limit, see bears. It
+// returns where the page's tasks go: into executors or into the buffer.
 func (r *room) settle(given, n int, by rank) (into store.Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *room) settle(given, n int, by rank) (into store.Place) {
 	return store.IntoExecutors
 }
 
-// leave gives the places of n tasks back that were not claimed.
+// leave gives back the places of n tasks that were not claimed.
 func (r *room) leave(n int, into store.Place) {
 	r.unreserve(n, into)
 	r.add(-n)
@@ -141,7 +141,7 @@ func (r *room) add(n int) {
 	r.change(n)
 }
 
-// change is add while r.mu is held.
+// change is add for a caller that holds r.mu.
 func (r *room) change(n int) {
 	r.held += n
 	if n <= 0 && r.more != nil {

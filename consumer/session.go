@@ -47,13 +47,14 @@ type session struct {
 	disowned chan struct{}
 	disown   func()
 
-	touched touched // what may be running under this run
-	// unanswered is the part of it whose claims were given up. A claim of them may have been committed.
+	touched touched // the ids that may be running under this run
+	// unanswered is the part of touched for whose claims the worker got no answer. The store may have committed such a
+	// claim.
 	unanswered touched
 	renewed    bool          // a renewal was answered; keepLease's own
 	history    string        // of the store, as the last renewal named it; keepLease's own
 	fellBack   chan struct{} // has a token when the store may have lost commits
-	unsure     bool          // the store ever may have; for the end of the run, when keepLease has ended
+	unsure     bool          // the store may have lost commits at some time in this run; read when keepLease has ended
 
 	unhandled sync.Map // types that were logged
 

@@ -9,12 +9,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A last-chance task is one whose next crash would be its last. It may be what ended its workers, or it may only have run
-// beside that. So it runs exclusively: the worker claims it while nothing else is in hand, and takes nothing else until it has
-// ended. A process that dies meanwhile charges no other task, and a last-chance task is never charged for its neighbors.
+// A last-chance task is a task whose next crash would be its last. It may have crashed its workers, or it may only have
+// run beside the task that did. So it runs exclusively: the worker claims it while no other task is in progress, and
+// takes no other task until it has ended. If the process dies meanwhile, no other task is charged, and a last-chance
+// task is never charged for its neighbors.
 //
-// A worker runs the last-chance tasks of a page in one exclusive turn, one after another. Turns are bounded in time, and
-// ordinary work gets as long as the turn took before the next one begins. The store parks what found no turn.
+// A worker runs the last-chance tasks of a page in one exclusive turn, one after another. Turns are bounded in time,
+// and ordinary work gets as long as the turn took before the next one begins. The store parks the tasks that found no
+// turn.
 
 const (
 	// turnLimit bounds how long an exclusive turn starts further tasks.
@@ -23,16 +25,16 @@ const (
 	turnPatience = 5 * time.Second
 	// turnPark is how long the store parks them the first time; the wait grows with each further time.
 	turnPark = 2 * time.Second
-	// aloneLimit bounds how long a worker takes nothing because of one task: once until what it has in hand has ended,
-	// and once while the task runs. After that the task runs beside others if an executor is free, because a handler that hangs
-	// must not stop a worker.
+	// aloneLimit bounds how long a worker takes no other task because of one task: once until the tasks in progress
+	// have ended, and once while the task runs. After that the task runs beside others if an executor is free, because
+	// a handler that hangs must not stop a worker.
 	aloneLimit = time.Minute
 	aloneCheck = 5 * time.Millisecond
-	// idleCheck is how long a worker without ordinary work waits for some before the next exclusive turn.
+	// idleCheck is how long a worker without ordinary work waits for ordinary work before the next exclusive turn.
 	idleCheck = 100 * time.Millisecond
 )
 
-// errNoTurn says that the worker's exclusive turn is taken.
+// errNoTurn says that another page has the worker's exclusive turn.
 var errNoTurn = errors.New("no exclusive turn within the time")
 
 // interval says when the next exclusive turn may begin: while there is ordinary work, and while there is none.
@@ -74,8 +76,8 @@ func wantedBeside(types []string, policies map[string]holdfast.TypeSettings) []s
 	return wanted
 }
 
-// takeSuspects runs the page's last-chance tasks in an exclusive turn, and has the store park those for which there was no
-// time. After an error none of them may be acked.
+// takeSuspects runs the page's last-chance tasks in an exclusive turn, and asks the store to park those for which there
+// was no time. After an error the caller must not ack their tickets.
 func (p *page) takeSuspects(ctx context.Context) error {
 	if len(p.suspects) == 0 {
 		return nil
@@ -110,14 +112,14 @@ func (p *page) takeSuspects(ctx context.Context) error {
 	return p.postpone(ctx, left)
 }
 
-// takeAlone claims and runs tasks one after another, and returns the last one it claimed and those for which the time of
-// the turn was too short or no executor was free.
+// takeAlone claims and runs tasks one after another. It returns the last one that it claimed, and those for which the
+// turn was too short or no executor was free.
 func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last holdfast.Ticket, left []holdfast.Ticket, err error) {
 	s := p.s
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
 		into := s.room.settle(0, 1, ordinary)
-		if into == store.IntoBuffer { // it would be handed back from there, and use up an attempt
+		if into == store.IntoBuffer { // the worker would hand it back from there, which uses up an attempt number
 			s.room.leave(1, into)
 			break
 		}
@@ -136,8 +138,8 @@ func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last h
 	return last, left, err
 }
 
-// postpone has the store park tasks. It returns when their tickets may be acked: the store has parked the tasks, or the broker
-// has confirmed the tickets in the rescue queue. It returns an error if ctx ends first.
+// postpone asks the store to park tasks. It returns when the caller may ack their tickets: the store has parked the
+// tasks, or the broker has confirmed the tickets in the rescue queue. It returns an error if ctx ends first.
 func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
@@ -147,7 +149,7 @@ func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
 	return rest.mirror(ctx)
 }
 
-// idle reports whether the worker has nothing in hand.
+// idle reports whether no task is in progress in the worker.
 func (s *session) idle() bool { return s.room.taken() == 0 && s.jobs.none() }
 
 // until waits for a condition, at most limit and as long as ctx is not done. It reports whether the condition holds.

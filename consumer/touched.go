@@ -11,14 +11,14 @@ import (
 // blockSize is how many neighboring ids a block has. The store reads one block in some milliseconds.
 const blockSize = 10_000
 
-// touched remembers which ids a run has asked the store for, in blocks: only tasks of these blocks can be running under
-// the run. A million tasks with ids in a row are a hundred blocks.
+// touched remembers the blocks of ids of which a run has asked the store for tasks. Only tasks of these blocks can be
+// running under the run. A million tasks with consecutive ids are a hundred blocks.
 type touched struct {
 	mu     sync.Mutex
 	blocks map[int64]struct{}
 }
 
-// add notes tickets that are about to be claimed.
+// add records tickets that the run is about to claim.
 func (t *touched) add(tickets []holdfast.Ticket) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,8 +30,8 @@ func (t *touched) add(tickets []holdfast.Ticket) {
 	}
 }
 
-// list returns the blocks in the order of their ids, from a random one on: workers that look at the same time read
-// different blocks.
+// list returns the blocks in the order of their ids, starting at a random one, so that workers that look at the same
+// time read different blocks.
 func (t *touched) list() []int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,12 +8,13 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// asideEvery is the time between two batches of malformed messages that a janitor puts aside, from all its queues
-// together. No task waits for them, and a flood of them at full speed takes processors that healthy tasks need.
+// asideEvery is the time between two batches of malformed messages that a janitor quarantines, from all its queues
+// together. No task waits for them. To quarantine a flood of them at full speed takes processor time that healthy tasks
+// need.
 const asideEvery = 250 * time.Millisecond
 
-// asides are the malformed messages of one subscription, in hand until they are put aside. What comes behind them is
-// read meanwhile, as far as the prefetch goes.
+// asides are the malformed messages of one subscription. The janitor keeps them until it quarantines them, and
+// meanwhile reads the messages behind them, as far as the prefetch goes.
 type asides struct {
 	j       *Janitor
 	sub     broker.Subscription
@@ -29,16 +30,16 @@ func (a *asides) add(d broker.Delivery, reason string) {
 	a.waiting = append(a.waiting, malformed{d.Tag, a.j.letter(d.Body, reason)})
 }
 
-// turn ticks when the next batch may be put aside. All queues share one ticker, so they share the limit.
+// turn ticks when the janitor may quarantine the next batch. All queues share one ticker, so they share the limit.
 func (a *asides) turn() <-chan time.Time {
-	if len(a.waiting) == 0 { // a ticker that nobody listens to wakes nobody
+	if len(a.waiting) == 0 { // without a receiver the ticker wakes no goroutine
 		return nil
 	}
 	return a.j.aside
 }
 
-// put puts one batch aside. What the broker does not take stays in hand until a later tick: to give it back would count
-// against its deliveries. An error is the end of the subscription.
+// put quarantines one batch. If the broker does not take a message, it stays here until a later tick, because giving it
+// back would count against its delivery limit. An error ends the subscription.
 func (a *asides) put(ctx context.Context) error {
 	batch := a.waiting[:min(messageBatch, len(a.waiting))]
 	letters := make([]broker.Message, len(batch))
@@ -51,7 +52,7 @@ func (a *asides) put(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, m := range batch { // one by one: others that came between them stay in hand
+	for _, m := range batch { // one by one: other messages between them stay unacknowledged
 		if err := a.sub.Ack(m.tag, broker.One); err != nil {
 			return err
 		}

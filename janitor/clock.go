@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// clockEvery is between two notes of the store's clock, each of which is a write. If the clock stands ahead for less than that,
-// no note may show it.
+// clockEvery is the time between two calls of CorrectTimes, each of which writes the store's time. If the clock is
+// ahead for less than that, no written time may show it.
 const clockEvery = 5 * time.Second
 
-// correctTimes notes the store's clock. If that was set back, it corrects what would wait until the clock has caught up.
+// correctTimes records the time of the store's clock. If the clock was set back, it corrects the times that lie in the
+// future.
 func (j *Janitor) correctTimes(ctx context.Context) error {
 	setBack, err := j.o.Store.CorrectTimes(ctx)
 	if err == nil && setBack {

@@ -14,24 +14,27 @@ import (
 )
 
 const (
-	// isolateAfter is how long the tickets of other queues wait for the confirms of one queue, before it is isolated.
+	// isolateAfter is how long the tickets of other queues wait for the confirms of one queue before the janitor
+	// isolates it.
 	isolateAfter = time.Second
 	// rejoinAfter is how long an isolated queue without anything to publish stays isolated.
 	rejoinAfter = 10 * time.Second
-	// A probe of an isolated queue publishes a little, and a few probes may wait for their confirms at the same time.
+	// A probe of an isolated queue publishes a few tickets, and a few probes may wait for their confirms at the same
+	// time.
 	probeTasks    = 10
 	probeReceipts = 1
 	probes        = 2
-	// probeConfirms is how long a probe waits for confirms: less than the broker does by default, which closes a
-	// connection after a few waits in vain.
+	// probeConfirms is how long a probe waits for confirms. It is less than the broker's own limit by default, because
+	// the broker closes a connection after a few waits in vain.
 	probeConfirms = 3 * time.Second
 )
 
-// isolation keeps the lanes whose queues confirm nothing. Due tasks and receipts of these lanes are left out of what all other lanes
-// share, so that they delay no other lane and hide none behind them. Each has a duty of its own that tries it again.
+// isolation keeps the lanes whose queues confirm nothing. The duties that all lanes share leave out due tasks and
+// receipts of these lanes, so that they neither delay nor hide those of other lanes. For each isolated lane, a duty of
+// its own tries it again.
 type isolation struct {
 	found   chan string   // lanes whose probes are still to begin
-	probing chan struct{} // has a value for each probe under way
+	probing chan struct{} // has a value for each probe in progress
 	mu      sync.Mutex
 	lanes   map[string]bool
 }
@@ -47,7 +50,7 @@ func (i *isolation) shared() store.Lanes {
 	return store.Lanes{Except: slices.Sorted(maps.Keys(i.lanes))}
 }
 
-// add reports whether the lane is isolated from now on.
+// add isolates the lane, and reports false if it was isolated before or too many are.
 func (i *isolation) add(lane string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -58,7 +61,7 @@ func (i *isolation) add(lane string) bool {
 	case i.found <- lane:
 		i.lanes[lane] = true
 		return true
-	default: // with so many of them a lane more makes no difference
+	default: // with so many isolated lanes, one more makes no difference
 		return false
 	}
 }
@@ -106,8 +109,8 @@ func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[holdfa
 	return all, firstErr
 }
 
-// isolate takes a lane that confirms nothing, or whose queue is missing and cannot be declared, out of what the lanes share,
-// unless the broker as a whole is the reason, or a rebuild that may declare the queue is not finished.
+// isolate isolates a lane that confirms nothing, or whose queue is missing and cannot be declared. It does not if the
+// broker as a whole is the reason, or if a rebuild that may declare the queue is not finished.
 func (j *Janitor) isolate(lane string, err error) {
 	health := j.o.Broker.Health()
 	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(lane) {
@@ -133,8 +136,8 @@ func (j *Janitor) probeIsolated(ctx context.Context) {
 	}
 }
 
-// probe publishes a little of what waits for an isolated lane, again and again with growing pauses, until something is confirmed, or
-// until nothing has waited for a while.
+// probe publishes a few tickets of an isolated lane, again and again with growing pauses, until the queue confirms one,
+// or until no ticket has waited for a while.
 func (j *Janitor) probe(ctx context.Context, lane string) {
 	pause, failed := backoff.New(firstPause, longPause), time.Now()
 	for pause.Wait(ctx) == nil {

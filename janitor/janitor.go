@@ -116,8 +116,8 @@ type Janitor struct {
 	calm   calm
 
 	isolated   isolation
-	rebuilding chan struct{}    // has a token while somebody rebuilds
-	aside      <-chan time.Time // ticks when malformed messages may be put aside
+	rebuilding chan struct{}    // has a token while a rebuild is in progress
+	aside      <-chan time.Time // ticks when the janitor may quarantine malformed messages
 }
 
 // New checks the options. It starts nothing.

@@ -11,20 +11,22 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Machine is what a janitor knows of the processes that run beside it.
+// Machine answers a janitor's questions about the processes of its machine.
 type Machine interface {
 	// Place returns the boot of the machine and the namespace in which process ids count there; "" if unknown.
 	Place() (boot, namespace string)
-	// Gone reports whether it is proved that the process of this place with this id, which began at that tick, has ended.
+	// Gone reports whether the process of this place with this id and start, in ticks, is proved to have ended.
 	Gone(pid int, started int64) bool
 }
 
-// watchNeighbors fences workers of this machine whose processes have ended, which the machine proves. So a process that is
-// started again takes over at once what the last one was running: it waits neither for the lease nor until it is warm.
+// watchNeighbors fences workers of this machine if the machine proves that their processes have ended. So a process
+// that is started again takes over the tasks of the last one at once: it waits neither for the lease nor until it is
+// warm.
 //
-// Clones of a machine share their boot. A worker that is not found may run on another clone, so its presence must be gone
-// from the store and from the broker too, for as long as a process that lives needs to show it again. A worker that goes on
-// renewing although it is not found proves that there is a clone: then the machine proves nothing, and the duty ends.
+// Clones of a machine share their boot. A worker that is not found may run on another clone, so its presence must also
+// be missing in the store and in the broker, for as long as a living process needs to show it again. If a worker
+// continues to renew although its process is not found, the machine is a clone. Then it proves nothing, and the duty
+// ends.
 func (j *Janitor) watchNeighbors(ctx context.Context) {
 	machine := j.o.Machine
 	if j.o.Present.Store == nil || j.o.Present.Broker == nil || machine == nil {
@@ -68,7 +70,7 @@ type miss struct {
 	renewals  int // that were seen since then
 }
 
-// lateRenewals is how many renewals of a process may be carried out after its end: one, which was on its way.
+// lateRenewals is how many renewals of a process the store may carry out after its end: the one that was in progress.
 const lateRenewals = 1
 
 var errCloned = errors.New("a worker renews whose process is not found: this machine has a clone")
@@ -126,7 +128,7 @@ func (n *neighbors) look(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// bury fences a run whose process has ended, unless the broker sees its sign.
+// bury fences a run whose process has ended, unless the broker still has its sign.
 func (n *neighbors) bury(ctx context.Context, a store.Absence) error {
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
 	shown, err := n.o.Present.Broker.Shown(probe, n.o.Topology.Sign(a.Run))

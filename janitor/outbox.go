@@ -28,7 +28,7 @@ func (j *Janitor) outbox(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case len(j.isolated.shared().Except) > len(lanes.Except): // the receipts of other lanes are reached now
+		case len(j.isolated.shared().Except) > len(lanes.Except): // the next call reaches the receipts of other lanes
 		case publishErr != nil && finished == 0: // else the others are put off, and the next ones reached
 			return publishErr
 		case n < outboxBatch:

@@ -26,7 +26,7 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 				return broker.ErrOver
 			}
 			tickets, answered := readTickets(gather(sub, delivery), &aside)
-			for pause := backoff.New(firstPause, longPause); ; { // kept in hand: to give it back would count against its deliveries
+			for pause := backoff.New(firstPause, longPause); ; { // giving it back would count against its delivery limit
 				err := j.rescueAll(ctx, tickets)
 				if err == nil {
 					break

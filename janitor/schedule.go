@@ -68,7 +68,7 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	if dispatched.Marked > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})
 	}
-	if len(j.isolated.shared().Except) > len(lanes.Except) { // what is due in other lanes was perhaps not reached
+	if len(j.isolated.shared().Except) > len(lanes.Except) { // perhaps the call did not reach due tasks of other lanes
 		return scheduleStep, nil
 	}
 	if publishErr != nil && dispatched.Marked == 0 {
@@ -130,7 +130,7 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 // takes longer is left to the duty itself.
 const rebuildPatience = 500 * time.Millisecond
 
-// errRebuilding says that a rebuild has not finished, so that a queue may still be declared.
+// errRebuilding says that a rebuild is in progress, which may still declare the queue.
 var errRebuilding = errors.New("a rebuild is in progress")
 
 // publishAgain makes the queues that were missing, most likely of a new lane, and publishes what

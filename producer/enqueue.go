@@ -19,8 +19,8 @@ type call struct {
 	gone   atomic.Bool // its caller has left
 }
 
-// line is where calls wait for an inserter. Calls with a unique key have a line of their own: such an insert may have to wait
-// for another transaction that holds the key.
+// line is where calls wait for an inserter. Calls with a unique key have a separate line, because such an insert may
+// have to wait for another transaction that holds the key.
 type line struct {
 	waiting   []*call
 	inserting int // inserters that are busy
@@ -85,7 +85,7 @@ func (p *Producer) join(ctx context.Context, c *call) error {
 	l.waiting = append(l.waiting, c)
 	if l.inserting < inserters {
 		l.inserting++
-		// The inserter also stores others' tasks: this caller's end must not stop it.
+		// The inserter also stores tasks of other callers, so the end of this caller's context must not stop it.
 		ctx = context.WithoutCancel(ctx)
 		p.calls.Go(func() { p.insertWaiting(ctx, l) })
 	}
@@ -133,8 +133,8 @@ func (p *Producer) next(l *line) []*call {
 	return batch
 }
 
-// send stores one batch, answers its calls and hands their tickets on. A task that the store refuses fails its own call
-// only.
+// send stores one batch, answers its calls and hands their tickets to the publisher. A task that the store refuses
+// fails its own call only.
 func (p *Producer) send(ctx context.Context, batch []*call) {
 	tasks, indexes := make([]holdfast.NewTask, len(batch)), make([]int, len(batch))
 	for i, c := range batch {

@@ -26,8 +26,8 @@ func (es TaskErrors) Unwrap() []error {
 	return errs
 }
 
-// EnqueueMany stores the tasks, a thousand or eight MiB in a part, and each part is published while the next is stored. Of
-// each part it stores the tasks with unique keys before the others, in a transaction of their own.
+// EnqueueMany stores the tasks in parts of a thousand tasks or eight MiB. It publishes each part while it stores the
+// next. Of each part it stores the tasks with unique keys before the others, in a transaction of their own.
 //
 // The error is a *TaskError wrapping holdfast.ErrInvalid if a task is wrong; then nothing was stored. It is a TaskErrors if
 // the store refused the tasks that it names, and stored all others. Each of these errors wraps a holdfast.ErrUnavailable if
@@ -74,8 +74,8 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	return results, refused.before(len(tasks)).orNil()
 }
 
-// insertPart stores the tasks of those indexes. After an error it returns the indexes of those that are neither stored for
-// certain nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all.
+// insertPart stores the tasks of those indexes. After an error it returns the indexes of the tasks that are neither
+// stored for certain nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all.
 func (p *Producer) insertPart(ctx context.Context, work *separation, part []int) (undecided []int, err error) {
 	if err := p.admitPart(ctx, work.tasks, part); err != nil {
 		return part, err

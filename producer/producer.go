@@ -1,13 +1,12 @@
 // Package producer accepts tasks: it stores them, and publishes their tickets with
 // the broker's confirms.
 //
-// When a call returns without error, its tasks are committed and will reach a
-// final state whatever happens next. Their tickets are published while the caller goes on, and
-// that is an attempt only: each insert leaves a receipt in the store's outbox, which is
-// deleted after the confirm and otherwise published by any janitor, after
-// OutboxGrace. So a queue that is down, or takes no messages, delays its own tasks and neither callers nor other queues; one that
-// takes them more slowly than they are stored slows the callers down that store for it. Close waits for what is
-// on its way; a process that ends without it leaves that to a janitor.
+// When a call returns without error, its tasks are committed and will reach a final state whatever happens next. Their
+// tickets are published while the caller goes on, and that is an attempt only: each insert leaves a receipt in the
+// store's outbox, which is deleted after the confirm and otherwise published by any janitor, after OutboxGrace. A queue
+// that is down or takes no messages delays its own tasks, but neither callers nor other queues. A queue that takes
+// tickets more slowly than callers store tasks slows down these callers. Close waits for what is on its way; a process
+// that ends without it leaves that to a janitor.
 //
 // Concurrent Enqueue calls share one insert, and what is published together shares
 // messages. The package never runs a task, and never reads one.
@@ -41,7 +40,7 @@ type Options struct {
 	Settings holdfast.Settings
 	// MaxPayload is the limit of one payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
-	// Check, if set, says what is wrong with a payload of a type, as an error that the caller gets.
+	// Check, if set, returns what is wrong with a payload of a type. The caller gets that error.
 	Check map[string]func(payload []byte) error
 	// ConfirmTimeout is how long the broker may take to confirm, until tickets are left to the outbox; 0 means 5 s.
 	ConfirmTimeout time.Duration

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// maxWindow bounds the tickets of one window. maxPending bounds those that wait for one, over all queues; each queue
-	// gets an equal share, but no less than minPending. If a queue has more, calls for it wait.
+	// maxWindow bounds the tickets of one window. maxPending bounds the waiting tickets of all queues; each queue gets
+	// an equal share, but no less than minPending. If a queue has more, calls for it wait.
 	maxWindow  = 4000
 	maxPending = 20_000
 	minPending = 1000
-	// A queue that confirms nothing is tried again after firstProbe, and then after ever longer pauses.
+	// The publisher tries a queue that confirms nothing again after firstProbe, then after longer and longer pauses.
 	firstProbe = 500 * time.Millisecond
 	lastProbe  = 5 * time.Second
-	// dischargeAfter is how long confirmed receipts gather. Nobody waits for their deletion, and its commit would be in the way
-	// of the claim, which comes at the same moment.
+	// dischargeAfter is how long confirmed receipts gather. No caller waits for their deletion, and its commit would
+	// delay the claim, which comes at the same time.
 	dischargeAfter = 250 * time.Millisecond
-	// perTicket is the time from one window to the next for each ticket of the first, and maxPace the most of it. Below four
-	// tickets a millisecond that is over before the confirms are there. Above, tickets gather: a few large windows cost the
-	// broker, and this process, much less than the small ones that its confirms would allow, and leave both to those who store.
+	// perTicket is the time from one window to the next for each ticket of the first, and maxPace the most of it. Below
+	// four tickets a millisecond that time ends before the confirms arrive. Above, tickets gather: a few large windows
+	// cost the broker and this process much less than many small ones, and leave more time for storing.
 	perTicket = 250 * time.Microsecond
 	maxPace   = 20 * time.Millisecond
 )
 
-// publisher gets the tickets of receipts confirmed while the callers, whose tasks are stored, go on. Each queue has windows of its
-// own, so that one queue's confirms never delay another queue's tickets. What the publisher does not get confirmed is left to
-// the outbox.
+// publisher publishes the tickets of receipts after their calls have returned, and waits for the confirms. Each queue
+// has windows of its own, so that one queue's confirms never delay another queue's tickets. The publisher leaves
+// unconfirmed tickets to the outbox.
 type publisher struct {
 	broker   broker.Publisher
 	topology broker.Topology
@@ -52,16 +52,16 @@ type publisher struct {
 	running     sync.WaitGroup
 }
 
-// outgoing is what waits for the confirms of one queue. The publisher's mu guards it.
+// outgoing has the tickets that wait for the confirms of one queue. The publisher's mu guards it.
 type outgoing struct {
 	lane       string
 	pending    []handed
 	tickets    int           // of them
 	fewer      chan struct{} // closed and renewed when there are fewer
 	publishing bool          // a goroutine publishes window after window
-	began      time.Time     // when the window on its way began; zero if none is
-	full       chan struct{} // gets a value when enough wait for a window that no more could go with it
-	failures   int           // windows in a row of which nothing was confirmed in time; above 0 the queue is silent
+	began      time.Time     // when the window in progress began; zero if there is none
+	full       chan struct{} // gets a value when enough tickets wait to fill a window
+	failures   int           // windows in a row without a confirm in time; above 0 the queue is silent
 	probeAt    time.Time     // when a silent queue is tried again
 }
 
@@ -71,8 +71,9 @@ type handed struct {
 	calls int
 }
 
-// admit waits while too many tickets of a queue wait for their confirms, so that a call that stores faster than the queue takes is
-// slowed down. It does not wait for a queue that confirms nothing: the tickets of that are left to the outbox.
+// admit waits while too many tickets of a queue wait for their confirms, so that calls do not store faster than the
+// queue takes tickets. It does not wait for a queue that confirms nothing, because the publisher leaves its tickets to
+// the outbox.
 func (p *publisher) admit(ctx context.Context, lane string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,8 +96,8 @@ func (p *publisher) admit(ctx context.Context, lane string) error {
 	}
 }
 
-// patience is for how long callers wait for the window on its way: half of its time without an answer means that the queue has
-// perhaps stopped. p.mu is held.
+// patience returns how long callers wait for the window in progress. If half of its time passes without an answer, the
+// queue has perhaps stopped. The caller holds p.mu.
 func (p *publisher) patience(q *outgoing) time.Duration {
 	if q.began.IsZero() {
 		return p.limit / 2
@@ -117,11 +118,11 @@ func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration
 	return nil
 }
 
-// share is how many tickets of one queue may wait. p.mu is held.
+// share returns how many tickets of one queue may wait. The caller holds p.mu.
 func (p *publisher) share() int { return max(minPending, maxPending/max(1, len(p.queues))) }
 
-// hand takes over the receipts of some calls. It never waits. The tickets of a silent queue are left to the outbox, except those
-// that probe it, and so are those that are too many for a queue whose window is late.
+// hand takes over the receipts of some calls. It never waits. It leaves the tickets of a silent queue to the outbox,
+// except those that probe the queue. It also leaves tickets to the outbox if a queue whose window is late has too many.
 func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +157,8 @@ func (p *publisher) close() {
 	p.running.Wait()
 }
 
-// publishAll publishes a queue's tickets, window after window, until none wait. While a window is on its way, and for its pace,
-// receipts gather, so windows grow with the load and a lone ticket waits for no other.
+// publishAll publishes a queue's tickets, window after window, until none wait. While a window is in progress, and
+// during the pause after it, receipts gather. So windows grow with the load, and a lone ticket waits for no other.
 func (p *publisher) publishAll(ctx context.Context, q *outgoing) {
 	for {
 		window, tickets := p.next(q)
@@ -214,8 +215,9 @@ func (p *publisher) next(q *outgoing) (window []handed, tickets int) {
 	return window, tickets
 }
 
-// judge notes how a window ended. After one of which nothing was confirmed, all that waits is left to the outbox: it would only wait
-// longer, and callers with it. If such a window had time enough, the queue is silent from then on, until something is confirmed.
+// judge records how a window ended. After a window without a confirm, the publisher leaves all waiting tickets of the
+// queue to the outbox: they would only wait longer, and callers with them. If such a window had enough time, the queue
+// is silent until it confirms something.
 func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +239,7 @@ func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 	q.shrink(q.tickets)
 }
 
-// shrink notes that fewer tickets wait.
+// shrink records that fewer tickets wait.
 func (q *outgoing) shrink(tickets int) {
 	q.tickets -= tickets
 	close(q.fewer)
@@ -272,8 +274,8 @@ func (p *publisher) publish(ctx context.Context, lane string, receipts []handed)
 	return confirmed, err
 }
 
-// messages cuts the tickets of all receipts, which are of one lane, into messages, and lists for each message the receipts it has
-// tickets of.
+// messages divides the tickets of all receipts, which are of one lane, into messages. For each message it lists the
+// receipts whose tickets are in it.
 func (p *publisher) messages(lane string, receipts []handed) (messages []broker.Message, of [][]int) {
 	var tickets []holdfast.Ticket
 	var owners []int // the receipt of each ticket

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// heldLimit is how long an insert goes on after the store has named the first held key. What is not stored by then fails.
+// heldLimit is how long an insert continues after the store has named the first held key. Tasks that are not stored by
+// then fail.
 const heldLimit = time.Second
 
 // errKeysHeld refuses tasks that the store could not take within heldLimit.
 var errKeysHeld = fmt.Errorf("%w: the store waits for unique keys that other open transactions hold; try again when they have ended",
 	holdfast.ErrUnavailable)
 
-// separation stores tasks of which the store may refuse some: those with held keys, and those that it cannot hold. All
-// others are stored.
+// separation stores tasks of which the store may refuse some: tasks with held keys, and tasks that it cannot hold. It
+// stores all others.
 type separation struct {
 	producer *Producer
 	tasks    []holdfast.NewTask
@@ -27,7 +28,7 @@ type separation struct {
 	refused  func(i int, err error)
 
 	held  map[string]bool // keys
-	until time.Time       // when heldLimit is over; zero until a key is held
+	until time.Time       // the end of heldLimit; zero until the store names a held key
 }
 
 // insert stores the tasks of those indexes, in one transaction if the store refuses none. After an error it returns the
@@ -50,7 +51,7 @@ func (s *separation) insert(ctx context.Context, indexes []int) (undecided []int
 		case len(indexes) == 1:
 			s.refused(indexes[0], err)
 			return nil, nil
-		default: // no key is waited for, so halves take no time
+		default: // the store waits for no key, so halves take little time
 			half := len(indexes) / 2
 			if undecided, err := s.insert(ctx, indexes[:half:half]); err != nil {
 				return append(undecided, indexes[half:]...), err
@@ -60,7 +61,7 @@ func (s *separation) insert(ctx context.Context, indexes []int) (undecided []int
 	}
 }
 
-// note remembers keys that are held.
+// note remembers held keys.
 func (s *separation) note(held *store.KeyHeldError) {
 	if s.until.IsZero() {
 		s.until = time.Now().Add(heldLimit)

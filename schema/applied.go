@@ -70,8 +70,9 @@ func (d Dialect) Status(applied []Applied) []store.Migration {
 }
 
 // Up applies what is missing to a schema of the database and returns it; an empty schema means that the database has no
-// schemas. Transactions of db must have the schema as their search_path. The caller keeps others from migrating meanwhile. If one version cannot be
-// applied, Up returns those before it, which stay applied, and the error.
+// schemas. Transactions of db must have the schema as their search_path. The caller makes sure that no other process
+// migrates meanwhile. If one version cannot be applied, Up returns the versions before it, which stay applied, and the
+// error.
 func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -89,8 +90,8 @@ func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Mig
 	return migrations, err
 }
 
-// Down takes the newest applied version back and returns it; schema is as for Up. The caller keeps others from migrating
-// meanwhile, and has made sure that there is one.
+// Down takes the newest applied version back and returns it; schema is as for Up. The caller makes sure that no other
+// process migrates meanwhile, and has made sure that there is one.
 func (d Dialect) Down(ctx context.Context, db *sql.DB, schema string) (store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -118,7 +119,7 @@ func (d Dialect) provider(db *sql.DB, schema string) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectCustom, db, d.FS(), goose.WithStore(qualified{versions, schema}), global)
 }
 
-// qualified is a table of versions that is named with its schema: outside of a transaction a statement may find any
+// qualified is a table of versions whose statements name its schema: outside of a transaction a session may have any
 // search_path.
 type qualified struct {
 	database.Store

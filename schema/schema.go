@@ -1,10 +1,10 @@
 // Package schema holds the database schema as numbered SQL migrations, embedded into
 // the binary, once for each database: the same tables and versions in its own words.
 //
-// The files are in goose's format, each with a way up and a way down. They are
-// append-only: a file that was released is never changed. Workers renew their leases while one for PostgreSQL is applied,
-// so none rewrites a table, or makes an index on a large one except concurrently. Names in those for PostgreSQL are
-// unqualified, so that they apply to whichever schema the search_path names.
+// The files are in goose's format, each with a way up and a way down. They are append-only: a file that was released is
+// never changed. Workers renew their leases during a migration of PostgreSQL. So no migration rewrites a table, and an
+// index on a large table is made concurrently. Names in the files for PostgreSQL are unqualified, so that they apply to
+// the schema that the search_path names.
 //
 // The package also says what the versions found in a database mean, and runs goose, for all adapters
 // alike. It opens no database and takes no lock: the adapters do.

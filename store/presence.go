@@ -15,9 +15,9 @@ import (
 // ends them. So a run is absent only if its newest renewal said that both signs were held, and a process that loses
 // one says so with a renewal at once.
 //
-// A process may not know of the loss: a session can end at the server while the process's side of it stays open. So a run
-// is not absent either while the session that carries its renewals is there, see [Renewal.OwnSession]. A process uses that
-// session every second, so it soon learns when that one has ended.
+// A process may not know of the loss: a session can end at the server while the process's side of it stays open. So a
+// run is not absent while the session of its renewals exists, see [Renewal.OwnSession]. A process uses that session
+// every second, so it soon notices if it has ended.
 type Presence interface {
 	// Show holds the sign of a run in a session of its own until release is called or the session ends. Gone is
 	// closed when the session has ended for any other reason than release, as soon as this process can

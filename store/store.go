@@ -59,18 +59,16 @@ type Tx interface {
 
 // Inserter accepts tasks.
 type Inserter interface {
-	// Insert stores the tasks with one outbox receipt per lane, in one transaction.
-	// The tasks have been validated, and have a lane and max attempts. Tasks due at once
-	// count as ticketed, covered by their receipt; later ones are left to
-	// DispatchDue and appear in no receipt. Others may publish the receipts once
-	// they are older than grace. If another open transaction stores a task with the same unique key, Insert waits for
-	// at most half a second until that transaction ends, and then returns a *KeyHeldError that names the key; a second
-	// later at most, if there are several. In a store with one writer at a time there is no such wait: any open
-	// transaction that writes delays every Insert, with and without keys.
+	// Insert stores the tasks with one outbox receipt per lane, in one transaction. The tasks have been validated, and
+	// have a lane and max attempts. Tasks due at once count as ticketed, covered by their receipt; later ones are left
+	// to DispatchDue and appear in no receipt. Others may publish the receipts once they are older than grace. If
+	// another open transaction stores a task with the same unique key, Insert waits for that transaction for at most
+	// half a second. Then it returns a *KeyHeldError that names the key; if several keys are held, it returns at most a
+	// second later. In a store with one writer at a time, any open transaction that writes delays every Insert, with
+	// and without keys.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
-	// InsertTx does the same inside the caller's transaction; it neither commits nor
-	// rolls back. How long it waits for a unique key is up to the caller's transaction. After an error the caller must
-	// roll back.
+	// InsertTx does the same inside the caller's transaction; it neither commits nor rolls back. The settings of the
+	// caller's transaction decide how long it waits for a unique key. After an error the caller must roll back.
 	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
 	// Discharge deletes receipts whose tickets the broker has confirmed. Receipts
 	// that are gone already are no error.
@@ -80,7 +78,7 @@ type Inserter interface {
 // KeyHeldError says that other open transactions hold unique keys of tasks, and that nothing was stored. It is a
 // holdfast.ErrUnavailable.
 type KeyHeldError struct {
-	Keys []string // those that are known to be held; empty if the store could not find out
+	Keys []string // known to be held; empty if the store could not find them
 }
 
 func (e *KeyHeldError) Error() string {
@@ -125,10 +123,10 @@ type Leases interface {
 	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
 	// the run should know. ErrFenced if the run is not live, or is not r.By's.
 	Renew(ctx context.Context, r Renewal) (News, error)
-	// CloseRun ends a run; the caller has handed everything back, and knows
-	// from a renewal that the run is its own. clean says that the run is certain to own no task: each of its claims was
-	// answered, and the store has lost no commit since. Then Fencing.Abandoned need not look for any, but in its look at
-	// all tasks every few minutes. Closing a run that is not live is no error.
+	// CloseRun ends a run; the caller has handed everything back, and knows from a renewal that the run is its own.
+	// clean says that the run is certain to own no task: each of its claims was answered, and the store has lost no
+	// commit since. Fencing.Abandoned then looks for its tasks only when it looks at all tasks, every few minutes.
+	// Closing a run that is not live is no error.
 	CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error
 	// Drain asks a live run to shut down. ErrNotFound, or ErrConflict if it is over.
 	Drain(ctx context.Context, run holdfast.RunID) error
@@ -145,15 +143,15 @@ type RunInfo struct {
 	Version     string
 	Concurrency int
 	Lanes       []string // empty means every lane
-	// Process tells the worker's process apart from others of its machine with the same PID. It is zero if the system does not
-	// tell. Runs does not return it.
+	// Process tells the worker's process apart from others of its machine with the same PID. It is zero if the system
+	// does not report it. Runs does not return it.
 	Process Process
 }
 
 // Process identifies a process of one machine, beside its id.
 type Process struct {
 	Boot      string // of the machine
-	Namespace string // in which ids and starts count
+	Namespace string // in which PID and Started are valid
 	Started   int64  // in ticks since the boot
 }
 
@@ -195,8 +193,8 @@ type Renewal struct {
 	// Shown says that the process holds both signs of its presence: the one in the store's [Presence] and the one
 	// in the broker's.
 	Shown bool
-	// OwnSession has a store with a [Presence] send the run's renewals over a session of their own. While that session is
-	// there, the run is not absent. It ends with CloseRun, with a renewal that fails, and with the process.
+	// OwnSession asks a store with a [Presence] to send the run's renewals over a session of their own. While that
+	// session is there, the run is not absent. It ends with CloseRun, with a renewal that fails, and with the process.
 	OwnSession bool
 }
 
@@ -223,23 +221,24 @@ type Work interface {
 	// ErrFenced if the run is not live; then nothing was taken.
 	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []holdfast.Ticket, into Place) ([]Claim, error)
 	// Held returns the tasks, without payload, that are running under the run and whose ids are above after, up to
-	// through, in any order. It may read all tasks of that range, and those that come or go meanwhile are in it or not.
+	// through, in any order. It may read all tasks of that range. It may or may not return tasks that start or end
+	// meanwhile.
 	Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error)
 	// Apply makes the moves and reports for each whether it was accepted; one that
 	// was not has changed nothing, because the task no longer stood where the judge
 	// saw it. A move with a report leaves a row among the task's attempts. Cancelling
 	// a running task leaves word for its run.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
-	// Park makes ready tasks wait, uncharged and at the same attempt, and stores
-	// why. A task waits for wait the first time it is parked at an attempt, and each further time twice as long, up to
-	// ten minutes or wait, whichever is longer. Tasks that moved on are left alone.
+	// Park makes ready tasks wait, uncharged and at the same attempt, and stores why. The first park of a task at an
+	// attempt lasts wait, and each further one twice as long, up to ten minutes or wait, whichever is longer. Tasks
+	// that moved on are left alone.
 	Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error
-	// PassedOn notes that the tickets are about to go to the other queue of their lane, of which the lane's sentinels prove nothing. For
-	// UnticketLost their tasks are Again, and ticketed now. A task that was noted less than ten seconds ago may keep its time.
-	// Tasks that moved on are left alone.
+	// PassedOn records that the caller is about to send the tickets to the requeue queue of their lane. The lane's
+	// sentinels prove nothing about that queue. UnticketLost takes these tasks as Again, and as ticketed now. A task
+	// that was recorded less than ten seconds ago may keep its time. Tasks that moved on are left alone.
 	PassedOn(ctx context.Context, tickets []holdfast.Ticket) error
-	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than
-	// the newest recorded changes nothing, nor does one that was sent in the future.
+	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than the newest recorded
+	// changes nothing, nor does one whose time lies in the future.
 	Drained(ctx context.Context, s holdfast.Sentinel) error
 }
 
@@ -267,9 +266,10 @@ type Place uint8
 
 // The places.
 const (
-	// IntoExecutors says that a free executor is reserved for each task: it starts when the answer to the claim arrives.
+	// IntoExecutors says that a free executor is reserved for each task. The task starts when the answer to the claim
+	// arrives.
 	IntoExecutors Place = iota
-	// IntoBuffer says that the tasks may wait for an executor. A crash of their worker costs them nothing.
+	// IntoBuffer says that the tasks may wait for an executor. If their worker crashes, they are not charged.
 	IntoBuffer
 )
 
@@ -299,12 +299,11 @@ type Fencing interface {
 	// Now returns the store's clock. It is the cheapest question there is, asked often to
 	// know that the store answers.
 	Now(ctx context.Context) (time.Time, error)
-	// Fence declares dead every live run whose lease ended more than grace ago and
-	// returns them. It fences nobody while the server itself has been up for less
-	// than settle, or when it gets to the question more than two seconds after asked, a moment
-	// from Now: then the server was frozen, and nobody could renew. The caller has
-	// made sure that the store was reachable for long enough. A live run whose newest renewal lies in the future, more than two seconds
-	// from now, was renewed before the clock was set back: it gets a whole lease from now.
+	// Fence declares dead every live run whose lease ended more than grace ago and returns them. It fences nobody while
+	// the server itself has been up for less than settle, or when it gets to the question more than two seconds after
+	// asked, a moment from Now: then the server was frozen, and nobody could renew. The caller has made sure that the
+	// store was reachable for long enough. If the newest renewal of a live run lies more than two seconds in the
+	// future, the clock was set back since then. Such a run gets a whole lease from now.
 	Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error)
 	// RunStates answers for the runs that exist.
 	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
@@ -388,29 +387,30 @@ type Repair interface {
 	// UnticketLane does so for every ticketed ready task of a lane, in small steps:
 	// after an error some are changed, and calling it again does the rest.
 	UnticketLane(ctx context.Context, lane string) (int, error)
-	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps: a sentinel of
-	// the lane was sent after them and came out at least slack ago, time enough for whoever was given
-	// them to claim. They are older than the sentinel by slack or ten seconds, whichever is less, for new tasks
-	// count as ticketed a moment before they are; and by ten times slack if they are Again, for a sentinel
-	// says nothing of their queue. These may rest there: they get another ticket, and do not count in the number that it returns. Which proof of a lane is used may depend on earlier calls: sentinels
-	// that come more often than slack need a call to hold one, and another one once it has been out for
-	// slack. It spares tasks that a receipt may cover. A call that has found nothing lost for a few seconds leaves the rest to the next
-	// one, by whichever process. Apart from a look at all tasks once a day, its cost depends on how many tasks are ticketed
-	// or new, not on how many there are.
+	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps: a sentinel of the lane was
+	// sent after them and came out at least slack ago, time enough for whoever was given them to claim. They are older
+	// than the sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment before
+	// they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue queue.
+	// Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves them
+	// out. Which proof of a lane is used may depend on earlier calls: sentinels that come more often than slack need a
+	// call to hold one, and another one once it has been out for slack. It spares tasks that a receipt may cover. If a
+	// call has found no lost ticket for a few seconds, it ends, and the next call of any process goes on from there.
+	// Its cost depends on the number of tasks that are ticketed or new, not on the number of all tasks; once a day it
+	// looks at all tasks.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
-	// SentinelsDue picks the lanes that need a sentinel now, at most one every
-	// interval and none while an earlier one is still on its way for less than
-	// lost, and marks them as sent. What is known of a lane's sentinels and lies in the future, more than two seconds from now, is from
-	// before the clock was set back: it counts for nothing.
+	// SentinelsDue picks the lanes that need a sentinel now, at most one every interval and none while an earlier one
+	// is still on its way for less than lost, and marks them as sent. It ignores times of a lane's sentinels that lie
+	// more than two seconds in the future: the clock was set back since then.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error)
-	// CorrectTimes notes the time, and reports whether the clock was set back by more than two seconds since an earlier note, of
-	// whichever process. Then it corrects, in small steps, what the store itself computed from the clock that stood ahead: outbox
-	// entries and refused tickets go out at once, tickets count as published now, and parks and retries wait no longer than they
-	// were meant to. A delay or a moment that was given with a task stays as it is.
+	// CorrectTimes records the time, and reports whether the clock was set back by more than two seconds since an
+	// earlier call of any process. If it was, CorrectTimes corrects in small steps the times that the store itself
+	// computed while the clock was ahead. Outbox entries and refused tickets are due at once, tickets count as
+	// published now, and parks and retries wait no longer than intended. A delay or a time that was given with a task
+	// stays as it is.
 	CorrectTimes(ctx context.Context) (setBack bool, err error)
-	// Turn reports whether it is the caller's turn to do a duty that one process in
-	// every interval is enough for: nobody else has taken it within that time. A turn that was taken more than two seconds in the
-	// future was taken before the clock was set back, and does not count.
+	// Turn reports whether it is the caller's turn to do a duty that one process in every interval is enough for:
+	// nobody else has taken it within that time. A turn whose time lies more than two seconds in the future does not
+	// count: the clock was set back since then.
 	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
 	// Prune deletes, in small steps up to limit rows, what is older than the given
 	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to

@@ -8,28 +8,29 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Transfer is how tasks leave one store and come to another one as they are. The caller sees to it that no worker
-// is live in either store meanwhile.
+// Transfer moves tasks from one store to another one unchanged. The caller makes sure that no worker is live in either
+// store meanwhile.
 type Transfer interface {
 	// Export calls f with every task in the order of the ids, and returns the highest id that the store ever gave out.
-	// It waits until the transactions that are storing tasks have ended. While it runs, nothing can change a task: all
-	// tasks are those of one moment. ErrConflict if a task is running. An error of f ends the export and is returned as it is.
+	// It waits until the transactions that are storing tasks have ended. While it runs, no other call can change a
+	// task, so f sees all tasks at one point in time. Returns ErrConflict if a task is running. An error of f ends the
+	// export; Export returns it unchanged.
 	Export(ctx context.Context, f func(Record) error) (last holdfast.TaskID, err error)
 	// Import stores records with the ids they have, in one transaction, and returns how many it stored. It leaves out
 	// the tasks that the store has already. Ready tasks become due at their time. The store gives no id up to last to
 	// another task from then on. The records are in the order of their ids, and no task of theirs is running.
 	//
-	// ErrConflict that names the task if its id or its unique key belongs to another task of the store. ErrInvalid if the
-	// store cannot hold a record.
+	// Returns an ErrConflict that names the task if its id or its unique key belongs to another task of the store, and
+	// ErrInvalid if the store cannot hold a record.
 	Import(ctx context.Context, records []Record, last holdfast.TaskID) (stored int, err error)
 }
 
-// Record is a task with all that leaves a store with it.
+// Record is a task with everything that an export has of it.
 type Record struct {
-	holdfast.Task                    // complete, with payload; its run stays behind
+	holdfast.Task                    // complete, with payload, without its run
 	Again         bool               // see Due.Again
 	Parks         int                // how often the task was parked at its present attempt
-	Attempts      []holdfast.Attempt // oldest first; their runs stay behind, the names of their workers do not
+	Attempts      []holdfast.Attempt // oldest first, without their runs, with the names of their workers
 }
 
 // StillRunning returns the ErrConflict of an export that meets a running task.
@@ -38,9 +39,9 @@ func StillRunning(id holdfast.TaskID) error {
 		holdfast.ErrConflict, id)
 }
 
-// Clash returns the ErrConflict of an import for the first of the records that were not stored although the store does
-// not have their task; nil if it has all of them. There are the tasks of the store that have the ids of the records.
-// Holder returns the task of the store that has a unique key.
+// Clash takes the records that an import did not store. It returns nil if the store has the task of each record, and
+// otherwise an ErrConflict for the first record whose task it does not have. there lists the tasks of the store with
+// the ids of the records. holder returns the task of the store that has a unique key.
 func Clash(records []Record, there []holdfast.Task, holder func(unique string) (holdfast.TaskID, error)) error {
 	byID := make(map[holdfast.TaskID]holdfast.Task, len(there))
 	for _, task := range there {
@@ -65,7 +66,8 @@ func Clash(records []Record, there []holdfast.Task, holder func(unique string) (
 	return nil
 }
 
-// isOf reports whether the record and the task are the same task, which may have moved on in one of the two stores.
+// isOf reports whether the record and the task are the same task, whose state may have changed in one of the two
+// stores.
 func (r Record) isOf(task holdfast.Task) bool {
 	return r.Type == task.Type && r.Lane == task.Lane && r.Unique == task.Unique && r.CreatedAt.Equal(task.CreatedAt) &&
 		string(r.Payload) == string(task.Payload)

@@ -27,8 +27,8 @@ type Options struct {
 	Name string
 	// ConfirmTimeout is the limit of [Broker.Publish] for each 500 messages, 5 s if 0.
 	ConfirmTimeout time.Duration
-	// PublishChannels is how many calls of Publish are carried out at the same time, 64 if 0. A call for a queue that confirms
-	// nothing keeps its channel until its limit, and others must not wait for that.
+	// PublishChannels is how many calls of Publish are carried out at the same time, 64 if 0. A call for a queue that
+	// confirms nothing keeps its channel until its limit, and other calls must not wait for it.
 	PublishChannels int
 	// Heartbeat is the interval after which a silent node is probed; one and a
 	// half of it without a sign of life end the connection. 10 s if 0. A heartbeat

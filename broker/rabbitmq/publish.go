@@ -21,7 +21,8 @@ const (
 	// writeGrace is how long a write may outlast the call it is for. A socket that takes
 	// nothing for so long is dead or blocked, and only its close frees the caller.
 	writeGrace = 100 * time.Millisecond
-	// blockGrace is for the confirms of what RabbitMQ read before it stopped reading the connection.
+	// blockGrace is how long a call waits for confirms of the messages that RabbitMQ read before it stopped reading the
+	// connection.
 	blockGrace = 100 * time.Millisecond
 )
 

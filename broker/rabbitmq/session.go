@@ -175,8 +175,9 @@ func (s *session) blockedWhy() string {
 	return s.blocked
 }
 
-// mayPublish returns an error while RabbitMQ does not read the connection: messages would fill the socket's buffers, and be
-// stored at some time long after they were reported as Unknown. Blocks is closed when that begins.
+// mayPublish returns an error while RabbitMQ does not read the connection. Messages would fill the socket's buffers,
+// and RabbitMQ would store them long after they were reported as Unknown. The channel is closed when RabbitMQ stops
+// reading.
 func (s *session) mayPublish() (blocks <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -181,8 +181,8 @@ func (b *bulk) flush(ctx context.Context) error {
 	return nil
 }
 
-// besides returns what an error of EnqueueMany says besides the refused tasks, which the command reports by their lines: the
-// error counts them from the start of the call.
+// besides returns the part of an error of EnqueueMany that is not about refused tasks. The command reports those by
+// their lines, because the error numbers them from the start of the call.
 func besides(err error, refused producer.TaskErrors) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok && refused != nil {
 		return errors.Join(slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(one error) bool {
@@ -196,7 +196,7 @@ func besides(err error, refused producer.TaskErrors) error {
 	return err
 }
 
-// settle reports what became of the leading lines: the store refused some of them, and stored the others.
+// settle reports the results of the leading lines: the store refused some of them, and stored the others.
 func (b *bulk) settle(results []producer.Result, refused producer.TaskErrors) error {
 	from := 0
 	for _, one := range refused {

@@ -113,7 +113,7 @@ func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
 	}
 }
 
-// finish ends the producer. RabbitMQ tells of an alarm only after something was published, hence a warning here.
+// finish ends the producer. RabbitMQ reports an alarm only after a publish, so finish warns of it.
 func (t *tool) finish(b *app.Backend, p *producer.Producer) {
 	_ = p.Close() // it returns no error
 	if why := b.Broker.Health().Blocked; why != "" {

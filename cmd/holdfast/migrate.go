@@ -80,7 +80,7 @@ func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	log := t.quietLogger(cfg)
-	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a migration that waits for a lock says for whose
+	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a migration that waits for a lock names its holder
 	applied, err := app.Migrate(ctx, cfg, log)
 	if err != nil {
 		return err

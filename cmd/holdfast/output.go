@@ -109,8 +109,8 @@ func jsonLines[T any](w io.Writer, items []T) error {
 	return nil
 }
 
-// withoutLoneSurrogates replaces each escape of half a character in JSON by that of the replacement character. A payload
-// may have such an escape, which JSON allows, but most programs refuse it.
+// withoutLoneSurrogates replaces each lone surrogate escape in JSON by the escape of the replacement character. JSON
+// allows a lone surrogate in a payload, but most programs refuse it.
 func withoutLoneSurrogates(text []byte) []byte {
 	unit := func(i int) rune { // of the escape at i
 		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {

@@ -89,9 +89,9 @@ func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger
 	return app.Open(ctx, cfg, log)
 }
 
-// onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the
-// closing of abort; the third is the operating system's. SIGHUP, which means "read your configuration again" to many
-// daemons and is the end of any program that does not expect it, is only logged. stop ends the watch.
+// onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the closing of abort; the
+// third is the operating system's. SIGHUP is only logged: many daemons read their configuration again on it, and it
+// ends a program that does not handle it. stop ends the watch.
 func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Config) (ctx context.Context, abort <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)

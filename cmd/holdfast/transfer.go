@@ -87,7 +87,7 @@ func (t *tool) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (
 	return app.Export(ctx, cfg, t.quietLogger(cfg), to)
 }
 
-// wholeFile has a file written beside path, and moves it there if that went well.
+// wholeFile calls write with a temporary file beside path, and renames the file to path if write succeeds.
 func wholeFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return usage("-o: %s is not a regular file; write to stdout", path)

@@ -11,15 +11,17 @@ import (
 	"time"
 )
 
-// errWorker marks an error that every target would meet now, because this worker is at fault. Such an error must not use up
-// what a task may fail.
+// errWorker marks an error that a request to any target would have now, because this worker is at fault. Such an error
+// must not use up an attempt of a task.
 var errWorker = errors.New("this worker cannot make requests now")
 
-// workerWait is how long a task is deferred that met such an error: different times, so that the tasks do not come back together.
+// workerWait returns how long a task with such an error is deferred. The times differ, so that the tasks do not come
+// back together.
 func workerWait() time.Duration { return 5*time.Second + rand.N(5*time.Second) }
 
-// atFault reports whether an error is the worker's own. "No route" is that only if there is no way to any network: else the
-// target is what cannot be reached. The failure of a name is that only if no name server answers another question either.
+// atFault reports whether the worker is at fault for an error. For "no route" it is at fault only if it has no route to
+// any network; otherwise only the target cannot be reached. For a failed look-up of a name it is at fault only if no
+// name server answers another question either.
 func (h *Handler) atFault(err error) bool {
 	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
 		if errors.Is(err, own) {
@@ -30,15 +32,15 @@ func (h *Handler) atFault(err error) bool {
 	case isName:
 		return !name.IsNotFound && !h.resolver.answers()
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && hasSource(err):
-		return true // what is not available is a local port
+		return true // no local port is available
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return !routed()
 	}
 	return false
 }
 
-// hasSource reports whether this host has an address from which it can reach the one that a dial failed for. A host without
-// IPv6 has none for an IPv6 target. Nothing is sent.
+// hasSource reports whether this host has an address from which it can reach the address of a failed dial. A host
+// without IPv6 has none for an IPv6 target. It sends nothing.
 func hasSource(err error) bool {
 	dial, _ := errors.AsType[*net.OpError](err)
 	if dial == nil {
@@ -56,8 +58,8 @@ func hasSource(err error) bool {
 	return true
 }
 
-// routed reports whether this host has a route to any public address. Nothing is sent: connecting a datagram socket only looks
-// for the route. The addresses are those reserved for documentation.
+// routed reports whether this host has a route to any public address. It sends nothing, because to connect a datagram
+// socket only looks up the route. The addresses are reserved for documentation.
 func routed() bool {
 	for network, address := range map[string]string{"udp4": "192.0.2.1:9", "udp6": "[2001:db8::1]:9"} {
 		if conn, err := net.Dial(network, address); err == nil {
@@ -71,13 +73,13 @@ func routed() bool {
 const (
 	// controlTime is how long each name server has to answer the control question.
 	controlTime = time.Second
-	// controlServers bounds the whole: the standard library asks three name servers at most.
+	// controlServers bounds the number of name servers: the standard library asks at most three.
 	controlServers = 3
 	// controlShared is how long the result counts for other failures.
 	controlShared = 3 * time.Second
 )
 
-// resolver tells whether the name servers of this worker answer. The zero value asks those of the system.
+// resolver checks whether the name servers of this worker answer. The zero value asks those of the system.
 type resolver struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // to a name server; nil for the usual way
 
@@ -86,8 +88,9 @@ type resolver struct {
 	answered bool
 }
 
-// answers reports whether a name server answers a control question: the name servers of the root. An answer that reports an
-// error is one, too. So a name whose own servers are silent does not look like a worker that cannot resolve names.
+// answers reports whether a name server answers a control question: the name servers of the root. An answer that
+// reports an error counts as an answer. So if the servers of one name are silent, the worker is not taken for one that
+// cannot resolve names.
 func (r *resolver) answers() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +115,7 @@ func (r *resolver) ask() bool {
 			return nil, err
 		}
 		asked := question{Conn: conn, answered: &answered}
-		if packets, ok := conn.(net.PacketConn); ok { // which the standard library speaks differently
+		if packets, ok := conn.(net.PacketConn); ok { // the standard library frames messages differently on these
 			return datagram{asked, packets}, nil
 		}
 		return asked, nil
@@ -123,7 +126,7 @@ func (r *resolver) ask() bool {
 	return answered.Load()
 }
 
-// question is a connection to a name server, and datagram one that keeps the bounds of messages.
+// question is a connection to a name server. datagram is one that keeps the boundaries of messages.
 type question struct {
 	net.Conn
 	answered *atomic.Bool

@@ -71,7 +71,7 @@ type Options struct {
 	// RetryStatuses are the statuses worth another attempt: "429", or "5xx" for a
 	// whole class. nil means 408, 425, 429 and 5xx.
 	RetryStatuses []string
-	// Secrets are what signs requests, by the name payloads refer to.
+	// Secrets sign requests; payloads refer to them by name.
 	Secrets map[string]Secret
 	// Version is the second part of User-Agent, holdfast/<version>. Empty means dev.
 	Version string
@@ -79,12 +79,12 @@ type Options struct {
 
 // Secret signs the requests to some hosts.
 type Secret struct {
-	// Keys are each whsec_ and the base64 of 24 to 64 bytes. All of them sign. A process that only validates payloads
-	// needs none.
+	// Keys are each whsec_ and the base64 of 24 to 64 bytes. Each of them makes a signature. A process that only
+	// validates payloads needs no keys.
 	Keys []string
 	// Hosts are those that the secret may sign requests to, at least one: "api.example.com" on any port,
-	// "api.example.com:8443", or "*.example.com" for every name that ends in .example.com. Without them everybody who may enqueue
-	// could have any request signed for anybody.
+	// "api.example.com:8443", or "*.example.com" for every name that ends in .example.com. Without them, any program
+	// that may enqueue could have a request to any host signed.
 	Hosts []string
 }
 

@@ -97,7 +97,7 @@ func (s *Store) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, m
 	return s.all(ctx, q, rows, "complete", tasks, attempts, runs)
 }
 
-// uniform reports whether the moves are of one run and one attempt number, as those of a worker nearly always are.
+// uniform reports whether the moves are of one run and one attempt number. The moves of a worker nearly always are.
 func uniform(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })

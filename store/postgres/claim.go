@@ -143,7 +143,7 @@ func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket
 	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes, c.buffered())
 }
 
-// buffered is what the claim writes: null, which takes no room, for tasks that start at once.
+// buffered is what the claim writes: null, which takes no space, for tasks that start at once.
 func (c *claiming) buffered() sql.NullBool {
 	return sql.NullBool{Bool: true, Valid: c.into == store.IntoBuffer}
 }

@@ -44,11 +44,11 @@ type connector struct {
 	local       settings        // of each transaction that begins, besides
 	readTimeout time.Duration   // 0 means none
 	prepare     map[string]bool // texts of statements that each connection prepares and keeps
-	mixed       *atomic.Bool    // is set once a prepared statement was not found; nil if none is prepared
+	mixed       *atomic.Bool    // set when a prepared statement was not found; nil if none is prepared
 }
 
-// settings are values of the server's parameters. They travel in a statement, not as startup parameters: connection
-// poolers drop or refuse those that they do not know.
+// settings are values of the server's parameters. The store sets them with a statement, not as startup parameters,
+// because connection poolers drop or refuse startup parameters that they do not know.
 type settings map[string]string
 
 // with returns a copy with more settings, which win.
@@ -59,7 +59,7 @@ func (s settings) with(more settings) settings {
 	return all
 }
 
-// statement returns the text that makes the settings, in one round trip.
+// statement returns the text of a statement that sets them, in one round trip.
 func (s settings) statement(local bool) string {
 	calls := make([]string, 0, len(s))
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -352,7 +352,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		if _, err := c.pqConn.ExecContext(ctx, c.local.statement(true), nil); err != nil {
 			_ = inner.Rollback()
 			release()
-			return nil, err // so is what was set
+			return nil, err // the server has reverted the settings too
 		}
 	}
 	return &tx{Tx: inner, conn: c, release: release}, nil

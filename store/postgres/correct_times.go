@@ -6,10 +6,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// noteDuty is the row of turns that notes the time.
+// noteDuty is the row of turns that has the newest recorded time.
 const noteDuty = "clock"
 
-// CorrectTimes implements store.Repair. The note is written last: a call that fails is made up for by the next one.
+// CorrectTimes implements store.Repair. It records the time last, so that the next call repeats a call that failed.
 func (s *Store) CorrectTimes(ctx context.Context) (bool, error) {
 	const operation = "correct times"
 	var noted struct{ Ahead bool }
@@ -22,7 +22,7 @@ func (s *Store) CorrectTimes(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if noted.Ahead {
-		// The outbox goes first: what it covers must not look older than its entries.
+		// The outbox comes first: a task that an entry covers must not look older than the entry.
 		err := s.do(ctx, operation, func() error {
 			_, err := s.exec(ctx, s.db, "correct_outbox")
 			return err

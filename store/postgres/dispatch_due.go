@@ -112,10 +112,11 @@ func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, giv
 	return next, err
 }
 
-// except lists the lanes that are not chosen, and is never null.
+// except lists the lanes that are not chosen. It is never null.
 func except(lanes store.Lanes) pq.StringArray { return append(pq.StringArray{}, lanes.Except...) }
 
-// nextAfter is the wait for the first task of the lanes to become due apart from those given, and whether there is one that is due already.
+// nextAfter returns how long it is until the first task of the lanes becomes due, and whether one is due already. It
+// leaves out the tasks given.
 func (s *Store) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
 		Due  bool

@@ -48,7 +48,7 @@ func translate(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, kind, err)
 }
 
-// refusal is an error of the server, with what to do.
+// refusal is an error of the server with a remedy.
 type refusal struct {
 	error
 	remedy string

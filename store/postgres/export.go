@@ -81,8 +81,8 @@ func (s *Store) Export(ctx context.Context, f func(store.Record) error) (last ho
 	return last, translate(ctx, "export tasks", err)
 }
 
-// eachRecord calls f with every record. After an error the rows that were not read end with the transaction: to close
-// them the driver would read them all.
+// eachRecord calls f with every record. After an error it does not close the rows, because the driver would read all of
+// them; they end with the transaction.
 func (s *Store) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
 	rows, err := tx.QueryxContext(ctx, s.text("export"))
 	if err != nil {
@@ -107,7 +107,8 @@ func (s *Store) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// transfer runs f in a transaction in which nobody else stores or changes a task. Its context ends with it.
+// transfer runs f in a transaction during which no other session stores or changes a task. The context of f ends with
+// the transaction.
 func (s *Store) transfer(ctx context.Context, pool *sqlx.DB, f func(context.Context, *sqlx.Tx) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

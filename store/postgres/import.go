@@ -38,7 +38,7 @@ func (s *Store) Import(ctx context.Context, records []store.Record, last holdfas
 	return stored, nil
 }
 
-// importTasks stores those of the records that are not there yet, and returns their ids.
+// importTasks stores the records whose tasks the store does not have, and returns their ids.
 func (s *Store) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
 	stored := make(map[holdfast.TaskID]bool, len(records))
 	if len(records) == 0 {
@@ -67,7 +67,7 @@ func (s *Store) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Re
 	return stored, err
 }
 
-// clash looks whether the tasks of the records that were not stored are there.
+// clash checks whether the store has the tasks of the records that were not stored.
 func (s *Store) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
 	if len(skipped) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (s *Store) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) 
 	})
 }
 
-// taskColumns are tasks, attemptColumns attempts, as sql/import*.sql unnest them.
+// taskColumns are tasks, and attemptColumns are attempts, as sql/import*.sql unnest them.
 type taskColumns struct {
 	ids                                                 pq.Int64Array
 	types, lanes, states, payloads, keys                pq.StringArray
@@ -159,7 +159,7 @@ func (c *attemptColumns) args() []any {
 	}
 }
 
-// exactly writes a moment with every microsecond, and none as nothing.
+// exactly writes a time with its microseconds, and a zero time as an empty text.
 func exactly(at time.Time) string {
 	if at.IsZero() {
 		return ""

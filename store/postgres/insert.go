@@ -123,8 +123,9 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 // The server may translate the words around the row's position.
 var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|lanes)\b`)
 
-// keyHeld says that the insert waited for a unique key in vain, if that is what err says. Otherwise another session stores
-// the same lane, which an insert does itself after a failover has lost it, or has locked a table.
+// keyHeld returns a *store.KeyHeldError if err says that the insert waited for a unique key without success. Otherwise
+// the insert waited for a lock on a table, or for another session that stores the same lane after a failover has lost
+// it.
 func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {

@@ -38,7 +38,7 @@ func (s *Store) nameKeys(ctx context.Context, b batch, err error) error {
 	return err
 }
 
-// probeKeys adds those of the keys to held that other open transactions hold. It halves the list until one key is left.
+// probeKeys adds the keys that other open transactions hold to held. It halves the list until one key is left.
 func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
 	err := s.probe(ctx, b, keys)
 	switch waited := new(store.KeyHeldError); {
@@ -57,8 +57,8 @@ func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *sto
 	return s.probeKeys(ctx, b, keys[half:], held)
 }
 
-// probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds one
-// of the keys, else a *store.KeyHeldError.
+// probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds
+// one of the keys, otherwise a *store.KeyHeldError.
 func (s *Store) probe(ctx context.Context, b batch, keys []string) error {
 	one := []int{0}
 	tasks := batch{

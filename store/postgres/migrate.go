@@ -23,11 +23,11 @@ const (
 	// lockTimeout is how long a migration waits for a lock. Statements of the workers queue behind it meanwhile. A statement
 	// that locks several tables may wait that long for each.
 	lockTimeout = 100 * time.Millisecond
-	// lockPause is how long the workers have the tables to themselves before a migration tries again.
+	// lockPause is how long a migration leaves the tables to the workers before it tries again.
 	lockPause = time.Second
-	// blockedEvery is how often a migration that waits says so.
+	// blockedEvery is how often a waiting migration logs that.
 	blockedEvery = 10 * time.Second
-	// turnPause is between two questions whether another process still migrates.
+	// turnPause is the pause between two checks whether another process still migrates.
 	turnPause = 50 * time.Millisecond
 )
 
@@ -66,8 +66,8 @@ func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
 	return applied, err
 }
 
-// MigrateUp implements store.Migrations. Concurrent calls wait for each other. If nothing is missing, it needs no right but
-// to read.
+// MigrateUp implements store.Migrations. Concurrent calls wait for each other. If no version is missing, it needs only
+// the right to read.
 func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	const operation = "migrate up"
 	applied, err := s.versions(ctx)
@@ -123,8 +123,8 @@ func (s *Store) DropSchema(ctx context.Context) error {
 	return err
 }
 
-// createSchema creates the schema unless it exists. To ask first spares the right to create one, which "if not exists"
-// demands.
+// createSchema creates the schema unless it exists. It checks first, because "if not exists" needs the right to create
+// schemas even if the schema exists.
 func (s *Store) createSchema(ctx context.Context) error {
 	var exists bool
 	err := s.migrations.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
@@ -149,7 +149,7 @@ func (s *Store) grantable(ctx context.Context, err error) error {
 	return &refusal{err, "the owner of the database permits it with: " + grant}
 }
 
-// owned adds to a refusal who may migrate.
+// owned adds the name of the role that may migrate to a refusal.
 func owned(err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
 		return err
@@ -157,8 +157,8 @@ func owned(err error) error {
 	return &refusal{err, "migrate as the role that owns the schema and its tables"}
 }
 
-// alone runs f while no other process migrates this schema, and only if it is not ahead of this build. It runs f again
-// for as long as f fails because another session holds a lock on a table.
+// alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. While f
+// fails because another session holds a lock on a table, alone runs f again.
 func (s *Store) alone(ctx context.Context, operation string, f func() error) error {
 	// Callers in this process queue here: waiting for the lock they would take the connections that
 	// the one who has it needs.
@@ -200,8 +200,8 @@ func (s *Store) alone(ctx context.Context, operation string, f func() error) err
 	}
 }
 
-// lockMigrations returns when the transaction has the lock. It asks again and again instead of waiting in one statement:
-// while a statement waits, VACUUM must spare every row version that has died since it began.
+// lockMigrations returns when the transaction has the lock. It tries again and again instead of waiting in one
+// statement: while a statement waits, VACUUM cannot remove row versions that died since it began.
 func (s *Store) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 	for {
 		var locked bool

@@ -2,12 +2,12 @@ package postgres
 
 import "slices"
 
-// nearEnough is how many ids a range scan skips at most before a new range begins behind them. To look at a row and skip it costs a
-// fraction of a descent of the index.
+// nearEnough is how many ids a range scan skips at most; behind a larger gap a new range begins. To read a row and skip
+// it costs a fraction of a descent of the index.
 const nearEnough = 8
 
-// near is a set of ids as sql/*_near.sql scan them: range by range, each along the ids from its first to its last, of which the bits
-// say which are meant. An id that is far from all others is a range of its own.
+// near is a set of ids as sql/*_near.sql scan them, range by range. Each range has a first id, a last id, and a bit for
+// each id between that says whether it is in the set. An id that is far from all others is a range of its own.
 type near struct {
 	firsts, lasts []int64
 	starts        []int  // where a range's bits begin
@@ -36,7 +36,7 @@ func (n *near) begin(first int64) {
 	n.firsts, n.lasts, n.starts = append(n.firsts, first), append(n.lasts, first), append(n.starts, 8*len(n.bits))
 }
 
-// add adds an id to the last range, to whose end it is near.
+// add adds an id that is near to the end of the last range to that range.
 func (n *near) add(id int64) {
 	last := len(n.firsts) - 1
 	n.lasts[last] = id

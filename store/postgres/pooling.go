@@ -15,11 +15,11 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// pooling says what a connection gets of the server.
+// pooling says how a connection shares the sessions of the server.
 type pooling int
 
 const (
-	// ownSession: each connection has a session of its own. So it is without a pooler, and in a pooler's session mode.
+	// ownSession: each connection has a session of its own, without a pooler or in a pooler's session mode.
 	ownSession pooling = iota
 	// lentSession: a pooler lends a session for each transaction, but prepared statements follow their connection.
 	lentSession
@@ -29,7 +29,7 @@ const (
 )
 
 const (
-	// poolingRounds is how often each of the two connections of a probe is asked for its session.
+	// poolingRounds is how often a probe asks each of its two connections for its session.
 	poolingRounds = 8
 	// sessionWait is how long the second connection may wait for a session.
 	sessionWait = 2 * time.Second
@@ -46,10 +46,10 @@ var errMixed = fmt.Errorf("%w: a connection pooler lends the sessions of Postgre
 	"connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md",
 	holdfast.ErrInvalid)
 
-// poolingOf finds out what connections get. Where the server sees the client's own port nothing is in between, which takes
-// one statement. Else it compares the sessions of two connections at a time. A pooler with few connections gives the same
-// session to both, one that spreads them changes the session of each. If one of them gets no session,
-// poolingOf returns an error, because each mode may be the reason.
+// poolingOf returns how connections share sessions. If the server sees the client's own port, the connection is direct,
+// which one statement shows. Otherwise poolingOf compares the sessions of two connections. A pooler with few sessions
+// gives the same session to both, and a pooler that spreads connections changes the session of each. If one of them
+// gets no session, poolingOf returns an error, because each mode may be the reason.
 func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	db := open(&connector{config: config, readTimeout: readTimeout}, 2)
 	defer db.Close()
@@ -92,8 +92,8 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	return ownSession, nil
 }
 
-// backend asks for the process that serves the connection, and for the port from which it sees the connection come: 0 if
-// it comes from a socket.
+// backend returns the server's process of the connection, and the client's port as the server sees it: 0 for a Unix
+// socket.
 func backend(ctx context.Context, conn *sqlx.Conn, session *int64) (port int, err error) {
 	err = conn.QueryRowContext(ctx, "select pg_backend_pid(), coalesce(inet_client_port(), 0)").Scan(session, &port)
 	return port, err
@@ -111,7 +111,7 @@ func localPort(db *sqlx.Conn) int {
 	return port
 }
 
-// tracking finds out whether prepared statements follow the connections that share sessions. Both connections give their
+// tracking returns whether prepared statements follow the connections that share sessions. Both connections give their
 // statements the same names.
 func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	kind, err := lentSession, error(nil)
@@ -137,7 +137,7 @@ func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	if isMixed(err) {
 		kind, err = mixedSession, nil
 	}
-	if kind == mixedSession { // what was prepared must not stay behind for others
+	if kind == mixedSession { // no prepared statement may stay there for other connections
 		for _, conn := range conns {
 			_, _ = conn.ExecContext(ctx, "deallocate all")
 		}
@@ -145,13 +145,13 @@ func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	return kind, err
 }
 
-// isMixed says that a connection has found the prepared statements of another one, or not its own.
+// isMixed reports whether a connection found the prepared statement of another one, or did not find its own.
 func isMixed(err error) bool {
 	return pq.As(err, pqerror.InvalidSQLStatementName, pqerror.DuplicatePstatement, pqerror.ProtocolViolation) != nil
 }
 
-// Ready returns an ErrInvalid if a pooler in between mixes up the statements of its connections. It looks again only after
-// a statement was not found as it was prepared.
+// Ready returns an ErrInvalid if a pooler mixes up the statements of its connections. It checks again only after a
+// prepared statement was not found or was another one.
 func (s *Store) Ready(ctx context.Context) error {
 	if !s.mixed.Load() {
 		return nil
@@ -169,5 +169,5 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// KeepsSessions reports whether the store has sessions of its own, which the signs of presence need.
+// KeepsSessions reports whether the store has sessions of its own, which presence needs.
 func (s *Store) KeepsSessions() bool { return s.sessions }

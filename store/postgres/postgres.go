@@ -127,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	if kind == lentSession {
-		session = nil // what one connection sets the next one of the same session would find, whoever it is
+		session = nil // the next connection of the same session would find these settings, whatever program it belongs to
 	}
 	if o.DirectURL == "" {
 		direct, directSession = config, session
@@ -156,8 +156,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// directly reads the URL past poolers, which may be empty, and makes sure that it leads past them. Sessions says that the
-// store has sessions of its own.
+// directly reads the direct URL, which may be empty, and checks that no pooler is in between. sessions reports whether
+// the store has sessions of its own.
 func directly(ctx context.Context, address string, kind pooling) (config pq.Config, session settings, sessions bool, err error) {
 	if address == "" {
 		if kind == mixedSession {
@@ -198,8 +198,8 @@ func open(c *connector, conns int) *sqlx.DB {
 	return db
 }
 
-// configure reads a URL. It returns how to connect, and the settings of a session: what every connection needs, unless
-// the URL says otherwise, and what else the URL sets. Given names the settings of the URL.
+// configure reads a URL. It returns how to connect, and the settings of a session: the standard ones, and those of the
+// URL, which win. given names the settings of the URL.
 func configure(address string) (config pq.Config, session settings, given []string, err error) {
 	if address == "" {
 		return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
@@ -226,18 +226,18 @@ func configure(address string) (config pq.Config, session settings, given []stri
 var standard = settings{
 	"statement_timeout":                   milliseconds(statementTimeout),
 	"idle_in_transaction_session_timeout": milliseconds(idleInTransaction),
-	// A server that sends to a process that is gone or frozen would keep the locks of the
-	// statement for a quarter of an hour.
+	// A server that sends to a process that has ended or is frozen would keep the locks of the statement for a quarter
+	// of an hour.
 	"tcp_user_timeout":              milliseconds(15 * time.Second),
 	"tcp_keepalives_idle":           "10",
 	"tcp_keepalives_interval":       "5",
 	"tcp_keepalives_count":          "3",
 	"default_transaction_isolation": "read committed",
 	"timezone":                      "UTC",
-	// The statements are short look-ups by id, in tables whose statistics are always out of date.
-	// What the planner would win with other plans on a good day it loses many times over on a bad one.
+	// The statements are short look-ups by id, in tables whose statistics are always out of date. Another plan is
+	// sometimes a little faster, and often many times slower.
 	"jit":              "off",
-	"enable_seqscan":   "off", // where there is another way
+	"enable_seqscan":   "off", // if the planner has another plan
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
 	"random_page_cost": "1.1",

@@ -19,8 +19,9 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// The names of files that are parts of others: {{columns}} there stands for a task's columns, {{claimable}} for the
-// rule which of them a claim takes, {{claimed}} for what it returns of them, {{history}} for what names the line of commits, {{signs_held}} for the signs of presence that are held.
+// The names of files that are parts of others. {{columns}} stands for a task's columns, {{claimable}} for the rule for
+// the tasks that a claim takes, {{claimed}} for the columns that it returns, {{history}} for the name of the store's
+// history, {{signs_held}} for the signs of presence that are held.
 const (
 	columns   = "columns"
 	claimable = "claimable"

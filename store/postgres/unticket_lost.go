@@ -14,25 +14,26 @@ import (
 )
 
 const (
-	// blockSize is how many ids are listed together as perhaps ticketed. A retry of one old task makes the next look read so many.
-	// Whoever changes it makes the lists of running processes wrong.
+	// blockSize is how many ids the list takes together as perhaps ticketed. After a retry of one old task the next
+	// look reads that many. A build with another size makes the lists of running processes wrong.
 	blockSize = 5000
-	// blocksPerStep bounds the rows that one step reads, and for how long it keeps dispatchers waiting.
+	// blocksPerStep bounds the rows that one step reads, and how long dispatchers wait for it.
 	blocksPerStep = 4
-	// lookLimit is for how long one call looks at tasks that are not lost. The next call goes on from there. firstLookLimit is the same
-	// as long as a call reads tasks for the first time.
+	// lookLimit is how long one call looks without a lost ticket. The next call continues from there. firstLookLimit is
+	// the same for a call that reads tasks for the first time.
 	lookLimit      = 3 * time.Second
 	firstLookLimit = 15 * time.Second
-	// writersLimit is how long a call waits for transactions that may store an id which lies below others. lookPause is between
-	// two questions whether they have ended.
+	// writersLimit is how long a call waits for transactions that may store an id below others. lookPause is the pause
+	// between two checks whether they have ended.
 	writersLimit = time.Second
 	lookPause    = 20 * time.Millisecond
 )
 
-// UnticketLost implements store.Repair. No index finds the tasks that are ticketed, for the sake of claims. So the look reads the
-// tasks in steps and keeps a list of the blocks of ids in which some are: see ticketed_blocks in the schema. What adds to the list
-// is a step that reads tasks for the first time, and DispatchDue when it marks a task that a step has read before. A task that
-// leaves the list, because it runs, comes back through DispatchDue only. All processes share the list and the progress.
+// UnticketLost implements store.Repair. No index finds the ticketed tasks, because claims would have to update it. So
+// the look reads the tasks in steps and keeps a list of the blocks of ids with ticketed tasks: see ticketed_blocks in
+// the schema. A step adds to the list when it reads tasks for the first time, and DispatchDue when it marks a task that
+// a step has read before. A task that leaves the list, because it runs, returns through DispatchDue only. All processes
+// share the list and the progress.
 func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
 	const operation = "unticket lost tasks"
 	scan := lostScan{slack: slack}
@@ -57,7 +58,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 		}
 		spent := time.Since(began) > limit
 		if err != nil && !spent && (passing(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
-			err = backoff.Sleep(ctx, lookPause) // dispatchers come first
+			err = backoff.Sleep(ctx, lookPause) // let dispatchers go first
 			did = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
@@ -81,7 +82,7 @@ type lostScan struct {
 	resume         int64 // the block to go on with
 }
 
-// beginLostScan decides how far the look goes and from where. It waits for open transactions as long as patience says.
+// beginLostScan determines the first and the last id of the look. It waits for open transactions for at most patience.
 func (s *Store) beginLostScan(ctx context.Context, scan *lostScan, patience time.Duration) error {
 	if _, err := s.exec(ctx, s.db, "unticket_lost_begin"); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (u *unsettled) outlived(writers []writer) bool {
 }
 
 // earlierBound is the bound of an earlier call whose transactions had not all ended. The calls of a process share it.
-// Where short transactions overlap, one is always open, but those of an earlier call end.
+// If short transactions overlap, one is always open, but those of an earlier call end.
 type earlierBound struct {
 	mu sync.Mutex
 	unsettled
@@ -163,7 +164,7 @@ func (s *Store) certainThrough(ctx context.Context, now unsettled, patience time
 	}
 }
 
-// lostStep is what a step has done.
+// lostStep is the result of a step.
 type lostStep struct {
 	changed int
 	lost    int   // of these, those whose loss is proved
@@ -205,8 +206,8 @@ func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lost
 	return lostStep{did.Changed, did.Lost, resume, true, through > progress.Through}, nil
 }
 
-// nextBlocks returns the blocks to look at next, in their order: those that are listed, then those above through. A gap costs nothing,
-// however wide. It also returns through as it is after a look at them.
+// nextBlocks returns the blocks to look at next, in their order: the listed ones, then those above through. It skips a
+// gap of any width at no cost. It also returns the value of through after a look at them.
 func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
 	var rows []struct {
 		Block int64

@@ -2,13 +2,13 @@ package sqlite
 
 import "context"
 
-// noteDuty is the row of turns that notes the time.
+// noteDuty is the row of turns that has the newest recorded time.
 const noteDuty = "clock"
 
 // correctRange is how many ids one step looks at, so that its transaction takes some ten milliseconds.
 const correctRange = 10_000
 
-// CorrectTimes implements store.Repair. The note is written last: a call that fails is made up for by the next one.
+// CorrectTimes implements store.Repair. It records the time last, so that the next call repeats a call that failed.
 func (s *Store) CorrectTimes(ctx context.Context) (bool, error) {
 	const operation = "correct times"
 	noted, err := list[numberRow](ctx, s, operation, "correct_noted", s.now().UnixMicro(), noteDuty)
@@ -28,7 +28,7 @@ func (s *Store) CorrectTimes(ctx context.Context) (bool, error) {
 }
 
 func (s *Store) correct(ctx context.Context, operation string) error {
-	// The outbox goes first: what it covers must not look older than its entries.
+	// The outbox comes first: a task that an entry covers must not look older than the entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		_, err := tx.exec(ctx, "correct_outbox", tx.now)
 		return err

@@ -55,7 +55,7 @@ func (r recordRow) record() (store.Record, error) {
 // Export implements store.Transfer.
 func (s *Store) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
 	var ofCaller error
-	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // it keeps others from writing
+	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes meanwhile
 		before, err := one[idRow](ctx, tx, "insert_first")
 		if err != nil {
 			return err

@@ -39,7 +39,7 @@ func (s *Store) Import(ctx context.Context, records []store.Record, last holdfas
 	return stored, nil
 }
 
-// importTask stores a task with its attempts. It reports false if the task is there already.
+// importTask stores a task with its attempts. It returns false if the store has the task already.
 func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, error) {
 	var payload any = string(r.Payload)
 	if len(r.Payload) >= longPayload {
@@ -69,7 +69,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	return true, nil
 }
 
-// clash looks whether the task of a record that was not stored is there.
+// clash checks whether the store has the task of a record that was not stored.
 func clash(ctx context.Context, tx *transaction, r store.Record) error {
 	var there []holdfast.Task
 	row, err := one[fullRow](ctx, tx, "task", int64(r.ID))
@@ -91,7 +91,7 @@ func clash(ctx context.Context, tx *transaction, r store.Record) error {
 	})
 }
 
-// giveNone sees to it that no id up to last is given to another task.
+// giveNone makes sure that the store gives no id up to last to another task.
 func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
 	known, err := tx.exec(ctx, "import_last", int64(last))
 	if err == nil && known == 0 {
@@ -100,7 +100,7 @@ func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error 
 	return err
 }
 
-// exactly is how moments are stored, 0 if there is none.
+// exactly returns a time as the store keeps it, 0 for a zero time.
 func exactly(at time.Time) int64 {
 	if at.IsZero() {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Now implements store.Fencing. It looks whether the file is still the one that is open, and reads from it.
+// Now implements store.Fencing. It checks that the path still names the open file, and reads from it.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	const operation = "ask for the time"
 	if err := s.gone(); err != nil {

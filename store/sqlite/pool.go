@@ -105,7 +105,7 @@ func (p *pool) close() error {
 const (
 	// longTurn is for how long this process keeps others from writing before it lets them in.
 	longTurn = 20 * time.Millisecond
-	// breath is how long it lets them in. They ask every millisecond: see patiently.
+	// breath is how long it lets other processes write. They try every millisecond: see patiently.
 	breath = 2 * time.Millisecond
 )
 

@@ -66,7 +66,7 @@ func (s *Store) transact(ctx context.Context, c *session, f func(context.Context
 	return err
 }
 
-// busyPause is the pause before this process asks for a lock again that another one holds.
+// busyPause is the pause before this process tries again to get a lock that another process holds.
 const busyPause = time.Millisecond
 
 // patiently calls f again for as long as another process is in the way. SQLite can wait by itself, but in

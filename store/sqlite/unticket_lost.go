@@ -25,7 +25,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 		if err != nil {
 			return total, err
 		}
-		// These went to the other queue of the lane, of which the sentinel proves nothing. They get new tickets without counting as lost.
+		// The tickets of these went to the requeue queue, about which the sentinel proves nothing. Their tasks get new tickets and do not count as lost.
 		again := min(before, lane.moment-micros(10*min(slack, math.MaxInt64/10)))
 		if _, err := s.unticketBefore(ctx, operation, lane.Name, again, true); err != nil {
 			return total, err
@@ -34,7 +34,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 	return total, nil
 }
 
-// unticketBefore unticks the tasks of a lane that were ticketed before a time and are Again, or are not.
+// unticketBefore makes the tasks of a lane due that were ticketed before a time and whose Again is as given.
 func (s *Store) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
 		return list[ticketedRow](ctx, s, operation, "unticket_lost", lane, from.At, int64(from.ID), before, again, unticketStep)

@@ -35,8 +35,8 @@ func URL(t testing.TB) string {
 func Prefix() string { return fmt.Sprintf("holdfast.test.%016x", rand.Uint64()) }
 
 // Open returns a connected broker and a prefix of this test's own. At the end of the test everything that was declared
-// through the broker is deleted, and it is closed. It waits long for confirms: what a slow machine confirms late would be
-// published again, which a test that counts does not expect.
+// through the broker is deleted, and it is closed. It waits long for confirms: after a late confirm of a slow machine a
+// message would be published twice, and tests count messages.
 func Open(t testing.TB) (b *rabbitmq.Broker, prefix string) {
 	t.Helper()
 	return OpenWith(t, URL(t), rabbitmq.Options{ConfirmTimeout: time.Minute}), Prefix()
@@ -130,8 +130,8 @@ type Server struct {
 	URL string
 }
 
-// Private starts a RabbitMQ for this test alone. It takes some seconds, so such a test is a slow one.
-// settings are variables for the script, such as RB_MEMORY=600MB.
+// Private starts a RabbitMQ for this test alone. It takes some seconds, so the test counts as slow. settings are
+// variables for the script, such as RB_MEMORY=600MB.
 func Private(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	URL(t) // no servers wanted, no private ones either
