@@ -48,7 +48,7 @@ func (f *file) served() error {
 	if err != nil || served {
 		return err
 	}
-	return fmt.Errorf("%w: no process serves %s now; start: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
+	return fmt.Errorf("%w: no process serves %s now; start one with: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
 }
 
 // inserter stores tasks so that whoever serves the file publishes them without delay: from any other

@@ -67,7 +67,7 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 		why = append(why, "no lane is known yet")
 	}
 	if status.Fault != nil {
-		why = append(why, "this worker is at fault itself and takes less: "+status.Fault.Error())
+		why = append(why, "this worker is at fault itself and takes fewer tasks: "+status.Fault.Error())
 	}
 	for queue, reason := range status.Waiting {
 		why = append(why, "queue "+queue+" is not consumed: "+reason)

@@ -58,7 +58,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		log.WithField("file", f.store.Path()).Info("tasks are kept in this file, which only this process serves now")
 	}
 	if o.Backend.sessionless() {
-		log.Warn("presence is off: a connection pooler keeps no sessions; set database.direct_url for a fast recovery")
+		log.Warn("presence is off: a connection pooler keeps no sessions; set database.direct_url to recover within a second")
 	}
 	var jan *janitor.Janitor
 	if cfg.HasRole(configs.RoleJanitor) {

@@ -56,10 +56,10 @@ const exampleSecrets = `  # Signing keys by name; a payload chooses one with "se
   # HOLDFAST_WEBHOOK_SECRETS_BILLING holds the key billing, and
   # HOLDFAST_WEBHOOK_SECRETS_BILLING_FILE names a file with it.
   secrets: {}
-  # The hosts that each secret may sign requests to; a payload that names another one is refused. A secret
-  # needs at least one: api.example.com is that host on any port, api.example.com:8443 that port, *.example.com
-  # every name that ends in .example.com. HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING holds those of billing, with
-  # commas. A process that only enqueues checks payloads if it has the hosts; it needs no keys.
+  # The hosts that each secret may sign requests to. Holdfast refuses a payload for another host. A secret
+  # needs at least one host: api.example.com allows any port, api.example.com:8443 that port only, and
+  # *.example.com every name that ends in .example.com. HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING lists the hosts of
+  # billing, separated with commas. A process that only enqueues needs no keys; with the hosts it checks payloads.
   #
   #   secret_hosts:
   #     billing: [api.example.com, "*.eu.example.com"]

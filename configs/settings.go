@@ -39,7 +39,7 @@ func (c *Config) serverSettings() []setting {
 	return []setting{
 		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder. For TLS: ?sslmode=verify-full, with sslrootcert, sslcert and sslkey for files of your own.",
 			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
-		{key: "database.direct_url", doc: "The same database past a connection pooler, for locks and presence; \"\" means database.url. Behind a pooler in transaction mode presence is off without it.",
+		{key: "database.direct_url", doc: "The same database past a connection pooler, for renewals, locks and presence; \"\" means database.url. Behind a pooler in transaction mode presence is off without it.",
 			value: one[string]{&c.Database.DirectURL, plain(directURL)}, secret: true},
 		{key: "database.schema", doc: "PostgreSQL schema the tables live in: a lower-case SQL identifier.",
 			value: one[string]{&c.Database.Schema, plain(identifier)}},
@@ -79,7 +79,7 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&w.Lease, span(time.Second, time.Hour)}},
 		{key: "worker.presence", doc: "Whether a worker shows in PostgreSQL and RabbitMQ that its process is there, so that its tasks start again within half a second after a crash; with false they wait for the end of its lease. One more connection to each of the two.",
 			value: one[bool]{&w.Presence, yesNo()}},
-		{key: "worker.park_for", doc: "How long a task whose type no worker here handles waits before it is offered again; each further time twice as long, up to ten minutes. At least 1ms.",
+		{key: "worker.park_for", doc: "How long a task whose type no worker here handles is parked the first time; each further time twice as long, up to ten minutes. At least 1ms.",
 			value: one[time.Duration]{&w.ParkFor, duration(tick)}},
 		{key: "worker.name", doc: "Name in lists of workers; \"\" means host/pid.",
 			value: one[string]{&w.Name, plain(workerName)}},
@@ -138,7 +138,7 @@ func (c *Config) webhookSettings() []setting {
 
 func hostsSetting(name string, at *[]string) setting {
 	return setting{key: hostsPrefix + name, value: many[string]{at, plain(secretHost)},
-		doc: "Hosts that the secret may sign requests to: api.example.com on any port, api.example.com:8443, or *.example.com for all names that end so."}
+		doc: "Hosts that the secret may sign requests to: api.example.com on any port, api.example.com:8443, or *.example.com for all names that end in .example.com."}
 }
 
 func secretSetting(name string, v value) setting {

@@ -52,7 +52,7 @@ func (s *session) execute(parent context.Context, j *job) {
 func (s *session) noteFault(err error) {
 	most, lowered := s.room.faulty(err)
 	if lowered {
-		s.log.WithError(err).WithField("tasks", most).Warn("this worker is at fault itself: it defers tasks uncounted and takes less for a while")
+		s.log.WithError(err).WithField("tasks", most).Warn("this worker is at fault itself: it defers tasks uncounted and takes fewer for a while")
 	}
 }
 

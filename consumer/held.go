@@ -152,7 +152,7 @@ func (s *session) giveBack(ctx context.Context, why error, moves []holdfast.Tran
 			s.o.OnReady(0)
 		}
 	}
-	s.log.WithError(why).WithField("tasks", n).Warn("forgotten tasks were handed back")
+	s.log.WithError(why).WithField("tasks", n).Warn("forgotten tasks handed back")
 	return true
 }
 

@@ -244,7 +244,7 @@ func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := p.s.o.Store.Park(ctx, tickets, wait, why); err != nil {
-		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks could not be parked; to rescue")
+		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not parked: their tickets go to the rescue queue")
 		p.rescue(tickets)
 		return false
 	}
@@ -282,7 +282,7 @@ func (p *page) notePassed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := p.s.o.Store.PassedOn(ctx, p.passed); err != nil {
-		p.s.log.WithError(err).Warn("could not note tickets that are passed on; some may be published twice")
+		p.s.log.WithError(err).Warn("tickets that are passed on not recorded: some may be published twice")
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 )
 
 // errNoTurn says that another page has the worker's exclusive turn.
-var errNoTurn = errors.New("no exclusive turn within the time")
+var errNoTurn = errors.New("no exclusive turn in time")
 
 // interval says when the next exclusive turn may begin: while there is ordinary work, and while there is none.
 type interval struct{ busy, idle time.Time }
@@ -100,7 +100,7 @@ func (p *page) takeSuspects(ctx context.Context) error {
 		leave()
 		return context.Cause(ctx)
 	}
-	s.log.WithField("tasks", len(p.suspects)).Info("tasks whose next crash is their last: they run exclusively")
+	s.log.WithField("tasks", len(p.suspects)).Info("last-chance tasks run exclusively")
 	last, left, err := p.takeAlone(ctx, p.suspects)
 	s.takers.Go(func() {
 		s.until(ctx, aloneLimit, func() bool { return !s.jobs.has(last) })

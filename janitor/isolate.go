@@ -116,7 +116,7 @@ func (j *Janitor) isolate(lane string, err error) {
 	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(lane) {
 		return
 	}
-	j.o.Log.WithError(err).WithField("lane", lane).Warn("queue confirms nothing; its tickets are published apart")
+	j.o.Log.WithError(err).WithField("lane", lane).Warn("queue confirms nothing: its tickets are published apart")
 }
 
 // probeIsolated probes each isolated lane until it joins the others again.

@@ -39,7 +39,7 @@ func (j *Janitor) watchNeighbors(ctx context.Context) {
 	for {
 		err := n.look(ctx)
 		if errors.Is(err, errCloned) {
-			j.o.Log.WithError(err).WithField("duty", "neighbors").Warn("workers of this machine that end are left to the other rules")
+			j.o.Log.WithError(err).WithField("duty", "neighbors").Warn("this machine proves no end of a process: presence and leases decide")
 			return
 		}
 		if err != nil && ctx.Err() == nil {
@@ -73,7 +73,7 @@ type miss struct {
 // lateRenewals is how many renewals of a process the store may carry out after its end: the one that was in progress.
 const lateRenewals = 1
 
-var errCloned = errors.New("a worker renews whose process is not found: this machine has a clone")
+var errCloned = errors.New("a worker renews although its process is not found: this machine is a clone")
 
 // look does one look.
 func (n *neighbors) look(ctx context.Context) error {

@@ -232,7 +232,7 @@ func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 	case took >= p.limit/2:
 		q.probeAt = time.Now().Add(min(firstProbe<<min(q.failures, 10), lastProbe))
 		if q.failures++; q.failures == 1 {
-			p.log.WithError(err).WithField("lane", q.lane).Warn("queue confirms nothing; its tickets are left to the outbox")
+			p.log.WithError(err).WithField("lane", q.lane).Warn("queue confirms nothing: its tickets are left to the outbox")
 		}
 	}
 	q.pending = nil

@@ -107,7 +107,7 @@ func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
 		return
 	}
 	if _, embedded := b.Embedded(); embedded {
-		t.say("warning: what is stored waits: %v", err)
+		t.say("warning: tasks are stored, but wait: %v", err)
 	} else {
 		t.say("warning: tasks are stored, but run only when RabbitMQ is back: %v", err)
 	}

@@ -21,15 +21,15 @@ func (t *tool) exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
 		Usage: "write every task as a line of JSON, to import it elsewhere",
-		Description: `Stop every holdfast serve and whatever enqueues first: a live worker or a running task is
-refused with exit code 4. While the export runs, no process can store or change a task.
+		Description: `Stop every holdfast serve and every program that enqueues first. While a worker is live or a task is
+running, the command fails with exit code 4. While the export runs, no process can store or change a task.
 
-Every task is there with its id, payload, times, unique key and attempts. The last line has the
+The export has every task with its id, payload, times, unique key and attempts. The last line has the
 number of tasks in each state with a checksum; without it no import accepts the file. Payloads are
-not encrypted: only you may read the file that -o makes, which is complete or not there at all.
+not encrypted: only you can read the file that -o makes. The file appears when it is complete.
 
-Once the tasks are imported elsewhere, never serve this store again, or they run twice. Delete it,
-or move the file away.
+After an import of the tasks, never serve this store again, or they run twice. Delete it, or move the
+file away.
 
 Example:
   holdfast export -o tasks.jsonl`,
@@ -46,9 +46,9 @@ func (t *tool) importCommand() *cli.Command {
 		Description: `The store must have no other tasks, and no worker may be live; - reads stdin. A database on a
 server needs its tables first: holdfast migrate up.
 
-A file is read to its end before anything is stored. Whatever stops the import, run it again: tasks
-that are there already are left as they are. At the end every task of the store is compared with
-the export: by state, number and checksum. The exit code is 7 if they differ.
+The command reads a file to its end before it stores a task. If an error or a signal stops the import,
+run it again: it leaves out the tasks that the store has. At the end it compares the store with the
+export by the number and checksum of the tasks in each state. The exit code is 7 if they differ.
 
 Example:
   DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,
@@ -74,7 +74,7 @@ func (t *tool) export(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t.say("exported %s; once they are imported elsewhere, never serve %s again: they would run twice",
+	t.say("exported %s; after an import, never serve %s again, or the tasks run twice",
 		several(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
 	return nil
 }
@@ -150,7 +150,7 @@ func (t *tool) importTasks(ctx context.Context, c *cli.Context) error {
 	done, err := app.Import(ctx, cfg, t.quietLogger(cfg), from)
 	if err != nil {
 		if done.Stored > 0 {
-			t.say("stored %s before this:", several(int(done.Stored), "task"))
+			t.say("stored %s before this error:", several(int(done.Stored), "task"))
 		}
 		return err
 	}
@@ -165,8 +165,8 @@ func (t *tool) importTasks(ctx context.Context, c *cli.Context) error {
 		column[imported]{"export", func(r imported) string { return fmt.Sprint(r.Export) }},
 		column[imported]{"store", func(r imported) string { return fmt.Sprint(r.Store) }},
 	)
-	t.say("imported %s, %d were there already; numbers and checksums of all states agree",
+	t.say("imported %s, left out %d that the store had; numbers and checksums of all states agree",
 		several(int(done.Stored), "task"), done.Export.Tasks()-done.Stored)
-	t.say("next: start holdfast serve here, and never again on the store they come from: delete that one, or move its file away")
+	t.say("next: start holdfast serve here; delete the old store or move its file away, and never serve it again")
 	return err
 }

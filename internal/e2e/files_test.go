@@ -15,7 +15,7 @@ import (
 )
 
 // A worker with too few file descriptors for its concurrency warns at the start, loses no task and charges none, says that it
-// is not ready while it lasts, and finishes all of them because it takes less.
+// is not ready while it lasts, and finishes all of them because it takes fewer.
 func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 	t.Parallel()
 	const tasks, concurrency, descriptors = 100, 50, 48

@@ -159,7 +159,7 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			t.Errorf("the export is %+v, %v", info, err)
 		}
 		out, problems, code := to.run(t, "import", path)
-		if code != 0 || !strings.Contains(problems, fmt.Sprintf("imported %d tasks, 0 were there already; numbers and checksums of all states agree", len(before))) {
+		if code != 0 || !strings.Contains(problems, fmt.Sprintf("imported %d tasks, left out 0 that the store had; numbers and checksums of all states agree", len(before))) {
 			t.Fatalf("import: exit code %d: %s%s", code, out, problems)
 		}
 		t.Logf("%s%s", out, problems)
@@ -284,7 +284,7 @@ func TestImportSurvivesKills(t *testing.T) {
 			}
 		}
 		t.Logf("%d kills, %d of them after some tasks had been stored", kills, resumed)
-		if _, problems, code := to.run(t, "import", file); code != 0 || !strings.Contains(problems, "imported 0 tasks, 6000 were there already") {
+		if _, problems, code := to.run(t, "import", file); code != 0 || !strings.Contains(problems, "imported 0 tasks, left out 6000 that the store had") {
 			t.Errorf("once more: exit code %d: %s", code, problems)
 		}
 		if to.taskLines(t) != from.taskLines(t) {

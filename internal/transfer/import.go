@@ -23,7 +23,7 @@ var ErrDiffers = errors.New("the store differs from the export")
 type Imported struct {
 	Export Totals // what the export holds
 	Store  Totals // what the store holds
-	Stored int64  // tasks; the others were there already
+	Stored int64  // tasks; the store had the others
 }
 
 // Import stores every task of an export, and compares all tasks of the store with it at the end. After an error, a crash or

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Which tasks may be ticketed: ready, and counted on to have a ticket or a receipt. The look for lost tickets reads these only.
--- Ids are taken in blocks of 5,000. A block lists itself here if a task in it may be ticketed and its id is at most
--- ticket_scan.through. Above that, any task may be.
+-- The blocks of ids in which a task may be ticketed: it is ready, and the store takes it to have a ticket or a receipt.
+-- The look for lost tickets reads only these. A block has 5,000 ids. A block is listed here if a task in it may be
+-- ticketed and has an id up to ticket_scan.through. Above that, any task may be ticketed.
 create table ticketed_blocks (block bigint primary key);
 
 -- The progress of the look. It has one row.

@@ -55,7 +55,7 @@ func (s *Store) noteSetback(ctx context.Context, over store.Tx, run holdfast.Run
 	if _, err := s.exec(ctx, over, "note_setback"); err != nil {
 		log = log.WithError(err)
 	}
-	log.Warn("the store knows only an older renewal of this worker: a backup was restored, or commits were lost")
+	log.Warn("the store has only an older renewal of this worker: a backup was restored, or commits were lost")
 }
 
 // The statements of Renew: the second one does not ask for the history.

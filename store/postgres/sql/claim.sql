@@ -1,5 +1,5 @@
--- The general way, for tickets of several attempt numbers. The run's row is locked against fencing and closing, but not against its
--- own renewals. So a run that is over has no task that it took later.
+-- The general statement, for tickets of several attempt numbers. The run's row is locked against fencing and closing,
+-- but not against its own renewals. So a run that is over has no task that it took later.
 with live as materialized (
   select id from holdfast.runs where id = $1 and state = 'live' for key share
 ), picked as materialized (

@@ -1,6 +1,6 @@
--- claim.sql for tickets of one attempt number: no join of what is locked, and a scan along the ids of each range from $7 to $8, of
--- which the bits of $2 from $9 on say which are meant, instead of a descent of the index for each. A row that changes meanwhile is
--- looked at again before it is written.
+-- claim.sql for tickets of one attempt number. It needs no join with locked rows. Instead of a descent of the index for
+-- each id, it scans each range of ids from $7 to $8; the bits of $2 from $9 on say which ids are in the set. The server
+-- checks a row that changes meanwhile again before it writes it.
 with live as materialized (
   select id from holdfast.runs where id = $1 and state = 'live' for key share
 )

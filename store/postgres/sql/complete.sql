@@ -1,4 +1,4 @@
--- The general way for successes, of several runs or attempt numbers.
+-- The general statement for successes, of several runs or attempt numbers.
 with locked as materialized (
   select t.id, m.n
   from (

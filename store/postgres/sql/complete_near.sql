@@ -1,4 +1,5 @@
--- complete.sql for results of one run and one attempt number; see claim_near.sql. A list is returned only if some were refused.
+-- complete.sql for results of one run and one attempt number; see claim_near.sql. It returns a list only if it refused
+-- some results.
 with completed as (
   update holdfast.tasks t
   set state = 'done', run_id = null, finished_at = now()

@@ -1,4 +1,5 @@
--- No entry waits for a minute. Its real age is not known. It counts as late, so that its tasks count as ticketed when it is published.
+-- No entry has to wait for a minute. The real age of these entries is unknown. They count as late, so that their tasks
+-- count as ticketed when a janitor publishes them.
 update holdfast.outbox set
   publish_after = case when publish_after > now() + interval '1 minute' then now() else publish_after end,
   created_at = least(created_at, now() - interval '1 minute')

@@ -1,6 +1,7 @@
--- One step over the ids above $1 up to $2, for ready tasks with times that the store computed from a clock that was set back since. $3
--- bounds the tasks that it changes. The next run of a task is corrected if it is certain how long the task was to wait: no park waits
--- for more than ten minutes, the record of the last attempt says when a retry's wait began, and a task without a delay has none.
+-- One step over the ids above $1 up to $2, for ready tasks with times that the store computed from a clock that was set
+-- back since. $3 bounds the tasks that it changes. The statement corrects the next run of a task if the intended wait
+-- is certain. No park lasts more than ten minutes. The record of the last attempt has the time at which the wait of a
+-- retry began. A task without a delay has no wait.
 with ahead as materialized (
   select t.id, t.attempt, t.due_at, t.next_run_at, t.created_at, t.started_at, t.parked, (
       select max(a.finished_at) from holdfast.attempts a where a.task_id = t.id and a.attempt = t.attempt - 1

@@ -1,8 +1,8 @@
 -- The clock of now() stood still while the tickets were published. If the clock was set back meanwhile, a claim has
 -- perhaps dropped a ticket as too early: that task gets another one when it is due again.
 --
--- The row of ticket_scan is locked until the commit. So no look for lost tickets passes a task that is marked here but not
--- committed, and what a look has passed is listed again.
+-- The row of ticket_scan is locked until the commit. So no look for lost tickets passes a task whose mark is not
+-- committed, and this statement lists the block of a task that a look has passed.
 with scan as materialized (
   select through from holdfast.ticket_scan for share
 ), marked as (

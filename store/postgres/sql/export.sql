@@ -1,4 +1,4 @@
--- Every task with its attempts. Their details travel as text, which keeps every character of the JSON.
+-- Every task with its attempts. Their details are text, which keeps every character of the JSON.
 select {{columns}}, t.payload, t.again,
   coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
     select json_agg(json_build_object(

@@ -1,5 +1,6 @@
--- A run that is renewing or claiming at this moment is skipped; it is looked at again next time. A run whose newest renewal lies in
--- the future is from a clock that was set back since. It gets a whole lease from now, in which a living worker renews.
+-- The statement skips a run that is renewing or claiming now; the next call sees it again. If the newest renewal of a
+-- run lies in the future, the clock was set back since. The run gets a whole lease from now, in which a living worker
+-- renews.
 with looked_at as (
   select id, renewed_at > clock_timestamp() + interval '2 seconds' as ahead from holdfast.runs
   where state = 'live' and (
@@ -8,7 +9,7 @@ with looked_at as (
       and (now() - pg_postmaster_start_time() >= $2 * interval '1 microsecond'
         -- It was started before the clock was set back. Leases that were renewed until then are whole ones from then on.
         or pg_postmaster_start_time() > now() + interval '2 seconds')
-      -- A statement that was under way while the server was frozen finds every lease over.
+      -- A statement that was in progress while the server was frozen finds every lease expired.
       and now() - $3::timestamptz < interval '2 seconds'
   )
   order by id

@@ -1,5 +1,5 @@
--- Moments travel as text, which keeps every digit; '' means none. None of the tasks has a ticket, so those that are ready
--- become due at their time. A task whose id or unique key is taken is left out.
+-- Times are text, which keeps every digit; '' means none. No imported task has a ticket, so ready tasks become due at
+-- their time. The statement leaves out a task whose id or unique key is taken.
 insert into holdfast.tasks (
   id, type, lane, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, again, last_error, parked, idempotency_key,

@@ -1,4 +1,4 @@
--- Of the other sessions that hold a lock on a table of the schema $1, the one with the oldest transaction.
+-- The session with the oldest transaction among the other sessions that hold a lock on a table of the schema $1.
 select l.pid, coalesce(a.application_name, '') as application,
   coalesce(extract(epoch from now() - a.xact_start), 0)::bigint as seconds
 from pg_locks l

@@ -1,6 +1,6 @@
--- A task that waits for a later time has moved on. $3 is the first wait at an attempt. Each further one is twice as long, up to
--- ten minutes: a million tasks of a type that no worker knows would else be offered without end. Park counts of other attempts
--- say nothing.
+-- A task that waits for a later time has moved on. $3 is the first wait at an attempt. Each further one is twice as
+-- long, up to ten minutes: otherwise workers would get a million tasks of an unknown type again and again. Park counts
+-- of other attempts do not count.
 with picked as materialized (
   select t.id, t.parks,
     greatest($3::bigint, least($3::bigint << least(t.parks, 16), 600000000)) * interval '1 microsecond' as wait

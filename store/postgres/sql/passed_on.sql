@@ -1,4 +1,5 @@
--- Tickets that go from hand to hand are noted every ten seconds. A row that is locked is being claimed or marked just now.
+-- A ticket that several workers pass on is recorded at most every ten seconds. Another statement claims or marks a
+-- locked row right now.
 with picked as materialized (
   select t.id
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) asked,

@@ -1,4 +1,5 @@
--- Times in the future are from a clock that was set back since. They prove nothing, and would keep the next sentinels away.
+-- If a time lies in the future, the clock was set back since. Such times prove nothing, and would delay the next
+-- sentinels.
 with picked as (
   select name, coalesce(greatest(drained_through, drained_at, held_through, held_at) > now() + interval '2 seconds', false) as ahead
   from holdfast.lanes

@@ -1,5 +1,6 @@
--- What the user lacks in the schema $1: the right to use it, and the names of the tables and sequences on which a right is
--- missing. They are those of the role that has migrated the schema. The table of versions is only read.
+-- The missing rights of the user in the schema $1: the right to use it, and the names of the tables and sequences on
+-- which a right is missing. They belong to the role that has migrated the schema. The table of versions needs the right
+-- to read only.
 with owned as (
   select c.oid, c.relname, c.relkind from pg_class c
   join pg_class v on v.relnamespace = c.relnamespace and v.relname = 'migrations' and v.relowner = c.relowner

@@ -1,4 +1,4 @@
--- A turn that lies in the future is from a clock that was set back since.
+-- If the time of a turn lies in the future, the clock was set back since.
 insert into holdfast.turns (duty) values ($1)
 on conflict (duty) do update set taken_at = now()
 where turns.taken_at <= now() - $2 * interval '1 microsecond'

@@ -16,7 +16,8 @@ with proved as materialized (
     select c.id, c.ticketed_at from ticketed c join proved p on p.lane = c.lane
     where (p.uncertain is null or c.ticketed_at < p.uncertain)
       and c.ticketed_at < p.moment - case
-        -- These went to the other queue of the lane, of which the sentinel proves nothing. They get new tickets without counting as lost.
+        -- The tickets of these went to the requeue queue, about which the sentinel proves nothing. Their tasks get new
+        -- tickets and do not count as lost.
         when c.again then 10 * $7::bigint * interval '1 microsecond'
         -- The ticket of a new task goes out a moment after the row says so: see dispatch_receipts.sql.
         else least($7::bigint * interval '1 microsecond', interval '10 seconds')

@@ -1,2 +1,2 @@
--- Until the commit no dispatcher marks a task as ticketed. What was marked before is seen by the next statement.
+-- Until the commit no dispatcher marks a task as ticketed. The next statement sees all earlier marks.
 select through from holdfast.ticket_scan for update

@@ -1,6 +1,7 @@
--- One step over the ids above ?2 up to ?3, for ready tasks with times that the store computed from a clock that was set back since: it
--- is ?1 now. The next run of a task is corrected if it is certain how long the task was to wait: no park waits for more than ten
--- minutes, the record of the last attempt says when a retry's wait began, and a task without a delay has none.
+-- One step over the ids above ?2 up to ?3, for ready tasks with times that the store computed from a clock that was set
+-- back since: it is ?1 now. The statement corrects the next run of a task if the intended wait is certain. No park
+-- lasts more than ten minutes. The record of the last attempt has the time at which the wait of a retry began. A task
+-- without a delay has no wait.
 update tasks as t set
   due_at = iif(t.due_at is null, null, c.next_run_at),
   next_run_at = c.next_run_at,

@@ -1,4 +1,4 @@
--- Every task with its attempts. Their details travel as text, which keeps every character of the JSON.
+-- Every task with its attempts. Their details are text, which keeps every character of the JSON.
 select {{columns}}, {{payload}}, tasks.again,
   coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
     select json_group_array(json_object(

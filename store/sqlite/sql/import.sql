@@ -1,5 +1,5 @@
--- No task that is imported has a ticket, so one that is ready becomes due at its time. One whose id or unique key is taken
--- is left out.
+-- No imported task has a ticket, so a ready task becomes due at its time. The statement leaves out a task whose id or
+-- unique key is taken.
 insert into tasks (
   id, type, lane, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, again, last_error, parked, idempotency_key,

@@ -1,2 +1,2 @@
--- Ids up to ?1 are given to no other task.
+-- The store gives no id up to ?1 to another task.
 update sqlite_sequence set seq = max(seq, ?1) where name = 'tasks'

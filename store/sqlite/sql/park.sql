@@ -1,6 +1,6 @@
--- A task that waits for a later time has moved on. ?2 is now and ?3 the first wait at an attempt. Each further one is twice as
--- long, up to ten minutes: a million tasks of a type that no worker knows would else be offered without end. Park counts of
--- other attempts say nothing.
+-- A task that waits for a later time has moved on. ?2 is now and ?3 the first wait at an attempt. Each further one is
+-- twice as long, up to ten minutes: otherwise workers would get a million tasks of an unknown type again and again.
+-- Park counts of other attempts do not count.
 update tasks as t
 set due_at = ?2 + max(?3, min(?3 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
   next_run_at = ?2 + max(?3, min(?3 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
