@@ -24,6 +24,7 @@ var insertTests = []test{
 	{"frees the key with the row", testInsertKeyAfterPrune},
 	{"takes an empty list", testInsertNothing},
 	{"refuses what it cannot hold", testInsertInvalid},
+	{"keeps the last moment that JSON can name", testInsertLastMoment},
 }
 
 func testInsertOrder(s *suite) {
@@ -218,5 +219,18 @@ func testInsertInvalid(s *suite) {
 	s.must(err)
 	if counts[holdfast.Ready] != 0 {
 		s.Errorf("an insert that failed left %d tasks", counts[holdfast.Ready])
+	}
+}
+
+// A moment that a store rounds up into the year 10000 makes a task that JSON cannot write.
+func testInsertLastMoment(s *suite) {
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
+	for _, unique := range []string{"", "k"} {
+		task := newTask()
+		task.At, task.Unique = last, unique
+		kept := s.task(s.insert(task)[0].Task)
+		if _, err := json.Marshal(kept); err != nil || !kept.NextRunAt.Equal(last) {
+			s.Errorf("unique key %q: the task is due at %s, want %s; as JSON: %v", unique, kept.NextRunAt, last, err)
+		}
 	}
 }

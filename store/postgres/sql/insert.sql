@@ -3,7 +3,8 @@
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, lane, payload, max_attempts,
     case
-      when at > 0 and 'epoch'::timestamptz + at * interval '1 microsecond' > now() then 'epoch'::timestamptz + at * interval '1 microsecond'
+      -- In two parts: the server multiplies in floating point, which would round the last moments of the year 9999 up.
+      when at > 0 then nullif(greatest('epoch'::timestamptz + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond', now()), now())
       when delay > 0 then now() + delay * interval '1 microsecond'
     end as later
   from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[])
