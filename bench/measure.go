@@ -30,8 +30,6 @@ const (
 	singles256   = "one by one from 256/s"
 	pickUp50     = "idle pick-up p50, ms"
 	pickUp99     = "idle pick-up p99, ms"
-	apart50      = "idle pick-up apart p50, ms"
-	apart99      = "idle pick-up apart p99, ms"
 	late99       = "delayed 2,000/s, p99 late, ms"
 )
 
@@ -42,8 +40,6 @@ type step struct {
 	// goesOn means that a system takes it right after the step before; otherwise all systems take that one first.
 	goesOn bool
 	turns  int // that each system has of it in a round; 0 is one
-	// apart means that what stores knows nothing of what works but the servers, as if they were two processes.
-	apart bool
 	// run returns figures, or whatever else goes to the parent as JSON.
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
@@ -81,7 +77,6 @@ var steps = []step{
 	}},
 	// A machine that stands still for a moment has all of a turn's slowest tasks. Of many short turns only some.
 	{name: "pickup", fresh: true, turns: 5, run: pickUp(pickUp50, pickUp99)},
-	{name: "apart", fresh: true, goesOn: true, turns: 5, apart: true, run: pickUp(apart50, apart99)},
 	{name: "delayed", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
 		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
@@ -196,10 +191,7 @@ func child(ctx context.Context, name, stepName, options string) error {
 	if err != nil {
 		return err
 	}
-	q, err := s.openFor(ctx, st)
-	if errors.Is(err, errUnfit) {
-		return json.NewEncoder(os.Stdout).Encode(figures{})
-	}
+	q, err := s.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type column struct {
 // columns of the tables, in order.
 var columns = []column{
 	{steady, false}, {cpu, true}, {bulk, false}, {drain, false}, {singles16, false}, {singles256, false},
-	{pickUp50, true}, {pickUp99, true}, {apart50, true}, {apart99, true}, {late99, true}, {workerMemory, true},
+	{pickUp50, true}, {pickUp99, true}, {late99, true}, {workerMemory, true},
 }
 
 // results are what was measured, by system, column and round, or turn where a round has several.
@@ -125,8 +125,7 @@ func (r report) explained() string {
 			"program before it begins.", drain, count(o.Backlog)),
 		fmt.Sprintf("**%s** and **%s**: calls that store a task each, for %s, from that many goroutines at once.", singles16, singles256, o.For),
 		fmt.Sprintf("**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart, %s in each "+
-			"of %d turns a round. The figures are medians of the turns'. **Apart** means that what stores them and what runs them have nothing in common but "+
-			"the servers, as if they were two processes.", count(o.PickUps), stepOf("pickup").turns),
+			"of %d turns a round. The figures are medians of the turns'.", count(o.PickUps), stepOf("pickup").turns),
 		"**delayed**: how long after its time the handler of a delayed task begins, with 2,000 that come due every second.",
 		"—: it has no such thing, or it was not measured.",
 	}

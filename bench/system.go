@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -59,42 +58,6 @@ func (s system) missing() (names []string) {
 	}
 	return names
 }
-
-// openFor opens it for a step. The error is errUnfit if it cannot take the step.
-func (s system) openFor(ctx context.Context, st step) (queue, error) {
-	if !st.apart {
-		return s.open(ctx)
-	}
-	if len(s.servers) == 0 { // its broker is in the process
-		return nil, errUnfit
-	}
-	var q apart
-	var err error
-	if q.stores, err = s.open(ctx); err != nil {
-		return nil, err
-	}
-	if q.works, err = s.open(ctx); err != nil {
-		return nil, errors.Join(err, q.stores.Close())
-	}
-	return q, nil
-}
-
-// apart is a queue of two that were opened one by one: what one of them stores, the other one runs.
-type apart struct{ stores, works queue }
-
-func (q apart) Fill(ctx context.Context, payloads [][]byte) error {
-	return q.stores.Fill(ctx, payloads)
-}
-
-func (q apart) Put(ctx context.Context, payload []byte, delay time.Duration) error {
-	return q.stores.Put(ctx, payload, delay)
-}
-
-func (q apart) Work(ctx context.Context, handle func([]byte) error) error {
-	return q.works.Work(ctx, handle)
-}
-
-func (q apart) Close() error { return errors.Join(q.stores.Close(), q.works.Close()) }
 
 // errUnfit is returned by a method that a system has nothing for.
 var errUnfit = errors.New("it has none")
