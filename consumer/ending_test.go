@@ -243,7 +243,7 @@ func TestACancelReachesTheHandler(t *testing.T) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return ctx.Err()
-	}, func(o *consumer.Options) { o.Lease = shortLease })
+	}, func(o *consumer.Options) { o.Lease = steadyLease })
 	ticket := w.enqueue(1)[0]
 	await(w, "the task runs", started)
 	move, err := holdfast.Settle(w.task(ticket.Task), holdfast.Asked(holdfast.EventCancel), time.Now(), holdfast.DefaultPolicy())

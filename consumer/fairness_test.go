@@ -56,11 +56,11 @@ func TestASlowTaskHoldsBackNoResult(t *testing.T) {
 			<-release
 		}
 		return nil
-	}, func(o *consumer.Options) { o.Lease = shortLease })
+	}, func(o *consumer.Options) { o.Lease = steadyLease })
 	w.send(w.main(), list...)
 	w.awaitState(holdfast.Done, slices.Delete(slices.Clone(list), 4, 5)...)
 	before := w.runs()[worker.run].RenewedAt
-	w.eventually("the lease was renewed twice", func() bool { return w.runs()[worker.run].RenewedAt.Sub(before) > shortLease/4 })
+	w.eventually("the lease was renewed twice", func() bool { return w.runs()[worker.run].RenewedAt.Sub(before) > steadyLease/4 })
 	if taken, settled := w.cursors(worker.run); taken != 1 || settled != 0 {
 		t.Errorf("of %d pages %d are settled while a task of the first one runs", taken, settled)
 	}

@@ -45,7 +45,7 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease })
+	}, func(o *consumer.Options) { o.Store, o.Lease = s, steadyLease })
 
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
@@ -80,7 +80,7 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 func TestARunThatIsAnothersIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Lease = shortLease })
+	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Lease = steadyLease })
 	w.sql("update holdfast.runs set name = 'another', lease_until = now() + interval '1 hour' where id = $1", int64(k.run))
 	w.eventually("it is a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
 	tickets := w.enqueue(3)
@@ -125,7 +125,7 @@ func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 	k := w.work(func(_ context.Context, task holdfast.Task) error {
 		ran.note(task)
 		return nil
-	}, func(o *consumer.Options) { o.Lease = shortLease })
+	}, func(o *consumer.Options) { o.Lease = steadyLease })
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
 	w.sql("update holdfast.tasks set state = 'running', run_id = $1, finished_at = null where state = 'done'", int64(k.run))

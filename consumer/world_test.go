@@ -28,6 +28,9 @@ const patience = time.Minute
 // shortLease is the shortest there is.
 const shortLease = time.Second
 
+// steadyLease is renewed every two seconds. A machine that does other work as well does not lose it.
+const steadyLease = 10 * time.Second
+
 const (
 	lane = holdfast.DefaultLane
 	kind = "work"

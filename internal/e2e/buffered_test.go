@@ -17,8 +17,8 @@ func TestWhatWasNotStartedIsNotChargedACrash(t *testing.T) { everywhere(t, notSt
 
 func notStartedNotCharged(t *testing.T, w *world) {
 	const concurrency, fast, long = 50, 60, 450
-	settings := []string{"HOLDFAST_WORKER_LEASE=1s"}
-	if !w.embedded { // else the process that is killed is all there is
+	settings := []string{"HOLDFAST_WORKER_LEASE=15s"} // a machine that does other work as well does not lose it
+	if !w.embedded {                                  // else the process that is killed is all there is
 		w.serve(t, settings, "--roles", "janitor")
 	}
 	quick := newTarget(t, func(call) int { return 200 })

@@ -33,7 +33,7 @@ func poisonTasksTakeNoHealthyTaskAlong(t *testing.T, w *world) {
 
 // poisoned runs tasks of both kinds on one worker that is started again each time it is killed.
 func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
-	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=" + strconv.Itoa(limit), "HOLDFAST_WORKER_LEASE=1s"}
+	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=" + strconv.Itoa(limit), "HOLDFAST_WORKER_LEASE=5s"}
 	if !w.embedded { // else the process that is killed is all there is
 		w.serve(t, settings, "--roles", "janitor")
 	}
