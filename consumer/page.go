@@ -130,7 +130,9 @@ func (p *page) take(ctx context.Context) error {
 		return fmt.Errorf("claim: %w", err)
 	}
 	p.sort(ctx, claims)
-	p.notePassed(ctx)
+	if err := p.notePassed(ctx); err != nil {
+		return fmt.Errorf("note tickets that are passed on: %w", err)
+	}
 	if err := p.mirror(ctx); err != nil {
 		return fmt.Errorf("mirror: %w", err)
 	}
@@ -274,15 +276,23 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfas
 }
 
 // notePassed records in the store which tickets are about to leave their queue. Otherwise the queue's next sentinel
-// would prove them lost. If the store does not answer, their tasks may get new tickets, which does no harm.
-func (p *page) notePassed(ctx context.Context) {
+// proves them lost. notePassed tries until the store answers. If ctx ends first, the page must not pass the tickets on:
+// their messages are delivered again.
+func (p *page) notePassed(ctx context.Context) error {
 	if len(p.passed) == 0 {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-	defer cancel()
-	if err := p.s.o.Store.PassedOn(ctx, p.passed); err != nil {
-		p.s.log.WithError(err).Warn("tickets that are passed on not recorded: some may be published twice")
+	for pause := backoff.New(firstPause, longPause); ; {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+		err := p.s.o.Store.PassedOn(attempt, p.passed)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		p.s.log.WithError(err).Warn("tickets that are passed on not recorded, trying again")
+		if err := pause.Wait(ctx); err != nil {
+			return err
+		}
 	}
 }
 

@@ -332,6 +332,7 @@ type faultyStore struct {
 	apply func(next func() ([]bool, error)) ([]bool, error)
 	renew func(next func() (store.News, error)) (store.News, error)
 	park  func(next func() error) error
+	pass  func(tickets []holdfast.Ticket, next func() error) error
 }
 
 func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
@@ -462,4 +463,12 @@ func (s *watched) Ack(tag uint64, mode broker.AckMode) error {
 	}
 	s.f.note("acked " + s.queue)
 	return s.Subscription.Ack(tag, mode)
+}
+
+func (f *faultyStore) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error {
+	next := func() error { return f.Store.PassedOn(ctx, tickets) }
+	if f.pass == nil {
+		return next()
+	}
+	return f.pass(tickets, next)
 }

@@ -37,8 +37,7 @@ type checker struct {
 
 	early, excused int // runs fenced before their lease was over; of them, those of living processes that could not contradict
 
-	lost    int                      // tickets that looks reported as lost
-	unnoted map[holdfast.Ticket]bool // tickets that workers passed on without an answer of the store
+	lost int // tickets that looks reported as lost
 
 	ticketsLost bool // a fault took tickets and manifests away: not every task has one from then on
 }
@@ -82,7 +81,6 @@ func newChecker(w *world) *checker {
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
 		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
-		unnoted:     make(map[holdfast.Ticket]bool),
 		unpublished: make(map[holdfast.Ticket]time.Time),
 	}
 }
@@ -190,17 +188,14 @@ func (c *checker) changed(change simstore.Change) {
 }
 
 // alarmed checks that a ticket which a look reports as lost is lost: no outbox entry and no message names it. A look that replaces a
-// ticket of the requeue queue reports no loss. Two cases are excused: the broker got the ticket back from a worker, so that a sentinel may
-// have overtaken it, or the store did not answer a worker that passed it on.
+// ticket of the requeue queue reports no loss. One case is excused: the broker got the ticket back from a worker, so that a sentinel may
+// have overtaken it.
 func (c *checker) alarmed(task *simstore.Task) {
 	if task.Again {
 		return
 	}
 	c.lost++
 	ticket := holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
-	if c.unnoted[ticket] {
-		return
-	}
 	receipts := c.world.store.Receipts()
 	for i := range receipts {
 		if slices.Contains(receipts[i].Tickets, ticket) {

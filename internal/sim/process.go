@@ -144,8 +144,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	return c
 }
 
-// claims is the store of a worker, and has the checker told which claims were answered while the worker could start the tasks, and
-// which tickets it could not note.
+// claims is the store of a worker, and has the checker told which claims were answered while the worker could start the tasks.
 type claims struct {
 	*simstore.Client
 	process *process
@@ -165,20 +164,6 @@ func (c claims) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 		p.world.check.answered(list)
 	}
 	return list, err
-}
-
-// PassedOn implements store.Work, and notes tickets for which the store does not answer.
-func (c claims) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error {
-	err := c.Client.PassedOn(ctx, tickets)
-	if err != nil {
-		w := c.process.world
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, ticket := range tickets {
-			w.check.unnoted[ticket] = true
-		}
-	}
-	return err
 }
 
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {

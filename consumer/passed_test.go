@@ -1,0 +1,63 @@
+package consumer_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer"
+)
+
+// A worker passes on a ticket only if the store has recorded it: otherwise a sentinel of the main queue proves it lost.
+func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
+	t.Parallel()
+	done := func(context.Context, holdfast.Task) error { return nil }
+	start := func(w *world, s consumer.Store) *worker {
+		return w.work(done, func(o *consumer.Options) { o.Store, o.Concurrency = s, 1 })
+	}
+	t.Run("the store answers later", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		var calls atomic.Int32
+		var tickets []holdfast.Ticket
+		s := &faultyStore{Store: w.store, pass: func(passed []holdfast.Ticket, next func() error) error {
+			if !slices.Equal(passed, tickets[1:]) {
+				t.Errorf("recorded are %v", passed)
+			}
+			if calls.Add(1) < 3 {
+				return errFault
+			}
+			return next()
+		}}
+		start(w, s)
+		tickets = w.ticketed(2, kind)
+		w.send(w.again(), tickets...)
+		w.awaitState(holdfast.Done, tickets...)
+		if n := calls.Load(); n != 3 {
+			t.Errorf("the worker recorded the ticket in %d calls", n)
+		}
+	})
+	t.Run("the worker ends first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		refused := make(chan struct{}, 1)
+		s := &faultyStore{Store: w.store, pass: func([]holdfast.Ticket, func() error) error {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+			return errFault
+		}}
+		k := start(w, s)
+		tickets := w.ticketed(2, kind)
+		w.send(w.again(), tickets...)
+		await(w, "the store refuses", refused)
+		k.stop()
+		whole := string(holdfast.Message{Tickets: tickets}.Encode())
+		if left := w.take(w.again()); !slices.Equal(left, []string{whole}) {
+			t.Errorf("left in the requeue queue are %q, want %q", left, whole)
+		}
+	})
+}
