@@ -189,7 +189,7 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	cut := w.connect(t, through, w.amqpURL)
 	t.Cleanup(func() { _ = cut.Close() })
 	var cutOff, others runs
-	ten := func(o *consumer.Options) { o.Concurrency, o.Name = 10, "cut off" }
+	ten := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease }
 	w.runWorker(t, cut, ten, map[string]consumer.Handler{"work": cutOff.handler(2 * time.Second)})
 	w.enqueue(t, 10, holdfast.NewTask{Type: "work"})
 	poll(t, 30*time.Second, func() string { return "no 10 tasks in flight" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
@@ -246,7 +246,7 @@ func TestDatabaseOutageFencesNobody(t *testing.T) {
 	w.runJanitor(t, both, nil)
 	var executed runs
 	for _, name := range []string{"a", "b"} {
-		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name = 10, name }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
+		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, name, shortLease }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
 	}
 	w.enqueue(t, 60, holdfast.NewTask{Type: "work"})
 	poll(t, 30*time.Second, func() string { return "no 20 tasks in flight" }, func(context.Context) bool { return executed.total.Load() >= 20 })

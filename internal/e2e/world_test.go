@@ -186,6 +186,9 @@ func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Op
 	return j
 }
 
+// shortLease is for workers that must lose their lease in a cut of seconds.
+const shortLease = 5 * time.Second
+
 // runWorker runs a consumer in this process until the test ends, or the returned stop is called,
 // which waits for its end.
 func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Options), handlers map[string]consumer.Handler) (*consumer.Consumer, func()) {
@@ -197,6 +200,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 	o := consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
+		Lease: 20 * time.Second, // a machine that does other work as well does not lose it
 	}
 	if change != nil {
 		change(&o)
