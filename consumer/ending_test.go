@@ -298,7 +298,7 @@ func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 	k := w.work(func(_ context.Context, task holdfast.Task) error {
 		ran.note(task)
 		return nil
-	}, func(o *consumer.Options) { o.Store, o.Lease, o.Log = s, shortLease, log })
+	}, func(o *consumer.Options) { o.Store, o.Lease, o.Log = s, steadyLease, log })
 	list := w.ticketed(5, kind)
 	ready.Store(true)
 	w.send(w.main(), list...)

@@ -150,3 +150,39 @@ func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 		t.Error("no look follows")
 	}
 }
+
+// After a failover that lost a run, its id may be given to another process, which runs the same tasks at the same attempts.
+// What has finished is true all the same.
+func TestAFencedRunHandsNothingBack(t *testing.T) {
+	t.Parallel()
+	var applied []holdfast.Transition
+	b := &believer{apply: func(moves []holdfast.Transition) ([]bool, error) {
+		applied = append(applied, moves...)
+		return slices.Repeat([]bool{true}, len(moves)), nil
+	}}
+	s := testSession(t, Options{Store: b, Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
+	var batch []result
+	for n, cause := range []holdfast.Cause{holdfast.Interrupted(holdfast.ErrLeaseLost), holdfast.Returned(nil), holdfast.Interrupted(holdfast.ErrLeaseLost)} {
+		j := jobFor(n + 1)
+		move, err := holdfast.Settle(j.task, cause, time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, result{job: j, move: move})
+	}
+	s.fenced.Store(true)
+	accepted, err := s.apply(t.Context(), batch)
+	if want := []bool{false, true, false}; err != nil || !slices.Equal(accepted, want) {
+		t.Errorf("accepted are %v, %v, want %v", accepted, err, want)
+	}
+	if len(applied) != 1 || applied[0].Event != holdfast.EventComplete {
+		t.Errorf("the store got %+v", applied)
+	}
+	if accepted, err := s.apply(t.Context(), batch[:1]); err != nil || accepted[0] || len(applied) != 1 {
+		t.Errorf("alone: %v, %v", accepted, err)
+	}
+	s.fenced.Store(false)
+	if accepted, err := s.apply(t.Context(), batch[:1]); err != nil || !accepted[0] {
+		t.Errorf("of a run that is not fenced: %v, %v", accepted, err)
+	}
+}

@@ -182,14 +182,27 @@ func (s *session) blames(err error, began time.Time) bool {
 	return !errors.Is(err, holdfast.ErrUnavailable) || s.lease.renewed().After(began)
 }
 
+// apply reports which results the store accepted. A run that was fenced hands no task back: the janitor does that. If a
+// failover lost the run and its id was given to another process, the store would take back a task that runs there.
 func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	moves := make([]holdfast.Transition, len(batch))
+	fenced := s.fenced.Load()
+	moves, of := make([]holdfast.Transition, 0, len(batch)), make([]int, 0, len(batch))
 	for i, r := range batch {
-		moves[i] = r.move
+		if !fenced || r.move.Event != holdfast.EventInterrupt {
+			moves, of = append(moves, r.move), append(of, i)
+		}
 	}
-	return s.o.Store.Apply(ctx, moves)
+	accepted := make([]bool, len(batch))
+	if len(moves) == 0 {
+		return accepted, nil
+	}
+	answers, err := s.o.Store.Apply(ctx, moves)
+	for i, answer := range answers {
+		accepted[of[i]] = answer
+	}
+	return accepted, err
 }
 
 // committed lets go of everything whose result is in the store, accepted or refused.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -42,6 +43,7 @@ type session struct {
 
 	cancelHandling context.CancelCauseFunc // of every handler
 
+	fenced atomic.Bool // the store has said that the run is over
 	// disowned is closed when a claim has learned that the run is over. It is final even if the store changes its mind, as
 	// after a failover to an older state: the page's messages were left, and only the end of its subscription brings them back.
 	disowned chan struct{}
@@ -122,6 +124,7 @@ func (s *session) work(ctx context.Context) error {
 		err := s.keepLease(settling, func(news store.News) { s.act(intake, stopIntake, news) })
 		if err != nil && settling.Err() == nil {
 			s.log.WithError(err).Warn("the lease is lost")
+			s.fenced.Store(errors.Is(err, store.ErrFenced))
 			s.cancelHandling(holdfast.ErrLeaseLost)
 			stopIntake(holdfast.ErrLeaseLost)
 		}

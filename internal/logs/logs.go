@@ -3,6 +3,7 @@
 package logs
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -105,6 +106,7 @@ type limit struct {
 	kinds   map[string]*kind
 	kindsOf map[string]int // kinds by level and message
 	swept   time.Time      // when all kinds were looked at
+	number  int            // of the newest line that was left out
 	leftOut bool           // whether lines wait for the next tick
 	next    *tick          // nil if none is needed
 }
@@ -126,6 +128,7 @@ type kind struct {
 // line is a line to pass on.
 type line struct {
 	logrus.Entry
+	number  int // grows with each line that is left out
 	leftOut int // lines of its kind before it
 }
 
@@ -171,6 +174,8 @@ func (l *limit) shows(given line) bool {
 		k.shown = now
 		return true
 	}
+	l.number++
+	given.number = l.number
 	given.Data = maps.Clone(given.Data)
 	k.last, k.leftOut = given, k.leftOut+1
 	l.leftOut = true
@@ -218,7 +223,7 @@ func (l *limit) run(t *tick) {
 	}
 	l.leftOut = false
 	l.mu.Unlock()
-	slices.SortFunc(lines, func(a, b line) int { return a.Time.Compare(b.Time) })
+	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.number, b.number) })
 	l.pass(lines)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -193,8 +193,7 @@ func TestAPoolerThatChangesItsMode(t *testing.T) {
 func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	t.Parallel()
 	slow.Skip(t)
-	target := newDatabase(t)
-	role := parse(t, target).User.Username()
+	role, target := newRole(t)
 	address, script := bouncer(t, target, tracked, "transaction", "")
 	_, err := postgres.Open(t.Context(), postgres.Options{URL: address + "&statement_timeout=5000"})
 	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "sets statement_timeout") {

@@ -9,8 +9,11 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -33,15 +36,6 @@ func openDB(t *testing.T, address string) *sql.DB {
 type forgetful struct {
 	mu   sync.Mutex
 	seen map[string]bool // the parameters that were asked for
-}
-
-// newDatabase creates a database that nobody else uses, with an owner of its own. It returns the URL.
-func newDatabase(t *testing.T) string {
-	t.Helper()
-	name, address := newRole(t)
-	execute(t, "create database "+name+" owner "+name)
-	t.Cleanup(func() { execute(t, "drop database "+name+" with (force)") })
-	return withDatabase(t, address, name)
 }
 
 // newForgetful returns a proxy before the server, and the URL that leads through it.
@@ -118,19 +112,22 @@ func (f *forgetful) serve(client net.Conn, server string) {
 // A pooler that drops startup parameters must not lead the tables into another schema, nor take the limits away.
 func TestNothingReliesOnStartupParameters(t *testing.T) {
 	t.Parallel()
-	database := newDatabase(t)
-	f, address := newForgetful(t, database)
-	s := pgtest.Connect(t, postgres.Options{URL: address})
+	role, direct := newRole(t)
+	name, astray := pgtest.Name(t), role+"_astray" // where tables come whose schema is not named
+	execute(t, "grant create on database "+pq.QuoteIdentifier(strings.TrimPrefix(parse(t, direct).Path, "/"))+" to "+role,
+		"create schema "+astray+" authorization "+role, "alter role "+role+" set search_path = "+astray)
+	f, address := newForgetful(t, direct)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CheckSchema(t.Context()); err != nil {
 		t.Error(err)
 	}
-	var stray int
-	err := openDB(t, database).QueryRow("select count(*) from pg_tables where schemaname = 'public'").Scan(&stray)
-	if err != nil || stray > 0 {
-		t.Errorf("%d tables are in the schema public, %v", stray, err)
+	var strays int
+	err := pgtest.Admin(t).QueryRow("select count(*) from pg_tables where schemaname = $1", astray).Scan(&strays)
+	if err != nil || strays > 0 {
+		t.Errorf("%d tables are in another schema, %v", strays, err)
 	}
 	conn, err := s.Conn(t.Context())
 	if err != nil {
