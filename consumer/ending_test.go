@@ -176,8 +176,8 @@ func TestATimeoutIsAFailure(t *testing.T) {
 	}
 }
 
-// A worker that cannot renew its lease, or is declared dead, cancels its handlers, counts nothing against their
-// tasks and starts over as a new run.
+// A worker that cannot renew its lease, or is declared dead, cancels its handlers and starts over as a new run. It counts
+// nothing against their tasks. If it is declared dead, the janitor takes its tasks and counts a crash.
 func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	t.Parallel()
 	for name, fenced := range map[string]bool{"it cannot renew": false, "it was fenced": true} {
@@ -224,8 +224,12 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 			}
 			w.janitor()
 			w.awaitState(holdfast.Done, list...)
+			crashes := 0
+			if fenced {
+				crashes = 1
+			}
 			for _, ticket := range list {
-				if task := w.task(ticket.Task); task.Attempt != 2 || task.Failures != 0 || task.Crashes != 0 {
+				if task := w.task(ticket.Task); task.Attempt != 2 || task.Failures != 0 || task.Crashes != crashes {
 					t.Errorf("got %+v", task)
 				}
 			}

@@ -2,7 +2,9 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -104,10 +106,11 @@ func (b *Broker) show(ctx context.Context, name string, free func()) (shown *sig
 			return nil, err
 		}
 		s, err := declareSign(ctx, session, name)
+		broken := new(net.OpError) // a write can fail before the driver knows that the connection has ended
 		switch {
 		case err == nil:
 			return s, nil
-		case session.conn.IsClosed(), replied(err, amqp.ResourceLocked), replied(err, amqp.NotFound):
+		case session.conn.IsClosed(), errors.As(err, &broken), replied(err, amqp.ResourceLocked), replied(err, amqp.NotFound):
 		case replied(err, amqp.PreconditionFailed):
 			return nil, fmt.Errorf("%w: there is a queue of that name in another form: %w", holdfast.ErrConflict, plain(err))
 		default:
