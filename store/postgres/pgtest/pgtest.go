@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -16,14 +17,24 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres"
 )
 
-// URL returns DATABASE_URL, or skips the test.
+// URL returns DATABASE_URL, or skips the test. Unless the URL says otherwise, a connection may take 30 s to be made: on a
+// machine that does other work the usual 5 s can be too short.
 func URL(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("DATABASE_URL")
 	if address == "" {
 		t.Skip("DATABASE_URL is not set; run: make test")
 	}
-	return address
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	if query.Get("connect_timeout") == "" {
+		query.Set("connect_timeout", "30")
+		u.RawQuery = query.Encode()
+	}
+	return u.String()
 }
 
 // Name returns the name of a schema that does not exist. What the test makes under it is dropped
