@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 //	target                     start an HTTP server at $TARGET: /ok, /gone (410), /hang,
 //	                           and /flaky, which answers 503
 //	mend                       from now on /flaky answers 200
+//	postgres                   start a PostgreSQL with its usual settings for this script, if
+//	                           one is installed; the one of make test does not wait for its disk
 //	sql STATEMENT              change the script's schema behind the program's back
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -61,6 +63,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
 			"signal": scriptSignal, "target": scriptTarget, "mend": scriptMend, "sql": scriptSQL,
+			"postgres": scriptPostgres,
 		},
 	})
 }
@@ -92,20 +95,48 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("HOLDFAST_DEFAULTS_MAX_ATTEMPTS", "2")
 	vars := append([]string(nil), env.Vars...)
 	env.Defer(func() {
-		cleaner := &tool{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: vars}
-		code := cleaner.run(context.Background(), []string{"topology", "delete", "--yes"})
-		if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
-			env.T().Log("topology delete: exit code", code)
-		}
-		if err := execSQL("drop schema if exists " + name + " cascade"); err != nil {
+		deleteTopology(vars, env.T().Log)
+		if err := execSQL(os.Getenv("DATABASE_URL"), "drop schema if exists "+name+" cascade"); err != nil {
 			env.T().Log("drop schema:", err)
 		}
 	})
 	return nil
 }
 
-func execSQL(statement string) error {
-	db, err := sql.Open("postgres", os.Getenv("DATABASE_URL"))
+// deleteTopology deletes the queues of a script, given its environment.
+func deleteTopology(environment []string, log func(...any)) {
+	cleaner := &tool{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: environment}
+	code := cleaner.run(context.Background(), []string{"topology", "delete", "--yes"})
+	if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
+		log("topology delete: exit code", code)
+	}
+}
+
+func scriptPostgres(ts *testscript.TestScript, _ bool, _ []string) {
+	script := exec.Command("../../scripts/private-postgres", "up")
+	folder := ts.MkAbs("postgres")
+	ts.Check(os.Mkdir(folder, 0o755))
+	script.Env = append(os.Environ(), "RUN="+folder)
+	out, err := script.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
+		return // not installed, so the shared one is not that of make test either
+	}
+	ts.Check(err)
+	ts.Setenv("DATABASE_URL", strings.TrimSpace(string(out)))
+	ts.Defer(func() {
+		environment := os.Environ()
+		for _, name := range []string{"DATABASE_URL", "HOLDFAST_DATABASE_SCHEMA", "HOLDFAST_AMQP_PREFIX"} {
+			environment = append(environment, name+"="+ts.Getenv(name))
+		}
+		deleteTopology(environment, func(line ...any) { ts.Logf("%s", fmt.Sprintln(line...)) })
+		wipe := exec.Command("../../scripts/private-postgres", "wipe")
+		wipe.Env = script.Env
+		ts.Check(wipe.Run())
+	})
+}
+
+func execSQL(address, statement string) error {
+	db, err := sql.Open("postgres", address)
 	if err != nil {
 		return err
 	}
@@ -115,7 +146,7 @@ func execSQL(statement string) error {
 }
 
 func scriptSQL(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(execSQL("set search_path to " + ts.Getenv("HOLDFAST_DATABASE_SCHEMA") + "; " + strings.Join(args, " ")))
+	ts.Check(execSQL(ts.Getenv("DATABASE_URL"), "set search_path to "+ts.Getenv("HOLDFAST_DATABASE_SCHEMA")+"; "+strings.Join(args, " ")))
 }
 
 func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
