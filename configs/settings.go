@@ -95,7 +95,7 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&j.PatrolAfter, span(tick, 10*time.Minute)}},
 		{key: "janitor.sentinel_interval", doc: "How often a marker is sent down each lane to find lost tickets.",
 			value: one[time.Duration]{&j.SentinelInterval, duration(tick)}},
-		{key: "janitor.sentinel_slack", doc: "How long a marker must have come out of its lane before it proves older tickets lost.",
+		{key: "janitor.sentinel_slack", doc: "How long after a marker has come out of its lane a second one must be sent for both to prove older tickets lost.",
 			value: one[time.Duration]{&j.SentinelSlack, duration(tick)}},
 		{key: "janitor.rebuild_every", doc: "How often the queues are looked for in RabbitMQ, and made anew if they are missing.",
 			value: one[time.Duration]{&j.RebuildEvery, duration(tick)}},

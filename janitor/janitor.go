@@ -65,8 +65,8 @@ type Options struct {
 	// stay far below the broker's consumer timeout.
 	PatrolAfter      time.Duration
 	SentinelInterval time.Duration // 0 means 10 s
-	// SentinelSlack is how long a sentinel must have been out of its lane before it proves tickets lost
-	// that were published before it; 0 means 30 s.
+	// SentinelSlack is how long after a sentinel has come out of its lane another one must be sent. When that one has
+	// come out too, they prove tickets lost that were published before the first; 0 means 30 s.
 	SentinelSlack time.Duration
 	RebuildEvery  time.Duration   // how often the topology is checked; 0 means 2 s
 	Keep          store.PruneAges // zero keeps everything for ever

@@ -387,16 +387,16 @@ type Repair interface {
 	// UnticketLane does so for every ticketed ready task of a lane, in small steps:
 	// after an error some are changed, and calling it again does the rest.
 	UnticketLane(ctx context.Context, lane string) (int, error)
-	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps: a sentinel of the lane was
-	// sent after them and came out at least slack ago, time enough for whoever was given them to claim. They are older
-	// than the sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment before
-	// they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue queue.
-	// Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves them
-	// out. Which proof of a lane is used may depend on earlier calls: sentinels that come more often than slack need a
-	// call to hold one, and another one once it has been out for slack. It spares tasks that a receipt may cover. If a
-	// call has found no lost ticket for a few seconds, it ends, and the next call of any process goes on from there.
-	// Its cost depends on the number of tasks that are ticketed or new, not on the number of all tasks; once a day it
-	// looks at all tasks.
+	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps. A sentinel of the lane was sent
+	// after them and has come out, and so has another one that was sent at least slack after that: a worker that had
+	// received a ticket has claimed it or returned it by then, and a returned ticket comes out first. The tickets are
+	// older than the first sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment
+	// before they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue
+	// queue. Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves
+	// them out. A call holds the newest sentinel that has come out, and a later call uses it as the proof. It spares
+	// tasks that a receipt may cover. If a call has found no lost ticket for a few seconds, it ends, and the next call
+	// of any process goes on from there. Its cost depends on the number of tasks that are ticketed or new, not on the
+	// number of all tasks; once a day it looks at all tasks.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every interval and none while an earlier one
 	// is still on its way for less than lost, and marks them as sent. It ignores times of a lane's sentinels that lie

@@ -188,8 +188,7 @@ func (c *checker) changed(change simstore.Change) {
 }
 
 // alarmed checks that a ticket which a look reports as lost is lost: no outbox entry and no message names it. A look that replaces a
-// ticket of the requeue queue reports no loss. One case is excused: the broker got the ticket back from a worker, so that a sentinel may
-// have overtaken it.
+// ticket of the requeue queue reports no loss.
 func (c *checker) alarmed(task *simstore.Task) {
 	if task.Again {
 		return
@@ -204,7 +203,7 @@ func (c *checker) alarmed(task *simstore.Task) {
 	}
 	for m := range c.world.broker.Messages() {
 		named := slices.Contains(m.Content.Tickets, ticket) || m.Content.Manifest != nil && slices.Contains(m.Content.Manifest.Tickets, ticket)
-		if named && m.Returns == 0 {
+		if named {
 			c.fail("the ticket of task %s at attempt %d was reported as lost, and there is %s", task.ID, task.Attempt, m)
 		}
 	}

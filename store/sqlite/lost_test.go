@@ -50,8 +50,12 @@ func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	near := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
 	m.pass(50 * time.Second)
 	storetest.CheckLost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	drainLane(t, s, m, 0)
+	storetest.CheckLost(t, s, "another one was sent 50 s later", map[holdfast.Ticket]bool{old: false, young: false, near: false})
 	m.pass(20 * time.Second)
-	storetest.CheckLost(t, s, "70 s ago", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	drainLane(t, s, m, 0)
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[holdfast.Ticket]bool{old: true, young: false, near: false})
 }
 
 // Sentinels come out every ten seconds, and yet one is some day old enough.
@@ -62,7 +66,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drainLane(t, s, m, time.Second)
 		if elapsed%(30*time.Second) == 0 {
-			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 60*time.Second})
+			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
 		m.pass(10 * time.Second)
 	}
@@ -78,7 +82,9 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s, m := clocked(t)
 	drainLane(t, s, m, 2*time.Minute)
+	storetest.CheckLost(t, s, "it is held", nil)
 	m.pass(2 * time.Minute) // so it was sent four minutes ago
+	drainLane(t, s, m, 0)
 	first, again, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
 	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
 }
@@ -95,7 +101,9 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 		}
 		m.pass(40 * time.Second)
 	}
-	storetest.CheckLost(t, s, "80 s after the first time", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "it is held", nil)
+	drainLane(t, s, m, 0)
+	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[holdfast.Ticket]bool{old: true})
 }
 
 // The waits of a parked task grow with the number of times it was parked, and never with its age.

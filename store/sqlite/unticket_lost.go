@@ -54,26 +54,20 @@ type provedLane struct {
 	moment    int64 // through which the lane is proved drained
 }
 
-// proofs returns the lanes of which a sentinel has come out at least slack ago.
+// proofs returns the lanes of which a sentinel has come out, and another one that was sent at least slack after that.
 //
-// The newest sentinel of a busy lane has always come out just now. So an older one is held until its
-// proof is ripe, and only then replaced by the one that is the newest by that time.
+// The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
+// become a proof.
 func (s *Store) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedLane, error) {
 	lanes, err := list[provedLane](ctx, s, operation, "unticket_lost_lanes")
 	if err != nil {
 		return nil, err
 	}
-	ripe := s.now().UnixMicro() - micros(slack)
 	var proved []provedLane
 	var hold []string
 	for _, lane := range lanes {
-		switch {
-		case lane.DrainedAt <= ripe:
-			lane.moment = lane.DrainedThrough
-		case lane.HeldAt != 0 && lane.HeldAt <= ripe:
+		if lane.HeldAt != 0 && lane.DrainedThrough-lane.HeldAt >= micros(slack) {
 			lane.moment = lane.HeldThrough
-		}
-		if lane.moment != 0 {
 			proved = append(proved, lane)
 		}
 		if (lane.HeldAt == 0 || lane.moment != 0) && lane.HeldAt != lane.DrainedAt {

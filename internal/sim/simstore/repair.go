@@ -99,7 +99,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, er
 	var proved []proof
 	var resume holdfast.TaskID
 	err := c.do(ctx, Step{Op: "UnticketLost proofs"}, func(now time.Time) error {
-		proved, resume = c.store.proofs(ago(now, slack)), c.store.db.lostResume
+		proved, resume = c.store.proofs(slack), c.store.db.lostResume
 		return nil
 	})
 	if err != nil || len(proved) == 0 {
@@ -136,11 +136,11 @@ type proof struct {
 	moment time.Time
 }
 
-// proofs returns the lanes of which a sentinel has come out by the moment ripe.
+// proofs returns the lanes of which a sentinel has come out, and another one that was sent at least slack after that.
 //
-// The newest sentinel of a busy lane has always come out just now. So an older one is held until its
-// proof is ripe, and only then replaced by the one that is the newest by that time.
-func (s *Store) proofs(ripe time.Time) []proof {
+// The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
+// become a proof.
+func (s *Store) proofs(slack time.Duration) []proof {
 	var proved []proof
 	for i := range s.db.lanes {
 		lane := &s.db.lanes[i]
@@ -148,13 +148,8 @@ func (s *Store) proofs(ripe time.Time) []proof {
 			continue
 		}
 		moment := time.Time{}
-		switch {
-		case !lane.DrainedAt.After(ripe):
-			moment = lane.DrainedThrough
-		case !lane.HeldAt.IsZero() && !lane.HeldAt.After(ripe):
+		if !lane.HeldAt.IsZero() && lane.DrainedThrough.Sub(lane.HeldAt) >= slack {
 			moment = lane.HeldThrough
-		}
-		if !moment.IsZero() {
 			proved = append(proved, proof{lane.Name, moment})
 		}
 		if lane.HeldAt.IsZero() || !moment.IsZero() {

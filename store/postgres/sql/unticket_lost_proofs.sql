@@ -1,11 +1,9 @@
--- The newest sentinel of a busy lane has always come out just now. So an older one is held until its
--- proof is ripe, and only then replaced by the one that is the newest by that time.
+-- A sentinel is a proof when another one that was sent at least $1 microseconds after it had come out has come out too. The
+-- newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
+-- become a proof.
 with picked as materialized (
   select name, held_at is null as free,
-    case
-      when drained_at <= now() - $1 * interval '1 microsecond' then drained_through
-      when held_at <= now() - $1 * interval '1 microsecond' then held_through
-    end as moment
+    case when drained_through >= held_at + $1 * interval '1 microsecond' then held_through end as moment
   from holdfast.lanes
   where drained_at is not null
   order by name
