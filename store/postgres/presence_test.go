@@ -64,7 +64,7 @@ func showForEver(run, schema string) error {
 func startShowing(t *testing.T, s *postgres.Store, run holdfast.RunID) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), signVariable+"="+run.String(), schemaVariable+"="+s.Schema())
+	cmd.Env = append(os.Environ(), signVariable+"="+run.String(), schemaVariable+"="+s.Schema(), "DATABASE_URL="+pgtest.URL(t))
 	cmd.Stderr = os.Stderr
 	must := func(err error) {
 		t.Helper()

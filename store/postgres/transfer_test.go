@@ -23,7 +23,7 @@ func TestTransfer(t *testing.T) {
 	t.Parallel()
 	storetest.RunTransfer(t, func(t *testing.T) (here, elsewhere storetest.Transferable) {
 		first := pgtest.Open(t)
-		second, err := postgres.Open(t.Context(), postgres.Options{URL: os.Getenv("DATABASE_URL"), Schema: first.Schema()})
+		second, err := postgres.Open(t.Context(), postgres.Options{URL: pgtest.URL(t), Schema: first.Schema()})
 		if err != nil {
 			t.Fatal(err)
 		}
