@@ -20,12 +20,12 @@ func TestIdempotencyKeysAreNeverShared(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, key := range map[string]string{
-		"the task":                        holdfast.IdempotencyKey("store-1", task),
-		"the same id in another store":    holdfast.IdempotencyKey("store-2", task),
-		"another id":                      holdfast.IdempotencyKey("store-1", change(func(t *holdfast.Task) { t.ID = 43 })),
-		"the id again, later":             holdfast.IdempotencyKey("store-1", change(func(t *holdfast.Task) { t.CreatedAt = at.Add(time.Microsecond) })),
-		"an edited payload":               holdfast.IdempotencyKey("store-1", change(func(t *holdfast.Task) { t.Payload = []byte(`{"n":2}`) })),
-		"parts that move over their ends": holdfast.IdempotencyKey("store-14", change(func(t *holdfast.Task) { t.ID = 2 })),
+		"the task":                        task.WithIncarnation("store-1").IdempotencyKey(),
+		"the same id in another store":    task.WithIncarnation("store-2").IdempotencyKey(),
+		"another id":                      change(func(t *holdfast.Task) { t.ID = 43 }).WithIncarnation("store-1").IdempotencyKey(),
+		"the id again, later":             change(func(t *holdfast.Task) { t.CreatedAt = at.Add(time.Microsecond) }).WithIncarnation("store-1").IdempotencyKey(),
+		"an edited payload":               change(func(t *holdfast.Task) { t.Payload = []byte(`{"n":2}`) }).WithIncarnation("store-1").IdempotencyKey(),
+		"parts that move over their ends": change(func(t *holdfast.Task) { t.ID = 2 }).WithIncarnation("store-14").IdempotencyKey(),
 	} {
 		if other, taken := seen[key]; taken {
 			t.Errorf("%s and %s share the key %s", name, other, key)
@@ -35,7 +35,7 @@ func TestIdempotencyKeysAreNeverShared(t *testing.T) {
 			t.Errorf("%s: the key %q has not the documented form", name, key)
 		}
 	}
-	if key := holdfast.IdempotencyKey("store-1", task); !strings.HasPrefix(key, "task_42_") {
+	if key := task.WithIncarnation("store-1").IdempotencyKey(); !strings.HasPrefix(key, "task_42_") {
 		t.Errorf("the key %q does not begin with the id", key)
 	}
 }
@@ -46,17 +46,17 @@ func TestIdempotencyKeysStayTheSame(t *testing.T) {
 	created := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	task := holdfast.Task{ID: 42, State: holdfast.Running, Attempt: 1, CreatedAt: created, Payload: []byte(`{"n":1}`)}
 	const want = "task_42_q4ddkvalukpvwvlsdis6nt3hji"
-	if got := holdfast.IdempotencyKey("0b5f4c1e-1d1f-4c7a-9b07-6f0a8f1f2b3c", task); got != want {
+	if got := task.WithIncarnation("0b5f4c1e-1d1f-4c7a-9b07-6f0a8f1f2b3c").IdempotencyKey(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	later := task
 	later.Attempt, later.Failures, later.Crashes, later.Run, later.LastError = 7, 4, 2, 9, "boom"
 	later.CreatedAt, later.NextRunAt, later.StartedAt = created.In(time.FixedZone("east", 3600)), created.Add(time.Hour), created.Add(2*time.Hour)
-	if got := holdfast.IdempotencyKey("0b5f4c1e-1d1f-4c7a-9b07-6f0a8f1f2b3c", later); got != want {
+	if got := later.WithIncarnation("0b5f4c1e-1d1f-4c7a-9b07-6f0a8f1f2b3c").IdempotencyKey(); got != want {
 		t.Errorf("a later attempt has the key %s, the first one %s", got, want)
 	}
-	later.IdempotencyKey = "kept"
-	if got := holdfast.IdempotencyKey("another-store", later); got != "kept" {
+	later.Key = "kept"
+	if got := later.WithIncarnation("another-store").IdempotencyKey(); got != "kept" {
 		t.Errorf("a task that brought its key along has %s", got)
 	}
 }

@@ -171,9 +171,11 @@ type Task struct {
 	// Parked says why a ready task waits although it is due, for example because
 	// the worker that took its ticket has no handler for its type.
 	Parked string `json:"parked,omitempty"`
-	// IdempotencyKey identifies the task among all tasks of all stores, the same at every attempt. A handler always
-	// gets it. A store sets it only if the task came from another store; see the function [IdempotencyKey].
-	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Key is the idempotency key that the task has brought from another store, and "" for most tasks. Handlers call
+	// [Task.IdempotencyKey].
+	Key string `json:"idempotency_key,omitempty"`
+
+	incarnation string // see WithIncarnation
 }
 
 // Attempt is the record of one attempt that did not end in success.

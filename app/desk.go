@@ -21,7 +21,7 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	if err != nil {
 		return holdfast.Task{}, err
 	}
-	task.IdempotencyKey = holdfast.IdempotencyKey(incarnation, task)
+	task.Key = task.WithIncarnation(incarnation).IdempotencyKey()
 	return task, nil
 }
 

@@ -36,9 +36,7 @@ func (s *session) execute(parent context.Context, j *job) {
 		cancel(holdfast.ErrLeaseLost)
 		err = holdfast.ErrLeaseLost
 	default:
-		task := j.task
-		task.IdempotencyKey = holdfast.IdempotencyKey(s.o.Topology.Incarnation, task)
-		err = s.o.Handlers.handlers[task.Type].Handle(attempt, task)
+		err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation))
 		switch {
 		case err == nil:
 			s.room.succeeded()

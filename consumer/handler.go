@@ -22,7 +22,7 @@ import (
 // goes on after that may run beside a second execution. What must not happen
 // twice should be guarded with the fencing token (task.ID, task.Attempt): later
 // executions have the larger attempt. Where another system keeps what it has seen, give
-// it task.IdempotencyKey, which is the same at every attempt and belongs to no other task of any store.
+// it task.IdempotencyKey(), which is the same at every attempt and belongs to no other task of any store.
 //
 // Handle is called from many goroutines at once.
 type Handler interface {

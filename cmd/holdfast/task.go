@@ -262,7 +262,7 @@ func (t *tool) describeTask(task holdfast.Task) error {
 		{"state", string(task.State)},
 		{"parked", task.Parked},
 		{"unique", task.Unique},
-		{"idempotency key", task.IdempotencyKey},
+		{"idempotency key", task.Key},
 		{"attempt", fmt.Sprint(task.Attempt)},
 		{"failures", fmt.Sprintf("%d of %d", task.Failures, task.MaxAttempts)},
 		{"crashes", nonzero(task.Crashes)},

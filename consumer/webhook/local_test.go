@@ -144,7 +144,7 @@ func TestASilentNameIsTheTasksFailure(t *testing.T) {
 			dialer.Timeout = time.Second
 			dialer.Resolver = &net.Resolver{PreferGo: true, Dial: h.resolver.dial}
 			h.transport = newTransport(dialer)
-			err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, IdempotencyKey: "key",
+			err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, Key: "key",
 				Payload: []byte(`{"url": "http://target.dead.example./"}`)})
 			if err == nil || holdfast.IsWorkerFault(err) != test.own {
 				t.Errorf("the worker's fault %t, want %t: %v", holdfast.IsWorkerFault(err), test.own, err)

@@ -76,7 +76,7 @@ func (s *secret) mayGoTo(u *url.URL) error {
 
 // sign sets the headers that identify the delivery.
 func sign(header http.Header, task holdfast.Task, body []byte, keys []*standardwebhooks.Webhook, now time.Time) error {
-	id := task.IdempotencyKey
+	id := task.IdempotencyKey()
 	if id == "" {
 		return fmt.Errorf("%w: sign the request: the task has no idempotency key", holdfast.ErrInvalid)
 	}

@@ -35,8 +35,8 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	if len(calls) != 2 || calls[0].key != calls[1].key {
 		t.Fatalf("two attempts have the ids %v", keys(calls))
 	}
-	if shown, err := w.Backend.Task(t.Context(), first); err != nil || shown.IdempotencyKey != calls[0].key {
-		t.Errorf("task get shows %q, the target got %q: %v", shown.IdempotencyKey, calls[0].key, err)
+	if shown, err := w.Backend.Task(t.Context(), first); err != nil || shown.Key != calls[0].key {
+		t.Errorf("task get shows %q, the target got %q: %v", shown.Key, calls[0].key, err)
 	}
 
 	// A backup is restored: the store has forgotten the task, and gives out its id again.
@@ -74,7 +74,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	if key := groups[again][0].key; key == calls[0].key {
 		t.Errorf("two tasks have the id %s", key)
 	}
-	if key := groups[edited][0].key; key == before.IdempotencyKey || key == "" {
+	if key := groups[edited][0].key; key == before.Key || key == "" {
 		t.Errorf("the payload was edited, and the id is %s as before", key)
 	}
 	if key, want := groups[carried][0].key, fmt.Sprintf("task_%s_elsewhere", carried); key != want {

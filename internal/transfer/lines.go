@@ -76,7 +76,7 @@ func lineOf(r store.Record, incarnation string) line {
 		ID: r.ID, Type: r.Type, Queue: r.Lane, State: r.State, Payload: string(r.Payload), Unique: r.Unique,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		NextRunAt: writable(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Requeued: r.Again, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: holdfast.IdempotencyKey(incarnation, r.Task),
+		Requeued: r.Again, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
 	}
 	for _, a := range r.Attempts {
 		t.Attempts = append(t.Attempts, attemptLine{
@@ -93,7 +93,7 @@ func (t *taskLine) record() store.Record {
 			ID: t.ID, Type: t.Type, Lane: t.Queue, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique,
 			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
 			NextRunAt: moment(t.NextRunAt), CreatedAt: moment(t.CreatedAt), StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt),
-			LastError: t.LastError, Parked: t.Parked, IdempotencyKey: t.IdempotencyKey,
+			LastError: t.LastError, Parked: t.Parked, Key: t.IdempotencyKey,
 		},
 		Again: t.Requeued, Parks: t.Parks,
 	}

@@ -198,7 +198,7 @@ func (r *claimedRow) claim(c *claiming) store.Claim {
 		State: holdfast.Running, Run: c.run, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
-		IdempotencyKey: r.key.String,
+		Key: r.key.String,
 	}
 	t.NextRunAt = t.CreatedAt
 	if r.next != nil {

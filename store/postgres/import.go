@@ -123,7 +123,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.startedAt, c.finishedAt = append(c.startedAt, exactly(r.StartedAt)), append(c.finishedAt, exactly(r.FinishedAt))
 		c.again = append(c.again, r.Again)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
-		c.idempotencyKeys = append(c.idempotencyKeys, r.IdempotencyKey)
+		c.idempotencyKeys = append(c.idempotencyKeys, r.Key)
 		c.parks = append(c.parks, int64(r.Parks))
 	}
 	return c

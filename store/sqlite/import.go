@@ -47,7 +47,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	}
 	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Lane, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
 		r.Failures, r.Crashes, r.Deferrals, exactly(r.NextRunAt), exactly(r.CreatedAt), exactly(r.StartedAt), exactly(r.FinishedAt),
-		r.Again, r.LastError, r.Parked, r.IdempotencyKey, r.Parks)
+		r.Again, r.LastError, r.Parked, r.Key, r.Parks)
 	if err != nil {
 		return false, err
 	}

@@ -37,7 +37,7 @@ func (r taskRow) task() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Run: r.RunID, NextRunAt: moment(r.NextRunAt), CreatedAt: moment(r.CreatedAt),
 		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked, IdempotencyKey: r.Key, Buffered: r.Buffered,
+		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered,
 	}
 }
 

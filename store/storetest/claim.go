@@ -110,7 +110,7 @@ func equalTasks(a, b holdfast.Task) bool {
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
 	key := func(t holdfast.Task) comparable {
-		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.IdempotencyKey, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+		return comparable{t.ID, t.Type, t.Lane, t.Unique, t.LastError, t.Parked, t.Key, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
 			t.Run, t.Buffered, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)
