@@ -122,10 +122,11 @@ func scriptPostgres(ts *testscript.TestScript, _ bool, _ []string) {
 		return // not installed, so the shared one is not that of make test either
 	}
 	ts.Check(err)
-	ts.Setenv("DATABASE_URL", strings.TrimSpace(string(out)))
+	address := strings.TrimSpace(string(out))
+	ts.Setenv("DATABASE_URL", address)
 	ts.Defer(func() {
-		environment := os.Environ()
-		for _, name := range []string{"DATABASE_URL", "HOLDFAST_DATABASE_SCHEMA", "HOLDFAST_AMQP_PREFIX"} {
+		environment := append(os.Environ(), "DATABASE_URL="+address) // the script may have put a pooler in front of it
+		for _, name := range []string{"HOLDFAST_DATABASE_SCHEMA", "HOLDFAST_AMQP_PREFIX"} {
 			environment = append(environment, name+"="+ts.Getenv(name))
 		}
 		deleteTopology(environment, func(line ...any) { ts.Logf("%s", fmt.Sprintln(line...)) })
