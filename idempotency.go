@@ -11,8 +11,8 @@ var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 
 // IdempotencyKey returns the key that tells a task from every other task of every store: "task_", its id, "_" and a hash, at
 // most 64 lower-case letters, digits and underscores. The key is the same at every attempt and is not stored: it is computed
-// from what does not change between attempts. A task that came from another store has the key that it had there. The task
-// needs its payload and the incarnation of its store, as it has in a handler.
+// from what does not change between attempts. A task that came from another store has the key that it had there. A
+// handler's task has what the key is computed from: its payload and the incarnation of its store.
 //
 // The id alone is no key: after a restored backup, or the promotion of a replica that was behind, a store gives out the
 // same ids again, and another store gives them out anyway. Then the time of creation, the payload or the incarnation

@@ -154,7 +154,7 @@ func saturated(ctx context.Context, p *place) ([]Figure, error) {
 // before and after.
 func flooded(ctx context.Context, p *place) ([]Figure, error) {
 	const window = 2 * time.Second
-	loss := Figure{Name: "Malformed messages do not stop the others", What: fmt.Sprintf("share of the healthy rate that is lost while %d malformed messages in every queue are put aside", p.o.Flood), Unit: percent}
+	loss := Figure{Name: "Malformed messages do not stop the others", What: fmt.Sprintf("share of the healthy rate that is lost while janitors quarantine %d malformed messages in every queue", p.o.Flood), Unit: percent}
 	took := Figure{Name: loss.Name, What: fmt.Sprintf("begin of the flood (%d messages in every queue), until all are in the quarantine", p.o.Flood), Unit: seconds}
 	var executed atomic.Int64
 	c := p.crew(ctx)

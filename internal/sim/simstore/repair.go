@@ -147,12 +147,11 @@ func (s *Store) proofs(slack time.Duration) []proof {
 		if lane.DrainedAt.IsZero() {
 			continue
 		}
-		moment := time.Time{}
-		if !lane.HeldAt.IsZero() && lane.DrainedThrough.Sub(lane.HeldAt) >= slack {
-			moment = lane.HeldThrough
-			proved = append(proved, proof{lane.Name, moment})
+		isProof := !lane.HeldAt.IsZero() && lane.DrainedThrough.Sub(lane.HeldAt) >= slack
+		if isProof {
+			proved = append(proved, proof{lane.Name, lane.HeldThrough})
 		}
-		if lane.HeldAt.IsZero() || !moment.IsZero() {
+		if lane.HeldAt.IsZero() || isProof {
 			lane.HeldThrough, lane.HeldAt = lane.DrainedThrough, lane.DrainedAt
 		}
 	}
