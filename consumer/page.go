@@ -51,6 +51,8 @@ func (p *page) add(r reading) {
 		p.quarantine(r.Body, r.err.Error())
 	case message.Manifest != nil:
 		p.quarantine(r.Body, "a manifest has no place in a lane")
+	case message.Sentinel != nil && r.Redelivered:
+		// It proves nothing: what is returned goes behind what was returned before, so tickets may be behind it now.
 	case message.Sentinel != nil:
 		if p.sentinels == nil {
 			p.sentinels = make(map[string]holdfast.Sentinel)

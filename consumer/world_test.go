@@ -333,6 +333,15 @@ type faultyStore struct {
 	renew func(next func() (store.News, error)) (store.News, error)
 	park  func(next func() error) error
 	pass  func(tickets []holdfast.Ticket, next func() error) error
+	drain func(s holdfast.Sentinel, next func() error) error
+}
+
+func (f *faultyStore) Drained(ctx context.Context, s holdfast.Sentinel) error {
+	next := func() error { return f.Store.Drained(ctx, s) }
+	if f.drain == nil {
+		return next()
+	}
+	return f.drain(s, next)
 }
 
 func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {

@@ -237,7 +237,8 @@ type Work interface {
 	// sentinels prove nothing about that queue. UnticketLost takes these tasks as Again, and as ticketed now. A task
 	// that was recorded less than ten seconds ago may keep its time. Tasks that moved on are left alone.
 	PassedOn(ctx context.Context, tickets []holdfast.Ticket) error
-	// Drained records that a lane's sentinel came out, and when: now. One that is not newer than the newest recorded
+	// Drained records that a lane's sentinel came out, and when: now. The caller leaves out a sentinel that was
+	// redelivered: returned tickets may be behind it. One that is not newer than the newest recorded
 	// changes nothing, nor does one whose time lies in the future.
 	Drained(ctx context.Context, s holdfast.Sentinel) error
 }
@@ -393,10 +394,10 @@ type Repair interface {
 	// older than the first sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment
 	// before they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue
 	// queue. Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves
-	// them out. A call holds the newest sentinel that has come out, and a later call uses it as the proof. It spares
-	// tasks that a receipt may cover. If a call has found no lost ticket for a few seconds, it ends, and the next call
-	// of any process goes on from there. Its cost depends on the number of tasks that are ticketed or new, not on the
-	// number of all tasks; once a day it looks at all tasks.
+	// them out. A call holds the newest sentinel that has come out, and a later call makes it the proof. A proof counts
+	// until a later one replaces it. Tasks that a receipt may cover are spared. If a call has found no lost ticket for a
+	// few seconds, it ends, and the next call of any process goes on from there. Its cost depends on the number of tasks
+	// that are ticketed or new, not on the number of all tasks; once a day it looks at all tasks.
 	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every interval and none while an earlier one
 	// is still on its way for less than lost, and marks them as sent. It ignores times of a lane's sentinels that lie

@@ -51,9 +51,6 @@ func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
 	if late[0] < 0 {
 		t.Errorf("a task started %s early", -late[0])
 	}
-	if limit := 5 * time.Second; late[n/2] > limit { // a hundred times what a machine shows that does nothing else
-		t.Errorf("half of the tasks started more than %s late", limit)
-	}
 	if len(late) != n || len(starts) != n {
 		t.Errorf("%d tasks were started %d times, want %d once each", len(starts), len(late), n)
 	}

@@ -122,7 +122,7 @@ create table lanes (
   created_at       timestamptz not null default now(),
   drained_through  timestamptz, -- when the newest sentinel that came out of the lane's main queue had been sent
   drained_at       timestamptz, -- when it came out
-  held_through     timestamptz, -- the same of an older one, kept until it has been out for long enough to be a proof
+  held_through     timestamptz, -- the same of an older one, kept until another one makes it a proof
   held_at          timestamptz,
   sentinel_sent_at timestamptz  -- of the newest sentinel; it is on its way while this is later than drained_through
 ) with (fillfactor = 50);

@@ -123,7 +123,7 @@ create table lanes (
   created_at       integer not null,
   drained_through  integer, -- when the newest sentinel that came out of the lane's main queue had been sent
   drained_at       integer, -- when it came out
-  held_through     integer, -- the same of an older one, kept until it has been out for long enough to be a proof
+  held_through     integer, -- the same of an older one, kept until another one makes it a proof
   held_at          integer,
   sentinel_sent_at integer  -- of the newest sentinel; it is on its way while this is later than drained_through
 ) strict;

@@ -239,7 +239,8 @@ func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, thr
 	return blocks, after, nil
 }
 
-// proofs lists the lanes of which a sentinel has come out at least slack ago, and when it was sent.
+// proofs lists the lanes of which something is proved, and through when: a sentinel was sent then and has come out, and so
+// has another one that was sent at least slack after that.
 func (s *Store) proofs(ctx context.Context, operation string, slack time.Duration) (lanes, moments pq.StringArray, err error) {
 	var rows []struct{ Lane, Moment string }
 	err = s.do(ctx, operation, func() error {

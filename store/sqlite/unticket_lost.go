@@ -16,7 +16,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 	total := 0
 	for _, lane := range lanes {
 		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_late.
-		before := lane.moment - micros(min(slack, 10*time.Second))
+		before := lane.ProvedThrough - micros(min(slack, 10*time.Second))
 		if lane.Uncertain != 0 {
 			before = min(before, lane.Uncertain)
 		}
@@ -26,7 +26,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 			return total, err
 		}
 		// The tickets of these went to the requeue queue, about which the sentinel proves nothing. Their tasks get new tickets and do not count as lost.
-		again := min(before, lane.moment-micros(10*min(slack, math.MaxInt64/10)))
+		again := min(before, lane.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
 		if _, err := s.unticketBefore(ctx, operation, lane.Name, again, true); err != nil {
 			return total, err
 		}
@@ -48,13 +48,14 @@ type provedLane struct {
 	DrainedAt      int64 `db:"drained_at"`
 	HeldThrough    int64 `db:"held_through"`
 	HeldAt         int64 `db:"held_at"`
+	ProvedThrough  int64 `db:"proved_through"`
 	// Uncertain is when the oldest receipt of the lane was stored. Tasks since then have perhaps never had
 	// a ticket; the receipt will give them one.
 	Uncertain int64
-	moment    int64 // through which the lane is proved drained
 }
 
-// proofs returns the lanes of which a sentinel has come out, and another one that was sent at least slack after that.
+// proofs returns the lanes of which something is proved: a sentinel has come out, and so has another one that was sent at
+// least slack after that.
 //
 // The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
 // become a proof.
@@ -66,17 +67,20 @@ func (s *Store) proofs(ctx context.Context, operation string, slack time.Duratio
 	var proved []provedLane
 	var hold []string
 	for _, lane := range lanes {
-		if lane.HeldAt != 0 && lane.DrainedThrough-lane.HeldAt >= micros(slack) {
-			lane.moment = lane.HeldThrough
-			proved = append(proved, lane)
-		}
-		if (lane.HeldAt == 0 || lane.moment != 0) && lane.HeldAt != lane.DrainedAt {
+		isProof := lane.HeldAt != 0 && lane.DrainedThrough-lane.HeldAt >= micros(slack)
+		if (lane.HeldAt == 0 || isProof) && (lane.HeldAt != lane.DrainedAt || lane.ProvedThrough != lane.HeldThrough) {
 			hold = append(hold, lane.Name)
+		}
+		if isProof {
+			lane.ProvedThrough = lane.HeldThrough
+		}
+		if lane.ProvedThrough != 0 {
+			proved = append(proved, lane)
 		}
 	}
 	if len(hold) > 0 {
 		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			_, err := tx.exec(ctx, "unticket_lost_hold", words(hold))
+			_, err := tx.exec(ctx, "unticket_lost_hold", words(hold), micros(slack))
 			return err
 		})
 	}

@@ -109,8 +109,9 @@ type Lane struct {
 	Name           string
 	DrainedThrough time.Time // when the newest sentinel that came out had been sent
 	DrainedAt      time.Time // when it came out
-	HeldThrough    time.Time // the same of an older one, kept until it has been out for long enough to be a proof
+	HeldThrough    time.Time // the same of an older one, kept until another one makes it a proof
 	HeldAt         time.Time
+	ProvedThrough  time.Time // HeldThrough of the newest proof
 	SentAt         time.Time // of the newest sentinel
 }
 

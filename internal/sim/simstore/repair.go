@@ -136,7 +136,8 @@ type proof struct {
 	moment time.Time
 }
 
-// proofs returns the lanes of which a sentinel has come out, and another one that was sent at least slack after that.
+// proofs returns the lanes of which something is proved: a sentinel has come out, and so has another one that was sent at
+// least slack after that.
 //
 // The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
 // become a proof.
@@ -149,7 +150,10 @@ func (s *Store) proofs(slack time.Duration) []proof {
 		}
 		isProof := !lane.HeldAt.IsZero() && lane.DrainedThrough.Sub(lane.HeldAt) >= slack
 		if isProof {
-			proved = append(proved, proof{lane.Name, lane.HeldThrough})
+			lane.ProvedThrough = lane.HeldThrough
+		}
+		if !lane.ProvedThrough.IsZero() {
+			proved = append(proved, proof{lane.Name, lane.ProvedThrough})
 		}
 		if lane.HeldAt.IsZero() || isProof {
 			lane.HeldThrough, lane.HeldAt = lane.DrainedThrough, lane.DrainedAt
@@ -177,9 +181,9 @@ func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration)
 		for i := range c.store.db.lanes {
 			lane := &c.store.db.lanes[i]
 			out := !lane.DrainedThrough.IsZero() && !lane.DrainedThrough.Before(lane.SentAt)
-			wrong := ahead(now, lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt)
+			wrong := ahead(now, lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt, lane.ProvedThrough)
 			if wrong { // it proves nothing
-				lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+				*lane = Lane{Name: lane.Name, SentAt: lane.SentAt}
 			}
 			if wrong || ahead(now, lane.SentAt) || lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
 				lane.SentAt = now
