@@ -37,8 +37,9 @@ func (c *checker) runEnded(run *simstore.Run) {
 		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
 			continue
 		}
-		// A leap of the store's clock puts off the end of a run that its process has given up.
-		if p.worker.Status().Run != run.ID && !w.state.leapt.IsZero() {
+		// The end of a run that its process has given up is put off by a leap of the store's clock. And the answer of OpenRun may
+		// have been lost: the process, which renews a run at once, never heard of this one.
+		if p.worker.Status().Run != run.ID && (!w.state.leapt.IsZero() || run.RenewedAt.Equal(run.StartedAt)) {
 			continue
 		}
 		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
