@@ -106,8 +106,9 @@ func TestLivingWorkersAreNotFencedEarly(t *testing.T) {
 	toRabbit, throughRabbit := proxied(t, amqpURL)
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	janitor := w.serve(t, nil, "--roles", "janitor")
-	w.serve(t, nil, "--roles", "worker", "--name", "other", "--lanes", "other")
-	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h"}, "--roles", "worker", "--name", "beset")
+	lease := "HOLDFAST_WORKER_LEASE=30s" // on a busy machine a restart of PostgreSQL takes longer than the default lease
+	w.serve(t, []string{lease}, "--roles", "worker", "--name", "other", "--lanes", "other")
+	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h", lease}, "--roles", "worker", "--name", "beset")
 	id := w.enqueue(t, 1, deliver(tg))[0]
 	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 	warm(t, w)
