@@ -1,9 +1,9 @@
 // Package holdfast is the domain of a reliable retry worker: what a task is,
 // which states it passes through, and who judges what one attempt meant.
 //
-// A task is a row in a SQL store, which is the truth. A [Ticket] in RabbitMQ is
+// A task is a row in a SQL store, which is the truth. A ticket in RabbitMQ is
 // only a hint that a task may be run. Consumers claim the tasks their tickets
-// name, list the page they took in a [Manifest] in a second, holding queue, run
+// name, list the page they took in a manifest in a second, holding queue, run
 // the handlers and write the results. A janitor reads the manifests and
 // returns the work of processes that are gone.
 //

@@ -13,35 +13,6 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// FuzzManifest writes manifests of any numbers: those within the limits survive the journey as they are, and
-// no other one is read as a manifest.
-func FuzzManifest(f *testing.F) {
-	for _, seed := range []struct{ run, page, rounds int64 }{
-		{1, 1, 0}, {math.MaxInt64, math.MaxInt64, math.MaxInt32}, {0, 0, 0}, {-1, 5, 1}, {3, -1, 0}, {3, 0, math.MinInt64},
-	} {
-		f.Add(seed.run, seed.page, seed.rounds, uint16(3), int64(5), int64(1))
-	}
-	f.Fuzz(func(t *testing.T, run, page, rounds int64, count uint16, task, attempt int64) {
-		n := int(count) % (holdfast.MaxTickets + 3)
-		tickets := make([]holdfast.Ticket, n)
-		for i := range tickets { // every third one is there twice
-			tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(task - int64(i/3)), Attempt: int(attempt)}
-		}
-		want := holdfast.Manifest{Run: holdfast.RunID(run), Page: page, Rounds: int(rounds), Tickets: tickets}
-		valid := run > 0 && page >= 0 && rounds >= 0 && n > 0 && n <= holdfast.MaxTickets && attempt > 0 && attempt <= math.MaxInt32 &&
-			!slices.ContainsFunc(tickets, func(ticket holdfast.Ticket) bool { return ticket.Task <= 0 })
-		got, err := holdfast.DecodeMessage(holdfast.Message{Manifest: &want}.Encode())
-		switch {
-		case valid && (err != nil || got.Manifest == nil || !reflect.DeepEqual(*got.Manifest, want)):
-			t.Fatalf("got %+v, %v\nwant %+v", got.Manifest, err, want)
-		case !valid && got.Manifest != nil:
-			t.Fatalf("%+v is read as a manifest", got.Manifest)
-		case !valid && err == nil && (run != 0 || page != 0 || rounds != 0): // without a run it is a message of tickets
-			t.Fatalf("%+v is read as %+v", want, got)
-		}
-	})
-}
-
 // anyPolicy makes a policy of numbers that mean nothing, valid or not.
 func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jitter float64, limits uint32) holdfast.Policy {
 	names := []holdfast.Strategy{holdfast.Exponential, holdfast.Linear, holdfast.Fixed, holdfast.List, "", "hope"}

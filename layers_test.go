@@ -82,34 +82,35 @@ func own(imported string) (folder string, ok bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// TestLayers says who may know whom: the domain knows nobody, contracts know the domain,
-// services and adapters know contracts but not each other, and app joins them.
+// TestLayers says which package may import which: the domain imports none, the messages import the domain, contracts
+// import both, services and adapters import contracts but not each other, and app joins them.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
 	allowed := map[string][]string{ // packages of the module, by folder
-		".":                 {},
-		"schema":            {"store"},
-		"store":             {"."},
-		"broker":            {"."},
-		"configs":           {".", "internal/hosts"},
-		"producer":          {".", "store", "broker", "configs"},
-		"consumer":          {".", "store", "broker", "configs"},
-		"janitor":           {".", "store", "broker", "configs"},
-		"console":           {".", "store", "broker", "configs"},
-		"consumer/webhook":  {".", "internal/hosts"},
-		"store/postgres":    {".", "store", "schema"},
-		"store/sqlite":      {".", "store", "schema"},
-		"broker/rabbitmq":   {".", "broker"},
-		"broker/inproc":     {".", "broker"},
-		"store/storetest":   {".", "store"},
-		"broker/brokertest": {".", "broker"},
+		".":                   {},
+		"schema":              {"store"},
+		"internal/message":    {"."},
+		"store":               {".", "internal/message"},
+		"broker":              {"."},
+		"configs":             {".", "internal/hosts"},
+		"producer":            {".", "internal/message", "store", "broker", "configs"},
+		"consumer":            {".", "internal/message", "presence", "store", "broker", "configs"},
+		"janitor":             {".", "internal/message", "presence", "store", "broker", "configs"},
+		"consumer/webhook":    {".", "internal/hosts"},
+		"store/internal/scan": {".", "store"},
+		"store/postgres":      {".", "presence", "internal/message", "store", "store/internal/scan", "schema"},
+		"store/sqlite":        {".", "presence", "internal/message", "store", "store/internal/scan", "schema"},
+		"broker/rabbitmq":     {".", "presence", "broker"},
+		"broker/inproc":       {".", "presence", "broker"},
+		"store/storetest":     {".", "presence", "internal/message", "store"},
+		"broker/brokertest":   {".", "presence", "broker"},
 
 		"internal/hosts":         {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "store"},
-		"internal/sim/simstore":  {".", "store"},
-		"internal/sim/simbroker": {".", "broker"},
+		"internal/sim/simstore":  {".", "presence", "internal/message", "store"},
+		"internal/sim/simbroker": {".", "presence", "internal/message", "broker"},
 	}
 	for folder, may := range allowed {
 		for _, imported := range found.code[folder] {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -95,9 +97,9 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 
 // presence returns the roles by which a backend's servers see at once that a process is gone. Both are nil if one of
 // them is missing: the lock on a file does the same, and a pooler may keep no sessions.
-func (b *Backend) presence() (store.Presence, broker.Presence) {
-	s, seesStore := b.Store.(store.Presence)
-	q, seesBroker := b.Broker.(broker.Presence)
+func (b *Backend) presence() (presence.Store, presence.Broker) {
+	s, seesStore := b.Store.(presence.Store)
+	q, seesBroker := b.Broker.(presence.Broker)
 	if !seesStore || !seesBroker {
 		return nil, nil
 	}

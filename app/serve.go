@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
@@ -123,7 +125,7 @@ func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
 
 func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
-	var present janitor.Presence
+	var present presence.Servers
 	present.Store, present.Broker = b.presence()
 	return janitor.New(janitor.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
@@ -140,13 +142,13 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 // machine is the machine that this process runs on.
 type machine struct{}
 
-// Place implements janitor.Machine.
+// Place implements presence.Machine.
 func (machine) Place() (boot, namespace string) {
 	self := process.Look()
 	return self.Boot, self.Namespace
 }
 
-// Gone implements janitor.Machine.
+// Gone implements presence.Machine.
 func (machine) Gone(pid int, started int64) bool { return process.Gone(pid, started) }
 
 func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consumer.Consumer, error) {
@@ -164,7 +166,7 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	if jan != nil {
 		onReady = jan.Nudge
 	}
-	var present consumer.Presence
+	var present presence.Servers
 	if c.Worker.Presence {
 		present.Store, present.Broker = b.presence()
 	}

@@ -70,7 +70,7 @@ func (t Topology) Holds() []string {
 // would drop itself goes to the quarantine.
 func (t Topology) Rescue() string { return t.Prefix + ".rescue" }
 
-// Sign is what a run shows in the broker while its process is connected, see [Presence]. It carries no messages, and is
+// Sign is what a run shows in the broker while its process is connected, see package presence. It carries no messages, and is
 // none of the [Topology.Queues].
 func (t Topology) Sign(run holdfast.RunID) string { return fmt.Sprintf("%s.alive.%s", t.Prefix, run) }
 

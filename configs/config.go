@@ -38,7 +38,7 @@ type Config struct {
 	AMQP     AMQP
 	Log      Log
 	Listen   string   // address of the health and metrics endpoints; empty means none
-	Roles    []string // what serve runs: RoleWorker, RoleJanitor, RoleConsole
+	Roles    []string // what serve runs: RoleWorker, RoleJanitor
 	Worker   Worker
 	Producer Producer
 	Janitor  Janitor
@@ -53,7 +53,6 @@ type Config struct {
 const (
 	RoleWorker  = "worker"
 	RoleJanitor = "janitor"
-	RoleConsole = "console"
 )
 
 // The embedded default: a file in the user's data folder, and a broker inside the process.
@@ -137,7 +136,7 @@ func Default() Config {
 		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", Shards: 2},
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
-		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
+		Roles:    []string{RoleWorker, RoleJanitor},
 		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second, Presence: true},
 		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
 		Janitor: Janitor{

@@ -83,7 +83,7 @@ func TestLaterLayersWin(t *testing.T) {
 
 func TestFlagsMayBeWrittenWithDashes(t *testing.T) {
 	t.Parallel()
-	c, err := load(t, "", nil, map[string]string{"worker-drain-timeout": "1s", "types.mail.send.lane": "mail", "roles": "worker, janitor"})
+	c, err := load(t, "", nil, map[string]string{"worker-drain-timeout": "1s", "types.mail.send.lane": "mail", "roles": "janitor"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestFlagsMayBeWrittenWithDashes(t *testing.T) {
 	if c.Types["mail.send"].Lane != "mail" {
 		t.Errorf("got %+v", c.Types)
 	}
-	if !c.HasRole(RoleJanitor) || c.HasRole(RoleConsole) {
+	if !c.HasRole(RoleJanitor) || c.HasRole(RoleWorker) {
 		t.Errorf("got %v", c.Roles)
 	}
 }

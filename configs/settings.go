@@ -60,8 +60,8 @@ func (c *Config) serverSettings() []setting {
 
 		{key: "listen", doc: "Address of the health and metrics endpoints, host:port; \"\" means none.",
 			value: one[string]{&c.Listen, plain(listenAddress)}, empty: true},
-		{key: "roles", doc: "What serve runs: worker, janitor, console (health and metrics).",
-			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleConsole))}},
+		{key: "roles", doc: "What serve runs: worker, janitor.",
+			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor))}},
 	}
 }
 

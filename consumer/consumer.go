@@ -35,6 +35,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -60,12 +62,6 @@ type Store interface {
 type Broker interface {
 	broker.Publisher
 	broker.Subscriber
-}
-
-// Presence is where a process shows that it is there.
-type Presence struct {
-	Store  store.Presence
-	Broker broker.Presence
 }
 
 // Options configures a Consumer. Store, Broker, Topology and Handlers are required.
@@ -94,7 +90,7 @@ type Options struct {
 	Process store.Process
 	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
 	// not wait for the end of its lease when the process is gone.
-	Present Presence
+	Present presence.Servers
 	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
 	OnReady  func(wait time.Duration)
 	Log      logrus.FieldLogger // nil discards

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
@@ -102,14 +104,14 @@ func (s *session) handBackFrom(ctx context.Context, why error, block int64) bool
 	}) {
 		return false
 	}
-	tickets := make([]holdfast.Ticket, len(held))
+	tickets := make([]message.Ticket, len(held))
 	for i, task := range held {
-		tickets[i] = holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+		tickets[i] = message.Ticket{Task: task.ID, Attempt: task.Attempt}
 	}
 	// Reserved until the store has answered, so that a ticket that comes meanwhile is not claimed and run beside the
 	// attempt that begins with the hand-back.
 	forgotten, _ := s.jobs.reserve(tickets)
-	open := make(map[holdfast.Ticket]bool, len(forgotten))
+	open := make(map[message.Ticket]bool, len(forgotten))
 	for _, ticket := range forgotten {
 		open[ticket] = true
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 )
 
@@ -53,7 +55,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 		j.task.Run = s.run
 		b.held = append(b.held, j.task)
 	}
-	s.jobs.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(3), ticket(4)})
+	s.jobs.reserve([]message.Ticket{ticket(1), ticket(2), ticket(3), ticket(4)})
 	block := make(chan struct{})
 	defer close(block)
 	s.jobs.start = func(*job) { <-block }
@@ -65,7 +67,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 
 	tries := 0
 	b.apply = func(moves []holdfast.Transition) ([]bool, error) {
-		if fresh, _ := s.jobs.reserve([]holdfast.Ticket{ticket(5), ticket(6)}); len(fresh) > 0 {
+		if fresh, _ := s.jobs.reserve([]message.Ticket{ticket(5), ticket(6)}); len(fresh) > 0 {
 			t.Errorf("%v can be claimed while they are handed back", fresh)
 		}
 		if len(moves) != 2 || moves[0].Task != 5 || moves[1].Task != 6 || moves[0].Event != holdfast.EventInterrupt || moves[0].Run != s.run {
@@ -76,13 +78,13 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 		}
 		return []bool{true, false}, nil // one of them was settled meanwhile
 	}
-	s.touched.add([]holdfast.Ticket{ticket(1), ticket(6)})
+	s.touched.add([]message.Ticket{ticket(1), ticket(6)})
 	s.handBackForgotten(t.Context(), errCommitsLost, s.touched.list())
 	if tries != 3 || ready != 1 {
 		t.Errorf("applied %d times, %d ready", tries, ready)
 	}
-	fresh, _ := s.jobs.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(3), ticket(4), ticket(5), ticket(6)})
-	if !slices.Equal(fresh, []holdfast.Ticket{ticket(5), ticket(6)}) {
+	fresh, _ := s.jobs.reserve([]message.Ticket{ticket(1), ticket(2), ticket(3), ticket(4), ticket(5), ticket(6)})
+	if !slices.Equal(fresh, []message.Ticket{ticket(5), ticket(6)}) {
 		t.Errorf("free again are %v", fresh)
 	}
 }
@@ -119,7 +121,7 @@ func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
 	}
 	far := []holdfast.TaskID{0, 1, blockSize - 1, blockSize, 7*blockSize + 3, 5_000_000, 1 << 60}
 	for _, id := range far {
-		s.touched.add([]holdfast.Ticket{{Task: id, Attempt: 1}})
+		s.touched.add([]message.Ticket{{Task: id, Attempt: 1}})
 	}
 	firsts := map[holdfast.TaskID]bool{}
 	for range 10 {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -32,8 +34,8 @@ const (
 	finished              // judged; its result waits to be committed
 )
 
-func (j *job) ticket() holdfast.Ticket {
-	return holdfast.Ticket{Task: j.task.ID, Attempt: j.task.Attempt}
+func (j *job) ticket() message.Ticket {
+	return message.Ticket{Task: j.task.ID, Attempt: j.task.Attempt}
 }
 
 // storeTime is the store's clock now, as well as this process can know it.
@@ -47,28 +49,28 @@ type jobs struct {
 	expect func()     // told, before anybody can know, that a job is judged and its result will come
 
 	mu      sync.Mutex
-	held    map[holdfast.Ticket]*job // nil value: being claimed
-	early   map[holdfast.Ticket]bool // cancelled while being claimed
-	firm    []*job                   // with an executor reserved for each; they do not wait
-	queue   []*job                   // the others
-	active  int                      // executors with a job
-	spare   int                      // executors without
-	next    chan *job                // to those; closed when stopped
+	held    map[message.Ticket]*job // nil value: being claimed
+	early   map[message.Ticket]bool // cancelled while being claimed
+	firm    []*job                  // with an executor reserved for each; they do not wait
+	queue   []*job                  // the others
+	active  int                     // executors with a job
+	spare   int                     // executors without
+	next    chan *job               // to those; closed when stopped
 	stopped bool
 	quiet   chan struct{} // closed when stopped and nothing runs
 	waits   chan struct{} // has a token if a job has begun to wait
 }
 
 func newJobs(room *room, start func(*job), expect func()) *jobs {
-	return &jobs{room: room, start: start, expect: expect, held: make(map[holdfast.Ticket]*job), early: make(map[holdfast.Ticket]bool), next: make(chan *job, room.limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
+	return &jobs{room: room, start: start, expect: expect, held: make(map[message.Ticket]*job), early: make(map[message.Ticket]bool), next: make(chan *job, room.limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
 }
 
 // reserve marks tickets as being claimed, except those that are in hand already. It
 // keeps two copies of one ticket from being claimed, and so run, twice.
-func (js *jobs) reserve(tickets []holdfast.Ticket) (fresh, inHand []holdfast.Ticket) {
+func (js *jobs) reserve(tickets []message.Ticket) (fresh, inHand []message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	fresh = make([]holdfast.Ticket, 0, len(tickets))
+	fresh = make([]message.Ticket, 0, len(tickets))
 	for _, t := range tickets {
 		if _, held := js.held[t]; held {
 			inHand = append(inHand, t)
@@ -81,7 +83,7 @@ func (js *jobs) reserve(tickets []holdfast.Ticket) (fresh, inHand []holdfast.Tic
 }
 
 // forget lets go of tickets that were not claimed or whose results are committed.
-func (js *jobs) forget(tickets ...holdfast.Ticket) {
+func (js *jobs) forget(tickets ...message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for _, t := range tickets {
@@ -216,7 +218,7 @@ func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
 }
 
 // cancel cancels the handler of a job, or keeps it from being called.
-func (js *jobs) cancel(t holdfast.Ticket) {
+func (js *jobs) cancel(t message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	j, inHand := js.held[t]
@@ -320,7 +322,7 @@ func (js *jobs) none() bool {
 }
 
 // has reports whether a ticket is in hand.
-func (js *jobs) has(t holdfast.Ticket) bool {
+func (js *jobs) has(t message.Ticket) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	_, held := js.held[t]

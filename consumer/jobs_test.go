@@ -10,13 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
-func ticket(n int) holdfast.Ticket { return holdfast.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
+func ticket(n int) message.Ticket { return message.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
 
 func jobFor(n int) *job {
 	return &job{task: holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, into: store.IntoBuffer, claimed: time.Now()}
@@ -33,12 +35,12 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
 	t.Parallel()
 	js := newJobs(newRoom(1), func(*job) {}, func() {})
-	fresh, inHand := js.reserve([]holdfast.Ticket{ticket(1), ticket(2), ticket(1)})
+	fresh, inHand := js.reserve([]message.Ticket{ticket(1), ticket(2), ticket(1)})
 	if len(fresh) != 2 || len(inHand) != 1 {
 		t.Fatalf("fresh %v, in hand %v", fresh, inHand)
 	}
 	js.forget(ticket(2))
-	if fresh, _ = js.reserve([]holdfast.Ticket{ticket(1), ticket(2)}); len(fresh) != 1 || fresh[0] != ticket(2) {
+	if fresh, _ = js.reserve([]message.Ticket{ticket(1), ticket(2)}); len(fresh) != 1 || fresh[0] != ticket(2) {
 		t.Fatalf("after forgetting task 2: fresh %v", fresh)
 	}
 }

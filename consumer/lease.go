@@ -44,7 +44,7 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 		case <-s.disowned:
 			return store.ErrFenced
 		case <-timer.C:
-		case <-s.present.changed:
+		case <-s.present.Changed():
 		}
 		if !s.lease.valid() { // also after this process was stopped for a while
 			return holdfast.ErrLeaseLost
@@ -85,7 +85,7 @@ func (s *session) send(ctx context.Context, limit time.Time) (store.News, error)
 	news, err := s.o.Store.Renew(ctx, renewal)
 	if err == nil {
 		s.lease.sent.Store(&sent)
-		s.present.heard(renewal.Shown)
+		s.present.Heard(renewal.Shown)
 	}
 	return news, err
 }
@@ -101,4 +101,26 @@ func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc
 	}
 	s.noteHistory(news.History)
 	s.follow(intake, news.Lanes)
+}
+
+// impatience is how soon a renewal is tried again that has to contradict, at first.
+const impatience = 10 * time.Millisecond
+
+// retryAfter is the pause after a failed renewal. A process that may be taken for gone meanwhile cannot wait as long as one
+// that only has to be back before its lease ends.
+func (s *session) retryAfter(failed int) time.Duration {
+	usual := s.lease.every / 5
+	if !s.present.Wronged() {
+		return usual
+	}
+	return min(usual, impatience<<min(failed-1, 10))
+}
+
+// renewal is what the run tells the store with every sign of life.
+func (s *session) renewal() store.Renewal {
+	taken, settled := s.pages.cursors()
+	return store.Renewal{
+		Run: s.run, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Shown: s.present.Say(),
+		OwnSession: s.o.Present.Used(),
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
@@ -17,13 +19,13 @@ import (
 type page struct {
 	s         *session
 	tags      []uint64 // of its messages
-	tickets   []holdfast.Ticket
+	tickets   []message.Ticket
 	wanted    []store.Wanted
 	into      store.Place
-	suspects  []holdfast.Ticket            // of tasks with more crashes than that
-	sentinels map[string]holdfast.Sentinel // by lane, the newest
-	letters   []broker.Message             // to publish before the messages may be acked
-	passed    []holdfast.Ticket            // of them, those that go to the lane's other queue
+	suspects  []message.Ticket            // of tasks with more crashes than that
+	sentinels map[string]message.Sentinel // by lane, the newest
+	letters   []broker.Message            // to publish before the messages may be acked
+	passed    []message.Ticket            // of them, those that go to the lane's other queue
 	malformed int
 	number    int64
 }
@@ -33,35 +35,34 @@ func (s *session) newPage() *page { return &page{s: s, wanted: s.beside} }
 // reading is a delivery and what it says.
 type reading struct {
 	broker.Delivery
-	message holdfast.Message
+	message message.Message
 	err     error
 }
 
 func read(d broker.Delivery) reading {
-	message, err := holdfast.DecodeMessage(d.Body)
-	return reading{d, message, err}
+	m, err := message.Decode(d.Body)
+	return reading{d, m, err}
 }
 
 // add adds one delivery to the page.
 func (p *page) add(r reading) {
 	p.tags = append(p.tags, r.Tag)
-	message := r.message
 	switch {
 	case r.err != nil:
 		p.quarantine(r.Body, r.err.Error())
-	case message.Manifest != nil:
+	case r.message.Manifest != nil:
 		p.quarantine(r.Body, "a manifest has no place in a lane")
-	case message.Sentinel != nil && r.Redelivered:
+	case r.message.Sentinel != nil && r.Redelivered:
 		// It proves nothing: what is returned goes behind what was returned before, so tickets may be behind it now.
-	case message.Sentinel != nil:
+	case r.message.Sentinel != nil:
 		if p.sentinels == nil {
-			p.sentinels = make(map[string]holdfast.Sentinel)
+			p.sentinels = make(map[string]message.Sentinel)
 		}
-		if s := *message.Sentinel; s.At.After(p.sentinels[s.Lane].At) { // which says all that an older one does
+		if s := *r.message.Sentinel; s.At.After(p.sentinels[s.Lane].At) { // which says all that an older one does
 			p.sentinels[s.Lane] = s
 		}
 	default:
-		p.tickets = append(p.tickets, message.Tickets...)
+		p.tickets = append(p.tickets, r.message.Tickets...)
 	}
 }
 
@@ -69,8 +70,8 @@ func (p *page) add(r reading) {
 func (p *page) passOn(queue string, n int) {
 	rest := p.tickets[n:]
 	p.tickets, p.passed = p.tickets[:n], rest
-	for part := range slices.Chunk(rest, holdfast.MaxTickets) {
-		p.letters = append(p.letters, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
+	for part := range slices.Chunk(rest, message.MaxTickets) {
+		p.letters = append(p.letters, broker.Message{Queue: queue, Body: message.Message{Tickets: part}.Encode()})
 	}
 }
 
@@ -186,9 +187,9 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 // sort acts on the verdicts: it starts what is ours and collects what must be published.
 func (p *page) sort(ctx context.Context, claims []store.Claim) {
 	s := p.s
-	var unhandled, ahead, dropped []holdfast.Ticket
-	own, jobs := make([]holdfast.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
-	foreign := make(map[holdfast.RunID][]holdfast.Ticket)
+	var unhandled, ahead, dropped []message.Ticket
+	own, jobs := make([]message.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
+	foreign := make(map[holdfast.RunID][]message.Ticket)
 	now := time.Now()
 	for i := range claims {
 		claim, ticket := &claims[i], p.tickets[i]
@@ -228,23 +229,23 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 }
 
 // manifest adds a manifest to the letters.
-func (p *page) manifest(run holdfast.RunID, page int64, tickets []holdfast.Ticket) {
-	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
-		m := holdfast.Manifest{Run: run, Page: page, Tickets: part}
-		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: holdfast.Message{Manifest: &m}.Encode()})
+func (p *page) manifest(run holdfast.RunID, page int64, tickets []message.Ticket) {
+	for part := range slices.Chunk(tickets, message.MaxTickets) {
+		m := message.Manifest{Run: run, Page: page, Tickets: part}
+		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: message.Message{Manifest: &m}.Encode()})
 	}
 }
 
 // rescue adds tickets for the rescue queue to the letters.
-func (p *page) rescue(tickets []holdfast.Ticket) {
-	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
-		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: holdfast.Message{Tickets: part}.Encode()})
+func (p *page) rescue(tickets []message.Ticket) {
+	for part := range slices.Chunk(tickets, message.MaxTickets) {
+		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: message.Message{Tickets: part}.Encode()})
 	}
 }
 
 // parkOrRescue asks the store to park tasks, and reports whether the tasks are parked. If the store does not park them,
 // parkOrRescue adds their tickets to the letters for the rescue queue, because the worker is about to ack them.
-func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) (parked bool) {
+func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) (parked bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := p.s.o.Store.Park(ctx, tickets, wait, why); err != nil {
@@ -257,7 +258,7 @@ func (p *page) parkOrRescue(ctx context.Context, tickets []holdfast.Ticket, wait
 
 // park asks the store to park tasks of unknown types. People see them there, and another worker gets their tickets
 // later.
-func (p *page) park(ctx context.Context, claims []store.Claim, tickets []holdfast.Ticket) {
+func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message.Ticket) {
 	if len(tickets) == 0 {
 		return
 	}
@@ -339,7 +340,7 @@ func (s *session) seeClaim(c *store.Claim) {
 	})
 }
 
-func count(m map[holdfast.RunID][]holdfast.Ticket) int {
+func count(m map[holdfast.RunID][]message.Ticket) int {
 	n := 0
 	for _, tickets := range m {
 		n += len(tickets)

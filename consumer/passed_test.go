@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 )
@@ -21,8 +23,8 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		var calls atomic.Int32
-		var tickets []holdfast.Ticket
-		s := &faultyStore{Store: w.store, pass: func(passed []holdfast.Ticket, next func() error) error {
+		var tickets []message.Ticket
+		s := &faultyStore{Store: w.store, pass: func(passed []message.Ticket, next func() error) error {
 			if !slices.Equal(passed, tickets[1:]) {
 				t.Errorf("recorded are %v", passed)
 			}
@@ -43,7 +45,7 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		refused := make(chan struct{}, 1)
-		s := &faultyStore{Store: w.store, pass: func([]holdfast.Ticket, func() error) error {
+		s := &faultyStore{Store: w.store, pass: func([]message.Ticket, func() error) error {
 			select {
 			case refused <- struct{}{}:
 			default:
@@ -55,7 +57,7 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		w.send(w.again(), tickets...)
 		await(w, "the store refuses", refused)
 		k.stop()
-		whole := string(holdfast.Message{Tickets: tickets}.Encode())
+		whole := string(message.Message{Tickets: tickets}.Encode())
 		if left := w.take(w.again()); !slices.Equal(left, []string{whole}) {
 			t.Errorf("left in the requeue queue are %q, want %q", left, whole)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -109,7 +111,7 @@ func (s *stage) lose(where string) {
 }
 
 type storeSide struct {
-	store.Presence
+	presence.Store
 	*stage
 }
 
@@ -118,7 +120,7 @@ func (s storeSide) Show(ctx context.Context, run holdfast.RunID) (<-chan struct{
 }
 
 type brokerSide struct {
-	broker.Presence
+	presence.Broker
 	*stage
 }
 
@@ -131,7 +133,7 @@ func (s *stage) consumer(t *testing.T) *Consumer {
 	t.Helper()
 	c, err := New(Options{
 		Store: s, Broker: s, Topology: broker.NewTopology("test.v1", 1, "x"), Handlers: new(Registry),
-		Present: Presence{storeSide{stage: s}, brokerSide{stage: s}},
+		Present: presence.Servers{Store: storeSide{stage: s}, Broker: brokerSide{stage: s}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
@@ -207,7 +209,7 @@ func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
 
 // committed lets go of everything whose result is in the store, accepted or refused.
 func (s *session) committed(batch []result, accepted []bool) {
-	tickets := make([]holdfast.Ticket, len(batch))
+	tickets := make([]message.Ticket, len(batch))
 	for i, r := range batch {
 		tickets[i] = r.job.ticket()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
 // A sentinel that was returned proves nothing: tickets that were in front of it may be behind it now.
@@ -14,21 +15,21 @@ func TestAReturnedSentinelIsDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	now := time.Now().Truncate(time.Microsecond).UTC()
-	returned := holdfast.Sentinel{Lane: lane, At: now.Add(-time.Second)}
-	w.sendRaw(w.main(), holdfast.Message{Sentinel: &returned}.Encode())
+	returned := message.Sentinel{Lane: lane, At: now.Add(-time.Second)}
+	w.sendRaw(w.main(), message.Message{Sentinel: &returned}.Encode())
 	sub, err := w.broker.Subscribe(w.Context(), w.main(), 1)
 	w.must(err)
 	await(w, "the sentinel", sub.Deliveries())
 	w.must(sub.Close())
 
-	drained := make(chan holdfast.Sentinel, 10)
-	s := &faultyStore{Store: w.store, drain: func(s holdfast.Sentinel, next func() error) error {
+	drained := make(chan message.Sentinel, 10)
+	s := &faultyStore{Store: w.store, drain: func(s message.Sentinel, next func() error) error {
 		drained <- s
 		return next()
 	}}
 	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Store = s })
-	first := holdfast.Sentinel{Lane: lane, At: now.Add(-2 * time.Second)} // an older one, which the returned one would hide
-	w.sendRaw(w.main(), holdfast.Message{Sentinel: &first}.Encode())
+	first := message.Sentinel{Lane: lane, At: now.Add(-2 * time.Second)} // an older one, which the returned one would hide
+	w.sendRaw(w.main(), message.Message{Sentinel: &first}.Encode())
 	if got := await(w, "a sentinel is recorded", drained); !got.At.Equal(first.At) {
 		t.Errorf("recorded is the sentinel of %s, want that of %s", got.At, first.At)
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -31,7 +33,7 @@ type session struct {
 	abort <-chan struct{}
 
 	lease     *lease
-	present   *present
+	present   *presence.Holder
 	room      *room
 	pages     *pages
 	jobs      *jobs
@@ -74,7 +76,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 		o: o, run: run, info: info, abort: abort,
 		log:       o.Log.WithField("run", run),
 		lease:     newLease(o.Lease, began),
-		present:   newPresent(),
+		present:   presence.NewHolder(),
 		room:      newRoom(o.Concurrency),
 		pages:     newPages(),
 		results:   newResults(),
@@ -103,7 +105,9 @@ func (s *session) work(ctx context.Context) error {
 	// The signs last until everything has ended: whoever finds them gone may start this run's tasks elsewhere.
 	showing, stopShowing := context.WithCancel(context.WithoutCancel(ctx))
 	var shown sync.WaitGroup
-	shown.Go(func() { s.show(showing) })
+	shown.Go(func() {
+		s.present.Hold(showing, s.o.Present, s.run, s.o.Topology.Sign(s.run), s.o.Lease, s.log)
+	})
 	defer shown.Wait()
 	defer stopShowing()
 

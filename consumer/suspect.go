@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -114,7 +116,7 @@ func (p *page) takeSuspects(ctx context.Context) error {
 
 // takeAlone claims and runs tasks one after another. It returns the last one that it claimed, and those for which the
 // turn was too short or no executor was free.
-func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last holdfast.Ticket, left []holdfast.Ticket, err error) {
+func (p *page) takeAlone(ctx context.Context, tickets []message.Ticket) (last message.Ticket, left []message.Ticket, err error) {
 	s := p.s
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
@@ -124,7 +126,7 @@ func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last h
 			break
 		}
 		last, left = left[0], left[1:]
-		alone := &page{s: s, into: into, wanted: store.AnyOf(s.types...), tickets: []holdfast.Ticket{last}}
+		alone := &page{s: s, into: into, wanted: store.AnyOf(s.types...), tickets: []message.Ticket{last}}
 		if err := alone.take(ctx); err != nil {
 			return last, left, err
 		}
@@ -140,7 +142,7 @@ func (p *page) takeAlone(ctx context.Context, tickets []holdfast.Ticket) (last h
 
 // postpone asks the store to park tasks. It returns when the caller may ack their tickets: the store has parked the
 // tasks, or the broker has confirmed the tickets in the rescue queue. It returns an error if ctx ends first.
-func (p *page) postpone(ctx context.Context, tickets []holdfast.Ticket) error {
+func (p *page) postpone(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}

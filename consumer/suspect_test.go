@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 )
@@ -44,7 +46,7 @@ func (c *company) handle(ctx context.Context, task holdfast.Task) error {
 }
 
 // suspects makes tasks suspects: one more crash, and they are dead.
-func (w *world) suspects(tickets ...holdfast.Ticket) {
+func (w *world) suspects(tickets ...message.Ticket) {
 	w.Helper()
 	for _, ticket := range tickets {
 		w.sql("update holdfast.tasks set crashes = $1 where id = $2", holdfast.DefaultPolicy().MaxCrashes-1, int64(ticket.Task))

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
@@ -49,9 +51,9 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 		t.Errorf("%d acks before the first manifest was confirmed", n)
 	}
 	other.stop()
-	mirrored := make(map[holdfast.Ticket]bool)
+	mirrored := make(map[message.Ticket]bool)
 	for _, body := range w.take(w.hold()) {
-		m, err := holdfast.DecodeMessage([]byte(body))
+		m, err := message.Decode([]byte(body))
 		w.must(err)
 		if m.Manifest == nil || m.Manifest.Run != first.run {
 			t.Fatalf("in the holding queue is %s, want manifests of run %s", body, first.run)
@@ -192,7 +194,7 @@ func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
 	ahead.Attempt, missing.Task = 5, list[0].Task+1000
 	w.send(w.main(), ahead, behind, missing)
 	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
-	rescued := string(holdfast.Message{Tickets: []holdfast.Ticket{ahead, missing}}.Encode())
+	rescued := string(message.Message{Tickets: []message.Ticket{ahead, missing}}.Encode())
 	if got, want := b.order(), []string{"refused " + rescued, "stored " + rescued, "acked " + w.main()}; !slices.Equal(got, want) {
 		t.Errorf("it was %q, want %q", got, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 )
 
@@ -19,7 +21,7 @@ type touched struct {
 }
 
 // add records tickets that the run is about to claim.
-func (t *touched) add(tickets []holdfast.Ticket) {
+func (t *touched) add(tickets []message.Ticket) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.blocks == nil {

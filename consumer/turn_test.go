@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -29,7 +31,7 @@ func (f *turnServers) note(event string) {
 	f.events = append(f.events, event)
 }
 
-func (f *turnServers) Claim(_ context.Context, _ holdfast.RunID, _ []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (f *turnServers) Claim(_ context.Context, _ holdfast.RunID, _ []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if into == store.IntoBuffer {
 		f.note("claimed into the buffer")
 	} else {
@@ -42,7 +44,7 @@ func (f *turnServers) Claim(_ context.Context, _ holdfast.RunID, _ []store.Wante
 	return claims, nil
 }
 
-func (f *turnServers) Park(_ context.Context, tickets []holdfast.Ticket, _ time.Duration, _ string) error {
+func (f *turnServers) Park(_ context.Context, tickets []message.Ticket, _ time.Duration, _ string) error {
 	for _, ticket := range tickets {
 		f.note("parked " + ticket.Task.String())
 	}
@@ -68,7 +70,7 @@ func (s turnSubscription) Ack(uint64, broker.AckMode) error {
 }
 
 // turn has a worker with two executors, held of them with tasks that do not end, process a page with last-chance tasks.
-func (f *turnServers) turn(t *testing.T, held int, tickets ...holdfast.Ticket) *session {
+func (f *turnServers) turn(t *testing.T, held int, tickets ...message.Ticket) *session {
 	s := testSession(t, Options{
 		Store: f, Broker: f, Handlers: &Registry{}, Concurrency: 2, Lease: time.Hour, Topology: broker.NewTopology("test.v1", 1, "x"),
 	}, time.Now())
@@ -119,7 +121,7 @@ func TestLastChanceTasksThatAreNotParkedAreRescued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &turnServers{parkErr: errAway}
 		s := f.turn(t, 2, ticket(1), ticket(2))
-		message := holdfast.Message{Tickets: []holdfast.Ticket{ticket(1), ticket(2)}}
+		message := message.Message{Tickets: []message.Ticket{ticket(1), ticket(2)}}
 		want := []string{"parked 1", "parked 2", "published to " + s.o.Topology.Rescue() + " " + string(message.Encode()), "acked"}
 		if !slices.Equal(f.events, want) {
 			t.Errorf("got %q, want %q", f.events, want)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
@@ -98,7 +100,7 @@ func (w *world) again() string { return w.topology.Again(lane) }
 func (w *world) hold() string  { return w.topology.Holds()[0] }
 
 // ticketed stores n tasks of a type as if their tickets had been published.
-func (w *world) ticketed(n int, kind string) []holdfast.Ticket {
+func (w *world) ticketed(n int, kind string) []message.Ticket {
 	w.Helper()
 	task := holdfast.NewTask{Type: kind, Lane: lane, MaxAttempts: 9}
 	inserted, err := w.store.Insert(w.Context(), slices.Repeat([]holdfast.NewTask{task}, n), time.Hour)
@@ -108,7 +110,7 @@ func (w *world) ticketed(n int, kind string) []holdfast.Ticket {
 }
 
 // enqueue stores n tasks and sends each its ticket.
-func (w *world) enqueue(n int) []holdfast.Ticket {
+func (w *world) enqueue(n int) []message.Ticket {
 	w.Helper()
 	list := w.ticketed(n, kind)
 	for _, ticket := range list {
@@ -118,9 +120,9 @@ func (w *world) enqueue(n int) []holdfast.Ticket {
 }
 
 // send publishes one message with these tickets.
-func (w *world) send(queue string, tickets ...holdfast.Ticket) {
+func (w *world) send(queue string, tickets ...message.Ticket) {
 	w.Helper()
-	w.sendRaw(queue, holdfast.Message{Tickets: tickets}.Encode())
+	w.sendRaw(queue, message.Message{Tickets: tickets}.Encode())
 }
 
 func (w *world) sendRaw(queue string, body []byte) {
@@ -147,8 +149,8 @@ func (w *world) take(queue string) (bodies []string) {
 	}
 }
 
-func manifest(run holdfast.RunID, page int64, tickets ...holdfast.Ticket) string {
-	return string(holdfast.Message{Manifest: &holdfast.Manifest{Run: run, Page: page, Tickets: tickets}}.Encode())
+func manifest(run holdfast.RunID, page int64, tickets ...message.Ticket) string {
+	return string(message.Message{Manifest: &message.Manifest{Run: run, Page: page, Tickets: tickets}}.Encode())
 }
 
 func (w *world) task(id holdfast.TaskID) holdfast.Task {
@@ -158,7 +160,7 @@ func (w *world) task(id holdfast.TaskID) holdfast.Task {
 	return task
 }
 
-func (w *world) awaitState(state holdfast.State, tickets ...holdfast.Ticket) {
+func (w *world) awaitState(state holdfast.State, tickets ...message.Ticket) {
 	w.Helper()
 	for _, ticket := range tickets {
 		w.eventually(fmt.Sprintf("task %s is %s", ticket.Task, state), func() bool { return w.task(ticket.Task).State == state })
@@ -276,16 +278,16 @@ func (s *tally) of(kind holdfast.ObservationKind) int {
 // executions remembers which attempts were run, and when they began.
 type executions struct {
 	mu    sync.Mutex
-	began map[holdfast.Ticket][]time.Time
+	began map[message.Ticket][]time.Time
 }
 
 func (e *executions) note(task holdfast.Task) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.began == nil {
-		e.began = make(map[holdfast.Ticket][]time.Time)
+		e.began = make(map[message.Ticket][]time.Time)
 	}
-	ticket := holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+	ticket := message.Ticket{Task: task.ID, Attempt: task.Attempt}
 	e.began[ticket] = append(e.began[ticket], time.Now())
 }
 
@@ -311,7 +313,7 @@ func (e *executions) total() (n int) {
 }
 
 // checkOnce fails unless each task ran exactly once.
-func (e *executions) checkOnce(t *testing.T, tickets []holdfast.Ticket) {
+func (e *executions) checkOnce(t *testing.T, tickets []message.Ticket) {
 	t.Helper()
 	for _, ticket := range tickets {
 		if n := e.of(ticket.Task); n != 1 {
@@ -332,11 +334,11 @@ type faultyStore struct {
 	apply func(next func() ([]bool, error)) ([]bool, error)
 	renew func(next func() (store.News, error)) (store.News, error)
 	park  func(next func() error) error
-	pass  func(tickets []holdfast.Ticket, next func() error) error
-	drain func(s holdfast.Sentinel, next func() error) error
+	pass  func(tickets []message.Ticket, next func() error) error
+	drain func(s message.Sentinel, next func() error) error
 }
 
-func (f *faultyStore) Drained(ctx context.Context, s holdfast.Sentinel) error {
+func (f *faultyStore) Drained(ctx context.Context, s message.Sentinel) error {
 	next := func() error { return f.Store.Drained(ctx, s) }
 	if f.drain == nil {
 		return next()
@@ -344,7 +346,7 @@ func (f *faultyStore) Drained(ctx context.Context, s holdfast.Sentinel) error {
 	return f.drain(s, next)
 }
 
-func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, run, wanted, tickets, into) }
 	if f.claim == nil {
 		return next()
@@ -368,7 +370,7 @@ func (f *faultyStore) Renew(ctx context.Context, r store.Renewal) (store.News, e
 	return f.renew(next)
 }
 
-func (f *faultyStore) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error {
+func (f *faultyStore) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
 	next := func() error { return f.Store.Park(ctx, tickets, wait, why) }
 	if f.park == nil {
 		return next()
@@ -474,7 +476,7 @@ func (s *watched) Ack(tag uint64, mode broker.AckMode) error {
 	return s.Subscription.Ack(tag, mode)
 }
 
-func (f *faultyStore) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error {
+func (f *faultyStore) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	next := func() error { return f.Store.PassedOn(ctx, tickets) }
 	if f.pass == nil {
 		return next()

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/store"
 )
 
 // square is where workers show signs, and a store that notes who is fenced when.
@@ -47,11 +47,11 @@ func stroll(t *testing.T, free bool, story func(s *square)) {
 			s.place <- struct{}{}
 		}
 		j, ctx, end := offline(t, s)
-		j.o.Present = Presence{plaza{stage: s}, hall{stage: s}}
-		j.calm.disturbed(time.Now())
+		j.o.Present = presence.Servers{Store: plaza{stage: s}, Broker: hall{stage: s}}
+		j.watcher = j.newWatcher()
 		var duties sync.WaitGroup
 		duties.Go(func() { j.fenceLoop(ctx) })
-		duties.Go(func() { j.watchAbsences(ctx) })
+		duties.Go(func() { j.watcher.Run(ctx) })
 		story(s)
 		end()
 		duties.Wait()
@@ -117,7 +117,7 @@ func (s *square) Fence(context.Context, time.Time, time.Duration, time.Duration)
 }
 
 type plaza struct {
-	store.Presence
+	presence.Store
 	stage *square
 }
 
@@ -136,22 +136,22 @@ func (p plaza) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
 	return p.stage.watch, func() {}, nil
 }
 
-func (p plaza) Absent(context.Context) ([]store.Absence, error) {
+func (p plaza) Absent(context.Context) ([]presence.Absence, error) {
 	p.stage.mu.Lock()
 	defer p.stage.mu.Unlock()
 	if p.stage.down {
 		return nil, errFault
 	}
-	var list []store.Absence
+	var list []presence.Absence
 	for run := range holdfast.RunID(10) {
 		if at, ok := p.stage.absent[run]; ok {
-			list = append(list, store.Absence{Run: run, RenewedAt: at})
+			list = append(list, presence.Absence{Run: run, RenewedAt: at})
 		}
 	}
 	return list, nil
 }
 
-func (p plaza) FenceAbsent(_ context.Context, a store.Absence, asked time.Time, settle time.Duration) (bool, error) {
+func (p plaza) FenceAbsent(_ context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
 	s := p.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (p plaza) FenceAbsent(_ context.Context, a store.Absence, asked time.Time, 
 }
 
 type hall struct {
-	broker.Presence
+	presence.Broker
 	stage *square
 }
 
@@ -196,7 +196,7 @@ func TestAProcessThatIsGoneIsFencedEarly(t *testing.T) {
 	stroll(t, true, func(s *square) {
 		s.within(t, 10*time.Second, "nobody is absent")
 		s.leave(1)
-		s.within(t, settleTime, "too soon")
+		s.within(t, 150*time.Millisecond, "too soon")
 		s.within(t, 200*time.Millisecond, "gone", 1)
 		if age := time.Since(s.asked); age > 200*time.Millisecond || s.settle != warmTime {
 			t.Errorf("asked %s ago, of a server that is up for %s", age, s.settle)

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
@@ -61,7 +63,7 @@ func (s *settled) RunStates(_ context.Context, runs []holdfast.RunID) (map[holdf
 	return states, nil
 }
 
-func (s *settled) Positions(_ context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+func (s *settled) Positions(_ context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked += len(tickets)
@@ -87,7 +89,7 @@ func flooded(t *testing.T, n int, takes time.Duration, fails int) (*slow, *settl
 		}
 	}
 	garbage := slices.Repeat([][]byte{[]byte("garbage")}, n)
-	ticket := holdfast.Ticket{Task: 1, Attempt: 1}
+	ticket := message.Ticket{Task: 1, Attempt: 1}
 	for _, queue := range topology.Holds() {
 		publish(queue, append(garbage, manifest(1, 1, ticket).Encode())...)
 	}

@@ -70,7 +70,7 @@ func (j *Janitor) fence(ctx context.Context, g *guard) error {
 		return err
 	}
 	long := g.answered(time.Now(), asked)
-	j.calm.disturbed(g.since) // by whatever broke the row before
+	j.watcher.Disturbed(g.since) // by whatever broke the row before
 	if !long {
 		return nil
 	}

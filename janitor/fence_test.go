@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
@@ -223,7 +225,7 @@ func TestOneOfSeveralJanitorsTakesTheTasksBack(t *testing.T) {
 	w.eventually("the tasks have tickets again", func() bool {
 		return w.number("select count(*) from holdfast.tasks where state = 'ready' and ticketed_at is not null") == len(list)
 	})
-	want := make([]holdfast.Ticket, len(list))
+	want := make([]message.Ticket, len(list))
 	for i, ticket := range list {
 		want[i] = next(ticket)
 		if task := w.task(ticket.Task); task.Crashes != 1 || task.Attempt != 2 || task.Failures != 0 {

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -73,21 +74,21 @@ func (i *isolation) remove(lane string) {
 }
 
 // byLane are tickets by the lane, and then by the queue, that they go to.
-type byLane map[string]map[string][]holdfast.Ticket
+type byLane map[string]map[string][]message.Ticket
 
-func (b byLane) add(lane, queue string, tickets ...holdfast.Ticket) {
+func (b byLane) add(lane, queue string, tickets ...message.Ticket) {
 	if b[lane] == nil {
-		b[lane] = make(map[string][]holdfast.Ticket)
+		b[lane] = make(map[string][]message.Ticket)
 	}
 	b[lane][queue] = append(b[lane][queue], tickets...)
 }
 
 // publishShared publishes the tickets of several lanes side by side, and isolates lanes that confirm nothing. It returns the tickets
 // that are confirmed, and the error of one of the lanes if not all are.
-func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[holdfast.Ticket]bool, error) {
+func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[message.Ticket]bool, error) {
 	var mu sync.Mutex
 	var firstErr error
-	all := make(map[holdfast.Ticket]bool)
+	all := make(map[message.Ticket]bool)
 	var lanes sync.WaitGroup
 	for _, lane := range slices.Sorted(maps.Keys(tickets)) {
 		lanes.Go(func() {
@@ -163,11 +164,11 @@ func (j *Janitor) probe(ctx context.Context, lane string) {
 func (j *Janitor) publishSome(ctx context.Context, lane string) (given, confirmed int, err error) {
 	only := store.Lanes{Only: lane}
 	var publishErr error
-	publish := func(tickets byLane) map[holdfast.Ticket]bool {
+	publish := func(tickets byLane) map[message.Ticket]bool {
 		for _, list := range tickets[lane] {
 			given += len(list)
 		}
-		var published map[holdfast.Ticket]bool
+		var published map[message.Ticket]bool
 		limited, cancel := context.WithTimeout(ctx, probeConfirms)
 		defer cancel()
 		published, publishErr = j.publishTickets(limited, tickets[lane])

@@ -2,8 +2,6 @@
 // for what it does:
 //
 //	fence.go     declares runs dead whose lease is over, and takes their tasks back
-//	absent.go    declares runs dead sooner whose processes show no sign of their presence any more
-//	neighbors.go declares runs of this machine dead at once whose processes have ended
 //	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
 //	schedule.go  publishes tickets of tasks that have become due
 //	outbox.go    publishes what producers stored and could not publish
@@ -24,8 +22,11 @@ package janitor
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/holdfastq/holdfast/presence"
 
 	"github.com/sirupsen/logrus"
 
@@ -42,12 +43,6 @@ type Store interface {
 	store.Dispatch
 	store.Repair
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
-}
-
-// Presence is where the signs of the workers' presence can be seen.
-type Presence struct {
-	Store  store.Presence
-	Broker broker.Presence
 }
 
 // Options configures a Janitor. Store, Broker and Topology are required.
@@ -73,9 +68,9 @@ type Options struct {
 
 	// Present, if both its parts are set, lets this janitor fence the run of a process that is gone before its lease is
 	// over, when both signs of its presence say so.
-	Present Presence
+	Present presence.Servers
 	// Machine, if it is set beside Present, lets this janitor fence the runs of processes of the same machine that have ended.
-	Machine Machine
+	Machine presence.Machine
 
 	Name     string             // for people
 	Log      logrus.FieldLogger // nil discards
@@ -109,11 +104,11 @@ func (o *Options) complete() error {
 
 // Janitor does all the duties. Make one with New, run it once.
 type Janitor struct {
-	o      Options
-	nudge  chan time.Duration
-	fenced chan struct{} // has a token while fenced runs wait for a sweep
-	made   time.Time
-	calm   calm
+	o       Options
+	nudge   chan time.Duration
+	fenced  chan struct{} // has a token while fenced runs wait for a sweep
+	made    time.Time
+	watcher *presence.Watcher
 
 	isolated   isolation
 	rebuilding chan struct{}    // has a token while a rebuild is in progress
@@ -129,8 +124,20 @@ func New(o Options) (*Janitor, error) {
 		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
 		rebuilding: make(chan struct{}, 1), isolated: newIsolation(), aside: time.Tick(asideEvery),
 	}
+	j.watcher = j.newWatcher()
 	return j, nil
 }
+
+func (j *Janitor) newWatcher() *presence.Watcher {
+	return presence.NewWatcher(presence.WatcherOptions{
+		Servers: j.o.Present, Machine: j.o.Machine, Now: j.o.Store.Now, Sign: j.o.Topology.Sign,
+		Witness: j.o.Topology.Witness(fmt.Sprintf("%016x", rand.Uint64())), Lease: j.o.Lease, Quiet: j.need(), Beat: j.beat,
+		Fenced: j.declaredDead, Log: j.o.Log,
+	})
+}
+
+// need is how long the store must have answered without a gap before this janitor fences.
+func (j *Janitor) need() time.Duration { return j.o.Lease + j.o.FenceGrace }
 
 // beat is the time until the next multiple of an interval. What is done often by several duties is done at
 // the same moments, for waking an idle process costs more than what it then does.
@@ -142,7 +149,7 @@ func (j *Janitor) beat(interval time.Duration) time.Duration {
 // started has ended. Servers that are away are waited for. It may be called once.
 func (j *Janitor) Run(ctx context.Context) error {
 	defer logs.Flush(j.o.Log)
-	j.calm.disturbed(time.Now())
+	j.watcher.Disturbed(time.Now())
 	var duties sync.WaitGroup
 	// A ticket that is published before its queue exists is refused, and its task put off by seconds. So
 	// the first look at the topology, whatever it leads to, comes before the first ticket.
@@ -164,8 +171,8 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.probeIsolated(ctx) })
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
-	duties.Go(func() { j.watchAbsences(ctx) })
-	duties.Go(func() { j.watchNeighbors(ctx) })
+	duties.Go(func() { j.watcher.Run(ctx) })
+	duties.Go(func() { j.watcher.RunNeighbors(ctx) })
 	for _, queue := range j.o.Topology.Holds() {
 		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
 	}

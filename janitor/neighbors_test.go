@@ -6,8 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
 )
 
 // street is a machine with one worker, run 1.
@@ -30,11 +31,11 @@ type corner struct {
 	renewedAt func() time.Time
 }
 
-func (c corner) Neighbors(_ context.Context, boot, namespace string) ([]store.Neighbor, error) {
+func (c corner) Neighbors(_ context.Context, boot, namespace string) ([]presence.Neighbor, error) {
 	if boot != "boot" || namespace != "namespace" {
 		return nil, errFault
 	}
-	return []store.Neighbor{{Run: 1, RenewedAt: c.renewedAt(), PID: 7, Started: 42}}, nil
+	return []presence.Neighbor{{Run: 1, RenewedAt: c.renewedAt(), PID: 7, Started: 42}}, nil
 }
 
 // live runs the duty of a janitor that has just started beside the worker.
@@ -54,9 +55,10 @@ func live(t *testing.T, story func(s *street)) {
 		}}
 		on := &street{square: s, found: true}
 		j, ctx, end := offline(t, s)
-		j.o.Present, j.o.Machine = Presence{c, hall{stage: s}}, on
+		j.o.Present, j.o.Machine = presence.Servers{Store: c, Broker: hall{stage: s}}, on
+		j.watcher = j.newWatcher()
 		done := make(chan struct{})
-		go func() { defer close(done); j.watchNeighbors(ctx) }()
+		go func() { defer close(done); j.watcher.RunNeighbors(ctx) }()
 		story(on)
 		end()
 		<-done
@@ -70,7 +72,7 @@ func TestADeadNeighborIsFencedAtOnce(t *testing.T) {
 		s.leave(1)
 		s.within(t, 2*time.Second, "its sessions are lost, but its process is there")
 		s.do(func() { s.found = false })
-		s.within(t, settleTime, "too soon")
+		s.within(t, 150*time.Millisecond, "too soon")
 		s.within(t, 400*time.Millisecond, "gone", 1)
 		if s.settle != 0 {
 			t.Errorf("the server has to be up for %s", s.settle)

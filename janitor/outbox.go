@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -19,8 +20,8 @@ func (j *Janitor) outbox(ctx context.Context) error {
 	for {
 		var publishErr error
 		finished, lanes := 0, j.isolated.shared()
-		n, err := j.dispatchReceipts(ctx, lanes, outboxBatch, func(tickets byLane) map[holdfast.Ticket]bool {
-			var confirmed map[holdfast.Ticket]bool
+		n, err := j.dispatchReceipts(ctx, lanes, outboxBatch, func(tickets byLane) map[message.Ticket]bool {
+			var confirmed map[message.Ticket]bool
 			confirmed, publishErr = j.publishShared(ctx, tickets)
 			finished = len(confirmed)
 			return confirmed
@@ -38,7 +39,7 @@ func (j *Janitor) outbox(ctx context.Context) error {
 }
 
 // dispatchReceipts publishes tickets of receipts and deletes those all of whose tickets are confirmed.
-func (j *Janitor) dispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[holdfast.Ticket]bool) (int, error) {
+func (j *Janitor) dispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[message.Ticket]bool) (int, error) {
 	return j.o.Store.DispatchReceipts(ctx, lanes, limit, func(_ context.Context, receipts []store.Receipt) []bool {
 		tickets := make(byLane)
 		for _, r := range receipts {
@@ -53,7 +54,7 @@ func (j *Janitor) dispatchReceipts(ctx context.Context, lanes store.Lanes, limit
 	})
 }
 
-func allConfirmed(confirmed map[holdfast.Ticket]bool, tickets []holdfast.Ticket) bool {
+func allConfirmed(confirmed map[message.Ticket]bool, tickets []message.Ticket) bool {
 	for _, t := range tickets {
 		if !confirmed[t] {
 			return false

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -52,7 +54,7 @@ func TestOutboxFollowsACallersTransaction(t *testing.T) {
 	w := newWorld(t)
 	main := w.listen(w.main())
 	w.run(w.janitor(func(o *Options) { o.SentinelInterval = time.Hour }))
-	insert := func(end string) holdfast.Ticket {
+	insert := func(end string) message.Ticket {
 		tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
 		w.must(err)
 		defer func() { _ = tx.Rollback() }()
@@ -119,7 +121,7 @@ func TestOutboxKeepsAReceiptThatIsConfirmedInPart(t *testing.T) {
 	if n := w.receipts(); n != 0 {
 		t.Errorf("%d receipts stand", n)
 	}
-	want := append(append([]holdfast.Ticket{}, part.Tickets...), whole.Tickets...)
+	want := append(append([]message.Ticket{}, part.Tickets...), whole.Tickets...)
 	w.sameTickets("published", w.takeTickets(w.main()), append(want, part.Tickets[0], part.Tickets[2]))
 }
 
@@ -127,7 +129,7 @@ func TestOutboxKeepsAReceiptThatIsConfirmedInPart(t *testing.T) {
 func TestOutboxServesTheOtherLanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var want []holdfast.Ticket
+	var want []message.Ticket
 	ghost := newTask()
 	ghost.Lane = "ghost"
 	_, err := w.store.Insert(t.Context(), []holdfast.NewTask{ghost}, 0)
@@ -139,7 +141,7 @@ func TestOutboxServesTheOtherLanes(t *testing.T) {
 	w.background(func(ctx context.Context) { j.repeat(ctx, "outbox", outboxEvery, j.outbox) })
 	w.background(j.probeIsolated) // if its queue could not be declared in time, the new lane was isolated
 	w.eventually("no receipt stands", func() bool { return w.receipts() == 0 })
-	published := make(map[holdfast.Ticket]bool) // a ticket whose confirm is late is published again
+	published := make(map[message.Ticket]bool) // a ticket whose confirm is late is published again
 	for _, ticket := range w.takeTickets(w.main()) {
 		published[ticket] = true
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
@@ -25,7 +27,7 @@ const (
 // inHand is a manifest that this patrol has received and not settled.
 type inHand struct {
 	tag      uint64
-	manifest holdfast.Manifest
+	manifest message.Manifest
 	since    time.Time
 }
 
@@ -77,7 +79,7 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 // readManifests tells manifests from what has no place here.
 func readManifests(batch []broker.Delivery, aside *asides) (manifests []inHand) {
 	for _, delivery := range batch {
-		message, err := holdfast.DecodeMessage(delivery.Body)
+		message, err := message.Decode(delivery.Body)
 		switch {
 		case err != nil:
 			aside.add(delivery, err.Error())
@@ -146,7 +148,7 @@ func (j *Janitor) runStates(ctx context.Context, hand []inHand) (map[holdfast.Ru
 // settleManifests asks the store about every ticket, returns the work of gone runs,
 // writes anew what is still open, and acks the old manifests.
 func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, manifests []inHand) error {
-	var tickets []holdfast.Ticket
+	var tickets []message.Ticket
 	for _, h := range manifests {
 		tickets = append(tickets, h.manifest.Tickets...)
 	}
@@ -172,11 +174,11 @@ func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, 
 
 // rearm writes a manifest anew with its open tickets only: none if none is. A
 // page keeps its number, so that its run's cursor can still settle it.
-func (j *Janitor) rearm(m holdfast.Manifest, open map[holdfast.TaskID]holder) []broker.Message {
-	byRun := make(map[holdfast.RunID][]holdfast.Ticket)
+func (j *Janitor) rearm(m message.Manifest, open map[holdfast.TaskID]holder) []broker.Message {
+	byRun := make(map[holdfast.RunID][]message.Ticket)
 	for _, ticket := range m.Tickets {
 		if held, isOpen := open[ticket.Task]; isOpen {
-			byRun[held.run] = append(byRun[held.run], holdfast.Ticket{Task: ticket.Task, Attempt: held.attempt})
+			byRun[held.run] = append(byRun[held.run], message.Ticket{Task: ticket.Task, Attempt: held.attempt})
 		}
 	}
 	var letters []broker.Message
@@ -185,11 +187,11 @@ func (j *Janitor) rearm(m holdfast.Manifest, open map[holdfast.TaskID]holder) []
 		if run == m.Run {
 			page = m.Page
 		}
-		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: min(m.Rounds, maxRounds) + 1}))
+		letters = append(letters, j.manifestLetter(message.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: min(m.Rounds, maxRounds) + 1}))
 	}
 	return letters
 }
 
-func (j *Janitor) manifestLetter(m holdfast.Manifest) broker.Message {
-	return broker.Message{Queue: j.o.Topology.Hold(m.Run), Body: holdfast.Message{Manifest: &m}.Encode()}
+func (j *Janitor) manifestLetter(m message.Manifest) broker.Message {
+	return broker.Message{Queue: j.o.Topology.Hold(m.Run), Body: message.Message{Manifest: &m}.Encode()}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -70,7 +72,7 @@ func TestPatrolReturnsTheWorkOfAGoneRun(t *testing.T) {
 			w.untouched(waits)
 			_, err = j.dispatchDue(t.Context())
 			w.must(err)
-			w.sameTickets("ahead of the backlog", w.takeTickets(w.again()), []holdfast.Ticket{next(list[2]), next(list[3]), next(list[4])})
+			w.sameTickets("ahead of the backlog", w.takeTickets(w.again()), []message.Ticket{next(list[2]), next(list[3]), next(list[4])})
 			if got := w.takeTickets(w.main()); got != nil {
 				t.Errorf("in the backlog: %v", got)
 			}
@@ -167,7 +169,7 @@ func TestPatrolWritesOldManifestsAnew(t *testing.T) {
 func TestPatrolAsksEverMoreRarely(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var asked []holdfast.Ticket
+	var asked []message.Ticket
 	f := &asking{faulty{Store: w.store}, &asked}
 	j := w.janitor(func(o *Options) { o.Store, o.PatrolAfter = f, 10*time.Second })
 	run, list := w.openRun(), w.ticketed(8)
@@ -180,8 +182,8 @@ func TestPatrolAsksEverMoreRarely(t *testing.T) {
 		{0, 9 * time.Second}, {0, 10 * time.Second}, {1, 19 * time.Second}, {1, 20 * time.Second},
 		{3, 79 * time.Second}, {3, 80 * time.Second}, {70, longestLook - time.Second}, {70, longestLook},
 	} {
-		m := holdfast.Manifest{Run: run, Page: int64(i + 1), Tickets: list[i : i+1], Rounds: age.rounds}
-		w.send(w.hold(), holdfast.Message{Manifest: &m})
+		m := message.Manifest{Run: run, Page: int64(i + 1), Tickets: list[i : i+1], Rounds: age.rounds}
+		w.send(w.hold(), message.Message{Manifest: &m})
 		hand = append(hand, inHand{uint64(i + 1), m, time.Now().Add(-age.age)})
 	}
 	in := w.listen(w.hold())
@@ -190,7 +192,7 @@ func TestPatrolAsksEverMoreRarely(t *testing.T) {
 	}
 	stay, err := j.walk(t.Context(), in.sub, hand)
 	w.must(err)
-	w.sameTickets("asked about", asked, []holdfast.Ticket{list[1], list[3], list[5], list[7]})
+	w.sameTickets("asked about", asked, []message.Ticket{list[1], list[3], list[5], list[7]})
 	if len(stay) != 4 {
 		t.Errorf("%d stay in hand", len(stay))
 	}
@@ -280,7 +282,7 @@ func TestPatrolRepairsWhatTheDatabaseForgot(t *testing.T) {
 	delayed.Delay = time.Hour
 	inserted, err := w.store.Insert(t.Context(), []holdfast.NewTask{delayed}, 0)
 	w.must(err)
-	waits := holdfast.Ticket{Task: inserted.Tasks[0].ID, Attempt: 1}
+	waits := message.Ticket{Task: inserted.Tasks[0].ID, Attempt: 1}
 	before := w.task(waits.Task)
 	ahead := list[2]
 	ahead.Attempt = 4
@@ -303,7 +305,7 @@ func TestPatrolPutsAsideWhatItCannotRead(t *testing.T) {
 	for name, test := range map[string]struct{ body, reason string }{
 		"garbage":       {"{", "not a holdfast message"},
 		"a new version": {`{"v":2,"t":[[1,1]],"run":1,"page":1}`, "version 2"},
-		"tickets":       {string(tickets(holdfast.Ticket{Task: 1, Attempt: 1}).Encode()), "only manifests"},
+		"tickets":       {string(tickets(message.Ticket{Task: 1, Attempt: 1}).Encode()), "only manifests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -366,7 +368,7 @@ func TestPatrolSettlesManyManifests(t *testing.T) {
 	j := w.janitor(func(o *Options) { o.Broker = s })
 	run, list := w.openRun(), w.ticketed(2*patrolBatch+50)
 	w.claim(run, list...)
-	messages := make([]holdfast.Message, len(list))
+	messages := make([]message.Message, len(list))
 	for i, ticket := range list {
 		messages[i] = manifest(run, int64(i+1), ticket)
 	}

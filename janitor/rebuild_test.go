@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -84,7 +86,7 @@ func (w *world) object(name string) broker.Object {
 }
 
 // other stores tasks of a second lane that count as ticketed.
-func (w *world) other(n int) []holdfast.Ticket {
+func (w *world) other(n int) []message.Ticket {
 	w.Helper()
 	task := newTask()
 	task.Lane = "other"
@@ -133,7 +135,7 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 					w.sooner()
 					_, dispatchErr := w.janitor(nil).dispatchDue(t.Context())
 					w.must(dispatchErr)
-					has := make(map[holdfast.Ticket]bool)
+					has := make(map[message.Ticket]bool)
 					for _, queue := range []string{w.main(), w.topology.Main("other")} {
 						for _, ticket := range w.takeTickets(queue) {
 							has[ticket] = true
@@ -194,7 +196,7 @@ func TestARebuildReplacesWhatWasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := bareWorld(t)
-			byLane := map[string][]holdfast.Ticket{lane: w.ticketed(3), "other": w.other(2)}
+			byLane := map[string][]message.Ticket{lane: w.ticketed(3), "other": w.other(2)}
 			w.declare()
 			running := w.ticketed(1)
 			kept := w.claim(w.openRun(), running...)[0]

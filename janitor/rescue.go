@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
@@ -49,9 +51,9 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 
 // readTickets returns the tickets of all these messages, and the messages that are answered with them: the others are
 // malformed.
-func readTickets(batch []broker.Delivery, aside *asides) (tickets []holdfast.Ticket, answered []broker.Delivery) {
+func readTickets(batch []broker.Delivery, aside *asides) (tickets []message.Ticket, answered []broker.Delivery) {
 	for _, delivery := range batch {
-		message, err := holdfast.DecodeMessage(delivery.Body)
+		message, err := message.Decode(delivery.Body)
 		switch {
 		case err != nil:
 			aside.add(delivery, err.Error())
@@ -68,8 +70,8 @@ func readTickets(batch []broker.Delivery, aside *asides) (tickets []holdfast.Tic
 }
 
 // rescueAll explains tickets.
-func (j *Janitor) rescueAll(ctx context.Context, tickets []holdfast.Ticket) error {
-	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error {
+	for part := range slices.Chunk(tickets, message.MaxTickets) {
 		if err := j.rescueTickets(ctx, part); err != nil {
 			return err
 		}
@@ -77,18 +79,18 @@ func (j *Janitor) rescueAll(ctx context.Context, tickets []holdfast.Ticket) erro
 	return nil
 }
 
-func (j *Janitor) rescueTickets(ctx context.Context, tickets []holdfast.Ticket) error {
+func (j *Janitor) rescueTickets(ctx context.Context, tickets []message.Ticket) error {
 	open, err := j.explain(ctx, tickets)
 	if err != nil {
 		return err
 	}
-	byRun := make(map[holdfast.RunID][]holdfast.Ticket)
+	byRun := make(map[holdfast.RunID][]message.Ticket)
 	for task, held := range open {
-		byRun[held.run] = append(byRun[held.run], holdfast.Ticket{Task: task, Attempt: held.attempt})
+		byRun[held.run] = append(byRun[held.run], message.Ticket{Task: task, Attempt: held.attempt})
 	}
 	var letters []broker.Message
 	for run, tickets := range byRun {
-		letters = append(letters, j.manifestLetter(holdfast.Manifest{Run: run, Tickets: tickets}))
+		letters = append(letters, j.manifestLetter(message.Manifest{Run: run, Tickets: tickets}))
 	}
 	return j.publishAll(ctx, letters)
 }
@@ -106,13 +108,13 @@ type holder struct {
 // A ticket of an older attempt, or of a final task, needs nothing. A ticket newer
 // than its row says that the database lost commits: then the row, not the ticket, is
 // the truth. A ticket without a row is put into the quarantine.
-func (j *Janitor) explain(ctx context.Context, tickets []holdfast.Ticket) (map[holdfast.TaskID]holder, error) {
+func (j *Janitor) explain(ctx context.Context, tickets []message.Ticket) (map[holdfast.TaskID]holder, error) {
 	positions, err := j.o.Store.Positions(ctx, tickets)
 	if err != nil {
 		return nil, err
 	}
 	open := make(map[holdfast.TaskID]holder)
-	var again, missing []holdfast.Ticket
+	var again, missing []message.Ticket
 	var gone []holdfast.TaskID
 	for i, p := range positions {
 		ticket := tickets[i]
@@ -122,7 +124,7 @@ func (j *Janitor) explain(ctx context.Context, tickets []holdfast.Ticket) (map[h
 		case p.State.Final(), p.Attempt > ticket.Attempt:
 		case p.State == holdfast.Ready:
 			if p.Ticketed {
-				again = append(again, holdfast.Ticket{Task: ticket.Task, Attempt: p.Attempt})
+				again = append(again, message.Ticket{Task: ticket.Task, Attempt: p.Attempt})
 			}
 		case p.RunState == store.RunLive:
 			open[ticket.Task] = holder{p.Run, p.Attempt}
@@ -149,13 +151,13 @@ func (j *Janitor) explain(ctx context.Context, tickets []holdfast.Ticket) (map[h
 
 // missing makes letters for the quarantine of tickets without a row: few, for a message that names a thousand tasks
 // must not become a thousand.
-func (j *Janitor) missing(tickets []holdfast.Ticket) (letters []broker.Message) {
-	for part := range slices.Chunk(tickets, holdfast.MaxTickets) {
+func (j *Janitor) missing(tickets []message.Ticket) (letters []broker.Message) {
+	for part := range slices.Chunk(tickets, message.MaxTickets) {
 		reason := fmt.Sprintf("the store has no task %s", part[0].Task)
 		if more := len(part) - 1; more > 0 {
 			reason += fmt.Sprintf(" nor %d others", more)
 		}
-		letters = append(letters, j.letter(holdfast.Message{Tickets: part}.Encode(), reason))
+		letters = append(letters, j.letter(message.Message{Tickets: part}.Encode(), reason))
 	}
 	return letters
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
@@ -18,72 +20,72 @@ import (
 // exactly one, the rest is dropped or put aside.
 func TestRescueMakesTheStoresTruthOfAnything(t *testing.T) {
 	t.Parallel()
-	at := func(t holdfast.Ticket, attempt int) holdfast.Ticket { t.Attempt = attempt; return t }
-	live := func(w *world, ticket holdfast.Ticket) holdfast.RunID {
+	at := func(t message.Ticket, attempt int) message.Ticket { t.Attempt = attempt; return t }
+	live := func(w *world, ticket message.Ticket) holdfast.RunID {
 		run := w.openRun()
 		w.claim(run, ticket)
 		return run
 	}
-	gone := func(w *world, ticket holdfast.Ticket) holdfast.RunID {
+	gone := func(w *world, ticket message.Ticket) holdfast.RunID {
 		run := live(w, ticket)
 		w.kill(run)
 		return run
 	}
 	type outcome struct {
-		main, again []holdfast.Ticket
-		hold        []holdfast.Message
+		main, again []message.Ticket
+		hold        []message.Message
 		quarantine  []string
 	}
-	for name, test := range map[string]func(w *world, ticket holdfast.Ticket) (body []byte, want outcome){
-		"ready and ticketed": func(_ *world, t holdfast.Ticket) ([]byte, outcome) {
-			return tickets(t).Encode(), outcome{main: []holdfast.Ticket{t}}
+	for name, test := range map[string]func(w *world, ticket message.Ticket) (body []byte, want outcome){
+		"ready and ticketed": func(_ *world, t message.Ticket) ([]byte, outcome) {
+			return tickets(t).Encode(), outcome{main: []message.Ticket{t}}
 		},
-		"ready, and the ticket is ahead of the row": func(_ *world, t holdfast.Ticket) ([]byte, outcome) {
-			return tickets(at(t, 7)).Encode(), outcome{main: []holdfast.Ticket{t}}
+		"ready, and the ticket is ahead of the row": func(_ *world, t message.Ticket) ([]byte, outcome) {
+			return tickets(at(t, 7)).Encode(), outcome{main: []message.Ticket{t}}
 		},
-		"ready, and the ticket is older": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"ready, and the ticket is older": func(w *world, t message.Ticket) ([]byte, outcome) {
 			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryIn(0, errFault)))
 			_, err := w.janitor(nil).dispatchDue(w.Context())
 			w.must(err)
 			w.takeTickets(w.main())
 			return tickets(t).Encode(), outcome{}
 		},
-		"waits for a later time": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"waits for a later time": func(w *world, t message.Ticket) ([]byte, outcome) {
 			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryIn(time.Hour, errFault)))
 			return tickets(at(t, 2), at(t, 3)).Encode(), outcome{}
 		},
-		"final": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"final": func(w *world, t message.Ticket) ([]byte, outcome) {
 			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(nil))
 			return tickets(t, at(t, 5)).Encode(), outcome{}
 		},
-		"running under a live run": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"running under a live run": func(w *world, t message.Ticket) ([]byte, outcome) {
 			run := live(w, t)
-			return tickets(t).Encode(), outcome{hold: []holdfast.Message{manifest(run, 0, t)}}
+			return tickets(t).Encode(), outcome{hold: []message.Message{manifest(run, 0, t)}}
 		},
-		"running under a live run, and the ticket is ahead": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"running under a live run, and the ticket is ahead": func(w *world, t message.Ticket) ([]byte, outcome) {
 			run := live(w, t)
-			return tickets(at(t, 3)).Encode(), outcome{hold: []holdfast.Message{manifest(run, 0, t)}}
+			return tickets(at(t, 3)).Encode(), outcome{hold: []message.Message{manifest(run, 0, t)}}
 		},
-		"running under a run that is gone": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"running under a run that is gone": func(w *world, t message.Ticket) ([]byte, outcome) {
 			gone(w, t)
-			return tickets(t).Encode(), outcome{again: []holdfast.Ticket{at(t, 2)}}
+			return tickets(t).Encode(), outcome{again: []message.Ticket{at(t, 2)}}
 		},
-		"a manifest of a live run": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
+		"a manifest of a live run": func(w *world, t message.Ticket) ([]byte, outcome) {
 			run := live(w, t)
-			return manifest(run, 3, t).Encode(), outcome{hold: []holdfast.Message{manifest(run, 0, t)}}
+			return manifest(run, 3, t).Encode(), outcome{hold: []message.Message{manifest(run, 0, t)}}
 		},
-		"a manifest of a run that is gone": func(w *world, t holdfast.Ticket) ([]byte, outcome) {
-			return manifest(gone(w, t), 3, t).Encode(), outcome{again: []holdfast.Ticket{at(t, 2)}}
+		"a manifest of a run that is gone": func(w *world, t message.Ticket) ([]byte, outcome) {
+			return manifest(gone(w, t), 3, t).Encode(), outcome{again: []message.Ticket{at(t, 2)}}
 		},
-		"no such task": func(_ *world, t holdfast.Ticket) ([]byte, outcome) {
+		"no such task": func(_ *world, t message.Ticket) ([]byte, outcome) {
 			missing := at(t, 2)
 			missing.Task += 1000
-			return tickets(missing, t).Encode(), outcome{main: []holdfast.Ticket{t}, quarantine: []string{string(tickets(missing).Encode())}}
+			return tickets(missing, t).Encode(), outcome{main: []message.Ticket{t}, quarantine: []string{string(tickets(missing).Encode())}}
 		},
-		"a sentinel": func(*world, holdfast.Ticket) ([]byte, outcome) {
-			return holdfast.Message{Sentinel: &holdfast.Sentinel{Lane: lane, At: time.Now()}}.Encode(), outcome{}
+		"a sentinel": func(*world, message.Ticket) ([]byte, outcome) {
+			return message.Message{Sentinel: &message.Sentinel{Lane: lane, At: time.Now()}}.Encode(), outcome{}
 		},
-		"garbage": func(*world, holdfast.Ticket) ([]byte, outcome) {
+		"garbage": func(*world, message.Ticket) ([]byte, outcome) {
 			return []byte("garbage"), outcome{quarantine: []string{"garbage"}}
 		},
 	} {
@@ -114,8 +116,8 @@ func TestRescueMakesTheStoresTruthOfAnything(t *testing.T) {
 	}
 }
 
-func same(a, b []holdfast.Message) bool {
-	return slices.EqualFunc(a, b, func(a, b holdfast.Message) bool { return string(a.Encode()) == string(b.Encode()) })
+func same(a, b []message.Message) bool {
+	return slices.EqualFunc(a, b, func(a, b message.Message) bool { return string(a.Encode()) == string(b.Encode()) })
 }
 
 // A message is acked only after its tasks have another token, whatever failed before.
@@ -143,7 +145,7 @@ func TestRescueAcksLast(t *testing.T) {
 	if !slices.Equal(order, []string{"refused", "refused", "stored", "acked"}) {
 		t.Errorf("it was %v", order)
 	}
-	if got := w.take(w.hold()); !same(got, []holdfast.Message{manifest(run, 0, ticket)}) {
+	if got := w.take(w.hold()); !same(got, []message.Message{manifest(run, 0, ticket)}) {
 		t.Errorf("held are %+v", got)
 	}
 	if n := len(s.saw("received")); n != 1 {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
@@ -57,8 +59,8 @@ func (j *Janitor) schedule(ctx context.Context) {
 func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	var publishErr error
 	began, lanes := time.Now(), j.isolated.shared()
-	dispatched, err := j.dispatchTasks(ctx, lanes, scheduleBatch, func(tickets byLane) map[holdfast.Ticket]bool {
-		var published map[holdfast.Ticket]bool
+	dispatched, err := j.dispatchTasks(ctx, lanes, scheduleBatch, func(tickets byLane) map[message.Ticket]bool {
+		var published map[message.Ticket]bool
 		published, publishErr = j.publishShared(ctx, tickets)
 		return published
 	})
@@ -81,7 +83,7 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 }
 
 // dispatchTasks publishes tickets of due tasks and marks those tasks whose tickets are confirmed.
-func (j *Janitor) dispatchTasks(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[holdfast.Ticket]bool) (store.Dispatched, error) {
+func (j *Janitor) dispatchTasks(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[message.Ticket]bool) (store.Dispatched, error) {
 	return j.o.Store.DispatchDue(ctx, lanes, limit, func(_ context.Context, due []store.Due) []bool {
 		tickets := make(byLane)
 		for _, d := range due {
@@ -102,12 +104,12 @@ func (j *Janitor) dispatchTasks(ctx context.Context, lanes store.Lanes, limit in
 
 // publishTickets publishes tickets by queue and returns which are confirmed. The
 // error is the broker's, if not all are.
-func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdfast.Ticket) (map[holdfast.Ticket]bool, error) {
+func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]message.Ticket) (map[message.Ticket]bool, error) {
 	var messages []broker.Message
-	var contents [][]holdfast.Ticket
+	var contents [][]message.Ticket
 	for queue, tickets := range byQueue {
-		for part := range slices.Chunk(tickets, holdfast.PerMessage(len(tickets), 1)) {
-			messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: part}.Encode()})
+		for part := range slices.Chunk(tickets, message.PerMessage(len(tickets), 1)) {
+			messages = append(messages, broker.Message{Queue: queue, Body: message.Message{Tickets: part}.Encode()})
 			contents = append(contents, part)
 		}
 	}
@@ -115,7 +117,7 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]holdf
 	if slices.Contains(outcomes, broker.Returned) {
 		outcomes, err = j.publishAgain(ctx, messages, outcomes)
 	}
-	confirmed := make(map[holdfast.Ticket]bool)
+	confirmed := make(map[message.Ticket]bool)
 	for i, outcome := range outcomes {
 		if outcome == broker.Stored {
 			for _, ticket := range contents[i] {

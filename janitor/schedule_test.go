@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -24,7 +26,7 @@ func TestScheduleKeepsTheOrderOfDueTimes(t *testing.T) {
 	}
 	_, err := w.janitor(nil).dispatchDue(t.Context())
 	w.must(err)
-	if got, want := w.takeTickets(w.main()), []holdfast.Ticket{list[1], list[3], list[0], list[2]}; !slices.Equal(got, want) {
+	if got, want := w.takeTickets(w.main()), []message.Ticket{list[1], list[3], list[0], list[2]}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for _, ticket := range list {
@@ -60,8 +62,8 @@ func TestScheduleSendsBrokenOffTasksAhead(t *testing.T) {
 	w.settle(tasks[1], holdfast.Returned(holdfast.RetryIn(0, errFault)))
 	_, err := w.janitor(nil).dispatchDue(t.Context())
 	w.must(err)
-	w.sameTickets("ahead", w.takeTickets(w.again()), []holdfast.Ticket{{Task: tasks[0].ID, Attempt: 2}})
-	w.sameTickets("in the lane", w.takeTickets(w.main()), []holdfast.Ticket{{Task: tasks[1].ID, Attempt: 2}})
+	w.sameTickets("ahead", w.takeTickets(w.again()), []message.Ticket{{Task: tasks[0].ID, Attempt: 2}})
+	w.sameTickets("in the lane", w.takeTickets(w.main()), []message.Ticket{{Task: tasks[1].ID, Attempt: 2}})
 }
 
 // What the broker did not confirm is not marked, whatever the reason, and goes out later.
@@ -88,10 +90,10 @@ func TestScheduleMarksNothingThatIsNotConfirmed(t *testing.T) {
 	w.sooner()
 	_, err = j.dispatchDue(t.Context())
 	w.must(err)
-	w.sameTickets("in the lane", w.takeTickets(w.main()), []holdfast.Ticket{refused, stored})
+	w.sameTickets("in the lane", w.takeTickets(w.main()), []message.Ticket{refused, stored})
 	w.background(j.probeIsolated) // if its queue could not be made, the new lane was isolated
 	w.eventually("the ticket in the new lane is marked", func() bool { return w.position(returned).Ticketed })
-	w.sameTickets("in the new lane", w.takeTickets(w.topology.Main("ghost")), []holdfast.Ticket{returned})
+	w.sameTickets("in the new lane", w.takeTickets(w.topology.Main("ghost")), []message.Ticket{returned})
 }
 
 // A lane whose queue takes nothing keeps its tasks due, however many, and holds up no other lane.
@@ -123,8 +125,8 @@ func TestTheQueueOfANewLaneIsMadeAtOnce(t *testing.T) {
 	first.Lane = "new"
 	inserted, err := w.store.Insert(t.Context(), []holdfast.NewTask{first, newTask()}, time.Hour)
 	w.must(err)
-	want := map[string]holdfast.Ticket{}
-	var list []holdfast.Ticket
+	want := map[string]message.Ticket{}
+	var list []message.Ticket
 	for _, receipt := range inserted.Receipts {
 		want[receipt.Lane] = receipt.Tickets[0]
 		list = append(list, receipt.Tickets[0])
@@ -140,7 +142,7 @@ func TestTheQueueOfANewLaneIsMadeAtOnce(t *testing.T) {
 		return w.position(want["new"]).Ticketed && w.position(want[holdfast.DefaultLane]).Ticketed
 	})
 	for lane, ticket := range want {
-		w.sameTickets("in lane "+lane, w.takeTickets(w.topology.Main(lane)), []holdfast.Ticket{ticket})
+		w.sameTickets("in lane "+lane, w.takeTickets(w.topology.Main(lane)), []message.Ticket{ticket})
 	}
 }
 
@@ -155,7 +157,7 @@ func TestARebuildUnderWayHoldsUpNobody(t *testing.T) {
 	w.must(err)
 	waits := inserted.Receipts[0].Tickets[0]
 	w.must(w.store.Discharge(t.Context(), []int64{inserted.Receipts[0].ID}))
-	_, err = w.store.Unticket(t.Context(), []holdfast.Ticket{waits})
+	_, err = w.store.Unticket(t.Context(), []message.Ticket{waits})
 	w.must(err)
 	goes := w.due(1)[0]
 	j := w.janitor(nil)
@@ -192,7 +194,7 @@ func TestSchedulersShareTheWork(t *testing.T) {
 		w.background(w.janitor(func(o *Options) { o.Store, o.Broker = own, spies[i] }).schedule)
 	}
 	w.eventually("everything is ticketed", func() bool { return w.number("select count(*) from holdfast.tasks where due_at is not null") == 0 })
-	seen := make(map[holdfast.Ticket]int)
+	seen := make(map[message.Ticket]int)
 	for _, ticket := range w.takeTickets(w.main()) {
 		seen[ticket]++
 	}

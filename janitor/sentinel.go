@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
@@ -26,7 +28,7 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 	}
 	letters := make([]broker.Message, len(due))
 	for i := range due {
-		letters[i] = broker.Message{Queue: j.o.Topology.Main(due[i].Lane), Body: holdfast.Message{Sentinel: &due[i]}.Encode()}
+		letters[i] = broker.Message{Queue: j.o.Topology.Main(due[i].Lane), Body: message.Message{Sentinel: &due[i]}.Encode()}
 	}
 	if err := j.publishAll(ctx, letters); err != nil && !errors.Is(err, broker.ErrNoQueue) {
 		return err

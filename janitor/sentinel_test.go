@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
@@ -180,7 +182,7 @@ func TestTicketsInABacklogAreNotReplaced(t *testing.T) {
 	}
 	now, err := w.store.Now(t.Context())
 	w.must(err)
-	w.must(w.store.Drained(t.Context(), holdfast.Sentinel{Lane: lane, At: now}))
+	w.must(w.store.Drained(t.Context(), message.Sentinel{Lane: lane, At: now}))
 
 	w.must(j.lostTickets(t.Context()))
 	if w.position(lost).Ticketed {
@@ -264,7 +266,7 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &spy{Broker: w.broker}
-	var behind holdfast.Ticket
+	var behind message.Ticket
 	s.refuse = func(m broker.Message) bool {
 		if m.Queue == w.main() && behind.Task == 0 {
 			behind = w.ticketed(1)[0] // its ticket could be published now, before the sentinel or after it
@@ -280,7 +282,7 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	w.must(err)
 	now, err := w.store.Now(t.Context())
 	w.must(err)
-	w.must(w.store.Drained(t.Context(), holdfast.Sentinel{Lane: lane, At: now}))
+	w.must(w.store.Drained(t.Context(), message.Sentinel{Lane: lane, At: now}))
 	w.must(j.lostTickets(t.Context()))
 	if !w.position(behind).Ticketed {
 		t.Error("a ticket younger than the sentinel counts as lost")

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
@@ -156,7 +158,7 @@ func (w *world) insert(n int, grace time.Duration) store.Receipt {
 }
 
 // ticketed stores n tasks as if their tickets had been published.
-func (w *world) ticketed(n int) []holdfast.Ticket {
+func (w *world) ticketed(n int) []message.Ticket {
 	w.Helper()
 	receipt := w.insert(n, time.Hour)
 	w.must(w.store.Discharge(w.Context(), []int64{receipt.ID}))
@@ -164,7 +166,7 @@ func (w *world) ticketed(n int) []holdfast.Ticket {
 }
 
 // due stores n tasks that wait for their first ticket.
-func (w *world) due(n int) []holdfast.Ticket {
+func (w *world) due(n int) []message.Ticket {
 	w.Helper()
 	tickets := w.ticketed(n)
 	changed, err := w.store.Unticket(w.Context(), tickets)
@@ -194,7 +196,7 @@ func (w *world) kill(run holdfast.RunID) {
 }
 
 // claim claims tasks that must be free.
-func (w *world) claim(run holdfast.RunID, tickets ...holdfast.Ticket) []holdfast.Task {
+func (w *world) claim(run holdfast.RunID, tickets ...message.Ticket) []holdfast.Task {
 	w.Helper()
 	claims, err := w.store.Claim(w.Context(), run, store.AnyOf(kind), tickets, store.IntoExecutors)
 	w.must(err)
@@ -227,9 +229,9 @@ func (w *world) task(id holdfast.TaskID) holdfast.Task {
 	return task
 }
 
-func (w *world) position(ticket holdfast.Ticket) store.Position {
+func (w *world) position(ticket message.Ticket) store.Position {
 	w.Helper()
-	positions, err := w.store.Positions(w.Context(), []holdfast.Ticket{ticket})
+	positions, err := w.store.Positions(w.Context(), []message.Ticket{ticket})
 	w.must(err)
 	return positions[0]
 }
@@ -268,7 +270,7 @@ func (w *world) sooner() {
 
 func (w *world) receipts() int { w.Helper(); return w.number("select count(*) from holdfast.outbox") }
 
-func (w *world) send(queue string, messages ...holdfast.Message) {
+func (w *world) send(queue string, messages ...message.Message) {
 	w.Helper()
 	bodies := make([]string, len(messages))
 	for i, m := range messages {
@@ -304,9 +306,9 @@ func (w *world) takeRaw(queue string) (bodies []string) {
 	}
 }
 
-func (w *world) take(queue string) []holdfast.Message {
+func (w *world) take(queue string) []message.Message {
 	w.Helper()
-	var messages []holdfast.Message
+	var messages []message.Message
 	for _, body := range w.takeRaw(queue) {
 		messages = append(messages, w.decode([]byte(body)))
 	}
@@ -314,18 +316,18 @@ func (w *world) take(queue string) []holdfast.Message {
 }
 
 // takeTickets empties a queue and returns the tickets, without sentinels.
-func (w *world) takeTickets(queue string) []holdfast.Ticket {
+func (w *world) takeTickets(queue string) []message.Ticket {
 	w.Helper()
-	var tickets []holdfast.Ticket
+	var tickets []message.Ticket
 	for _, m := range w.take(queue) {
 		tickets = append(tickets, m.Tickets...)
 	}
 	return tickets
 }
 
-func (w *world) decode(body []byte) holdfast.Message {
+func (w *world) decode(body []byte) message.Message {
 	w.Helper()
-	m, err := holdfast.DecodeMessage(body)
+	m, err := message.Decode(body)
 	w.must(err)
 	return m
 }
@@ -359,7 +361,7 @@ func (l *listener) next() broker.Delivery {
 }
 
 // ticket is the next message, which must be one ticket.
-func (l *listener) ticket() holdfast.Ticket {
+func (l *listener) ticket() message.Ticket {
 	l.w.Helper()
 	d := l.next()
 	l.w.must(l.sub.Ack(d.Tag, broker.One))
@@ -371,9 +373,9 @@ func (l *listener) ticket() holdfast.Ticket {
 }
 
 // sameTickets compares regardless of order; each must be there once.
-func (w *world) sameTickets(what string, got, want []holdfast.Ticket) {
+func (w *world) sameTickets(what string, got, want []message.Ticket) {
 	w.Helper()
-	order := func(a, b holdfast.Ticket) int {
+	order := func(a, b message.Ticket) int {
 		if a.Task != b.Task {
 			return int(a.Task - b.Task)
 		}
@@ -385,14 +387,14 @@ func (w *world) sameTickets(what string, got, want []holdfast.Ticket) {
 	}
 }
 
-func manifest(run holdfast.RunID, page int64, tickets ...holdfast.Ticket) holdfast.Message {
-	return holdfast.Message{Manifest: &holdfast.Manifest{Run: run, Page: page, Tickets: tickets}}
+func manifest(run holdfast.RunID, page int64, tickets ...message.Ticket) message.Message {
+	return message.Message{Manifest: &message.Manifest{Run: run, Page: page, Tickets: tickets}}
 }
 
-func tickets(list ...holdfast.Ticket) holdfast.Message { return holdfast.Message{Tickets: list} }
+func tickets(list ...message.Ticket) message.Message { return message.Message{Tickets: list} }
 
 // next is the ticket of a task's next attempt.
-func next(t holdfast.Ticket) holdfast.Ticket {
+func next(t message.Ticket) message.Ticket {
 	t.Attempt++
 	return t
 }
@@ -593,7 +595,7 @@ func (f *faulty) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool
 	return f.Store.Apply(ctx, moves)
 }
 
-func (f *faulty) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+func (f *faulty) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	if f.positions != nil {
 		if err := f.positions(); err != nil {
 			return nil, err
@@ -642,10 +644,10 @@ func (w *walked) RunStates(ctx context.Context, runs []holdfast.RunID) (map[hold
 // asking notes which tickets a patrol asks about.
 type asking struct {
 	faulty
-	asked *[]holdfast.Ticket
+	asked *[]message.Ticket
 }
 
-func (a *asking) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+func (a *asking) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	*a.asked = append(*a.asked, tickets...)
 	return a.Store.Positions(ctx, tickets)
 }

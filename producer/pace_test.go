@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -42,7 +44,7 @@ func (p *paced) Publish(_ context.Context, messages []broker.Message) ([]broker.
 	w := window{at: time.Now()}
 	outcomes := make([]broker.Outcome, len(messages))
 	for i, m := range messages {
-		decoded, err := holdfast.DecodeMessage(m.Body)
+		decoded, err := message.Decode(m.Body)
 		if err != nil {
 			return outcomes, err
 		}
@@ -58,10 +60,10 @@ func (p *paced) Publish(_ context.Context, messages []broker.Message) ([]broker.
 
 // hands over a receipt of some tickets.
 func (p *paced) hands(ctx context.Context, tickets int) {
-	r := store.Receipt{ID: int64(p.handed + 1), Lane: holdfast.DefaultLane, Tickets: make([]holdfast.Ticket, tickets)}
+	r := store.Receipt{ID: int64(p.handed + 1), Lane: holdfast.DefaultLane, Tickets: make([]message.Ticket, tickets)}
 	for i := range r.Tickets {
 		p.handed++
-		r.Tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(p.handed), Attempt: 1}
+		r.Tickets[i] = message.Ticket{Task: holdfast.TaskID(p.handed), Attempt: 1}
 	}
 	p.hand(ctx, []store.Receipt{r}, tickets)
 }

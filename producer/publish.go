@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -277,7 +279,7 @@ func (p *publisher) publish(ctx context.Context, lane string, receipts []handed)
 // messages divides the tickets of all receipts, which are of one lane, into messages. For each message it lists the
 // receipts whose tickets are in it.
 func (p *publisher) messages(lane string, receipts []handed) (messages []broker.Message, of [][]int) {
-	var tickets []holdfast.Ticket
+	var tickets []message.Ticket
 	var owners []int // the receipt of each ticket
 	calls := 0
 	for i, receipt := range receipts {
@@ -287,10 +289,10 @@ func (p *publisher) messages(lane string, receipts []handed) (messages []broker.
 			owners = append(owners, i)
 		}
 	}
-	queue, size := p.topology.Main(lane), holdfast.PerMessage(len(tickets), calls)
+	queue, size := p.topology.Main(lane), message.PerMessage(len(tickets), calls)
 	for len(tickets) > 0 {
 		n := min(size, len(tickets))
-		messages = append(messages, broker.Message{Queue: queue, Body: holdfast.Message{Tickets: tickets[:n]}.Encode()})
+		messages = append(messages, broker.Message{Queue: queue, Body: message.Message{Tickets: tickets[:n]}.Encode()})
 		of = append(of, owners[:n])
 		tickets, owners = tickets[n:], owners[n:]
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
@@ -46,7 +48,7 @@ func (p *partly) Insert(_ context.Context, tasks []holdfast.NewTask, _ time.Dura
 		if receipts[task.Lane] == nil {
 			receipts[task.Lane] = &store.Receipt{ID: p.last, Lane: task.Lane}
 		}
-		receipts[task.Lane].Tickets = append(receipts[task.Lane].Tickets, holdfast.Ticket{Task: holdfast.TaskID(p.last), Attempt: 1})
+		receipts[task.Lane].Tickets = append(receipts[task.Lane].Tickets, message.Ticket{Task: holdfast.TaskID(p.last), Attempt: 1})
 	}
 	for _, receipt := range receipts {
 		inserted.Receipts = append(inserted.Receipts, *receipt)
@@ -86,7 +88,7 @@ func (p *partly) Publish(ctx context.Context, messages []broker.Message) ([]brok
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, m := range messages {
-		decoded, err := holdfast.DecodeMessage(m.Body)
+		decoded, err := message.Decode(m.Body)
 		if err != nil {
 			return outcomes, err
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
@@ -91,7 +93,7 @@ func (w *world) count(table string) (n int) {
 }
 
 // take empties the lane and returns its tickets and how many messages there were, when everything is published.
-func (w *world) take(queue string) (tickets []holdfast.Ticket, messages int) {
+func (w *world) take(queue string) (tickets []message.Ticket, messages int) {
 	w.Helper()
 	w.publisher.close()
 	last := fmt.Sprintf("the end %x", rand.Uint64())
@@ -106,7 +108,7 @@ func (w *world) take(queue string) (tickets []holdfast.Ticket, messages int) {
 		if string(d.Body) == last {
 			return tickets, messages
 		}
-		m, err := holdfast.DecodeMessage(d.Body)
+		m, err := message.Decode(d.Body)
 		w.must(err)
 		tickets = append(tickets, m.Tickets...)
 		messages++

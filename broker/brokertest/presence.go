@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
@@ -13,7 +15,7 @@ import (
 // Present is a broker that sees who is connected.
 type Present interface {
 	broker.Broker
-	broker.Presence
+	presence.Broker
 }
 
 // RunPresence tests the role Presence. open returns two clients of one broker as for Run.

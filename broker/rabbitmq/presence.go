@@ -8,17 +8,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // A sign is an exclusive queue, which RabbitMQ deletes with the connection that declared it, and locks for all others until
 // then. Signs have a link of their own: a question to a queue that hangs can cost a connection, and must not cost a sign.
 
-var _ broker.Presence = (*Broker)(nil)
+var _ presence.Broker = (*Broker)(nil)
 
 // The flags of a sign. Every version from 3.10 to 4.3 takes a transient queue if it is exclusive.
 const (
@@ -40,7 +41,7 @@ type sign struct {
 	done    chan struct{} // closed when it has ended and was taken back
 }
 
-// Show implements [broker.Presence]. It also waits while this Broker shows the name itself, or while there is a queue of that
+// Show implements [presence.Broker]. It also waits while this Broker shows the name itself, or while there is a queue of that
 // name which is no sign; the error has RabbitMQ's words. Release waits, for a moment, until RabbitMQ has deleted the queue.
 func (b *Broker) Show(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error) {
 	leave, err := b.enter()
@@ -195,7 +196,7 @@ func (s *sign) remove() {
 	}
 }
 
-// Shown implements [broker.Presence].
+// Shown implements [presence.Broker].
 func (b *Broker) Shown(ctx context.Context, name string) (shown bool, err error) {
 	err = b.administer(ctx, func(a *admin) error {
 		err := a.ask(ctx, func(ch *amqp.Channel) error {

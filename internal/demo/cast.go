@@ -27,7 +27,7 @@ type part struct{ name, roles string }
 // cast follows the backend: one process serves a file, servers are shared by several.
 func (o Options) cast() cast {
 	if path, embedded := o.Backend.Embedded(); embedded {
-		serve := part{"holdfast serve", strings.Join([]string{configs.RoleWorker, configs.RoleJanitor, configs.RoleConsole}, ",")}
+		serve := part{"holdfast serve", strings.Join([]string{configs.RoleWorker, configs.RoleJanitor}, ",")}
 		return cast{
 			parts: []part{serve}, victim: serve, revived: true,
 			opening:    "Started holdfast serve, one process with everything in it, on " + path + ".",

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
@@ -20,7 +22,7 @@ import (
 // runs counts the executions of a handler in this process.
 type runs struct {
 	mu     sync.Mutex
-	starts map[holdfast.Ticket]int
+	starts map[message.Ticket]int
 	total  atomic.Int64
 }
 
@@ -29,9 +31,9 @@ func (r *runs) handler(d time.Duration) consumer.Handler {
 	return consumer.HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
 		r.mu.Lock()
 		if r.starts == nil {
-			r.starts = make(map[holdfast.Ticket]int)
+			r.starts = make(map[message.Ticket]int)
 		}
-		r.starts[holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}]++
+		r.starts[message.Ticket{Task: task.ID, Attempt: task.Attempt}]++
 		r.mu.Unlock()
 		r.total.Add(1)
 		select {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/slow"
@@ -66,7 +68,7 @@ func (w *world) crashed(t *testing.T, tasks, n int) []holdfast.TaskID {
 }
 
 // crash claims the tasks for a worker and ends it with them, and returns the tickets of their next attempts.
-func (w *world) crash(t *testing.T, tickets []holdfast.Ticket) []holdfast.Ticket {
+func (w *world) crash(t *testing.T, tickets []message.Ticket) []message.Ticket {
 	t.Helper()
 	ctx := t.Context()
 	run, err := w.Store.OpenRun(ctx, store.RunInfo{Name: "crashed", Host: "elsewhere", Concurrency: 1}, time.Hour)
@@ -78,14 +80,14 @@ func (w *world) crash(t *testing.T, tickets []holdfast.Ticket) []holdfast.Ticket
 		t.Fatal(err)
 	}
 	moves := make([]holdfast.Transition, len(claims))
-	next := make([]holdfast.Ticket, len(claims))
+	next := make([]message.Ticket, len(claims))
 	for i, claim := range claims {
 		move, err := holdfast.Settle(claim.Task, holdfast.Crashed(run), claim.Now, holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}
 		move.Wait = 0
-		moves[i], next[i] = move, holdfast.Ticket{Task: move.Task, Attempt: move.NextAttempt}
+		moves[i], next[i] = move, message.Ticket{Task: move.Task, Attempt: move.NextAttempt}
 	}
 	if _, err := w.Store.Apply(ctx, moves); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -64,7 +66,7 @@ func lastChances(ctx context.Context, p *place) ([]Figure, error) {
 }
 
 // insert stores n tasks whose tickets nobody publishes, and returns them.
-func (p *place) insert(ctx context.Context, kind string, n int) ([]holdfast.Ticket, error) {
+func (p *place) insert(ctx context.Context, kind string, n int) ([]message.Ticket, error) {
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
 		tasks[i] = holdfast.NewTask{Type: kind, Lane: holdfast.DefaultLane, MaxAttempts: 3}
@@ -78,7 +80,7 @@ func (p *place) insert(ctx context.Context, kind string, n int) ([]holdfast.Tick
 
 // crash claims the tasks for a worker that ends with them, and returns the tickets of their next attempts. The janitor publishes
 // these.
-func (p *place) crash(ctx context.Context, kind string, tickets []holdfast.Ticket) ([]holdfast.Ticket, error) {
+func (p *place) crash(ctx context.Context, kind string, tickets []message.Ticket) ([]message.Ticket, error) {
 	run, err := p.Store.OpenRun(ctx, store.RunInfo{Name: "crashed", Host: "elsewhere", Concurrency: 1}, time.Hour)
 	if err != nil {
 		return nil, err
@@ -87,13 +89,13 @@ func (p *place) crash(ctx context.Context, kind string, tickets []holdfast.Ticke
 	if err != nil {
 		return nil, err
 	}
-	moves, next := make([]holdfast.Transition, len(claims)), make([]holdfast.Ticket, len(claims))
+	moves, next := make([]holdfast.Transition, len(claims)), make([]message.Ticket, len(claims))
 	for i, claim := range claims {
 		if moves[i], err = holdfast.Settle(claim.Task, holdfast.Crashed(run), claim.Now, p.Config.Defaults.Policy); err != nil {
 			return nil, err
 		}
 		moves[i].Wait = 0
-		next[i] = holdfast.Ticket{Task: moves[i].Task, Attempt: moves[i].NextAttempt}
+		next[i] = message.Ticket{Task: moves[i].Task, Attempt: moves[i].NextAttempt}
 	}
 	if _, err := p.Store.Apply(ctx, moves); err != nil {
 		return nil, err

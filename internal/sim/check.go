@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
@@ -31,9 +33,9 @@ type checker struct {
 	ended      map[holdfast.TaskID]holdfast.State // tasks that reached a final state
 	over       map[holdfast.RunID]bool            // runs that are not live any more
 	renewed    map[holdfast.RunID]renewal         // the last ones
-	tokens     map[holdfast.Ticket]bool           // what checkTokens has found, kept for its room
+	tokens     map[message.Ticket]bool            // what checkTokens has found, kept for its room
 
-	unpublished map[holdfast.Ticket]time.Time // tickets that a producer publishes at once, by when their tasks were stored
+	unpublished map[message.Ticket]time.Time // tickets that a producer publishes at once, by when their tasks were stored
 
 	early, excused int // runs fenced before their lease was over; of them, those of living processes that could not contradict
 
@@ -44,13 +46,13 @@ type checker struct {
 
 // eraTicket is an attempt. A store that lost commits gives the same attempts out again.
 type eraTicket struct {
-	holdfast.Ticket
+	message.Ticket
 	era int
 }
 
 // claimed is an attempt that a run has taken.
 type claimed struct {
-	holdfast.Ticket
+	message.Ticket
 	run holdfast.RunID
 }
 
@@ -80,8 +82,8 @@ func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), ended: make(map[holdfast.TaskID]holdfast.State),
-		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), over: make(map[holdfast.RunID]bool), tokens: make(map[holdfast.Ticket]bool),
-		unpublished: make(map[holdfast.Ticket]time.Time),
+		renewed: make(map[holdfast.RunID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), over: make(map[holdfast.RunID]bool), tokens: make(map[message.Ticket]bool),
+		unpublished: make(map[message.Ticket]time.Time),
 	}
 }
 
@@ -119,7 +121,7 @@ func (c *checker) starts(p *process, ctx context.Context, task holdfast.Task) *e
 	e := &execution{process: p, ctx: ctx, task: task, began: time.Now()}
 	e.era = c.claims[e.claim()]
 	c.world.log.say(time.Since(c.world.began), "%s runs task %s attempt %d under run %s", p.name, task.ID, task.Attempt, task.Run)
-	key := eraTicket{holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}, e.era}
+	key := eraTicket{message.Ticket{Task: task.ID, Attempt: task.Attempt}, e.era}
 	if before := c.byTicket[key]; before != nil {
 		c.fail("attempt %d of task %s runs twice: by %s and by %s", task.Attempt, task.ID, before.process.name, p.name)
 	}
@@ -159,7 +161,7 @@ func (c *checker) ends(e *execution, err error) {
 func (e *execution) claim() claimed { return claimOf(&e.task) }
 
 func claimOf(t *holdfast.Task) claimed {
-	return claimed{holdfast.Ticket{Task: t.ID, Attempt: t.Attempt}, t.Run}
+	return claimed{message.Ticket{Task: t.ID, Attempt: t.Attempt}, t.Run}
 }
 
 // changed is told of every change of a task.
@@ -195,7 +197,7 @@ func (c *checker) alarmed(task *simstore.Task) {
 		return
 	}
 	c.lost++
-	ticket := holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}
+	ticket := message.Ticket{Task: task.ID, Attempt: task.Attempt}
 	receipts := c.world.store.Receipts()
 	for i := range receipts {
 		if slices.Contains(receipts[i].Tickets, ticket) {
@@ -214,7 +216,7 @@ func (c *checker) alarmed(task *simstore.Task) {
 func (c *checker) stored(task *simstore.Task) {
 	silent, only := c.world.plan.onlySilence()
 	if only && task.Ticketed() && !slices.Contains(silent, task.Lane) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Lane)) {
-		c.unpublished[holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()
+		c.unpublished[message.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()
 	}
 }
 
@@ -388,7 +390,7 @@ func (c *checker) checkTokens() {
 	tasks := c.world.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
-		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.tokens[holdfast.Ticket{Task: t.ID, Attempt: t.Attempt}] {
+		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.tokens[message.Ticket{Task: t.ID, Attempt: t.Attempt}] {
 			continue
 		}
 		c.fail("task %s has no token: it is %s at attempt %d under run %s, and there is no receipt, ticket or manifest",
@@ -396,7 +398,7 @@ func (c *checker) checkTokens() {
 	}
 }
 
-func (c *checker) token(tickets []holdfast.Ticket) {
+func (c *checker) token(tickets []message.Ticket) {
 	for _, t := range tickets {
 		c.tokens[t] = true
 	}
@@ -438,7 +440,7 @@ func (c *checker) orphan(m *simbroker.Message) bool {
 	}
 	inLane := slices.ContainsFunc(lanes, func(lane string) bool { return m.Queue == w.topology.Main(lane) || m.Queue == w.topology.Again(lane) })
 	return w.state.fellBack > 0 && inLane && m.Content.Manifest == nil &&
-		!slices.ContainsFunc(m.Content.Tickets, func(t holdfast.Ticket) bool {
+		!slices.ContainsFunc(m.Content.Tickets, func(t message.Ticket) bool {
 			task := w.store.Task(t.Task) // or another one, of another lane, to which the id was given again
 			return task != nil && slices.Contains(w.topology.Lane(task.Lane), m.Queue)
 		})

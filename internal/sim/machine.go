@@ -38,10 +38,10 @@ func (w *world) has(machine, pid int) bool {
 	})
 }
 
-// Place implements janitor.Machine.
+// Place implements presence.Machine.
 func (p *process) Place() (boot, where string) { return p.identity.Boot, namespace }
 
-// Gone implements janitor.Machine: it is what the process's own machine knows.
+// Gone implements presence.Machine: it is what the process's own machine knows.
 func (p *process) Gone(pid int, started int64) bool {
 	w := p.world
 	w.mu.Lock()

@@ -20,7 +20,7 @@ type mutant struct {
 }
 
 // noKick has a worker say that it has lost a sign only when it renews its lease anyway.
-var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.changed:\n", New: ""}
+var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
 // mutants are mistakes that lose tasks, run them twice, charge them wrongly, or take the living for dead. Of the guards of
 // those who fence before a lease is over some are missed only if another one is weak too. The rule of crowds is not among
@@ -49,7 +49,7 @@ var mutants = []mutant{
 	{"producer deletes receipts that are not confirmed", "producer/publish.go",
 		"\t\tif outcome != broker.Stored {\n", "\t\tif outcome == broker.Returned {\n", nil},
 	{"worker forgets the tickets it has no room for", "consumer/page.go",
-		"for part := range slices.Chunk(rest, holdfast.MaxTickets) {", "for part := range slices.Chunk(rest[:0], holdfast.MaxTickets) {", nil},
+		"for part := range slices.Chunk(rest, message.MaxTickets) {", "for part := range slices.Chunk(rest[:0], message.MaxTickets) {", nil},
 	{"worker passes tickets on and does not note it", "consumer/page.go",
 		"if len(p.passed) == 0 {", "if true {", nil},
 	{"janitor takes tickets for lost as soon as a sentinel has come out", "janitor/sentinel.go",
@@ -94,27 +94,27 @@ var mutants = []mutant{
 		"\t\tr.unreserve(given, store.IntoExecutors)\n\t\tr.change(n - given)\n\t\treturn store.IntoBuffer\n", nil},
 	{"a crash is counted as a failure", "settle.go",
 		"\t\tmove.Crashes++\n", "\t\tmove.Crashes++\n\t\tmove.Failures++\n", nil},
-	{"watcher fences without a word of the broker", "janitor/absent.go",
-		"shown, err := w.o.Present.Broker.Shown(probe, w.o.Topology.Sign(a.Run))", "shown, err := false, probe.Err()", nil},
+	{"watcher fences without a word of the broker", "presence/watcher.go",
+		"shown, err := w.o.Broker.Shown(probe, w.o.Sign(a.Run))", "shown, err := false, probe.Err()", nil},
 	{"watcher fences without a word of the store", "internal/sim/simstore/presence.go",
 		"return s.holder(run.ID) == nil && !s.renews(run.ID)", "return true", []patch.Edit{ // which makes a crowd of all who live
-			{File: "janitor/absent.go", Old: "\tif !crowd {\n", New: "\tif len(known) >= 0 {\n"},
+			{File: "presence/watcher.go", Old: "\tif !crowd {\n", New: "\tif len(known) >= 0 {\n"},
 		}},
 	{"watcher does not ask for the session that carries a worker's renewals", "internal/sim/simstore/presence.go",
 		"return s.holder(run.ID) == nil && !s.renews(run.ID)", "return s.holder(run.ID) == nil", nil},
-	{"janitor does not ask for the presence of a worker whose process it does not find", "janitor/neighbors.go",
-		"absences, err := n.o.Present.Store.Absent(ctx)", "var absences []store.Absence\n\tfor _, l := range listed {\n\t\tabsences = append(absences, store.Absence{Run: l.Run})\n\t}",
+	{"janitor does not ask for the presence of a worker whose process it does not find", "presence/neighbors.go",
+		"absences, err := n.o.Store.Absent(ctx)", "var absences []Absence\n\tfor _, l := range listed {\n\t\tabsences = append(absences, Absence{Run: l.Run})\n\t}",
 		[]patch.Edit{
-			{File: "janitor/neighbors.go", Old: "if err != nil || shown {", New: "if err != nil || shown && false {"},
+			{File: "presence/neighbors.go", Old: "if err != nil || shown {", New: "if err != nil || shown && false {"},
 			{File: "internal/sim/simstore/presence.go", Old: "!c.store.absent(run) || !run.RenewedAt.Equal(a.RenewedAt)", New: "run.State != store.RunLive"},
 		}},
-	{"watcher does not wait for a renewal, and the worker sends none at once", "janitor/absent.go",
+	{"watcher does not wait for a renewal, and the worker sends none at once", "presence/watcher.go",
 		"if before := known.denied; shown || !before || !settled {", "if shown {", []patch.Edit{noKick}},
 	{"worker does not say at once that it has lost a sign, nor shows it again at once", noKick.File, noKick.Old, noKick.New, []patch.Edit{
-		{File: "consumer/consumer.go", Old: "firstPause = 50 * time.Millisecond", New: "firstPause = time.Second"},
+		{File: "presence/holder.go", Old: "firstShow = 50 * time.Millisecond", New: "firstShow = time.Second"},
 	}},
-	{"watcher fences although its own signs were lost a moment ago", "janitor/calm.go",
-		"there(c.watch) && there(c.witness) && time.Since(c.since) >= need", "need > 0", nil},
+	{"watcher fences although its own signs were lost a moment ago", "presence/quiet.go",
+		"there(q.watch) && there(q.witness) && time.Since(q.since) >= need", "need > 0", nil},
 }
 
 // mutantSeeds is within how many seeds each mutant must be caught.

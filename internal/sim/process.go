@@ -10,6 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -131,7 +135,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
-		Present: consumer.Presence{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
+		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
 		o.OnReady = j.Nudge
@@ -151,7 +155,7 @@ type claims struct {
 }
 
 // Claim implements store.Work.
-func (c claims) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (c claims) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	list, err := c.Client.Claim(ctx, run, wanted, tickets, into)
 	p := c.process
 	p.world.mu.Lock()
@@ -170,7 +174,7 @@ func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
-		Name: p.name, Log: log, Present: janitor.Presence{Store: p.store, Broker: p.broker}, Machine: p,
+		Name: p.name, Log: log, Present: presence.Servers{Store: p.store, Broker: p.broker}, Machine: p,
 	})
 	p.must(err)
 	return j

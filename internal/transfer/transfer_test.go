@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
@@ -50,7 +52,7 @@ func filled(t testing.TB, n int) *sqlite.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), []holdfast.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), []message.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +107,7 @@ func TestImportIsTheExport(t *testing.T) {
 func TestParkCountsMove(t *testing.T) {
 	t.Parallel()
 	s := filled(t, 3)
-	if err := s.Park(t.Context(), []holdfast.Ticket{{Task: 1, Attempt: 1}}, time.Hour, "no handler"); err != nil {
+	if err := s.Park(t.Context(), []message.Ticket{{Task: 1, Attempt: 1}}, time.Hour, "no handler"); err != nil {
 		t.Fatal(err)
 	}
 	lines := export(t, s)

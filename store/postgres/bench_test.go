@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -57,7 +59,7 @@ func BenchmarkClaimApply(b *testing.B) {
 			for i := range tasks {
 				tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
 			}
-			var tickets []holdfast.Ticket
+			var tickets []message.Ticket
 			for b.Loop() {
 				if len(tickets) == 0 {
 					b.StopTimer()
@@ -106,7 +108,7 @@ func BenchmarkRetry(b *testing.B) {
 	perSecond(b, size)
 }
 
-func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []holdfast.Ticket {
+func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []message.Ticket {
 	inserted, err := s.Insert(context.Background(), tasks, time.Second)
 	if err != nil {
 		b.Fatal(err)
@@ -117,7 +119,7 @@ func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []hold
 	return inserted.Receipts[0].Tickets
 }
 
-func claimApply(b *testing.B, s *postgres.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
+func claimApply(b *testing.B, s *postgres.Store, run holdfast.RunID, tickets []message.Ticket) {
 	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)

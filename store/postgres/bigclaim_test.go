@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -94,7 +96,7 @@ func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
 	for i := range tasks {
 		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Payload: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}
 	}
-	var tickets []holdfast.Ticket
+	var tickets []message.Ticket
 	for part := range slices.Chunk(tasks, 4) { // a slow disk takes long for all at once
 		inserted, err := s.Insert(t.Context(), part, time.Hour)
 		if err != nil {
@@ -119,7 +121,7 @@ func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
 		t.Errorf("the answer had %d bytes to go, so its end has not been tested", left)
 	}
 	way.left.Store(1 << 60)
-	for _, part := range [][]holdfast.Ticket{tickets[:3], tickets[3:16], tickets[16:]} {
+	for _, part := range [][]message.Ticket{tickets[:3], tickets[3:16], tickets[16:]} {
 		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), part, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)

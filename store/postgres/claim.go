@@ -8,15 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -24,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wa
 	err := s.do(ctx, "claim tasks", func() error {
 		c = &claiming{
 			run: run, into: into, types: pq.StringArray{}, crashes: pq.Int64Array{},
-			tickets: make([]holdfast.Ticket, 0, len(tickets)), claims: make([]store.Claim, 0, len(tickets)),
+			tickets: make([]message.Ticket, 0, len(tickets)), claims: make([]store.Claim, 0, len(tickets)),
 		}
 		for _, w := range wanted {
 			c.types, c.crashes = append(c.types, w.Type), append(c.crashes, int64(w.MostCrashes))
@@ -42,25 +46,25 @@ type claiming struct {
 	run     holdfast.RunID
 	into    store.Place
 	types   pq.StringArray
-	crashes pq.Int64Array     // for each type
-	tickets []holdfast.Ticket // that are answered,
-	claims  []store.Claim     // and how
+	crashes pq.Int64Array    // for each type
+	tickets []message.Ticket // that are answered,
+	claims  []store.Claim    // and how
 	taken   int
 	now     time.Time
 }
 
-func (c *claiming) add(ticket holdfast.Ticket, claim store.Claim) {
+func (c *claiming) add(ticket message.Ticket, claim store.Claim) {
 	c.tickets, c.claims, c.now = append(c.tickets, ticket), append(c.claims, claim), claim.Now
 }
 
 // inOrder gives every ticket its answer; of two that are the same the second one is Stale. The answers are mostly in order, and
 // then not copied: those of a page take a hundred kilobytes.
-func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
+func (c *claiming) inOrder(tickets []message.Ticket) []store.Claim {
 	if slices.Equal(c.tickets, tickets) {
 		return c.claims
 	}
 	claims := make([]store.Claim, len(tickets))
-	at := make(map[holdfast.Ticket]int, len(c.tickets))
+	at := make(map[message.Ticket]int, len(c.tickets))
 	for i, ticket := range c.tickets {
 		at[ticket] = i
 	}
@@ -75,7 +79,7 @@ func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
 	return claims
 }
 
-func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+func (s *Store) claim(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	open := distinct(tickets)
 	for attempt := 0; len(open) > 0; attempt++ {
 		if attempt == tries {
@@ -94,7 +98,7 @@ func (s *Store) claim(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 }
 
 // distinct drops tickets that come twice. Those of a message grow, so mostly there is nothing to drop.
-func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
+func distinct(tickets []message.Ticket) []message.Ticket {
 	grow := true
 	for i := 1; grow && i < len(tickets); i++ {
 		grow = tickets[i-1].Task < tickets[i].Task
@@ -102,8 +106,8 @@ func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
 	if grow {
 		return tickets
 	}
-	seen := make(map[holdfast.Ticket]bool, len(tickets))
-	list := make([]holdfast.Ticket, 0, len(tickets))
+	seen := make(map[message.Ticket]bool, len(tickets))
+	list := make([]message.Ticket, 0, len(tickets))
 	for _, ticket := range tickets {
 		if !seen[ticket] {
 			seen[ticket] = true
@@ -114,15 +118,15 @@ func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
 }
 
 // unanswered are the tickets, all different, that are not among those answered.
-func unanswered(tickets, answers []holdfast.Ticket) []holdfast.Ticket {
+func unanswered(tickets, answers []message.Ticket) []message.Ticket {
 	if len(answers) == len(tickets) {
 		return nil
 	}
-	answered := make(map[holdfast.Ticket]bool, len(answers))
+	answered := make(map[message.Ticket]bool, len(answers))
 	for _, ticket := range answers {
 		answered[ticket] = true
 	}
-	var open []holdfast.Ticket
+	var open []message.Ticket
 	for _, ticket := range tickets {
 		if !answered[ticket] {
 			open = append(open, ticket)
@@ -132,9 +136,9 @@ func unanswered(tickets, answers []holdfast.Ticket) []holdfast.Ticket {
 }
 
 // take claims what can be claimed.
-func (s *Store) take(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+func (s *Store) take(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	attempt := tickets[0].Attempt
-	if !slices.ContainsFunc(tickets, func(t holdfast.Ticket) bool { return t.Attempt != attempt }) { // nearly always
+	if !slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) { // nearly always
 		set := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
 		firsts, lasts, starts := set.columns()
 		return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, c.buffered(), firsts, lasts, starts)
@@ -149,7 +153,7 @@ func (c *claiming) buffered() sql.NullBool {
 }
 
 // asked lists tickets as the two columns that unnest joins again.
-func asked(tickets []holdfast.Ticket) (tasks, attempts []byte) {
+func asked(tickets []message.Ticket) (tasks, attempts []byte) {
 	return bigints(len(tickets), func(i int) int64 { return int64(tickets[i].Task) }),
 		integers(len(tickets), func(i int) int { return tickets[i].Attempt })
 }
@@ -167,7 +171,7 @@ func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...an
 			return err
 		}
 		claim := row.claim(c)
-		c.add(holdfast.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
+		c.add(message.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
 		c.taken++
 	}
 	return rows.Err()
@@ -236,7 +240,7 @@ type refusedRow struct {
 
 // judge answers the tickets that were not claimed and returns those that should have been: their
 // tasks became ready between the two statements.
-func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticket) (again []holdfast.Ticket, err error) {
+func (s *Store) judge(ctx context.Context, c *claiming, tickets []message.Ticket) (again []message.Ticket, err error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -251,7 +255,7 @@ func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 	if !rows[0].Live && c.taken == 0 {
 		return nil, fmt.Errorf("run %s: %w", c.run, store.ErrFenced)
 	}
-	var held []holdfast.Ticket
+	var held []message.Ticket
 	for i, row := range rows {
 		switch answer, certain := row.verdict(tickets[i], c); {
 		case row.heldBy(c.run, tickets[i]):
@@ -266,12 +270,12 @@ func (s *Store) judge(ctx context.Context, c *claiming, tickets []holdfast.Ticke
 }
 
 // heldBy reports whether the task is the run's own already.
-func (r refusedRow) heldBy(run holdfast.RunID, ticket holdfast.Ticket) bool {
+func (r refusedRow) heldBy(run holdfast.RunID, ticket message.Ticket) bool {
 	return r.State == holdfast.Running && r.RunID == run && r.Attempt == ticket.Attempt
 }
 
 // verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
-func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) (answer store.Claim, certain bool) {
+func (r refusedRow) verdict(ticket message.Ticket, c *claiming) (answer store.Claim, certain bool) {
 	answer = store.Claim{Verdict: store.Stale, Now: r.Now.UTC()}
 	switch {
 	case r.ID == 0 || r.Attempt < ticket.Attempt:
@@ -300,10 +304,60 @@ func (c *claiming) suspects(r refusedRow) bool {
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A
 // task that is settled meanwhile stays without an answer here and is Stale in the end.
-func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []holdfast.Ticket) error {
+func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
 	tasks, attempts := asked(tickets)
 	return s.accept(ctx, c, "claim_held", int64(c.run), tasks, attempts)
+}
+
+// Held implements store.Work. It reads every task of the range.
+func (s *Store) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+	var rows []scan.Task
+	err := s.do(ctx, "find held tasks", func() error {
+		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			rows = nil
+			if _, err := s.exec(ctx, tx, "steps_settings"); err != nil {
+				return err
+			}
+			return s.all(ctx, tx, &rows, "held", int64(after), int64(through), int64(run))
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return scan.Tasks(rows), nil
+}
+
+// Park implements store.Work.
+func (s *Store) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	tasks, attempts := pairs(tickets)
+	return s.do(ctx, "park tasks", func() error {
+		_, err := s.exec(ctx, s.db, "park", tasks, attempts, micros(wait), clean(why))
+		return err
+	})
+}
+
+// PassedOn implements store.Work.
+func (s *Store) PassedOn(ctx context.Context, tickets []message.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	tasks, attempts := pairs(tickets)
+	return s.do(ctx, "note tickets that are passed on", func() error {
+		_, err := s.exec(ctx, s.db, "passed_on", tasks, attempts)
+		return err
+	})
+}
+
+// Drained implements store.Work.
+func (s *Store) Drained(ctx context.Context, sentinel message.Sentinel) error {
+	return s.do(ctx, "record a drained lane", func() error {
+		_, err := s.exec(ctx, s.db, "drained", sentinel.Lane, sentinel.At)
+		return err
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/netfault"
 	"github.com/holdfastq/holdfast/store"
@@ -53,7 +55,7 @@ func openRun(t *testing.T, s *postgres.Store) holdfast.RunID {
 	return run
 }
 
-func insert(t *testing.T, s *postgres.Store, n int) []holdfast.Ticket {
+func insert(t *testing.T, s *postgres.Store, n int) []message.Ticket {
 	t.Helper()
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
@@ -186,7 +188,7 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 		proxy.CutAbrupt()
 		proxy.Heal()
 	}
-	renew := func(ctx context.Context) ([]holdfast.Ticket, error) {
+	renew := func(ctx context.Context) ([]message.Ticket, error) {
 		news, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour})
 		return news.Cancelled, err
 	}
@@ -254,7 +256,7 @@ func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	if _, err := lock.Exec("select from " + name + ".tasks for update"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), []holdfast.Ticket{ticket}, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), []message.Ticket{ticket}, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want an ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

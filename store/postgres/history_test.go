@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -84,7 +86,7 @@ func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	clock := s.SetClock("(clock_timestamp() - interval '1 minute')")
 	for _, want := range []int{0, 1} {
 		result, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
-		positions, readErr := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		positions, readErr := s.Positions(t.Context(), []message.Ticket{ticket})
 		if err := errors.Join(err, readErr); err != nil || result.Given != 1 || result.Marked != want || positions[0].Ticketed != (want == 1) {
 			t.Fatalf("dispatched %+v, %+v, %v; want %d marked", result, positions, err, want)
 		}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
@@ -311,9 +313,9 @@ func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
 
 // receipt returns the tickets that a stored receipt stands for: always those of first attempts.
 func (r insertedRow) receipt() store.Receipt {
-	receipt := store.Receipt{ID: r.ID, Lane: r.Lane, Tickets: make([]holdfast.Ticket, len(r.Tasks))}
+	receipt := store.Receipt{ID: r.ID, Lane: r.Lane, Tickets: make([]message.Ticket, len(r.Tasks))}
 	for i, id := range r.Tasks {
-		receipt.Tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
+		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
 	}
 	return receipt
 }
@@ -346,4 +348,15 @@ func (s *Store) storeLanes(ctx context.Context, lanes []string) error {
 func (s *Store) knowsLane(lane string) bool {
 	_, known := s.lanes.Load(lane)
 	return known
+}
+
+// Discharge implements store.Inserter.
+func (s *Store) Discharge(ctx context.Context, receipts []int64) error {
+	if len(receipts) == 0 {
+		return nil
+	}
+	return s.do(ctx, "discharge receipts", func() error {
+		_, err := s.exec(ctx, s.db, "discharge", numbers(receipts))
+		return err
+	})
 }

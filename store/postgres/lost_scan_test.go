@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -221,10 +223,10 @@ func TestALookListsEveryTicket(t *testing.T) {
 			return tx.Commit()
 		})
 	}
-	anyTickets := func() (tickets []holdfast.Ticket, err error) {
+	anyTickets := func() (tickets []message.Ticket, err error) {
 		tasks, err := s.List(ctx, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 50})
 		for _, task := range tasks {
-			tickets = append(tickets, holdfast.Ticket{Task: task.ID, Attempt: task.Attempt})
+			tickets = append(tickets, message.Ticket{Task: task.ID, Attempt: task.Attempt})
 		}
 		return tickets, err
 	}

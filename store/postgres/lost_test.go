@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -23,7 +25,7 @@ func lanePast(t *testing.T, s *postgres.Store, age time.Duration) {
 }
 
 // ticketed stores a task that got its ticket some time ago.
-func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, again bool) holdfast.Ticket {
+func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, again bool) message.Ticket {
 	t.Helper()
 	ticket := insert(t, s, 1)[0]
 	change(t, s, "delete from outbox")
@@ -35,7 +37,7 @@ func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	t.Helper()
 	now, err := s.Now(t.Context())
 	if err == nil {
-		err = s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)})
+		err = s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -48,17 +50,17 @@ func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
 	drain(t, s, 30*time.Minute) // it has waited behind a backlog
-	storetest.CheckLost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, 29*time.Minute, false)
 	near := ticketed(t, s, 30*time.Minute+5*time.Second, false)
 	lanePast(t, s, 50*time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, near: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, near: false})
 	lanePast(t, s, 20*time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, near: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, near: false})
 }
 
 // Sentinels come out every ten seconds, and yet one is some day old enough.
@@ -69,7 +71,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drain(t, s, time.Second)
 		if elapsed%(30*time.Second) == 0 {
-			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 90*time.Second})
+			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
 		lanePast(t, s, 10*time.Second)
 	}
@@ -77,7 +79,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	next := ticketed(t, s, 3*time.Minute, false)
 	lanePast(t, s, 30*time.Second)
 	drain(t, s, time.Second)
-	storetest.CheckLost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
 // A task that is due again has its ticket in the other queue of the lane.
@@ -89,7 +91,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	lanePast(t, s, 2*time.Minute) // so it was sent four minutes ago
 	drain(t, s, 0)
 	first, again, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
-	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, again: false, older: true})
 }
 
 // The word of an earlier sentinel is not newer for coming late.
@@ -97,7 +99,7 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
-	sentinel := holdfast.Sentinel{Lane: holdfast.DefaultLane, At: time.Now().Add(-20 * time.Minute)}
+	sentinel := message.Sentinel{Lane: holdfast.DefaultLane, At: time.Now().Add(-20 * time.Minute)}
 	for range 2 {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
 			t.Fatal(err)
@@ -106,7 +108,7 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	}
 	storetest.CheckLost(t, s, "it is held", nil)
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
 // The waits of a parked task grow with the number of times it was parked at this attempt, and never with its age.
@@ -153,7 +155,7 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	old := ticketed(t, s, time.Hour, false)
 	future := second
 	future.At = second.At.Add(2 * time.Hour)
-	for _, sentinel := range []holdfast.Sentinel{future, second} {
+	for _, sentinel := range []message.Sentinel{future, second} {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +167,7 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	storetest.CheckLost(t, s, "it is held", nil)
 	lanePast(t, s, 70*time.Second)
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true})
 }
 
 // If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the delay that a

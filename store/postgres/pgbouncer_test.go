@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
@@ -57,7 +59,7 @@ func works(t *testing.T, s *postgres.Store) {
 					t.Errorf("insert: %v", err)
 					return
 				}
-				tickets := []holdfast.Ticket{{Task: inserted.Tasks[0].ID, Attempt: 1}, {Task: inserted.Tasks[1].ID, Attempt: 1}}
+				tickets := []message.Ticket{{Task: inserted.Tasks[0].ID, Attempt: 1}, {Task: inserted.Tasks[1].ID, Attempt: 1}}
 				claims, err := s.Claim(t.Context(), run, []store.Wanted{{Type: "t"}}, tickets, store.IntoExecutors)
 				if err != nil || claims[0].Verdict != store.Claimed {
 					t.Errorf("claim: %+v, %v", claims, err)

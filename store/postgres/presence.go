@@ -11,16 +11,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // A sign is an advisory lock of a session that does nothing else. Its key is two numbers: one made of the incarnation,
 // so that schemas of one database do not meet, and the run's.
 
-var _ store.Presence = (*Store)(nil)
+var _ presence.Store = (*Store)(nil)
 
 const (
 	// watcher is the number of the watcher's place; runs are numbered from 1 on.
@@ -71,13 +74,13 @@ func (p *presences) close() {
 // present are the settings of sessions that hold signs: they are idle for as long as a process lives.
 var present = settings{"statement_timeout": "0", "lock_timeout": milliseconds(waitRound)}
 
-// Show implements store.Presence. Whatever the server says on an idle session counts as its end, and ends it: gone is
+// Show implements presence.Store. Whatever the server says on an idle session counts as its end, and ends it: gone is
 // closed.
 func (s *Store) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
 	return s.hold(ctx, fmt.Sprintf("show the sign of run %s", run), int32(uint32(run)))
 }
 
-// Watch implements store.Presence. Gone is closed as in Show.
+// Watch implements presence.Store. Gone is closed as in Show.
 func (s *Store) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
 	return s.hold(ctx, "wait for the watcher's place", watcher)
 }
@@ -136,8 +139,8 @@ func (s *Store) obtain(ctx context.Context, session *sql.Conn, number int32) err
 	}
 }
 
-// presence is one session.
-type presence struct {
+// heldSign is one session.
+type heldSign struct {
 	session  *sql.Conn
 	conn     *conn
 	gone     chan struct{} // closed if the session ended without a release
@@ -147,12 +150,12 @@ type presence struct {
 }
 
 // openPresence opens a session. Some limits are unknown to older servers, so they cannot be part of the configuration.
-func (s *Store) openPresence(ctx context.Context) (*presence, error) {
+func (s *Store) openPresence(ctx context.Context) (*heldSign, error) {
 	session, err := s.signs.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &presence{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
+	p := &heldSign{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
 	err = session.Raw(func(driver any) error {
 		p.conn = driver.(*conn)
 		return nil
@@ -169,7 +172,7 @@ func (s *Store) openPresence(ctx context.Context) (*presence, error) {
 
 // watch waits for the end of the session. It reads past the driver: the server has answered everything, and has
 // nothing more to say to an idle session than that it ends.
-func (p *presence) watch() {
+func (p *heldSign) watch() {
 	var anything [1]byte
 	_, _ = p.conn.wire.Conn.Read(anything[:]) // whatever it is, this is the end
 	p.close()
@@ -182,7 +185,7 @@ func (p *presence) watch() {
 
 // release ends the session and waits for that. If the server does not end it within a second it is cut; the server then
 // gives the lock back when it notices.
-func (p *presence) release() {
+func (p *heldSign) release() {
 	p.released.Store(true)
 	p.close()
 	<-p.ended
@@ -190,10 +193,62 @@ func (p *presence) release() {
 
 // close takes leave of the server, which gives the lock back before it hangs up. The wire stays open until then, if
 // watch waits for that.
-func (p *presence) close() {
+func (p *heldSign) close() {
 	p.closing.Do(func() {
 		p.conn.wire.kept.Store(true)
 		_ = p.session.Close() // an error says that the connection has ended already
 		p.conn.wire.cut(farewell)
 	})
+}
+
+// Absent implements presence.Store.
+func (s *Store) Absent(ctx context.Context) ([]presence.Absence, error) {
+	var rows []struct {
+		ID        holdfast.RunID
+		RenewedAt time.Time `db:"renewed_at"`
+	}
+	err := s.do(ctx, "look for absent runs", func() error {
+		rows = nil
+		return s.all(ctx, s.leases, &rows, "absent")
+	})
+	if err != nil {
+		return nil, err
+	}
+	absences := make([]presence.Absence, len(rows))
+	for i, row := range rows {
+		absences[i] = presence.Absence{Run: row.ID, RenewedAt: row.RenewedAt.UTC()}
+	}
+	return absences, nil
+}
+
+// Neighbors implements presence.Store.
+func (s *Store) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
+	var rows []struct {
+		ID        holdfast.RunID
+		RenewedAt time.Time `db:"renewed_at"`
+		PID       int
+		Started   int64
+	}
+	err := s.do(ctx, "look for runs of this machine", func() error {
+		rows = nil
+		return s.all(ctx, s.leases, &rows, "neighbors", boot, namespace)
+	})
+	if err != nil {
+		return nil, err
+	}
+	neighbors := make([]presence.Neighbor, len(rows))
+	for i, row := range rows {
+		neighbors[i] = presence.Neighbor{Run: row.ID, RenewedAt: row.RenewedAt.UTC(), PID: row.PID, Started: row.Started}
+	}
+	return neighbors, nil
+}
+
+// FenceAbsent implements presence.Store.
+func (s *Store) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
+	var rows []scan.ID
+	err := s.do(ctx, "fence an absent run", func() error {
+		rows = nil
+		return s.all(ctx, s.leases, &rows, "fence_absent", int64(a.Run), a.RenewedAt, micros(settle), asked)
+	})
+	return len(rows) > 0, err
 }

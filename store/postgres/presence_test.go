@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
@@ -114,7 +116,7 @@ func absentAre(t *testing.T, s *postgres.Store, when string, want ...holdfast.Ru
 	}
 }
 
-func runsOf(absences []store.Absence) (runs []holdfast.RunID) {
+func runsOf(absences []presence.Absence) (runs []holdfast.RunID) {
 	for _, a := range absences {
 		runs = append(runs, a.Run)
 	}

@@ -100,6 +100,15 @@ func (s *Store) all(ctx context.Context, q store.Tx, dest any, name string, args
 	return sqlx.StructScan(rows, dest)
 }
 
+// list runs a statement that only reads, and returns its rows.
+func list[Row any](ctx context.Context, s *Store, operation, name string, args ...any) (rows []Row, err error) {
+	err = s.do(ctx, operation, func() error {
+		rows = nil
+		return s.all(ctx, s.db, &rows, name, args...)
+	})
+	return rows, err
+}
+
 // one reads the first row of a statement; sql.ErrNoRows if there is none.
 func one[Row any](ctx context.Context, s *Store, q store.Tx, name string, args ...any) (Row, error) {
 	var rows []Row

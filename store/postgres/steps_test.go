@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
@@ -34,7 +36,7 @@ func change(t *testing.T, s *postgres.Store, query string, args ...any) {
 }
 
 // scattered stores n tasks in each of several places that are far apart by id.
-func scattered(t *testing.T, s *postgres.Store, n int) (tickets []holdfast.Ticket) {
+func scattered(t *testing.T, s *postgres.Store, n int) (tickets []message.Ticket) {
 	t.Helper()
 	for _, first := range []int64{1, postgres.RangeSize, postgres.RangeSize + 100, 3*postgres.RangeSize + 7, 1_000_000_000_000} {
 		change(t, s, "select setval('tasks_id_seq', $1, false)", first)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
@@ -35,8 +37,8 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 
 func takeAndFinish(t *testing.T, s *postgres.Store, run, other holdfast.RunID, r *rand.Rand, pick func(*rand.Rand, int) bool, mixed bool) {
 	all := insert(t, s, 150)
-	asked, foreign := map[holdfast.Ticket]bool{}, map[holdfast.Ticket]bool{}
-	var tickets, taken []holdfast.Ticket
+	asked, foreign := map[message.Ticket]bool{}, map[message.Ticket]bool{}
+	var tickets, taken []message.Ticket
 	for i, ticket := range all {
 		if pick(r, i) {
 			asked[ticket], tickets = true, append(tickets, ticket)
@@ -46,10 +48,10 @@ func takeAndFinish(t *testing.T, s *postgres.Store, run, other holdfast.RunID, r
 		}
 	}
 	if mixed { // attempt numbers: this one is of an attempt that never was
-		tickets = append(tickets, holdfast.Ticket{Task: all[0].Task, Attempt: 9})
+		tickets = append(tickets, message.Ticket{Task: all[0].Task, Attempt: 9})
 	}
 	r.Shuffle(len(tickets), func(i, j int) { tickets[i], tickets[j] = tickets[j], tickets[i] })
-	claim := func(run holdfast.RunID, tickets []holdfast.Ticket) []store.Claim {
+	claim := func(run holdfast.RunID, tickets []message.Ticket) []store.Claim {
 		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +93,7 @@ func takeAndFinish(t *testing.T, s *postgres.Store, run, other holdfast.RunID, r
 		t.Fatal(err)
 	}
 	for i, m := range moves {
-		if want := m.Run == run && !foreign[holdfast.Ticket{Task: m.Task, Attempt: 1}]; accepted[i] != want {
+		if want := m.Run == run && !foreign[message.Ticket{Task: m.Task, Attempt: 1}]; accepted[i] != want {
 			t.Errorf("the result of task %s by run %d: accepted %t, want %t", m.Task, m.Run, accepted[i], want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // Apply implements store.Work. Successes are one statement; other moves go one by one, those of the same
@@ -67,7 +68,7 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 		list[i] = []int64{int64(move.Task), int64(move.Attempt), int64(move.Run)}
 		byTask[int64(move.Task)] = index
 	}
-	done, err := all[idRow](ctx, tx, "complete", tuples(list), tx.now)
+	done, err := all[scan.ID](ctx, tx, "complete", tuples(list), tx.now)
 	for _, row := range done {
 		accepted[byTask[row.ID]] = true
 	}

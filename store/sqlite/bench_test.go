@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -69,7 +71,7 @@ func BenchmarkClaimApply(b *testing.B) {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			s := open(b)
 			run := openRun(b, s)
-			var tickets []holdfast.Ticket
+			var tickets []message.Ticket
 			for b.Loop() {
 				if len(tickets) < size {
 					b.StopTimer()
@@ -153,7 +155,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []holdfast.Ticket {
+func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []message.Ticket {
 	b.Helper()
 	inserted, err := s.Insert(context.Background(), tasks, time.Hour)
 	if err != nil {
@@ -165,7 +167,7 @@ func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []holdfa
 	return inserted.Receipts[0].Tickets
 }
 
-func claimApply(b *testing.B, s *sqlite.Store, run holdfast.RunID, tickets []holdfast.Ticket) {
+func claimApply(b *testing.B, s *sqlite.Store, run holdfast.RunID, tickets []message.Ticket) {
 	b.Helper()
 	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {

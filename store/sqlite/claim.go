@@ -9,17 +9,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	c := &claiming{run: run, into: into, types: []string{}, crashes: make(map[string]int), answers: make(map[holdfast.Ticket]store.Claim, len(tickets))}
+	c := &claiming{run: run, into: into, types: []string{}, crashes: make(map[string]int), answers: make(map[message.Ticket]store.Claim, len(tickets))}
 	for _, w := range wanted {
 		c.types = append(c.types, w.Type)
 		c.crashes[w.Type] = w.MostCrashes
@@ -40,12 +43,12 @@ type claiming struct {
 	into    store.Place
 	types   []string
 	crashes map[string]int // by type
-	answers map[holdfast.Ticket]store.Claim
+	answers map[message.Ticket]store.Claim
 	now     time.Time
 }
 
 // inOrder gives every ticket its answer; of two that are the same the second one is Stale.
-func (c *claiming) inOrder(tickets []holdfast.Ticket) []store.Claim {
+func (c *claiming) inOrder(tickets []message.Ticket) []store.Claim {
 	claims := make([]store.Claim, len(tickets))
 	for i, ticket := range tickets {
 		answer, first := c.answers[ticket]
@@ -64,9 +67,9 @@ func limits(numbers map[string]int) string {
 	return string(text)
 }
 
-func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
-	seen := make(map[holdfast.Ticket]bool, len(tickets))
-	list := make([]holdfast.Ticket, 0, len(tickets))
+func distinct(tickets []message.Ticket) []message.Ticket {
+	seen := make(map[message.Ticket]bool, len(tickets))
+	list := make([]message.Ticket, 0, len(tickets))
 	for _, ticket := range tickets {
 		if !seen[ticket] {
 			seen[ticket] = true
@@ -77,14 +80,14 @@ func distinct(tickets []holdfast.Ticket) []holdfast.Ticket {
 }
 
 // claim takes what can be taken and judges the rest. Nobody else writes meanwhile.
-func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []holdfast.Ticket) error {
-	if _, err := one[idRow](ctx, tx, "claim_live", int64(c.run)); err != nil {
+func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
+	if _, err := one[scan.ID](ctx, tx, "claim_live", int64(c.run)); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("run %s: %w", c.run, store.ErrFenced)
 		}
 		return err
 	}
-	rows, err := all[fullRow](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now, limits(c.crashes), c.into == store.IntoBuffer)
+	rows, err := all[scan.Whole](ctx, tx, "claim", pairs(tickets), words(c.types), int64(c.run), tx.now, limits(c.crashes), c.into == store.IntoBuffer)
 	if err != nil {
 		return err
 	}
@@ -92,16 +95,16 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []holdfas
 	if len(rows) == len(tickets) {
 		return nil
 	}
-	open := slices.DeleteFunc(tickets, func(ticket holdfast.Ticket) bool {
+	open := slices.DeleteFunc(tickets, func(ticket message.Ticket) bool {
 		_, answered := c.answers[ticket]
 		return answered
 	})
 	return c.judge(ctx, tx, open)
 }
 
-func (c *claiming) accept(rows []fullRow) {
+func (c *claiming) accept(rows []scan.Whole) {
 	for _, row := range rows {
-		c.answers[holdfast.Ticket{Task: row.ID, Attempt: row.Attempt}] = store.Claim{Verdict: store.Claimed, Task: row.task(), Now: c.now}
+		c.answers[message.Ticket{Task: row.ID, Attempt: row.Attempt}] = store.Claim{Verdict: store.Claimed, Task: row.Value(), Now: c.now}
 	}
 }
 
@@ -117,7 +120,7 @@ type refusedRow struct {
 }
 
 // judge answers the tickets that were not claimed.
-func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []holdfast.Ticket) error {
+func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
 	rows, err := all[refusedRow](ctx, tx, "claim_refused", pairs(tickets), tx.now)
 	if err != nil {
 		return err
@@ -125,7 +128,7 @@ func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []holdfas
 	if len(rows) != len(tickets) {
 		return fmt.Errorf("the database answered for %d of %d tickets", len(rows), len(tickets))
 	}
-	var held []holdfast.Ticket
+	var held []message.Ticket
 	for i, row := range rows {
 		if row.State == holdfast.Running && row.RunID == c.run && row.Attempt == tickets[i].Attempt {
 			held = append(held, tickets[i])
@@ -136,12 +139,12 @@ func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []holdfas
 	if len(held) == 0 {
 		return nil
 	}
-	again, err := all[fullRow](ctx, tx, "claim_held", pairs(held), int64(c.run))
+	again, err := all[scan.Whole](ctx, tx, "claim_held", pairs(held), int64(c.run))
 	c.accept(again)
 	return err
 }
 
-func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) store.Claim {
+func (r refusedRow) verdict(ticket message.Ticket, c *claiming) store.Claim {
 	answer := store.Claim{Verdict: store.Stale, Now: c.now}
 	switch {
 	case r.ID == 0 || r.Attempt < ticket.Attempt:
@@ -158,4 +161,43 @@ func (r refusedRow) verdict(ticket holdfast.Ticket, c *claiming) store.Claim {
 		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
 	}
 	return answer
+}
+
+// Held implements store.Work.
+func (s *Store) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+	rows, err := list[scan.Task](ctx, s, "find held tasks", "held", int64(run), int64(after), int64(through))
+	if err != nil {
+		return nil, err
+	}
+	return scan.Tasks(rows), nil
+}
+
+// Park implements store.Work.
+func (s *Store) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	return s.write(ctx, "park tasks", func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, "park", pairs(tickets), tx.now, micros(wait), clean(why))
+		return err
+	})
+}
+
+// PassedOn implements store.Work.
+func (s *Store) PassedOn(ctx context.Context, tickets []message.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	return s.write(ctx, "note tickets that are passed on", func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, "passed_on", pairs(tickets), tx.now)
+		return err
+	})
+}
+
+// Drained implements store.Work.
+func (s *Store) Drained(ctx context.Context, sentinel message.Sentinel) error {
+	return s.write(ctx, "record a drained lane", func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, "drained", sentinel.Lane, sentinel.At.UnixMicro(), tx.now)
+		return err
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -221,7 +223,7 @@ func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
 	m.pass(time.Second)
 	second := storetest.SentinelDue(t, s, "the clock was set back")
 	m.pass(time.Second)
-	for _, sentinel := range []holdfast.Sentinel{first, second} {
+	for _, sentinel := range []message.Sentinel{first, second} {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +279,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	if wait := storetest.Wait(t, s, inserted.Tasks[0].ID); wait < 2*time.Hour {
 		t.Errorf("a delay that was given is cut to %s", wait)
 	}
-	due := map[holdfast.Ticket]bool{}
+	due := map[message.Ticket]bool{}
 	if _, err := s.DispatchDue(t.Context(), store.Lanes{}, 100, func(_ context.Context, list []store.Due) []bool {
 		for _, d := range list {
 			due[d.Ticket] = true

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -89,12 +88,4 @@ func isEnd(err error) bool {
 func busy(err error) bool {
 	code, _ := codeOf(err)
 	return code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED
-}
-
-// notFound explains the error of a statement that returned no row.
-func notFound(err error, id holdfast.TaskID) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
-	}
-	return err
 }

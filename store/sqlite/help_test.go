@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -29,7 +31,7 @@ func newTasks(n int) []holdfast.NewTask {
 }
 
 // insert stores n tasks and returns the tickets of their first attempts.
-func insert(t testing.TB, s *sqlite.Store, n int) []holdfast.Ticket {
+func insert(t testing.TB, s *sqlite.Store, n int) []message.Ticket {
 	t.Helper()
 	inserted, err := s.Insert(t.Context(), newTasks(n), time.Hour)
 	if err != nil {

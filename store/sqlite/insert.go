@@ -9,8 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // longPayload is from how many bytes on a payload is kept apart from its task. A shorter one is cheaper to
@@ -77,7 +80,7 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 	if _, err := q.exec(ctx, "insert_lanes", words(b.lanes), now); err != nil {
 		return store.Inserted{}, err
 	}
-	before, err := one[idRow](ctx, q, "insert_first")
+	before, err := one[scan.ID](ctx, q, "insert_first")
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -234,7 +237,7 @@ func insertReceipts(ctx context.Context, q querier, b batch, tasks []store.Inser
 		if len(ids) == 0 {
 			continue
 		}
-		row, err := one[idRow](ctx, q, "insert_receipts", lane, numbers(ids), now, grace)
+		row, err := one[scan.ID](ctx, q, "insert_receipts", lane, numbers(ids), now, grace)
 		if err != nil {
 			return nil, err
 		}
@@ -245,9 +248,20 @@ func insertReceipts(ctx context.Context, q querier, b batch, tasks []store.Inser
 
 // receiptOf returns the tickets that a stored receipt stands for: always those of first attempts.
 func receiptOf(id int64, lane string, tasks []int64) store.Receipt {
-	receipt := store.Receipt{ID: id, Lane: lane, Tickets: make([]holdfast.Ticket, len(tasks))}
+	receipt := store.Receipt{ID: id, Lane: lane, Tickets: make([]message.Ticket, len(tasks))}
 	for i, task := range tasks {
-		receipt.Tickets[i] = holdfast.Ticket{Task: holdfast.TaskID(task), Attempt: 1}
+		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(task), Attempt: 1}
 	}
 	return receipt
+}
+
+// Discharge implements store.Inserter.
+func (s *Store) Discharge(ctx context.Context, receipts []int64) error {
+	if len(receipts) == 0 {
+		return nil
+	}
+	return s.write(ctx, "discharge receipts", func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, "discharge", numbers(receipts))
+		return err
+	})
 }

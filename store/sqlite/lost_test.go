@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -21,7 +23,7 @@ func publishAll(_ context.Context, due []store.Due) []bool {
 }
 
 // ticketed stores a task that got its ticket some time ago.
-func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, again bool) holdfast.Ticket {
+func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, again bool) message.Ticket {
 	t.Helper()
 	ticket := insert(t, s, 1)[0]
 	now, _ := m.read()
@@ -34,7 +36,7 @@ func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, agai
 func drainLane(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	t.Helper()
 	now, _ := m.read()
-	if err := s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)}); err != nil {
+	if err := s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,17 +47,17 @@ func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	s, m := clocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
 	drainLane(t, s, m, 30*time.Minute) // it has waited behind a backlog
-	storetest.CheckLost(t, s, "the sentinel came out just now", map[holdfast.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, m, 29*time.Minute, false)
 	near := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
 	m.pass(50 * time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, near: false})
 	drainLane(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, near: false})
 	m.pass(20 * time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[holdfast.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, near: false})
 	drainLane(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[holdfast.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, near: false})
 }
 
 // Sentinels come out every ten seconds, and yet one is some day old enough.
@@ -66,7 +68,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drainLane(t, s, m, time.Second)
 		if elapsed%(30*time.Second) == 0 {
-			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[holdfast.Ticket]bool{old: elapsed >= 90*time.Second})
+			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
 		m.pass(10 * time.Second)
 	}
@@ -74,7 +76,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	next := ticketed(t, s, m, 3*time.Minute, false)
 	m.pass(30 * time.Second)
 	drainLane(t, s, m, time.Second)
-	storetest.CheckLost(t, s, "at the end", map[holdfast.Ticket]bool{next: true})
+	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
 // A task that is due again has its ticket in the other queue of the lane.
@@ -86,7 +88,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	m.pass(2 * time.Minute) // so it was sent four minutes ago
 	drainLane(t, s, m, 0)
 	first, again, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
-	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[holdfast.Ticket]bool{first: true, again: false, older: true})
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, again: false, older: true})
 }
 
 // The word of an earlier sentinel is not newer for coming late.
@@ -96,14 +98,14 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	old := ticketed(t, s, m, time.Hour, false)
 	now, _ := m.read()
 	for range 2 {
-		if err := s.Drained(t.Context(), holdfast.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-20 * time.Minute)}); err != nil {
+		if err := s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-20 * time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 		m.pass(40 * time.Second)
 	}
 	storetest.CheckLost(t, s, "it is held", nil)
 	drainLane(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[holdfast.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
 // The waits of a parked task grow with the number of times it was parked, and never with its age.
@@ -146,7 +148,7 @@ func TestLateReceiptDatesTheTickets(t *testing.T) {
 		t.Fatal(deleted, err)
 	}
 	m.pass(2 * time.Minute)
-	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[holdfast.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
+	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[message.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
 }
 
 // A row that moves on while its ticket is published is left as it is, and counts as published.

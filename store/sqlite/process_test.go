@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -117,9 +118,9 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all begin at once
 	order := rand.Perm(len(tasks))
 	for len(order) > 0 {
-		page := make([]holdfast.Ticket, min(7, len(order)))
+		page := make([]message.Ticket, min(7, len(order)))
 		for i := range page {
-			page[i] = holdfast.Ticket{Task: tasks[order[i]].ID, Attempt: 1}
+			page[i] = message.Ticket{Task: tasks[order[i]].ID, Attempt: 1}
 		}
 		order = order[len(page):]
 		claims, err := s.Claim(ctx, run, store.AnyOf("t"), page, store.IntoExecutors)

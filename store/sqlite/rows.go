@@ -5,76 +5,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
-
-// taskRow is a task as sql/columns.sql selects it.
-type taskRow struct {
-	ID          holdfast.TaskID
-	Type        string
-	Lane        string
-	State       holdfast.State
-	UniqueKey   string `db:"unique_key"`
-	Attempt     int
-	MaxAttempts int `db:"max_attempts"`
-	Failures    int
-	Crashes     int
-	Deferrals   int
-	RunID       holdfast.RunID `db:"run_id"`
-	NextRunAt   int64          `db:"next_run_at"`
-	CreatedAt   int64          `db:"created_at"`
-	StartedAt   int64          `db:"started_at"`
-	FinishedAt  int64          `db:"finished_at"`
-	LastError   string         `db:"last_error"`
-	Parked      string
-	Key         string `db:"idempotency_key"`
-	Buffered    bool
-}
-
-func (r taskRow) task() holdfast.Task {
-	return holdfast.Task{
-		ID: r.ID, Type: r.Type, Lane: r.Lane, State: r.State, Unique: r.UniqueKey,
-		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
-		Run: r.RunID, NextRunAt: moment(r.NextRunAt), CreatedAt: moment(r.CreatedAt),
-		StartedAt: moment(r.StartedAt), FinishedAt: moment(r.FinishedAt),
-		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered,
-	}
-}
-
-// fullRow is a task with its payload.
-type fullRow struct {
-	taskRow
-	Payload string
-}
-
-func (r fullRow) task() holdfast.Task {
-	task := r.taskRow.task()
-	task.Payload = json.RawMessage(r.Payload)
-	return task
-}
-
-func tasksOf(rows []taskRow) []holdfast.Task {
-	tasks := make([]holdfast.Task, len(rows))
-	for i, row := range rows {
-		tasks[i] = row.task()
-	}
-	return tasks
-}
-
-type idRow struct{ ID int64 }
-
-func idsOf(rows []idRow) []int64 {
-	ids := make([]int64, len(rows))
-	for i, row := range rows {
-		ids[i] = row.ID
-	}
-	return ids
-}
 
 // Lists travel to the statements as JSON, which json_each turns into rows.
 
 // pairs lists tickets as [[task, attempt], ...].
-func pairs(tickets []holdfast.Ticket) string {
+func pairs(tickets []message.Ticket) string {
 	list := make([][]int64, len(tickets))
 	for i, ticket := range tickets {
 		list[i] = []int64{int64(ticket.Task), int64(ticket.Attempt)}

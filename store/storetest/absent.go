@@ -4,12 +4,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // fenceAbsent declares an absence final, if the store agrees.
-func (s *presenceSuite) fenceAbsent(a store.Absence, asked time.Time, settle time.Duration) bool {
+func (s *presenceSuite) fenceAbsent(a presence.Absence, asked time.Time, settle time.Duration) bool {
 	s.Helper()
 	fenced, err := s.here.FenceAbsent(s.ctx, a, asked, settle)
 	s.must(err)
@@ -17,7 +19,7 @@ func (s *presenceSuite) fenceAbsent(a store.Absence, asked time.Time, settle tim
 }
 
 // notFenced checks that the run is left alone.
-func (s *presenceSuite) notFenced(why string, a store.Absence) {
+func (s *presenceSuite) notFenced(why string, a presence.Absence) {
 	s.Helper()
 	if s.fenceAbsent(a, s.now(), 0) {
 		s.Errorf("%s, and yet it was fenced", why)
@@ -60,13 +62,13 @@ func testFenceAbsentBack(s *presenceSuite) {
 	s.notFenced("it has renewed", a)
 	renewed := s.onlyAbsent()
 	for _, off := range []time.Duration{-time.Microsecond, time.Microsecond} {
-		s.notFenced("this renewal never was", store.Absence{Run: run, RenewedAt: renewed.RenewedAt.Add(off)})
+		s.notFenced("this renewal never was", presence.Absence{Run: run, RenewedAt: renewed.RenewedAt.Add(off)})
 	}
-	s.notFenced("there is no such run", store.Absence{Run: run + 1, RenewedAt: renewed.RenewedAt})
+	s.notFenced("there is no such run", presence.Absence{Run: run + 1, RenewedAt: renewed.RenewedAt})
 	s.renew(run, false)
 	runs, err := s.Runs(s.ctx, false)
 	s.must(err)
-	s.notFenced("it is not shown", store.Absence{Run: run, RenewedAt: runs[0].RenewedAt})
+	s.notFenced("it is not shown", presence.Absence{Run: run, RenewedAt: runs[0].RenewedAt})
 	s.renew(run, true)
 	if !s.fenceAbsent(s.onlyAbsent(), s.now(), 0) {
 		s.Error("at last it is absent, and yet was not fenced")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
@@ -17,7 +19,7 @@ func (w *pair) drained(t *rapid.T) {
 	lane, off := lanes.Draw(t, "lane"), rapid.SampledFrom([]time.Duration{-time.Hour, 0, time.Hour}).Draw(t, "off")
 	sent := rapid.IntRange(-1, len(w.sent)-1).Draw(t, "sentinel")
 	w.ask("drained "+lane, func(h *half, i int) (string, error) {
-		s := holdfast.Sentinel{Lane: lane, At: h.now.Add(off)}
+		s := message.Sentinel{Lane: lane, At: h.now.Add(off)}
 		if sent >= 0 {
 			s = w.sent[sent][i]
 		}
@@ -27,14 +29,14 @@ func (w *pair) drained(t *rapid.T) {
 
 func (w *pair) sentinelsDue(t *rapid.T) {
 	interval, lost := w.short.Draw(t, "interval"), w.short.Draw(t, "lost")
-	found := make(map[string]*[2]holdfast.Sentinel)
+	found := make(map[string]*[2]message.Sentinel)
 	w.ask("sentinels due", func(h *half, i int) (string, error) {
 		sentinels, err := h.SentinelsDue(w.ctx, interval, lost)
 		names := []string{}
 		for _, s := range sentinels {
 			names = append(names, s.Lane+" "+h.when(s.At))
 			if found[s.Lane] == nil {
-				found[s.Lane] = new([2]holdfast.Sentinel)
+				found[s.Lane] = new([2]message.Sentinel)
 			}
 			found[s.Lane][i] = s
 		}
@@ -44,7 +46,7 @@ func (w *pair) sentinelsDue(t *rapid.T) {
 	for _, both := range found {
 		w.sent = append(w.sent, *both)
 	}
-	slices.SortStableFunc(w.sent, func(a, b [2]holdfast.Sentinel) int {
+	slices.SortStableFunc(w.sent, func(a, b [2]message.Sentinel) int {
 		return cmp.Or(cmp.Compare(a[0].Lane, b[0].Lane), a[0].At.Compare(b[0].At))
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
@@ -84,7 +86,7 @@ type pair struct {
 	both  [2]*half
 	rows  []holdfast.Task // as the first one saw them last, by index
 	old   [][2]holdfast.Transition
-	sent  [][2]holdfast.Sentinel
+	sent  [][2]message.Sentinel
 	steps int
 	spans
 	slack time.Duration // of one walk; 0 means a new one each time
@@ -159,15 +161,15 @@ func (h *half) runID(index int) holdfast.RunID {
 	return h.runs[index]
 }
 
-func (h *half) tickets(tickets []holdfast.Ticket) []holdfast.Ticket {
-	own := make([]holdfast.Ticket, len(tickets))
+func (h *half) tickets(tickets []message.Ticket) []message.Ticket {
+	own := make([]message.Ticket, len(tickets))
 	for i, ticket := range tickets {
-		own[i] = holdfast.Ticket{Task: h.id(int(ticket.Task)), Attempt: ticket.Attempt}
+		own[i] = message.Ticket{Task: h.id(int(ticket.Task)), Attempt: ticket.Attempt}
 	}
 	return own
 }
 
-func (h *half) sayTickets(tickets []holdfast.Ticket) string {
+func (h *half) sayTickets(tickets []message.Ticket) string {
 	said := make([]string, len(tickets))
 	for i, ticket := range tickets {
 		said[i] = fmt.Sprintf("%s/%d", h.say(ticket.Task), ticket.Attempt)
@@ -251,11 +253,11 @@ func (w *pair) compare(*rapid.T) {
 		return h.sayTasks(tasks), err
 	})
 	w.ask("positions", func(h *half, _ int) (string, error) {
-		tickets := make([]holdfast.Ticket, len(h.tasks))
+		tickets := make([]message.Ticket, len(h.tasks))
 		for i, id := range h.tasks {
 			tickets[i].Task = id
 		}
-		positions, err := h.Positions(w.ctx, append(tickets, holdfast.Ticket{Task: 1 << 40}))
+		positions, err := h.Positions(w.ctx, append(tickets, message.Ticket{Task: 1 << 40}))
 		said := ""
 		for _, p := range positions {
 			said += fmt.Sprintf("{%t %s %d %s %s %t}", p.Found, p.State, p.Attempt, h.sayRun(p.Run), p.RunState, p.Ticketed)

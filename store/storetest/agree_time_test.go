@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
@@ -105,9 +107,9 @@ func (w *pair) breakOff(*rapid.T) {
 			return "", err
 		}
 		h.runs = append(h.runs, run)
-		tickets := make([]holdfast.Ticket, len(h.tasks))
+		tickets := make([]message.Ticket, len(h.tasks))
 		for i := range tickets {
-			tickets[i] = holdfast.Ticket{Task: h.tasks[i], Attempt: w.rows[i].Attempt}
+			tickets[i] = message.Ticket{Task: h.tasks[i], Attempt: w.rows[i].Attempt}
 		}
 		claims, err := h.Claim(w.ctx, run, store.AnyOf("one", "two", "x.y/z"), tickets, store.IntoExecutors)
 		var moves []holdfast.Transition
@@ -131,7 +133,7 @@ func (w *pair) meanwhile(t *rapid.T) func(*half, []store.Due) string {
 	}
 	run, what := w.whichRun(t), rapid.IntRange(0, 5).Draw(t, "meanwhile")
 	return func(h *half, due []store.Due) string {
-		first := []holdfast.Ticket{due[0].Ticket}
+		first := []message.Ticket{due[0].Ticket}
 		switch what {
 		case 0:
 			claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf("one", "two", "x.y/z"), first, store.IntoExecutors)

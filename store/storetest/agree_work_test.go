@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
@@ -50,15 +52,15 @@ func (w *pair) whichRun(t *rapid.T) int {
 }
 
 // drawTickets draws tickets whose tasks are indexes, most of them at the attempt where the task stands.
-func (w *pair) drawTickets(t *rapid.T) []holdfast.Ticket {
-	var tickets []holdfast.Ticket
+func (w *pair) drawTickets(t *rapid.T) []message.Ticket {
+	var tickets []message.Ticket
 	for range rapid.IntRange(0, 5).Draw(t, "tickets") {
 		index, attempt := w.which(t), 1
 		if index >= 0 {
 			attempt = w.rows[index].Attempt
 		}
 		attempt += rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(t, "off")
-		tickets = append(tickets, holdfast.Ticket{Task: holdfast.TaskID(index), Attempt: attempt})
+		tickets = append(tickets, message.Ticket{Task: holdfast.TaskID(index), Attempt: attempt})
 	}
 	return tickets
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
@@ -89,7 +91,7 @@ func (s *suite) checkMove(move holdfast.Transition, before, after holdfast.Task)
 		s.Errorf("%s made %+v of %+v", move.Event, after, before)
 	}
 	if move.To == holdfast.Ready {
-		position := s.position(holdfast.Ticket{Task: after.ID})
+		position := s.position(message.Ticket{Task: after.ID})
 		if !after.FinishedAt.IsZero() || position.Ticketed || after.NextRunAt.Before(before.CreatedAt.Add(move.Wait)) {
 			s.Errorf("%s leaves %+v, ticketed: %t", move.Event, after, position.Ticketed)
 		}
@@ -140,7 +142,7 @@ func testApplyRecords(s *suite) {
 	first := s.claimed(run, ticket)[0]
 	details := holdfast.Detailed(errors.New("no answer"), "http.503", map[string]int{"status": 503})
 	second := s.move(first, holdfast.Returned(details))
-	second = s.claimed(run, holdfast.Ticket{Task: second.ID, Attempt: 2})[0]
+	second = s.claimed(run, message.Ticket{Task: second.ID, Attempt: 2})[0]
 	s.move(second, holdfast.Returned(&holdfast.PanicError{Value: "boom", Stack: "main.go:1"}))
 
 	attempts, err := s.Attempts(s.ctx, ticket.Task)
@@ -282,7 +284,7 @@ func testApplyModel(s *suite) {
 			},
 			"unticket": func(t *rapid.T) {
 				m := rapid.SampledFrom(models).Draw(t, "task")
-				n, err := s.Unticket(s.ctx, []holdfast.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}})
+				n, err := s.Unticket(s.ctx, []message.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}})
 				if want := m.task.State == holdfast.Ready && m.ticketed; err != nil || (n == 1) != want {
 					t.Fatalf("unticket changed %d rows, %v; want a change: %t", n, err, want)
 				}
@@ -301,7 +303,7 @@ func testApplyModel(s *suite) {
 }
 
 func (s *suite) modelClaim(t *rapid.T, m *model, run holdfast.RunID) {
-	claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}}, store.IntoExecutors)
+	claims, err := s.Claim(s.ctx, run, kinds, []message.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}}, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,9 +366,9 @@ func (s *suite) modelApply(t *rapid.T, m *model, move holdfast.Transition) {
 }
 
 func (s *suite) modelCompare(t *rapid.T, models []*model) {
-	tickets := make([]holdfast.Ticket, len(models))
+	tickets := make([]message.Ticket, len(models))
 	for i, m := range models {
-		tickets[i] = holdfast.Ticket{Task: m.task.ID}
+		tickets[i] = message.Ticket{Task: m.task.ID}
 	}
 	positions, err := s.Positions(s.ctx, tickets)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -36,25 +38,25 @@ func testClaimVerdicts(s *suite) {
 	s.move(s.claimed(mine, tickets[6])[0], holdfast.Returned(holdfast.Permanent(nil)))
 	s.move(s.task(tickets[7].Task), holdfast.Asked(holdfast.EventCancel))
 	parked := s.insert(foreign)[0]
-	s.must(s.Park(s.ctx, []holdfast.Ticket{parked}, time.Hour, "no handler"))
+	s.must(s.Park(s.ctx, []message.Ticket{parked}, time.Hour, "no handler"))
 
 	for _, c := range []struct {
 		name   string
-		ticket holdfast.Ticket
+		ticket message.Ticket
 		want   store.Verdict
 	}{
 		{"a ready task", tickets[0], store.Claimed},
 		{"not due yet", tickets[1], store.Stale},
 		{"a type nobody asked for", tickets[2], store.Unhandled},
 		{"running elsewhere", tickets[3], store.Contended},
-		{"running elsewhere, a newer ticket", holdfast.Ticket{Task: contended.ID, Attempt: 2}, store.Ahead},
+		{"running elsewhere, a newer ticket", message.Ticket{Task: contended.ID, Attempt: 2}, store.Ahead},
 		{"an older attempt", tickets[4], store.Stale},
-		{"the new attempt", holdfast.Ticket{Task: retried.ID, Attempt: 2}, store.Claimed},
-		{"an attempt to come", holdfast.Ticket{Task: tickets[0].Task, Attempt: 3}, store.Ahead},
+		{"the new attempt", message.Ticket{Task: retried.ID, Attempt: 2}, store.Claimed},
+		{"an attempt to come", message.Ticket{Task: tickets[0].Task, Attempt: 3}, store.Ahead},
 		{"done", tickets[5], store.Stale},
 		{"dead", tickets[6], store.Stale},
 		{"cancelled", tickets[7], store.Stale},
-		{"no such task", holdfast.Ticket{Task: 1 << 60, Attempt: 1}, store.Ahead},
+		{"no such task", message.Ticket{Task: 1 << 60, Attempt: 1}, store.Ahead},
 		{"parked", parked, store.Stale},
 	} {
 		claim := s.claim(mine, c.ticket)[0]
@@ -136,7 +138,7 @@ func testClaimAgain(s *suite) {
 
 func testClaimEqualTickets(s *suite) {
 	ticket := s.inserts(1)[0]
-	claims := s.claim(s.openRun(), ticket, ticket, holdfast.Ticket{Task: ticket.Task, Attempt: 2})
+	claims := s.claim(s.openRun(), ticket, ticket, message.Ticket{Task: ticket.Task, Attempt: 2})
 	for i, want := range []store.Verdict{store.Claimed, store.Stale, store.Ahead} {
 		if claims[i].Verdict != want {
 			s.Errorf("ticket %d is %s, want %s", i, verdictName(claims[i].Verdict), verdictName(want))
@@ -168,7 +170,7 @@ func testClaimConcurrently(s *suite) {
 	for range workers {
 		run := s.openRun()
 		group.Go(func() {
-			mixed := make([]holdfast.Ticket, size)
+			mixed := make([]message.Ticket, size)
 			for i, j := range rand.Perm(size) {
 				mixed[i] = tickets[j]
 			}
@@ -209,14 +211,14 @@ func testClaimComingBack(s *suite) {
 	for range 40 {
 		task := s.claimed(here, s.inserts(1)...)[0]
 		back := s.settle(task, holdfast.Interrupted(nil))
-		next := holdfast.Ticket{Task: task.ID, Attempt: back.NextAttempt}
+		next := message.Ticket{Task: task.ID, Attempt: back.NextAttempt}
 		var group sync.WaitGroup
 		group.Go(func() {
 			if _, err := s.Apply(s.ctx, []holdfast.Transition{back}); err != nil {
 				s.Error(err)
 			}
 		})
-		claims, err := s.Claim(s.ctx, there, kinds, []holdfast.Ticket{next}, store.IntoExecutors)
+		claims, err := s.Claim(s.ctx, there, kinds, []message.Ticket{next}, store.IntoExecutors)
 		group.Wait()
 		s.must(err)
 		if v := claims[0].Verdict; v != store.Ahead && v != store.Claimed {
@@ -231,8 +233,8 @@ func testPark(s *suite) {
 	tickets := s.insert(foreign, newTask(), foreign)
 	run := s.openRun()
 	held := s.claimed(run, tickets[1])[0]
-	older := holdfast.Ticket{Task: tickets[2].Task, Attempt: 7}
-	s.must(s.Park(s.ctx, []holdfast.Ticket{tickets[0], tickets[1], older}, time.Hour, "nobody handles suite.other"))
+	older := message.Ticket{Task: tickets[2].Task, Attempt: 7}
+	s.must(s.Park(s.ctx, []message.Ticket{tickets[0], tickets[1], older}, time.Hour, "nobody handles suite.other"))
 	got := s.task(tickets[0].Task)
 	if got.State != holdfast.Ready || got.Attempt != 1 || got.Parked != "nobody handles suite.other" || got.NextRunAt.Sub(got.CreatedAt) < time.Hour || s.position(tickets[0]).Ticketed {
 		s.Errorf("parked %+v", got)
@@ -268,7 +270,7 @@ func testParkWaitsGrow(s *suite) {
 	ticket := s.inserts(1)[0]
 	park := func() (wait time.Duration) {
 		now := s.now()
-		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, first, "no handler"))
+		s.must(s.Park(s.ctx, []message.Ticket{ticket}, first, "no handler"))
 		task := s.task(ticket.Task)
 		s.eventually("due again", func() bool { return !s.now().Before(task.NextRunAt) })
 		return task.NextRunAt.Sub(now)

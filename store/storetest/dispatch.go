@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -28,7 +30,7 @@ func testDispatchLanes(s *suite) {
 	first, second, third := s.dueIn("a", 2), s.dueIn("b", 2), s.dueIn("c", 2)
 	for _, test := range []struct {
 		lanes store.Lanes
-		want  []holdfast.Ticket
+		want  []message.Ticket
 	}{
 		{store.Lanes{Except: []string{"a", "b", "none"}}, third},
 		{store.Lanes{Except: []string{"a", "b"}}, nil},
@@ -37,7 +39,7 @@ func testDispatchLanes(s *suite) {
 		{store.Lanes{Only: "none"}, nil},
 		{store.Lanes{}, first},
 	} {
-		var given []holdfast.Ticket
+		var given []message.Ticket
 		result, err := s.DispatchDue(s.ctx, test.lanes, 10, func(_ context.Context, due []store.Due) []bool {
 			for _, d := range due {
 				given = append(given, d.Ticket)
@@ -52,12 +54,12 @@ func testDispatchLanes(s *suite) {
 }
 
 // due makes tasks due one after the other and returns their tickets.
-func (s *suite) due(n int) []holdfast.Ticket {
+func (s *suite) due(n int) []message.Ticket {
 	s.Helper()
 	return s.dueIn(defaultLane, n)
 }
 
-func (s *suite) dueIn(lane string, n int) (tickets []holdfast.Ticket) {
+func (s *suite) dueIn(lane string, n int) (tickets []message.Ticket) {
 	s.Helper()
 	task := newTask()
 	task.Lane = lane
@@ -84,7 +86,7 @@ func testDispatchOrder(s *suite) {
 	if result.Given != 2 || result.Marked != 2 {
 		s.Errorf("the second call says %+v", result)
 	}
-	var got []holdfast.Ticket
+	var got []message.Ticket
 	for _, due := range append(first, second...) {
 		got = append(got, due.Ticket)
 		if due.Lane != defaultLane || due.Late < 0 {
@@ -225,7 +227,7 @@ func testDispatchRefusedArrives(s *suite) {
 func testDispatchReaches(s *suite) {
 	s.dueIn("blocked", 5)
 	want := s.due(2)
-	var got []holdfast.Ticket
+	var got []message.Ticket
 	for range 4 { // seven tasks, two at a time
 		result, err := s.DispatchDue(s.ctx, store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool {
 			outcomes := make([]bool, len(due))

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -26,7 +28,7 @@ func testFence(s *suite) {
 	s.eventually("the lease is over by the store's clock", func() bool {
 		runs, err := s.Runs(s.ctx, false)
 		s.must(err)
-		now := s.claim(live, holdfast.Ticket{Task: 1, Attempt: 1})[0].Now
+		now := s.claim(live, message.Ticket{Task: 1, Attempt: 1})[0].Now
 		return now.After(runs[0].LeaseUntil)
 	})
 	for name, ages := range map[string][2]time.Duration{"within the grace": {time.Hour, 0}, "a server just started": {0, 100 * 365 * 24 * time.Hour}} {
@@ -64,7 +66,7 @@ func testNow(s *suite) {
 	run := s.openRun()
 	last := s.now()
 	for range 20 {
-		claimed := s.claim(run, holdfast.Ticket{Task: 1, Attempt: 1})[0].Now
+		claimed := s.claim(run, message.Ticket{Task: 1, Attempt: 1})[0].Now
 		now := s.now()
 		if claimed.Before(last) || now.Before(claimed) {
 			s.Fatalf("it is %s, then %s for a claim, then %s", last, claimed, now)
@@ -133,7 +135,7 @@ func testFenceAgainstClaims(s *suite) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			for _, ticket := range tickets {
-				claims, err := s.Claim(s.ctx, run, kinds, []holdfast.Ticket{ticket}, store.IntoExecutors)
+				claims, err := s.Claim(s.ctx, run, kinds, []message.Ticket{ticket}, store.IntoExecutors)
 				if errors.Is(err, store.ErrFenced) {
 					return
 				}
@@ -206,7 +208,7 @@ func testPositions(s *suite) {
 	run := s.openRun()
 	s.claimed(run, tickets[2])
 	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets[3]) })
-	asked := append(slices.Clone(tickets), holdfast.Ticket{Task: 1 << 60, Attempt: 1}, tickets[0])
+	asked := append(slices.Clone(tickets), message.Ticket{Task: 1 << 60, Attempt: 1}, tickets[0])
 	got, err := s.Positions(s.ctx, asked)
 	s.must(err)
 	want := []store.Position{

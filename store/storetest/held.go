@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -13,7 +15,7 @@ import (
 func testBuffered(s *suite) {
 	run := s.openRun()
 	tickets := s.inserts(3)
-	buffer := func(tickets ...holdfast.Ticket) {
+	buffer := func(tickets ...message.Ticket) {
 		s.Helper()
 		claims, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoBuffer)
 		s.must(err)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -88,14 +90,14 @@ func testInsertReceipts(s *suite) {
 	fast.Lane, slow.Lane, later.Lane, later.Delay = "fast", "slow", "never", time.Hour
 	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{fast, slow, later, fast}, time.Hour)
 	s.must(err)
-	got := map[string][]holdfast.Ticket{}
+	got := map[string][]message.Ticket{}
 	for _, receipt := range inserted.Receipts {
 		if receipt.ID == 0 || got[receipt.Lane] != nil {
 			s.Errorf("receipt %+v", receipt)
 		}
 		got[receipt.Lane] = receipt.Tickets
 	}
-	want := map[string][]holdfast.Ticket{
+	want := map[string][]message.Ticket{
 		"fast": {{Task: inserted.Tasks[0].ID, Attempt: 1}, {Task: inserted.Tasks[3].ID, Attempt: 1}},
 		"slow": {{Task: inserted.Tasks[1].ID, Attempt: 1}},
 	}

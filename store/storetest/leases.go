@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -112,19 +114,19 @@ func testRenewNews(s *suite) {
 	tasks := s.claimed(mine, s.inserts(2)...)
 	s.move(s.claimed(theirs, s.inserts(1)...)[0], holdfast.Asked(holdfast.EventCancel))
 	s.move(tasks[0], holdfast.Asked(holdfast.EventCancel))
-	renew := func() []holdfast.Ticket {
+	renew := func() []message.Ticket {
 		news, err := s.Renew(s.ctx, store.Renewal{Run: mine, Lease: time.Hour})
 		s.must(err)
 		return news.Cancelled
 	}
-	if got, want := renew(), []holdfast.Ticket{{Task: tasks[0].ID, Attempt: 1}}; !slices.Equal(got, want) {
+	if got, want := renew(), []message.Ticket{{Task: tasks[0].ID, Attempt: 1}}; !slices.Equal(got, want) {
 		s.Errorf("cancelled are %v, want %v", got, want)
 	}
 	if got := renew(); len(got) > 0 {
 		s.Errorf("told twice: %v", got)
 	}
 	s.move(tasks[1], holdfast.Asked(holdfast.EventCancel))
-	if got, want := renew(), []holdfast.Ticket{{Task: tasks[1].ID, Attempt: 1}}; !slices.Equal(got, want) {
+	if got, want := renew(), []message.Ticket{{Task: tasks[1].ID, Attempt: 1}}; !slices.Equal(got, want) {
 		s.Errorf("cancelled are %v, want %v", got, want)
 	}
 	s.move(s.task(s.inserts(1)[0].Task), holdfast.Asked(holdfast.EventCancel))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -14,7 +16,7 @@ import (
 // Present is a store that sees who is there.
 type Present interface {
 	store.Store
-	store.Presence
+	presence.Store
 }
 
 // RunPresence tests the role Presence. open returns two clients of one store as for Run. disconnect ends all sessions of
@@ -81,7 +83,7 @@ func (s *presenceSuite) openShown() holdfast.RunID {
 }
 
 // absent lists the runs that are absent.
-func (s *presenceSuite) absent() []store.Absence {
+func (s *presenceSuite) absent() []presence.Absence {
 	s.Helper()
 	absences, err := s.here.Absent(s.ctx)
 	s.must(err)
@@ -89,7 +91,7 @@ func (s *presenceSuite) absent() []store.Absence {
 }
 
 // onlyAbsent is the one absence that there is.
-func (s *presenceSuite) onlyAbsent() store.Absence {
+func (s *presenceSuite) onlyAbsent() presence.Absence {
 	s.Helper()
 	absences := s.absent()
 	if len(absences) != 1 {
@@ -207,7 +209,7 @@ func testOwnSession(s *presenceSuite) {
 	s.absentAre("it renews again", other)
 	runs, err := s.Runs(s.ctx, false)
 	s.must(err)
-	s.notFenced("its session is there", store.Absence{Run: run, RenewedAt: runs[1].RenewedAt})
+	s.notFenced("its session is there", presence.Absence{Run: run, RenewedAt: runs[1].RenewedAt})
 	s.must(s.CloseRun(s.ctx, other, false))
 	if s.disconnect != nil {
 		s.disconnect(s.here)
@@ -234,7 +236,7 @@ func testNeighbors(s *presenceSuite) {
 		s.must(err)
 		return run
 	}
-	listed := func(when, boot, place string, want ...store.Neighbor) {
+	listed := func(when, boot, place string, want ...presence.Neighbor) {
 		s.Helper()
 		got, err := s.elsewhere.Neighbors(s.ctx, boot, place)
 		s.must(err)
@@ -261,10 +263,10 @@ func testNeighbors(s *presenceSuite) {
 		s.renew(run, true)
 	}
 	open(4, store.Process{Boot: boot, Namespace: place, Started: 9}) // is not shown
-	listed("two are shown", boot, place, store.Neighbor{Run: first, PID: 1, Started: 7}, store.Neighbor{Run: second, PID: 2, Started: 8})
+	listed("two are shown", boot, place, presence.Neighbor{Run: first, PID: 1, Started: 7}, presence.Neighbor{Run: second, PID: 2, Started: 8})
 	listed("of no machine", "", "")
 	s.renew(second, false)
-	listed("the second one is not shown any more", boot, place, store.Neighbor{Run: first, PID: 1, Started: 7})
+	listed("the second one is not shown any more", boot, place, presence.Neighbor{Run: first, PID: 1, Started: 7})
 	s.must(s.CloseRun(s.ctx, first, false))
 	listed("the first one has ended", boot, place)
 }

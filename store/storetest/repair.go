@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -29,7 +31,7 @@ func testUnticket(s *suite) {
 	tickets := s.insert(newTask(), later, newTask(), newTask())
 	s.claimed(s.openRun(), tickets[2])
 	tickets[3].Attempt = 2
-	n, err := s.Unticket(s.ctx, append(tickets, holdfast.Ticket{Task: 1 << 60, Attempt: 1}))
+	n, err := s.Unticket(s.ctx, append(tickets, message.Ticket{Task: 1 << 60, Attempt: 1}))
 	if err != nil || n != 1 {
 		s.Errorf("unticketed %d, %v", n, err)
 	}
@@ -113,7 +115,7 @@ func testUnticketLost(s *suite) {
 }
 
 // insertDischarged stores a task whose ticket was confirmed.
-func (s *suite) insertDischarged() holdfast.Ticket {
+func (s *suite) insertDischarged() message.Ticket {
 	s.Helper()
 	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{newTask()}, 0)
 	s.must(err)
@@ -127,8 +129,8 @@ func testUnticketLostPassedOn(s *suite) {
 	s.drainLane()
 	newer := passed
 	newer.Attempt++
-	s.must(s.PassedOn(s.ctx, []holdfast.Ticket{passed, running}))
-	s.must(s.PassedOn(s.ctx, []holdfast.Ticket{{Task: lost.Task, Attempt: 2}, newer, {Task: 1 << 60, Attempt: 1}}))
+	s.must(s.PassedOn(s.ctx, []message.Ticket{passed, running}))
+	s.must(s.PassedOn(s.ctx, []message.Ticket{{Task: lost.Task, Attempt: 2}, newer, {Task: 1 << 60, Attempt: 1}}))
 	s.must(s.PassedOn(s.ctx, nil))
 	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(lost).Ticketed || !s.position(passed).Ticketed {
 		s.Errorf("lost are %d, %v; want the one that was not passed on", n, err)
@@ -171,10 +173,10 @@ func testSentinels(s *suite) {
 	elsewhere := newTask()
 	elsewhere.Lane = "elsewhere"
 	s.insert(elsewhere)
-	pick := func(interval, lost time.Duration) []holdfast.Sentinel {
+	pick := func(interval, lost time.Duration) []message.Sentinel {
 		sentinels, err := s.SentinelsDue(s.ctx, interval, lost)
 		s.must(err)
-		slices.SortFunc(sentinels, func(a, b holdfast.Sentinel) int { return len(a.Lane) - len(b.Lane) })
+		slices.SortFunc(sentinels, func(a, b message.Sentinel) int { return len(a.Lane) - len(b.Lane) })
 		return sentinels
 	}
 	first := pick(0, time.Hour)
@@ -202,7 +204,7 @@ func testSentinels(s *suite) {
 
 	// What is known to be drained stays so, whatever comes out later.
 	s.must(s.Drained(s.ctx, first[0]))
-	s.must(s.Drained(s.ctx, holdfast.Sentinel{Lane: "unknown", At: first[0].At}))
+	s.must(s.Drained(s.ctx, message.Sentinel{Lane: "unknown", At: first[0].At}))
 	lanes, err := s.Lanes(s.ctx)
 	s.must(err)
 	if len(lanes) != 2 || !lanes[0].DrainedAt.Equal(newest[0].At) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -89,22 +91,22 @@ func newTask() holdfast.NewTask {
 }
 
 // insert stores tasks and returns the tickets of their first attempts.
-func (s *suite) insert(tasks ...holdfast.NewTask) []holdfast.Ticket {
+func (s *suite) insert(tasks ...holdfast.NewTask) []message.Ticket {
 	s.Helper()
 	inserted, err := s.Insert(s.ctx, tasks, time.Hour)
 	s.must(err)
 	if len(inserted.Tasks) != len(tasks) {
 		s.Fatalf("%d answers for %d tasks", len(inserted.Tasks), len(tasks))
 	}
-	tickets := make([]holdfast.Ticket, len(tasks))
+	tickets := make([]message.Ticket, len(tasks))
 	for i, task := range inserted.Tasks {
-		tickets[i] = holdfast.Ticket{Task: task.ID, Attempt: 1}
+		tickets[i] = message.Ticket{Task: task.ID, Attempt: 1}
 	}
 	return tickets
 }
 
 // inserts stores n plain tasks.
-func (s *suite) inserts(n int) []holdfast.Ticket {
+func (s *suite) inserts(n int) []message.Ticket {
 	s.Helper()
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
@@ -147,7 +149,7 @@ func (s *suite) fence(run holdfast.RunID) {
 	})
 }
 
-func (s *suite) claim(run holdfast.RunID, tickets ...holdfast.Ticket) []store.Claim {
+func (s *suite) claim(run holdfast.RunID, tickets ...message.Ticket) []store.Claim {
 	s.Helper()
 	claims, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoExecutors)
 	s.must(err)
@@ -158,7 +160,7 @@ func (s *suite) claim(run holdfast.RunID, tickets ...holdfast.Ticket) []store.Cl
 }
 
 // claimed claims tasks that must all be free.
-func (s *suite) claimed(run holdfast.RunID, tickets ...holdfast.Ticket) []holdfast.Task {
+func (s *suite) claimed(run holdfast.RunID, tickets ...message.Ticket) []holdfast.Task {
 	s.Helper()
 	tasks := make([]holdfast.Task, len(tickets))
 	for i, claim := range s.claim(run, tickets...) {
@@ -236,9 +238,9 @@ func all(value bool, n int) []bool {
 }
 
 // position is where the ticket's task stands.
-func (s *suite) position(ticket holdfast.Ticket) store.Position {
+func (s *suite) position(ticket message.Ticket) store.Position {
 	s.Helper()
-	positions, err := s.Positions(s.ctx, []holdfast.Ticket{ticket})
+	positions, err := s.Positions(s.ctx, []message.Ticket{ticket})
 	s.must(err)
 	if len(positions) != 1 {
 		s.Fatalf("%d positions for one ticket", len(positions))
@@ -257,7 +259,7 @@ func verdictName(v store.Verdict) string {
 }
 
 // ids lists the tasks of tickets.
-func ids(tickets []holdfast.Ticket) []holdfast.TaskID {
+func ids(tickets []message.Ticket) []holdfast.TaskID {
 	list := make([]holdfast.TaskID, len(tickets))
 	for i, ticket := range tickets {
 		list[i] = ticket.Task

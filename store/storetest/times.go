@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -15,7 +17,7 @@ import (
 // clock.
 
 // SentinelDue returns the one sentinel that is due.
-func SentinelDue(t *testing.T, s store.Store, when string) holdfast.Sentinel {
+func SentinelDue(t *testing.T, s store.Store, when string) message.Sentinel {
 	t.Helper()
 	due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
 	if err != nil || len(due) != 1 {
@@ -25,13 +27,13 @@ func SentinelDue(t *testing.T, s store.Store, when string) holdfast.Sentinel {
 }
 
 // CheckLost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
-func CheckLost(t *testing.T, s store.Store, when string, want map[holdfast.Ticket]bool) {
+func CheckLost(t *testing.T, s store.Store, when string, want map[message.Ticket]bool) {
 	t.Helper()
 	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for ticket, want := range want {
-		positions, err := s.Positions(t.Context(), []holdfast.Ticket{ticket})
+		positions, err := s.Positions(t.Context(), []message.Ticket{ticket})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +45,7 @@ func CheckLost(t *testing.T, s store.Store, when string, want map[holdfast.Ticke
 
 // ComputeTimes makes the store compute a time for each of four tasks: for a retry, for a hand-back, for a park and for a refused
 // publish. It returns how long each task has to wait. The run claims the first two.
-func ComputeTimes(t *testing.T, s store.Store, run holdfast.RunID, tickets []holdfast.Ticket) (waits []time.Duration) {
+func ComputeTimes(t *testing.T, s store.Store, run holdfast.RunID, tickets []message.Ticket) (waits []time.Duration) {
 	t.Helper()
 	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
 	if err != nil {

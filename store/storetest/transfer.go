@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -267,7 +269,7 @@ func testImportDue(s *suite, here, _ Transferable) {
 	if len(given) != 1 || given[0].Task != 2 || given[0].Attempt != 2 || given[0].Lane != "slow" || !given[0].Again {
 		s.Errorf("due are %+v", given)
 	}
-	claims, err := s.Claim(s.ctx, s.openRun(), kinds, []holdfast.Ticket{{Task: 2, Attempt: 2}, {Task: 3, Attempt: 1}}, store.IntoExecutors)
+	claims, err := s.Claim(s.ctx, s.openRun(), kinds, []message.Ticket{{Task: 2, Attempt: 2}, {Task: 3, Attempt: 1}}, store.IntoExecutors)
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Stale {
 		s.Errorf("claimed: %+v", claims)
@@ -281,7 +283,7 @@ func testImportParks(s *suite, here, _ Transferable) {
 	park := func() (wait time.Duration) {
 		s.eventually("due", func() bool { return !s.now().Before(s.task(ticket.Task).NextRunAt) })
 		now := s.now()
-		s.must(s.Park(s.ctx, []holdfast.Ticket{ticket}, first, "no handler"))
+		s.must(s.Park(s.ctx, []message.Ticket{ticket}, first, "no handler"))
 		return s.task(ticket.Task).NextRunAt.Sub(now)
 	}
 	park()

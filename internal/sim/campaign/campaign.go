@@ -62,7 +62,7 @@ func (s Seed) Replay() string {
 }
 
 // shareMore has few tickets share messages, as only hundreds do elsewhere: there are never hundreds here.
-var shareMore = patch.Edit{File: "ticket.go", Old: "\tcase calls >= 4:\n\t\treturn min(max(n/8, 1), 64)\n", New: "\tcase n > 1:\n\t\treturn min(n/2, 64)\n"}
+var shareMore = patch.Edit{File: "internal/message/message.go", Old: "\tcase calls >= 4:\n\t\treturn min(max(n/8, 1), 64)\n", New: "\tcase n > 1:\n\t\treturn min(n/2, 64)\n"}
 
 // Build compiles the simulator into o.Work.
 func Build(o Options) error {

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
@@ -49,7 +50,7 @@ func BenchmarkMessage(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	body := holdfast.Message{Tickets: []holdfast.Ticket{{Task: 12345, Attempt: 1}}}.Encode()
+	body := message.Message{Tickets: []message.Ticket{{Task: 12345, Attempt: 1}}}.Encode()
 	list := []broker.Message{{Queue: "q", Body: body}}
 	net.effects, net.spent = 0, 0
 	b.ReportAllocs()

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/broker"
 )
 
@@ -15,11 +16,11 @@ import (
 type Message struct {
 	Queue   string
 	Body    []byte
-	Content holdfast.Message // what the body says
-	Err     error            // why it is malformed, if it is
-	Returns int              // how often it was given back, its delivery count
-	Holder  *Client          // whose subscription has it; nil while it waits
-	Dead    bool             // came back too often, and waits for the queue of the dead letters
+	Content message.Message // what the body says
+	Err     error           // why it is malformed, if it is
+	Returns int             // how often it was given back, its delivery count
+	Holder  *Client         // whose subscription has it; nil while it waits
+	Dead    bool            // came back too often, and waits for the queue of the dead letters
 
 	// Overtaken is how many sentinels of its queue were delivered for the first time while a subscription had the message.
 	Overtaken int

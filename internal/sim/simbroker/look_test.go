@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
@@ -15,11 +16,11 @@ func TestNotes(t *testing.T) {
 		name := broker.DefaultPrefix + ".main.default"
 		w.declare(name)
 		w.net.trace = nil
-		tickets := []holdfast.Ticket{{Task: 3, Attempt: 1}, {Task: 4, Attempt: 2}}
+		tickets := []message.Ticket{{Task: 3, Attempt: 1}, {Task: 4, Attempt: 2}}
 		_, err := w.client.Publish(w.Context(), []broker.Message{
-			{Queue: name, Body: holdfast.Message{Tickets: tickets}.Encode()},
-			{Queue: name, Body: holdfast.Message{Sentinel: &holdfast.Sentinel{Lane: "default", At: time.Unix(1, 0)}}.Encode()},
-			{Queue: "q", Body: holdfast.Message{Manifest: &holdfast.Manifest{Run: 7, Page: 2, Tickets: tickets}}.Encode()},
+			{Queue: name, Body: message.Message{Tickets: tickets}.Encode()},
+			{Queue: name, Body: message.Message{Sentinel: &message.Sentinel{Lane: "default", At: time.Unix(1, 0)}}.Encode()},
+			{Queue: "q", Body: message.Message{Manifest: &message.Manifest{Run: 7, Page: 2, Tickets: tickets}}.Encode()},
 			{Queue: "q", Body: []byte("nonsense")},
 		})
 		w.must(err)
@@ -56,7 +57,7 @@ func TestNotes(t *testing.T) {
 func TestLooking(t *testing.T) {
 	t.Parallel()
 	test(t, "at messages as they are", func(w *world) {
-		ticket := holdfast.Message{Tickets: []holdfast.Ticket{{Task: 3, Attempt: 1}}}
+		ticket := message.Message{Tickets: []message.Ticket{{Task: 3, Attempt: 1}}}
 		w.declare("a")
 		w.send("a", string(ticket.Encode()), "x", "y")
 		w.send("q", "z")

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/presence"
 )
 
-var _ broker.Presence = (*Client)(nil)
+var _ presence.Broker = (*Client)(nil)
 
 // heldPause is how long a Show waits before it asks again for a name that another connection holds.
 const heldPause = 100 * time.Millisecond
@@ -23,7 +23,7 @@ type sign struct {
 	over atomic.Bool   // given up by the client
 }
 
-// Show implements [broker.Presence].
+// Show implements [presence.Broker].
 func (c *Client) Show(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error) {
 	for {
 		v, err := c.await(ctx, administering)
@@ -112,7 +112,7 @@ func (v *conn) dropSigns() {
 	}
 }
 
-// Shown implements [broker.Presence].
+// Shown implements [presence.Broker].
 func (c *Client) Shown(ctx context.Context, name string) (bool, error) {
 	shown := false
 	err := c.administer(ctx, func(v *conn) error {

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/broker"
 )
 
@@ -55,7 +56,7 @@ func read(messages []broker.Message) []Message {
 		start := len(bodies)
 		bodies = append(bodies, m.Body...)
 		body := bodies[start:len(bodies):len(bodies)]
-		content, err := holdfast.DecodeMessage(body)
+		content, err := message.Decode(body)
 		letters[i] = Message{Queue: m.Queue, Body: body, Content: content, Err: err}
 	}
 	return letters

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 )
 
@@ -40,7 +42,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	if move.Event == holdfast.EventCancel && task.State == holdfast.Running {
 		s.db.last.cancellation++
 		s.db.cancellations = append(s.db.cancellations, Cancellation{
-			ID: s.db.last.cancellation, Run: task.Run, Ticket: holdfast.Ticket{Task: task.ID, Attempt: task.Attempt},
+			ID: s.db.last.cancellation, Run: task.Run, Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt},
 		})
 	}
 	task.State, task.Run, task.Attempt = move.To, 0, move.NextAttempt

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // crowd is a database with 30 tasks, whose clock moves with every reading.
-func crowd(b *testing.B) (*simstore.Store, *simstore.Client, []holdfast.Ticket) {
+func crowd(b *testing.B) (*simstore.Store, *simstore.Client, []message.Ticket) {
 	b.Helper()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := simstore.New(func() time.Time {

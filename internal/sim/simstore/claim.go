@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -15,7 +17,7 @@ const tries = 6
 
 // Claim implements store.Work. It is one effect if every ticket is good; one more looks where the other tasks
 // stand, and a third one takes those again that the run holds.
-func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []holdfast.Ticket, into store.Place) ([]store.Claim, error) {
+func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -67,7 +69,7 @@ type claiming struct {
 	run     holdfast.RunID
 	into    store.Place
 	wanted  []store.Wanted
-	tickets []holdfast.Ticket
+	tickets []message.Ticket
 	claims  []store.Claim // one per ticket; without a time while it is open
 	open    []int         // tickets to answer
 	held    []int         // of those answered last, the ones that the run holds
@@ -138,7 +140,7 @@ func (g *claiming) judge(now time.Time) error {
 }
 
 // verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
-func (g *claiming) verdict(task *Task, ticket holdfast.Ticket, now time.Time) (claim store.Claim, certain bool) {
+func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (claim store.Claim, certain bool) {
 	switch {
 	case task == nil || task.Attempt < ticket.Attempt:
 		return store.Claim{Verdict: store.Ahead}, true

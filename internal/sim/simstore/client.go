@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -46,7 +48,7 @@ type Client struct {
 
 var (
 	_ store.Store    = (*Client)(nil)
-	_ store.Presence = (*Client)(nil)
+	_ presence.Store = (*Client)(nil)
 )
 
 // Disconnect breaks the client's connections: what it has open is rolled back, and its sessions end. It has new ones for its

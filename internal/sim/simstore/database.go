@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -101,7 +103,7 @@ func (r *Run) by(info store.RunInfo) bool {
 type Cancellation struct {
 	ID  int64
 	Run holdfast.RunID
-	holdfast.Ticket
+	message.Ticket
 }
 
 // Lane is what is stored of a lane.

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -79,8 +80,8 @@ type dispatching struct {
 	dueAt []time.Time
 }
 
-func (g *dispatching) tickets() []holdfast.Ticket {
-	tickets := make([]holdfast.Ticket, len(g.due))
+func (g *dispatching) tickets() []message.Ticket {
+	tickets := make([]message.Ticket, len(g.due))
 	for i := range g.due {
 		tickets[i] = g.due[i].Ticket
 	}
@@ -105,7 +106,7 @@ func (g *dispatching) choose(now time.Time, limit int) {
 		task := &tasks[index]
 		task.lock = &g.transaction
 		g.due[i] = store.Due{
-			Ticket: holdfast.Ticket{Task: task.ID, Attempt: task.Attempt}, Lane: task.Lane, Again: task.Again,
+			Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt}, Lane: task.Lane, Again: task.Again,
 			Late: now.Sub(earlier(task.DueAt, task.NextRunAt)), // one whose ticket was refused is as late as it is
 		}
 		g.dueAt[i] = task.DueAt

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
@@ -175,7 +177,7 @@ func TestNotes(t *testing.T) {
 	w.due(2)
 	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return []bool{true, false} })
 	w.must(err)
-	claims, err := c.Claim(t.Context(), w.openRun(), store.AnyOf("a"), []holdfast.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
+	claims, err := c.Claim(t.Context(), w.openRun(), store.AnyOf("a"), []message.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
 	w.must(err)
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 	w.must(err)

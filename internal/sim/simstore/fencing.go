@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -70,7 +72,7 @@ func (c *Client) RunStates(ctx context.Context, runs []holdfast.RunID) (map[hold
 }
 
 // Positions implements store.Fencing.
-func (c *Client) Positions(ctx context.Context, tickets []holdfast.Ticket) ([]store.Position, error) {
+func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}

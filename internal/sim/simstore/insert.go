@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -157,14 +159,14 @@ func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 
 // cover adds a task's first ticket to the receipt of its lane.
 func cover(receipts *[]store.Receipt, task *Task) {
-	ticket := holdfast.Ticket{Task: task.ID, Attempt: 1}
+	ticket := message.Ticket{Task: task.ID, Attempt: 1}
 	for i := range *receipts {
 		if receipt := &(*receipts)[i]; receipt.Lane == task.Lane {
 			receipt.Tickets = append(receipt.Tickets, ticket)
 			return
 		}
 	}
-	*receipts = append(*receipts, store.Receipt{Lane: task.Lane, Tickets: []holdfast.Ticket{ticket}})
+	*receipts = append(*receipts, store.Receipt{Lane: task.Lane, Tickets: []message.Ticket{ticket}})
 }
 
 // Discharge implements store.Inserter. A receipt that somebody is publishing just now is left to him, and perhaps published once more.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast/presence"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -46,12 +48,12 @@ func (c *Client) tell(op string, key holdfast.RunID, deliver func()) {
 	c.herald(Step{Op: op, run: key}, deliver)
 }
 
-// Show implements store.Presence.
+// Show implements presence.Store.
 func (c *Client) Show(ctx context.Context, run holdfast.RunID) (<-chan struct{}, func(), error) {
 	return c.hold(ctx, Step{Op: "Show", run: run})
 }
 
-// Watch implements store.Presence.
+// Watch implements presence.Store.
 func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
 	return c.hold(ctx, Step{Op: "Watch", run: watching})
 }
@@ -244,13 +246,13 @@ func (s *Store) absent(run *Run) bool {
 	return s.holder(run.ID) == nil && !s.renews(run.ID)
 }
 
-// Absent implements store.Presence.
-func (c *Client) Absent(ctx context.Context) ([]store.Absence, error) {
-	var absent []store.Absence
+// Absent implements presence.Store.
+func (c *Client) Absent(ctx context.Context) ([]presence.Absence, error) {
+	var absent []presence.Absence
 	err := c.do(ctx, Step{Op: "Absent"}, func(time.Time) error {
 		for i := range c.store.db.runs {
 			if run := &c.store.db.runs[i]; c.store.absent(run) {
-				absent = append(absent, store.Absence{Run: run.ID, RenewedAt: run.RenewedAt})
+				absent = append(absent, presence.Absence{Run: run.ID, RenewedAt: run.RenewedAt})
 			}
 		}
 		return nil
@@ -261,15 +263,15 @@ func (c *Client) Absent(ctx context.Context) ([]store.Absence, error) {
 	return absent, nil
 }
 
-// Neighbors implements store.Presence.
-func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]store.Neighbor, error) {
-	var neighbors []store.Neighbor
+// Neighbors implements presence.Store.
+func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
+	var neighbors []presence.Neighbor
 	err := c.do(ctx, Step{Op: "Neighbors"}, func(time.Time) error {
 		for i := range c.store.db.runs {
 			run := &c.store.db.runs[i]
 			of := run.process
 			if run.State == store.RunLive && run.Shown && of.Boot != "" && of.Boot == boot && of.Namespace == namespace && of.Started != 0 {
-				neighbors = append(neighbors, store.Neighbor{Run: run.ID, RenewedAt: run.RenewedAt, PID: run.PID, Started: of.Started})
+				neighbors = append(neighbors, presence.Neighbor{Run: run.ID, RenewedAt: run.RenewedAt, PID: run.PID, Started: of.Started})
 			}
 		}
 		return nil
@@ -280,8 +282,8 @@ func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]store
 	return neighbors, nil
 }
 
-// FenceAbsent implements store.Presence.
-func (c *Client) FenceAbsent(ctx context.Context, a store.Absence, asked time.Time, settle time.Duration) (bool, error) {
+// FenceAbsent implements presence.Store.
+func (c *Client) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
 	fenced := false
 	err := c.do(ctx, Step{Op: "FenceAbsent", run: a.Run}, func(now time.Time) error {
 		run := c.store.db.run(a.Run)

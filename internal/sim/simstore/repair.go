@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -17,7 +19,7 @@ const stepSize = 10
 const lookSize = 30
 
 // Unticket implements store.Repair.
-func (c *Client) Unticket(ctx context.Context, tickets []holdfast.Ticket) (int, error) {
+func (c *Client) Unticket(ctx context.Context, tickets []message.Ticket) (int, error) {
 	if len(tickets) == 0 {
 		return 0, nil
 	}
@@ -174,8 +176,8 @@ func (s *Store) uncertain(lane string) time.Time {
 }
 
 // SentinelsDue implements store.Repair.
-func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]holdfast.Sentinel, error) {
-	var sentinels []holdfast.Sentinel
+func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
+	var sentinels []message.Sentinel
 	err := c.do(ctx, Step{Op: "SentinelsDue"}, func(now time.Time) error {
 		rested, given := ago(now, interval), ago(now, lost)
 		for i := range c.store.db.lanes {
@@ -187,7 +189,7 @@ func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration)
 			}
 			if wrong || ahead(now, lane.SentAt) || lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
 				lane.SentAt = now
-				sentinels = append(sentinels, holdfast.Sentinel{Lane: lane.Name, At: now})
+				sentinels = append(sentinels, message.Sentinel{Lane: lane.Name, At: now})
 			}
 		}
 		return nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
@@ -70,7 +72,7 @@ func (w *world) insert(n int) store.Receipt {
 }
 
 // due stores tasks that DispatchDue gives.
-func (w *world) due(n int) []holdfast.Ticket {
+func (w *world) due(n int) []message.Ticket {
 	w.Helper()
 	tickets := w.insert(n).Tickets
 	_, err := w.Client(nil).Unticket(w.Context(), tickets)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/holdfastq/holdfast/internal/message"
+
 	"github.com/holdfastq/holdfast"
 )
 
@@ -12,7 +14,7 @@ type Step struct {
 	Op string // such as "Claim" or "DispatchDue end"
 
 	run       holdfast.RunID
-	tickets   []holdfast.Ticket
+	tickets   []message.Ticket
 	outcomes  []bool // of the tickets or the ids
 	moves     []holdfast.Transition
 	ids       []int64
@@ -39,7 +41,7 @@ func (s Step) Note() string {
 		parts = append(parts, "run "+s.run.String())
 	}
 	if len(s.tickets) > 0 {
-		parts = append(parts, "tickets"+join(s.tickets, func(i int, t holdfast.Ticket) string {
+		parts = append(parts, "tickets"+join(s.tickets, func(i int, t message.Ticket) string {
 			return fmt.Sprintf("%d/%d%s", t.Task, t.Attempt, s.outcome(i))
 		}))
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
 // longestPark bounds the waits that have grown.
@@ -23,7 +23,7 @@ func (t *Task) park(first time.Duration) time.Duration {
 }
 
 // Park implements store.Work.
-func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.Duration, why string) error {
+func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (c *Client) Park(ctx context.Context, tickets []holdfast.Ticket, wait time.
 }
 
 // PassedOn implements store.Work.
-func (c *Client) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error {
+func (c *Client) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (c *Client) PassedOn(ctx context.Context, tickets []holdfast.Ticket) error 
 }
 
 // Drained implements store.Work.
-func (c *Client) Drained(ctx context.Context, sentinel holdfast.Sentinel) error {
+func (c *Client) Drained(ctx context.Context, sentinel message.Sentinel) error {
 	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
 		i, known := c.store.db.findLane(sentinel.Lane)
 		if !known || ahead(now, sentinel.At) { // or it was sent before the clock was set back: when, nobody knows

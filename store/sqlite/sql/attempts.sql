@@ -1,7 +1,7 @@
 -- A row without an attempt says that the task exists.
 select t.id as task, coalesce(a.attempt, 0) as attempt, coalesce(a.event, '') as event,
   coalesce(a.run_id, 0) as run, coalesce(a.worker, '') as worker,
-  coalesce(a.started_at, 0) as started_at, coalesce(a.finished_at, 0) as finished_at,
+  a.started_at, a.finished_at,
   coalesce(a.class, '') as class, coalesce(a.error, '') as error, coalesce(a.stack, '') as stack,
   coalesce(a.details, '') as details
 from tasks t left join attempts a on a.task_id = t.id

@@ -12,6 +12,6 @@ with open as (
   group by lane
 )
 select l.name, coalesce(c.ready, 0) as ready, coalesce(c.due, 0) as due, coalesce(c.running, 0) as running,
-  coalesce(max(?1 - c.oldest, 0), 0) as oldest, coalesce(l.drained_through, 0) as drained_through
+  coalesce(max(?1 - c.oldest, 0), 0) as oldest, l.drained_through
 from lanes l left join counted c on c.lane = l.name
 order by l.name

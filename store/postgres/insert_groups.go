@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/message"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// tasksAlike reports whether tasks differ only in their payloads and are due at once, without keys.
+func tasksAlike(tasks []holdfast.NewTask) bool {
+	first := tasks[0]
+	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
+		return t.Type != first.Type || t.Lane != first.Lane || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != ""
+	})
+}
+
+// insertAlike stores such tasks.
+func (s *Store) insertAlike(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	first := tasks[0]
+	if err := s.storeLanes(ctx, []string{first.Lane}); err != nil {
+		return store.Inserted{}, err
+	}
+	var rows []struct {
+		ID, First int64
+		Size      int
+		Tasks     pq.Int64Array
+	}
+	payloads := jsons(len(tasks), func(i int) []byte { return payloadOf(tasks[i]) })
+	if err := s.all(ctx, s.db, &rows, "insert_alike", first.Lane, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
+		return store.Inserted{}, err
+	}
+	if len(rows) != 1 || rows[0].Size != len(tasks) {
+		return store.Inserted{}, errNoTasks
+	}
+	receipt := store.Receipt{ID: rows[0].ID, Lane: first.Lane, Tickets: make([]message.Ticket, len(tasks))}
+	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks)), Receipts: []store.Receipt{receipt}}
+	for i := range tasks {
+		id := rows[0].First + int64(i)
+		if len(rows[0].Tasks) > 0 {
+			id = rows[0].Tasks[i]
+		}
+		inserted.Tasks[i].ID = holdfast.TaskID(id)
+		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
+	}
+	return inserted, nil
+}
+
+// payloadOf is a task's payload as it is stored.
+func payloadOf(t holdfast.NewTask) []byte {
+	if len(t.Payload) == 0 {
+		return []byte("null")
+	}
+	return t.Payload
+}
+
+// probeLimit bounds the search for held keys.
+const probeLimit = time.Second
+
+// errProbed rolls a probe back.
+var errProbed = errors.New("the keys are free")
+
+// nameKeys adds the keys that are held to a *store.KeyHeldError; it returns every other error as it is. If the search
+// fails, or lasts too long, the error has the keys found by then.
+func (s *Store) nameKeys(ctx context.Context, b batch, err error) error {
+	held := new(store.KeyHeldError)
+	if !errors.As(err, &held) {
+		return err
+	}
+	keys := slices.DeleteFunc(slices.Clone(b.keys), func(key string) bool { return key == "" })
+	slices.Sort(keys)
+	if keys = slices.Compact(keys); len(keys) == 1 {
+		held.Keys = keys
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	if probeErr := s.probeKeys(ctx, b, keys, held); probeErr != nil {
+		s.log.WithError(probeErr).Debug("search for held unique keys stopped early")
+	}
+	return err
+}
+
+// probeKeys adds the keys that other open transactions hold to held. It halves the list until one key is left.
+func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
+	err := s.probe(ctx, b, keys)
+	switch waited := new(store.KeyHeldError); {
+	case errors.Is(err, errProbed):
+		return nil
+	case !errors.As(err, &waited):
+		return err
+	case len(keys) == 1:
+		held.Keys = append(held.Keys, keys[0])
+		return nil
+	}
+	half := len(keys) / 2
+	if err := s.probeKeys(ctx, b, keys[:half], held); err != nil {
+		return err
+	}
+	return s.probeKeys(ctx, b, keys[half:], held)
+}
+
+// probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds
+// one of the keys, otherwise a *store.KeyHeldError.
+func (s *Store) probe(ctx context.Context, b batch, keys []string) error {
+	one := []int{0}
+	tasks := batch{
+		size: len(keys), keys: keys, unique: true,
+		types: slices.Repeat(pick(b.types, one), len(keys)), lanes: slices.Repeat(pick(b.lanes, one), len(keys)),
+		maxAttempts: slices.Repeat(pick(b.maxAttempts, one), len(keys)), payloads: slices.Repeat([]string{"null"}, len(keys)),
+		delays: b.delays[:0], moments: b.moments[:0],
+	}
+	return s.tx(ctx, func(tx *sqlx.Tx) error {
+		if _, err := s.exec(ctx, tx, "insert_probe_settings"); err != nil {
+			return err
+		}
+		if _, err := s.insertFree(ctx, tx, tasks); err != nil {
+			return keyHeld(err)
+		}
+		return errProbed
+	})
+}

@@ -1,0 +1,242 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+var _ store.Transfer = (*Store)(nil)
+
+// Export implements store.Transfer.
+func (s *Store) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
+	var ofCaller error
+	err = s.transfer(ctx, s.migrations, func(ctx context.Context, tx *sqlx.Tx) error {
+		row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
+		if err != nil {
+			return err
+		}
+		last = row.Last
+		return s.eachRecord(ctx, tx, func(record store.Record) error {
+			ofCaller = f(record)
+			return ofCaller
+		})
+	})
+	if ofCaller != nil {
+		return 0, ofCaller
+	}
+	return last, translate(ctx, "export tasks", err)
+}
+
+// eachRecord calls f with every record. After an error it does not close the rows, because the driver would read all of
+// them; they end with the transaction.
+func (s *Store) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
+	rows, err := tx.QueryxContext(ctx, s.text("export"))
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		var row scan.Record
+		if err := rows.StructScan(&row); err != nil {
+			return err
+		}
+		if row.State == holdfast.Running {
+			return store.StillRunning(row.ID)
+		}
+		record, err := row.Value()
+		if err != nil {
+			return err
+		}
+		if err := f(record); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// transfer runs f in a transaction during which no other session stores or changes a task. The context of f ends with
+// the transaction.
+func (s *Store) transfer(ctx context.Context, pool *sqlx.DB, f func(context.Context, *sqlx.Tx) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tx, err := pool.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		_ = tx.Rollback() // does nothing after a commit
+	}()
+	if _, err := s.exec(ctx, tx, "transfer_lock"); pq.As(err, pqerror.LockNotAvailable) != nil {
+		return fmt.Errorf("%w; a transaction on %s.tasks has been open for long: find it in pg_stat_activity (xact_start, pid) and end it, then try again", err, s.schema)
+	} else if err != nil {
+		return err
+	}
+	if err := f(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Import implements store.Transfer.
+func (s *Store) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	stored := 0
+	err := s.do(ctx, "import tasks", func() error {
+		return s.transfer(ctx, s.db, func(ctx context.Context, tx *sqlx.Tx) error {
+			ids, err := s.importTasks(ctx, tx, records)
+			if err != nil {
+				return err
+			}
+			stored = len(ids)
+			row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
+			if err == nil {
+				_, err = s.exec(ctx, tx, "import_last", int64(max(row.Last, last)))
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return stored, nil
+}
+
+// importTasks stores the records whose tasks the store does not have, and returns their ids.
+func (s *Store) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
+	stored := make(map[holdfast.TaskID]bool, len(records))
+	if len(records) == 0 {
+		return stored, nil
+	}
+	tasks := taskColumnsOf(records)
+	if _, err := s.exec(ctx, tx, "insert_lanes", pq.StringArray(slices.Compact(slices.Sorted(slices.Values(tasks.lanes))))); err != nil {
+		return nil, err
+	}
+	var rows []struct{ ID holdfast.TaskID }
+	if err := s.all(ctx, tx, &rows, "import", tasks.args()...); err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		stored[row.ID] = true
+	}
+	skipped := slices.DeleteFunc(slices.Clone(records), func(r store.Record) bool { return stored[r.ID] })
+	if err := s.clash(ctx, tx, skipped); err != nil {
+		return nil, err
+	}
+	attempts := attemptColumnsOf(records, stored)
+	if len(attempts.tasks) == 0 {
+		return stored, nil
+	}
+	_, err := s.exec(ctx, tx, "import_attempts", attempts.args()...)
+	return stored, err
+}
+
+// clash checks whether the store has the tasks of the records that were not stored.
+func (s *Store) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
+	if len(skipped) == 0 {
+		return nil
+	}
+	ids := make(pq.Int64Array, len(skipped))
+	for i, record := range skipped {
+		ids[i] = int64(record.ID)
+	}
+	var rows []scan.Whole
+	if err := s.all(ctx, tx, &rows, "import_there", ids); err != nil {
+		return err
+	}
+	there := make([]holdfast.Task, len(rows))
+	for i, row := range rows {
+		there[i] = row.Value()
+	}
+	return store.Clash(skipped, there, func(unique string) (holdfast.TaskID, error) {
+		row, err := one[struct {
+			ID  holdfast.TaskID
+			Key string
+		}](ctx, s, tx, "insert_holders", pq.StringArray{unique})
+		if errors.Is(err, sql.ErrNoRows) {
+			err = fmt.Errorf("the server left out a task whose id and unique key %.100q are free", unique)
+		}
+		return row.ID, err
+	})
+}
+
+// taskColumns are tasks, and attemptColumns are attempts, as sql/import*.sql unnest them.
+type taskColumns struct {
+	ids                                                 pq.Int64Array
+	types, lanes, states, payloads, keys                pq.StringArray
+	attempts, maxAttempts, failures, crashes, deferrals pq.Int64Array
+	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
+	again                                               pq.BoolArray
+	lastErrors, parked, idempotencyKeys                 pq.StringArray
+	parks                                               pq.Int64Array
+}
+
+type attemptColumns struct {
+	tasks, attempts                                                          pq.Int64Array
+	events, workers, startedAt, finishedAt, classes, errors, stacks, details pq.StringArray
+}
+
+func taskColumnsOf(records []store.Record) (c taskColumns) {
+	for _, r := range records {
+		c.ids = append(c.ids, int64(r.ID))
+		c.types, c.lanes, c.states = append(c.types, r.Type), append(c.lanes, r.Lane), append(c.states, string(r.State))
+		c.payloads, c.keys = append(c.payloads, string(r.Payload)), append(c.keys, r.Unique)
+		c.attempts, c.maxAttempts = append(c.attempts, int64(r.Attempt)), append(c.maxAttempts, int64(r.MaxAttempts))
+		c.failures, c.crashes, c.deferrals = append(c.failures, int64(r.Failures)), append(c.crashes, int64(r.Crashes)), append(c.deferrals, int64(r.Deferrals))
+		c.nextRunAt, c.createdAt = append(c.nextRunAt, exactly(r.NextRunAt)), append(c.createdAt, exactly(r.CreatedAt))
+		c.startedAt, c.finishedAt = append(c.startedAt, exactly(r.StartedAt)), append(c.finishedAt, exactly(r.FinishedAt))
+		c.again = append(c.again, r.Again)
+		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
+		c.idempotencyKeys = append(c.idempotencyKeys, r.Key)
+		c.parks = append(c.parks, int64(r.Parks))
+	}
+	return c
+}
+
+// attemptColumnsOf are the attempts of the records whose tasks were stored.
+func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (c attemptColumns) {
+	for _, r := range records {
+		if !stored[r.ID] {
+			continue
+		}
+		for _, a := range r.Attempts {
+			c.tasks, c.attempts = append(c.tasks, int64(r.ID)), append(c.attempts, int64(a.Attempt))
+			c.events, c.workers = append(c.events, string(a.Event)), append(c.workers, a.Worker)
+			c.startedAt, c.finishedAt = append(c.startedAt, exactly(a.StartedAt)), append(c.finishedAt, exactly(a.FinishedAt))
+			c.classes, c.errors = append(c.classes, a.Class), append(c.errors, a.Error)
+			c.stacks, c.details = append(c.stacks, a.Stack), append(c.details, string(a.Details))
+		}
+	}
+	return c
+}
+
+func (c *taskColumns) args() []any {
+	return []any{
+		c.ids, c.types, c.lanes, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.again, c.lastErrors, c.parked, c.idempotencyKeys, c.parks,
+	}
+}
+
+func (c *attemptColumns) args() []any {
+	return []any{
+		c.tasks, c.attempts, c.events, c.workers, c.startedAt, c.finishedAt, c.classes, c.errors, c.stacks, c.details,
+	}
+}
+
+// exactly writes a time with its microseconds, and a zero time as an empty text.
+func exactly(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05.999999Z")
+}

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/message"
+)
+
+// Repair restores tickets that are gone and removes rows that are old.
+type Repair interface {
+	// Unticket makes ready tasks due again at once, so that they get a new ticket:
+	// those of the tickets, if they stand at that attempt. Tasks that wait for a later time and
+	// have no ticket are left alone. It returns how many it changed.
+	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
+	// UnticketLane does so for every ticketed ready task of a lane, in small steps:
+	// after an error some are changed, and calling it again does the rest.
+	UnticketLane(ctx context.Context, lane string) (int, error)
+	// UnticketLost does so for tasks whose tickets are proved lost, also in small steps. A sentinel of the lane was sent
+	// after them and has come out, and so has another one that was sent at least slack after that: a worker that had
+	// received a ticket has claimed it or returned it by then, and a returned ticket comes out first. The tickets are
+	// older than the first sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment
+	// before they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue
+	// queue. Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves
+	// them out. A call holds the newest sentinel that has come out, and a later call makes it the proof. A proof counts
+	// until a later one replaces it. Tasks that a receipt may cover are spared. If a call has found no lost ticket for a
+	// few seconds, it ends, and the next call of any process goes on from there. Its cost depends on the number of tasks
+	// that are ticketed or new, not on the number of all tasks; once a day it looks at all tasks.
+	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
+	// SentinelsDue picks the lanes that need a sentinel now, at most one every interval and none while an earlier one
+	// is still on its way for less than lost, and marks them as sent. It ignores times of a lane's sentinels that lie
+	// more than two seconds in the future: the clock was set back since then.
+	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error)
+	// CorrectTimes records the time, and reports whether the clock was set back by more than two seconds since an
+	// earlier call of any process. If it was, CorrectTimes corrects in small steps the times that the store itself
+	// computed while the clock was ahead. Outbox entries and refused tickets are due at once, tickets count as
+	// published now, and parks and retries wait no longer than intended. A delay or a time that was given with a task
+	// stays as it is.
+	CorrectTimes(ctx context.Context) (setBack bool, err error)
+	// Turn reports whether it is the caller's turn to do a duty that one process in every interval is enough for:
+	// nobody else has taken it within that time. A turn whose time lies more than two seconds in the future does not
+	// count: the clock was set back since then.
+	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
+	// Prune deletes, in small steps up to limit rows, what is older than the given
+	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to
+	// a final state. A run is deleted only after Abandoned has found nothing of its own.
+	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
+}
+
+// PruneAges says how long what is over is kept.
+type PruneAges struct {
+	Done, Cancelled, Archived, Runs time.Duration
+}

@@ -1,0 +1,256 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/message"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	longestWait = time.Hour
+	// shortWait is for tasks that are due and in somebody's hands: ours, and not published, or
+	// another caller's who may still fail.
+	shortWait = time.Second
+)
+
+// DispatchDue implements store.Dispatch. While publish runs the rows are reserved in the memory of this store and
+// not locked in the file, which would keep everybody else from writing. So two processes that dispatch from
+// one file can both publish a ticket; claims absorb that, and Own is there to avoid it. A task that moved on
+// meanwhile is left as it is.
+func (s *Store) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+	const operation = "dispatch due tasks"
+	if limit <= 0 {
+		return store.Dispatched{}, nil
+	}
+	began := s.now().UnixMicro()
+	rows, err := reserve(&s.due, limit, func(taken int) ([]dueRow, error) {
+		return list[dueRow](ctx, s, operation, "dispatch_due", began, limit+taken, lanes.Only, words(lanes.Except))
+	}, dueRow.key)
+	if err != nil {
+		return store.Dispatched{}, err
+	}
+	defer release(&s.due, rows, dueRow.key)
+	result := store.Dispatched{Given: len(rows)}
+	if len(rows) > 0 {
+		if result.Marked, err = s.publishDue(ctx, operation, rows, publish); err != nil {
+			return store.Dispatched{}, err
+		}
+	}
+	switch {
+	case result.Marked > 0 && result.Given == limit: // those that were refused are out of the way
+		return result, nil
+	case result.Marked < result.Given:
+		result.Next = shortWait
+		return result, nil
+	}
+	next, err := s.nextDue(ctx, operation, lanes)
+	if err != nil {
+		return store.Dispatched{}, err
+	}
+	// A task that was due when the call began is in another caller's hands, or was stored a moment ago.
+	if next <= began {
+		result.Next = shortWait
+		return result, nil
+	}
+	now := s.now()
+	result.Next = max(0, moment(min(next, now.Add(longestWait).UnixMicro())).Sub(now))
+	return result, nil
+}
+
+type dueRow struct {
+	ID      holdfast.TaskID
+	Attempt int
+	Lane    string
+	Again   bool
+	DueAt   int64 `db:"due_at"`
+	Late    int64
+}
+
+func (r dueRow) key() int64 { return int64(r.ID) }
+
+// publishDue publishes the rows, marks those that were, and lets the others wait.
+func (s *Store) publishDue(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+	due := make([]store.Due, len(rows))
+	for i, row := range rows {
+		due[i] = store.Due{Ticket: message.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Again: row.Again, Late: time.Duration(row.Late) * time.Microsecond}
+	}
+	outcomes := publish(ctx, due)
+	if len(outcomes) != len(due) {
+		return 0, fmt.Errorf("%s: publish answered for %d of %d tasks", operation, len(outcomes), len(due))
+	}
+	var published, refused [][]int64
+	for i, ok := range outcomes {
+		given := []int64{int64(rows[i].ID), int64(rows[i].Attempt), rows[i].DueAt}
+		if ok {
+			published = append(published, given)
+		} else {
+			refused = append(refused, given)
+		}
+	}
+	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		if len(refused) > 0 {
+			if _, err := tx.exec(ctx, "dispatch_due_postpone", tuples(refused), tx.now); err != nil {
+				return err
+			}
+		}
+		if len(published) == 0 {
+			return nil
+		}
+		_, err := tx.exec(ctx, "dispatch_due_mark", tuples(published), tx.now)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(published), nil
+}
+
+// nextDue is when the next task of the lanes becomes due, or the end of time.
+func (s *Store) nextDue(ctx context.Context, operation string, lanes store.Lanes) (int64, error) {
+	next, err := list[momentRow](ctx, s, operation, "dispatch_due_next", lanes.Only, words(lanes.Except))
+	if err != nil || len(next) == 0 {
+		return math.MaxInt64, err
+	}
+	return next[0].At, nil
+}
+
+// momentRow is a moment, in microseconds.
+type momentRow struct{ At int64 }
+
+// DispatchReceipts implements store.Dispatch. As in DispatchDue, the receipts are reserved in memory while
+// publish runs.
+func (s *Store) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+	const operation = "dispatch receipts"
+	if limit <= 0 {
+		return 0, nil
+	}
+	now := s.now()
+	rows, err := reserve(&s.receipts, limit, func(taken int) ([]ripeRow, error) {
+		return list[ripeRow](ctx, s, operation, "dispatch_receipts", now.UnixMicro(), limit+taken, lanes.Only, words(lanes.Except))
+	}, ripeRow.key)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	defer release(&s.receipts, rows, ripeRow.key)
+	tasks, receipts := make([][]int64, len(rows)), make([]store.Receipt, len(rows))
+	for i, row := range rows {
+		if err := json.Unmarshal([]byte(row.Tasks), &tasks[i]); err != nil {
+			return 0, fmt.Errorf("%s: the tasks of receipt %d: %w", operation, row.ID, err)
+		}
+		receipts[i] = receiptOf(row.ID, row.Lane, tasks[i])
+	}
+	outcomes := publish(ctx, receipts)
+	if len(outcomes) != len(receipts) {
+		return 0, fmt.Errorf("%s: publish answered for %d of %d receipts", operation, len(outcomes), len(receipts))
+	}
+	return s.settleReceipts(ctx, operation, rows, tasks, outcomes)
+}
+
+type ripeRow struct {
+	ID    int64
+	Lane  string
+	Tasks string
+	Late  bool // much later than the rows of its tasks say
+}
+
+func (r ripeRow) key() int64 { return r.ID }
+
+// settleReceipts deletes the receipts that were published and lets the others wait.
+func (s *Store) settleReceipts(ctx context.Context, operation string, rows []ripeRow, tasks [][]int64, outcomes []bool) (deleted int, err error) {
+	var published, refused, late []int64
+	for i, row := range rows {
+		if !outcomes[i] {
+			refused = append(refused, row.ID)
+			continue
+		}
+		published = append(published, row.ID)
+		if row.Late {
+			late = append(late, tasks[i]...)
+		}
+	}
+	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		for name, ids := range map[string][]int64{"dispatch_receipts_late": late, "dispatch_receipts_postpone": refused} {
+			if len(ids) == 0 {
+				continue
+			}
+			if _, err := tx.exec(ctx, name, numbers(ids), tx.now); err != nil {
+				return err
+			}
+		}
+		if len(published) == 0 {
+			return nil
+		}
+		_, err := tx.exec(ctx, "dispatch_receipts_delete", numbers(published))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(published), nil
+}
+
+// LaneNames implements store.Dispatch.
+func (s *Store) LaneNames(ctx context.Context) ([]string, error) {
+	var names []string
+	err := s.read(ctx, "list lanes", func(ctx context.Context, c *session) error {
+		var err error
+		names, err = laneNames(ctx, c)
+		return err
+	})
+	return names, err
+}
+
+func laneNames(ctx context.Context, q querier) ([]string, error) {
+	rows, err := all[struct{ Name string }](ctx, q, "lane_names")
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = row.Name
+	}
+	return names, err
+}
+
+// reservations are the rows that calls of this store have in their hands, so that no two of them get the same. They
+// are kept in memory: a row that is being published must not hold the lock of the file.
+type reservations struct {
+	mu    sync.Mutex
+	taken map[int64]bool
+}
+
+// reserve calls find with the number of rows that are taken, and returns those of its rows that are not, at most limit;
+// they are taken now. Nobody else reserves meanwhile, so what find reads has not become free since.
+func reserve[Row any](r *reservations, limit int, find func(taken int) ([]Row, error), id func(Row) int64) ([]Row, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rows, err := find(len(r.taken))
+	if err != nil {
+		return nil, err
+	}
+	if r.taken == nil {
+		r.taken = make(map[int64]bool)
+	}
+	free := make([]Row, 0, min(len(rows), limit))
+	for _, row := range rows {
+		if len(free) < limit && !r.taken[id(row)] {
+			r.taken[id(row)] = true
+			free = append(free, row)
+		}
+	}
+	return free, nil
+}
+
+// release gives rows back.
+func release[Row any](r *reservations, rows []Row, id func(Row) int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, row := range rows {
+		delete(r.taken, id(row))
+	}
+}

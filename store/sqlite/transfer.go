@@ -1,0 +1,160 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+var _ store.Transfer = (*Store)(nil)
+
+// Export implements store.Transfer.
+func (s *Store) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
+	var ofCaller error
+	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes meanwhile
+		before, err := one[scan.ID](ctx, tx, "insert_first")
+		if err != nil {
+			return err
+		}
+		last = holdfast.TaskID(before.ID)
+		return eachRecord(ctx, tx, func(record store.Record) error {
+			ofCaller = f(record)
+			return ofCaller
+		})
+	})
+	if ofCaller != nil {
+		return 0, ofCaller
+	}
+	return last, err
+}
+
+func eachRecord(ctx context.Context, tx *transaction, f func(store.Record) error) error {
+	rows, err := tx.query(ctx, "export")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	typed := sqlx.Rows{Rows: rows, Mapper: tx.conn.Mapper}
+	for typed.Next() {
+		var row scan.Record
+		if err := typed.StructScan(&row); err != nil {
+			return err
+		}
+		if row.State == holdfast.Running {
+			return store.StillRunning(row.ID)
+		}
+		record, err := row.Value()
+		if err != nil {
+			return err
+		}
+		if err := f(record); err != nil {
+			return err
+		}
+	}
+	return errors.Join(typed.Err(), rows.Close())
+}
+
+// Import implements store.Transfer.
+func (s *Store) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+	stored := 0
+	err := s.write(ctx, "import tasks", func(ctx context.Context, tx *transaction) error {
+		var lanes []string
+		for _, record := range records {
+			lanes = append(lanes, record.Lane)
+		}
+		if _, err := tx.exec(ctx, "insert_lanes", words(slices.Compact(slices.Sorted(slices.Values(lanes)))), tx.now); err != nil {
+			return err
+		}
+		for _, record := range records {
+			is, err := importTask(ctx, tx, record)
+			if err != nil {
+				return err
+			}
+			if is {
+				stored++
+			}
+		}
+		return giveNone(ctx, tx, last)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return stored, nil
+}
+
+// importTask stores a task with its attempts. It returns false if the store has the task already.
+func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, error) {
+	var payload any = string(r.Payload)
+	if len(r.Payload) >= longPayload {
+		payload = nil
+	}
+	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Lane, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
+		r.Failures, r.Crashes, r.Deferrals, exactly(r.NextRunAt), exactly(r.CreatedAt), exactly(r.StartedAt), exactly(r.FinishedAt),
+		r.Again, r.LastError, r.Parked, r.Key, r.Parks)
+	if err != nil {
+		return false, err
+	}
+	if stored == 0 {
+		return false, clash(ctx, tx, r)
+	}
+	if payload == nil {
+		if _, err := tx.exec(ctx, "import_payload", int64(r.ID), string(r.Payload)); err != nil {
+			return false, err
+		}
+	}
+	for _, a := range r.Attempts {
+		_, err := tx.exec(ctx, "import_attempt", int64(r.ID), a.Attempt, string(a.Event), a.Worker, exactly(a.StartedAt), exactly(a.FinishedAt),
+			a.Class, a.Error, a.Stack, string(a.Details))
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// clash checks whether the store has the task of a record that was not stored.
+func clash(ctx context.Context, tx *transaction, r store.Record) error {
+	var there []holdfast.Task
+	row, err := one[scan.Whole](ctx, tx, "task", int64(r.ID))
+	switch {
+	case err == nil:
+		there = []holdfast.Task{row.Value()}
+	case !errors.Is(err, sql.ErrNoRows):
+		return err
+	}
+	return store.Clash([]store.Record{r}, there, func(unique string) (holdfast.TaskID, error) {
+		holder, err := one[struct {
+			ID  holdfast.TaskID
+			Key string
+		}](ctx, tx, "insert_holders", words([]string{unique}))
+		if errors.Is(err, sql.ErrNoRows) {
+			err = errNoHolder
+		}
+		return holder.ID, err
+	})
+}
+
+// giveNone makes sure that the store gives no id up to last to another task.
+func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
+	known, err := tx.exec(ctx, "import_last", int64(last))
+	if err == nil && known == 0 {
+		_, err = tx.exec(ctx, "import_last_first", int64(last))
+	}
+	return err
+}
+
+// exactly returns a time as the store keeps it, 0 for a zero time.
+func exactly(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMicro()
+}
