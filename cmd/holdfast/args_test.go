@@ -24,7 +24,7 @@ func TestArrange(t *testing.T) {
 		"--version":                             "holdfast version --",
 		"migrate down --yes --database-url a b": "holdfast --database-url a migrate down --yes -- b",
 	} {
-		line, err := arrange((&tool{}).program(), strings.Fields(typed))
+		line, err := arrange(newProgram(&tool{}), strings.Fields(typed))
 		if got := strings.Join(line.args, " "); err != nil || got != want || line.help {
 			t.Errorf("%s: %q, help %t, %v; want %q", typed, got, line.help, err, want)
 		}
@@ -39,7 +39,7 @@ func TestArrange(t *testing.T) {
 		"task list --limit 3 -h": "holdfast task list",
 		"--help task":            "holdfast task",
 	} {
-		line, err := arrange((&tool{}).program(), strings.Fields(typed))
+		line, err := arrange(newProgram(&tool{}), strings.Fields(typed))
 		if err != nil || !line.help || line.name() != want {
 			t.Errorf("%s: help of %q, %t, %v; want that of %q", typed, line.name(), line.help, err, want)
 		}
@@ -49,7 +49,7 @@ func TestArrange(t *testing.T) {
 // Every command says what it is for, and shows one example.
 func TestHelpIsComplete(t *testing.T) {
 	t.Parallel()
-	program := (&tool{}).program()
+	program := newProgram(&tool{})
 	commands := slices.Clone(program.Commands)
 	for len(commands) > 0 {
 		command := commands[0]

@@ -85,20 +85,6 @@ func (t *tool) withServers(ctx context.Context, c *cli.Context, use func(*app.Ba
 	return t.withBackend(ctx, c, app.Attach, use)
 }
 
-// withBroker is withServers, and waits until the broker answers. It is for what the broker itself is
-// asked about, and the embedded one can be asked by nobody outside its process.
-func (t *tool) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		if _, embedded := b.Embedded(); embedded {
-			return usageOf(commandName(c), "the embedded broker lives inside holdfast serve, which makes and checks its queues; this is for RabbitMQ, when AMQP_URL is set")
-		}
-		if err := b.Ping(ctx, brokerPatience); err != nil {
-			return err
-		}
-		return use(b)
-	})
-}
-
 type opener func(context.Context, configs.Config, logrus.FieldLogger) (*app.Backend, error)
 
 func (t *tool) withBackend(ctx context.Context, c *cli.Context, open opener, use func(*app.Backend) error) error {

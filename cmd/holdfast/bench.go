@@ -33,7 +33,10 @@ const (
 // benchCallers are how many callers store tasks one by one at once.
 var benchCallers = []int{16, 256}
 
-func (t *tool) benchCommand() *cli.Command {
+// benchCommand is the command bench.
+type benchCommand struct{ *tool }
+
+func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
 	return &cli.Command{
 		Name:  "bench",
@@ -69,7 +72,7 @@ Example:
 			&cli.IntFlag{Name: "payload", Value: defaults.Payload, Usage: "`BYTES` of each payload; default " + strconv.Itoa(defaults.Payload)},
 			setting("concurrency", "worker.concurrency", "N"),
 		},
-		Action: t.do(t.bench),
+		Action: t.do(t.run),
 	}
 }
 
@@ -80,7 +83,7 @@ type measured struct {
 	Unit    string  `json:"unit"`
 }
 
-func (t *tool) bench(ctx context.Context, c *cli.Context) error {
+func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -109,7 +112,7 @@ func (t *tool) bench(ctx context.Context, c *cli.Context) error {
 	if len(b.results) == 0 {
 		return err
 	}
-	if printing := list(t, c, b.results, "",
+	if printing := list(t.tool, c, b.results, "",
 		column[measured]{"measure", func(m measured) string { return m.Measure }},
 		column[measured]{"figure", measured.figure},
 		column[measured]{"unit", func(m measured) string { return m.Unit }}); err == nil {
@@ -135,8 +138,8 @@ type benchmark struct {
 	results []measured
 }
 
-func (t *tool) newBenchmark(c *cli.Context, cfg configs.Config) (*benchmark, error) {
-	b := &benchmark{Options: load.Defaults(), t: t, tasks: c.Int("tasks"), only: benchNames()}
+func (t benchCommand) newBenchmark(c *cli.Context, cfg configs.Config) (*benchmark, error) {
+	b := &benchmark{Options: load.Defaults(), t: t.tool, tasks: c.Int("tasks"), only: benchNames()}
 	b.For, b.Payload = c.Duration("for"), c.Int("payload")
 	switch {
 	case b.tasks < 1:

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
@@ -48,7 +47,7 @@ type bulk struct {
 }
 
 // enqueueLines stores one task for each line of the file that --jsonl names.
-func (t *tool) enqueueLines(ctx context.Context, c *cli.Context, cfg configs.Config, d *door, defaults holdfast.NewTask) error {
+func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.Config, d *door, defaults holdfast.NewTask) error {
 	from, size := t.stdin, int64(-1)
 	if path := c.String("jsonl"); path != "-" {
 		file, err := os.Open(path)
@@ -71,7 +70,7 @@ func (t *tool) enqueueLines(ctx context.Context, c *cli.Context, cfg configs.Con
 		p := b.Producer(nil)
 		defer t.finish(b, p)
 		work := &bulk{
-			t: t, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
+			t: t.tool, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
 			results: &resultWriter{w: t.stdout, format: chosen},
 		}
 		return work.run(ctx, reader)
@@ -268,16 +267,4 @@ func (r *resultWriter) close() error {
 	}
 	_, err := io.WriteString(r.w, end)
 	return err
-}
-
-// progress returns a bar on stderr, or nil if that is no terminal. A negative size is unknown.
-func (t *tool) progress(size int64, what string) *progressbar.ProgressBar {
-	if !isTerminal(t.stderr) {
-		return nil
-	}
-	return progressbar.NewOptions64(size,
-		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(what != "retry"), progressbar.OptionClearOnFinish(),
-	)
 }

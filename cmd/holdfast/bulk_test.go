@@ -26,7 +26,7 @@ func bulkOver(t *testing.T, enqueue func([]holdfast.NewTask) ([]producer.Result,
 	t.Cleanup(d.Close)
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	return &bulk{
-		t: &tool{stdout: stdout, stderr: stderr}, door: d, defaults: holdfast.NewTask{Type: "mail"},
+		t: &tool{terminal: terminal{stdout: stdout, stderr: stderr}}, door: d, defaults: holdfast.NewTask{Type: "mail"},
 		enqueue: func(_ context.Context, tasks []holdfast.NewTask) ([]producer.Result, error) { return enqueue(tasks) },
 		results: &resultWriter{w: stdout, format: asJSONL},
 	}, stdout, stderr

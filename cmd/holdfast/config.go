@@ -9,7 +9,10 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-func (t *tool) configCommand() *cli.Command {
+// configCommands are the commands of the noun config.
+type configCommands struct{ *tool }
+
+func (t configCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "config",
 		Usage: "show and check the configuration",
@@ -22,7 +25,7 @@ shown as far as it could be read, and the exit code is 2.
 Example:
   HOLDFAST_WORKER_LEASE=10s holdfast config show`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.configShow),
+			Action: t.do(t.show),
 		}, {
 			Name:  "validate",
 			Usage: "report every mistake in the configuration",
@@ -31,12 +34,12 @@ Example:
 
 Example:
   holdfast config validate --config holdfast.yaml`,
-			Action: t.do(t.configValidate),
+			Action: t.do(t.validate),
 		}},
 	}
 }
 
-func (t *tool) configShow(_ context.Context, c *cli.Context) error {
+func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil && len(cfg.Roles) == 0 { // not even the defaults: the command line itself is wrong
 		return err
@@ -45,14 +48,14 @@ func (t *tool) configShow(_ context.Context, c *cli.Context) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return errors.Join(err, list(t, c, entries, "there are no settings",
+	return errors.Join(err, list(t.tool, c, entries, "there are no settings",
 		column[configs.Entry]{"key", func(e configs.Entry) string { return e.Key }},
 		column[configs.Entry]{"value", func(e configs.Entry) string { return e.Value }},
 		column[configs.Entry]{"origin", func(e configs.Entry) string { return e.Origin }},
 	))
 }
 
-func (t *tool) configValidate(_ context.Context, c *cli.Context) error {
+func (t configCommands) validate(_ context.Context, c *cli.Context) error {
 	if _, err := t.load(c); err != nil {
 		return &failure{err: err, code: exitCheck}
 	}

@@ -11,7 +11,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-func (t *tool) deadCommand() *cli.Command {
+// deadCommands are the commands of the noun dead.
+type deadCommands struct{ *tool }
+
+func (t deadCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "dead",
 		Usage: "list and retry dead letters: tasks that gave up and wait for a person",
@@ -23,7 +26,7 @@ func (t *tool) deadCommand() *cli.Command {
 Example:
   holdfast dead list --type http --error "connection refused"`,
 			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), limitFlag(50), beforeFlag())...),
-			Action: t.do(t.deadList),
+			Action: t.do(t.list),
 		}, {
 			Name:      "retry",
 			Usage:     "send dead tasks again, with a fresh budget of attempts",
@@ -38,13 +41,13 @@ Example:
 				&cli.BoolFlag{Name: "all", Usage: "every dead task that the filters choose"},
 				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, say what would be done"},
 			}, filterFlags()...), limitFlag(0)),
-			Action: t.do(t.deadRetry),
+			Action: t.do(t.retry),
 		}},
 	}
 }
 
-func (t *tool) deadList(ctx context.Context, c *cli.Context) error {
-	return t.listTasks(ctx, c, []holdfast.State{holdfast.Dead}, "no dead tasks match",
+func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
+	return listTasks(ctx, t.tool, c, []holdfast.State{holdfast.Dead}, "no dead tasks match",
 		column[holdfast.Task]{"failures", failures},
 		column[holdfast.Task]{"crashes", func(task holdfast.Task) string { return nonzero(task.Crashes) }},
 		column[holdfast.Task]{"died", func(task holdfast.Task) string { return stamp(task.FinishedAt) }},
@@ -52,7 +55,7 @@ func (t *tool) deadList(ctx context.Context, c *cli.Context) error {
 	)
 }
 
-func (t *tool) deadRetry(ctx context.Context, c *cli.Context) error {
+func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 	f, err := filter(c)
 	if err != nil {
 		return err
@@ -63,7 +66,7 @@ func (t *tool) deadRetry(ctx context.Context, c *cli.Context) error {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
 	case c.Bool("all"):
-		return t.withStore(ctx, c, func(b *app.Backend) error { return t.deadRetryAll(ctx, c, b, f) })
+		return t.withStore(ctx, c, func(b *app.Backend) error { return t.retryAll(ctx, c, b, f) })
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "which ones? give ids, or --all")
 	case filtered:
@@ -74,7 +77,7 @@ func (t *tool) deadRetry(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return t.each(c, ids, func(id holdfast.TaskID) (standing, error) {
+		return each(t.tool, c, ids, func(id holdfast.TaskID) (standing, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && task.State != holdfast.Dead {
 				err = fmt.Errorf("%w: task %s is %s, not dead", holdfast.ErrConflict, id, task.State)
@@ -88,7 +91,7 @@ func (t *tool) deadRetry(ctx context.Context, c *cli.Context) error {
 }
 
 // deadRetryAll moves everything the filter chooses.
-func (t *tool) deadRetryAll(ctx context.Context, c *cli.Context, b *app.Backend, f store.Filter) error {
+func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backend, f store.Filter) error {
 	by, err := b.Store.Count(ctx, f)
 	if err != nil {
 		return err

@@ -14,7 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/demo"
 )
 
-func (t *tool) demoCommand() *cli.Command {
+// demoCommand is the command demo.
+type demoCommand struct{ *tool }
+
+func (t demoCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
 		Usage: "a tour: a flaky target, retries, a process killed in the middle, dead letters",
@@ -35,11 +38,11 @@ Example:
 			&cli.BoolFlag{Name: "keep", Usage: "leave holdfast serve running on what the tour leaves"},
 			&cli.BoolFlag{Name: "servers", Usage: "give the tour on the configured PostgreSQL and RabbitMQ"},
 		},
-		Action: t.do(t.demo),
+		Action: t.do(t.run),
 	}
 }
 
-func (t *tool) demo(ctx context.Context, c *cli.Context) error {
+func (t demoCommand) run(ctx context.Context, c *cli.Context) error {
 	switch {
 	case c.Int("messages") < 100:
 		return usageOf(commandName(c), "--messages %d is too few for a tour; at least 100", c.Int("messages"))
@@ -66,7 +69,7 @@ func (t *tool) demo(ctx context.Context, c *cli.Context) error {
 }
 
 // tour opens what the tour is on, and gives it.
-func (t *tool) tour(ctx context.Context, c *cli.Context, o demo.Options) error {
+func (t demoCommand) tour(ctx context.Context, c *cli.Context, o demo.Options) error {
 	cfg := configs.Default()
 	cfg.Database.URL = configs.EmbeddedDatabase + filepath.Join(o.Logs, "holdfast.db")
 	if c.Bool("servers") {

@@ -19,7 +19,10 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-func (t *tool) enqueueCommand() *cli.Command {
+// enqueueCommand is the command enqueue.
+type enqueueCommand struct{ *tool }
+
+func (t enqueueCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "enqueue",
 		Usage: "store one task, or many with --jsonl",
@@ -57,7 +60,7 @@ Example:
 	}
 }
 
-func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
+func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	if c.IsSet("jsonl") {
-		return t.enqueueLines(ctx, c, cfg, door, task)
+		return t.lines(ctx, c, cfg, door, task)
 	}
 	if task.Type == "" {
 		return usageOf(commandName(c), "a task needs a --type")
@@ -101,7 +104,7 @@ func (t *tool) enqueue(ctx context.Context, c *cli.Context) error {
 
 // warnIfAway waits for the broker, so that the tickets go out at once if they can. What is
 // enqueued without it is safe, and late.
-func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
+func (t enqueueCommand) warnIfAway(ctx context.Context, b *app.Backend) {
 	err := b.Ping(ctx, brokerPatience)
 	if err == nil || ctx.Err() != nil {
 		return
@@ -114,7 +117,7 @@ func (t *tool) warnIfAway(ctx context.Context, b *app.Backend) {
 }
 
 // finish ends the producer. RabbitMQ reports an alarm only after a publish, so finish warns of it.
-func (t *tool) finish(b *app.Backend, p *producer.Producer) {
+func (t enqueueCommand) finish(b *app.Backend, p *producer.Producer) {
 	_ = p.Close() // it returns no error
 	if why := b.Broker.Health().Blocked; why != "" {
 		t.say("warning: tasks are stored, but run only when RabbitMQ takes messages again: %s", why)
@@ -143,7 +146,7 @@ func (d *door) check(task holdfast.NewTask) error {
 }
 
 // taskFromFlags reads what the flags say about a task. It may still be incomplete.
-func (t *tool) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
+func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
 	task := holdfast.NewTask{
 		Type: c.String("type"), Lane: c.String("lane"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"),
 	}
@@ -193,7 +196,7 @@ func when(delay, at string) (d time.Duration, moment time.Time, err error) {
 }
 
 // payload reads the value of --payload: JSON itself, @file, or - for stdin.
-func (t *tool) payload(text string, limit int) ([]byte, error) {
+func (t enqueueCommand) payload(text string, limit int) ([]byte, error) {
 	from := t.stdin
 	switch path, isFile := strings.CutPrefix(text, "@"); {
 	case isFile:

@@ -63,7 +63,7 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 		{"no way to move the cursor", errors.New("\x1b[2Jboo\u009b\x00"), `holdfast: \u001b[2Jboo\u009b\u0000` + "\n"},
 	} {
 		var out bytes.Buffer
-		(&tool{stderr: &out}).report(test.err)
+		(&tool{terminal: terminal{stderr: &out}}).report(test.err)
 		if out.String() != test.want {
 			t.Errorf("%s: %q, want %q", test.name, out.String(), test.want)
 		}

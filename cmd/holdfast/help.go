@@ -10,8 +10,8 @@ import (
 
 const helpWidth = 100 // columns
 
-// help prints the help of a command, a noun or the program to stdout.
-func (t *tool) help(program *cli.App, path []*cli.Command) error {
+// help prints the help of a command, a noun or the program.
+func help(out io.Writer, program *cli.App, path []*cli.Command) error {
 	var b strings.Builder
 	line := commandLine{path: path}
 	usage, text, flags, commands, words := program.Usage, program.Description, []cli.Flag(nil), program.Commands, ""
@@ -40,7 +40,7 @@ func (t *tool) help(program *cli.App, path []*cli.Command) error {
 	}
 	describeFlags(&b, "Flags", flags)
 	describeFlags(&b, "Global flags", program.Flags)
-	_, err := io.WriteString(t.stdout, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

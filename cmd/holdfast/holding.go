@@ -10,7 +10,10 @@ import (
 	"github.com/holdfastq/holdfast/app"
 )
 
-func (t *tool) holdingCommand() *cli.Command {
+// holdingCommands are the commands of the noun holding.
+type holdingCommands struct{ *tool }
+
+func (t holdingCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "holding",
 		Usage: "show the holding queues, which mirror the work in flight",
@@ -27,7 +30,7 @@ pages is normal, one that only grows is not. MESSAGES do not count those in the 
 Example:
   holdfast holding list`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.holdingList),
+			Action: t.do(t.list),
 		}},
 	}
 }
@@ -55,13 +58,13 @@ type runPages struct {
 	Running int            `json:"running"`
 }
 
-func (t *tool) holdingList(ctx context.Context, c *cli.Context) error {
+func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
 		var queues []queue
 		for _, name := range b.Topology.Holds() {
 			queues = append(queues, queue{Kind: kindHold, Queue: name})
 		}
-		t.addDepths(ctx, b, queues)
+		addDepths(ctx, t.tool, b, queues)
 		runs, err := b.Store.Runs(ctx, false)
 		if err != nil {
 			return err
@@ -80,14 +83,14 @@ func (t *tool) holdingList(ctx context.Context, c *cli.Context) error {
 			for i := range pages {
 				all = append(all, held{"run", nil, &pages[i]})
 			}
-			return list(t, c, all, "")
+			return list(t.tool, c, all, "")
 		}
-		return t.holdingTables(c, queues, pages)
+		return t.tables(c, queues, pages)
 	})
 }
 
-func (t *tool) holdingTables(c *cli.Context, queues []queue, pages []runPages) error {
-	err := list(t, c, queues, "",
+func (t holdingCommands) tables(c *cli.Context, queues []queue, pages []runPages) error {
+	err := list(t.tool, c, queues, "",
 		column[queue]{"holding queue", func(q queue) string { return q.Queue }},
 		column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
 		column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }})
@@ -97,7 +100,7 @@ func (t *tool) holdingTables(c *cli.Context, queues []queue, pages []runPages) e
 	if len(pages) > 0 {
 		fmt.Fprintln(t.stdout)
 	}
-	return list(t, c, pages, "no worker is running",
+	return list(t.tool, c, pages, "no worker is running",
 		column[runPages]{"run", func(r runPages) string { return r.Run.String() }},
 		column[runPages]{"name", func(r runPages) string { return r.Name }},
 		column[runPages]{"holding queue", func(r runPages) string { return r.Holding }},

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -18,27 +17,25 @@ import (
 var version = "dev"
 
 func main() {
-	t := &tool{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
+	t := &tool{terminal: terminal{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}}
 	os.Exit(t.run(context.Background(), os.Args[1:]))
 }
 
-// tool is one invocation: where it reads and writes. Its methods are the commands.
+// tool is one invocation, with what all commands share: the terminal, the configuration, the store and broker of it,
+// errors. Each noun has a type of its own over it, in a file of its own.
 type tool struct {
-	stdin  io.Reader
-	stdout io.Writer
-	stderr io.Writer
-	env    []string
+	terminal
 
 	flags map[string]string // the flags that set a key of the configuration, as they were typed
 }
 
 // run carries out one command line and returns the exit code.
 func (t *tool) run(ctx context.Context, args []string) int {
-	program := t.program()
+	program := newProgram(t)
 	line, err := arrange(program, args)
 	switch {
 	case err == nil && line.help:
-		err = t.help(program, line.path)
+		err = help(t.stdout, program, line.path)
 	case err == nil:
 		err = program.RunContext(ctx, line.args)
 	}
@@ -46,8 +43,8 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-// program is the whole command line as a tree.
-func (t *tool) program() *cli.App {
+// newProgram returns the whole command line as a tree.
+func newProgram(t *tool) *cli.App {
 	program := &cli.App{
 		Name:  "holdfast",
 		Usage: "a reliable retry worker, in one file or over PostgreSQL and RabbitMQ",
@@ -66,7 +63,7 @@ Example:
   holdfast serve &
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}'`,
 		Flags:    globalFlags(),
-		Commands: t.commands(),
+		Commands: commands(t),
 
 		// Flags are sorted and checked, and help is printed, before the library sees them.
 		HideHelp:                  true,
@@ -90,23 +87,23 @@ func finish(commands []*cli.Command) {
 }
 
 // commands lists the commands in the order of the help.
-func (t *tool) commands() []*cli.Command {
+func commands(t *tool) []*cli.Command {
 	return []*cli.Command{
-		t.demoCommand(),
-		t.serveCommand(),
-		t.enqueueCommand(),
-		t.taskCommand(),
-		t.deadCommand(),
-		t.queueCommand(),
-		t.workerCommand(),
-		t.holdingCommand(),
-		t.migrateCommand(),
-		t.exportCommand(),
-		t.importCommand(),
-		t.topologyCommand(),
+		demoCommand{t}.command(),
+		serveCommand{t}.command(),
+		enqueueCommand{t}.command(),
+		taskCommands{t}.command(),
+		deadCommands{t}.command(),
+		queueCommands{t}.command(),
+		workerCommands{t}.command(),
+		holdingCommands{t}.command(),
+		migrateCommands{t}.command(),
+		transferCommands{t}.exportCommand(),
+		transferCommands{t}.importCommand(),
+		topologyCommands{t}.command(),
 		t.doctorCommand(),
-		t.benchCommand(),
-		t.configCommand(),
-		t.versionCommand(),
+		benchCommand{t}.command(),
+		configCommands{t}.command(),
+		versionCommand{t}.command(),
 	}
 }

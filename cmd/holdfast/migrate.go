@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,7 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-func (t *tool) migrateCommand() *cli.Command {
+// migrateCommands are the commands of the noun migrate.
+type migrateCommands struct{ *tool }
+
+func (t migrateCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "migrate",
 		Usage: "create, update or take back the database schema",
@@ -29,7 +30,7 @@ missing, it only reads. Workers may run meanwhile: it waits for open transaction
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.migrateUp),
+			Action: t.do(t.up),
 		}, {
 			Name:  "down",
 			Usage: "take the newest migration back, with the data in it",
@@ -39,7 +40,7 @@ it needs --yes. Stop every worker before.
 Example:
   holdfast migrate down --yes`,
 			Flags:  []cli.Flag{outputFlag(), yesFlag()},
-			Action: t.do(t.migrateDown),
+			Action: t.do(t.down),
 		}, {
 			Name:  "status",
 			Usage: "list the migrations and when they were applied",
@@ -48,7 +49,7 @@ Example:
 Example:
   holdfast migrate status -o json`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.migrateStatus),
+			Action: t.do(t.status),
 		}},
 	}
 }
@@ -61,12 +62,12 @@ type migration struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-func (t *tool) migrations(c *cli.Context, found []store.Migration, none string) error {
+func (t migrateCommands) print(c *cli.Context, found []store.Migration, none string) error {
 	rows := make([]migration, len(found))
 	for i, m := range found {
 		rows[i] = migration(m)
 	}
-	return list(t, c, rows, none,
+	return list(t.tool, c, rows, none,
 		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
 		column[migration]{"name", func(m migration) string { return m.Name }},
 		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},
@@ -74,7 +75,7 @@ func (t *tool) migrations(c *cli.Context, found []store.Migration, none string) 
 	)
 }
 
-func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
+func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -85,10 +86,10 @@ func (t *tool) migrateUp(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.migrations(c, applied, "the schema is up to date")
+	return t.print(c, applied, "the schema is up to date")
 }
 
-func (t *tool) migrateDown(ctx context.Context, c *cli.Context) error {
+func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
 	question := "take the newest migration back and delete the data in it"
 	if err := t.confirm(c, question); err != nil {
 		return err
@@ -101,39 +102,19 @@ func (t *tool) migrateDown(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.migrations(c, []store.Migration{undone}, "")
+		return t.print(c, []store.Migration{undone}, "")
 	})
 }
 
-func (t *tool) migrateStatus(ctx context.Context, c *cli.Context) error {
+func (t migrateCommands) status(ctx context.Context, c *cli.Context) error {
 	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
 		known, err := b.Store.MigrationStatus(ctx)
 		if err != nil {
 			return err
 		}
-		if err := t.migrations(c, known, "there are no migrations"); err != nil {
+		if err := t.print(c, known, "there are no migrations"); err != nil {
 			return err
 		}
 		return b.Store.CheckSchema(ctx)
 	})
-}
-
-func yesFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "yes", Usage: "do it without asking"}
-}
-
-// confirm asks before something that cannot be undone.
-func (t *tool) confirm(c *cli.Context, question string) error {
-	if c.Bool("yes") {
-		return nil
-	}
-	if !isTerminal(t.stdin) {
-		return usage("this would %s; add --yes if you mean it", question)
-	}
-	fmt.Fprintf(t.stderr, "This will %s. Continue? [y/N] ", question)
-	answer, _ := bufio.NewReader(t.stdin).ReadString('\n')
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was done")
-	}
-	return nil
 }

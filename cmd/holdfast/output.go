@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 )
 
 // The formats of data on stdout.
@@ -77,19 +74,6 @@ func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.
 		rows = append(rows, row)
 	}
 	return head, rows
-}
-
-// one writes a single value: people is what the table format shows.
-func (t *tool) one(c *cli.Context, value any, people string) error {
-	chosen, err := format(c)
-	if err != nil {
-		return err
-	}
-	if chosen == asTable {
-		_, err := fmt.Fprintln(t.stdout, people)
-		return err
-	}
-	return jsonLines(t.stdout, []any{value})
 }
 
 // jsonLines writes one value a line.
@@ -161,42 +145,6 @@ func jsonArray[T any](w io.Writer, items []T) error {
 	b.WriteString("]\n")
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// table writes columns two spaces apart, without lines, so that they can be cut and
-// grepped. On a terminal the heads stand out.
-func (t *tool) table(head table.Row, rows []table.Row) error {
-	w := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	if t.colours() {
-		style.Color.Header = text.Colors{text.Bold}
-	}
-	w.SetStyle(style)
-	w.SuppressTrailingSpaces()
-	w.AppendHeader(head)
-	w.AppendRows(rows)
-	_, err := fmt.Fprintln(t.stdout, w.Render())
-	return err
-}
-
-// colours reports whether stdout is a terminal that wants them; see no-color.org.
-func (t *tool) colours() bool {
-	return isTerminal(t.stdout) && !t.noColour()
-}
-
-func (t *tool) noColour() bool {
-	return slices.ContainsFunc(t.env, func(pair string) bool {
-		name, value, _ := strings.Cut(pair, "=")
-		return name == "NO_COLOR" && value != ""
-	})
-}
-
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // singleLine makes text from anywhere fit for a terminal and a table: one line, and no

@@ -12,7 +12,10 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-func (t *tool) queueCommand() *cli.Command {
+// queueCommands are the commands of the noun queue.
+type queueCommands struct{ *tool }
+
+func (t queueCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "queue",
 		Aliases: []string{"queues"},
@@ -30,7 +33,7 @@ a broker its figures are left out.
 Example:
   holdfast queue list -o json`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.queueList),
+			Action: t.do(t.list),
 		}},
 	}
 }
@@ -101,7 +104,7 @@ func known(n *int) string {
 	return fmt.Sprint(*n)
 }
 
-func (t *tool) queueList(ctx context.Context, c *cli.Context) error {
+func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
 		lanes, err := b.Store.Lanes(ctx)
 		if err != nil {
@@ -118,8 +121,8 @@ func (t *tool) queueList(ctx context.Context, c *cli.Context) error {
 		queues = append(queues,
 			queue{Kind: kindRescue, Queue: b.Topology.Rescue()},
 			queue{Kind: kindQuarantine, Queue: b.Topology.Quarantine()})
-		t.addDepths(ctx, b, queues)
-		return list(t, c, queues, "",
+		addDepths(ctx, t.tool, b, queues)
+		return list(t.tool, c, queues, "",
 			column[queue]{"lane", queue.label},
 			counted("ready", func(l laneCounts) string { return fmt.Sprint(l.Ready) }),
 			counted("due", func(l laneCounts) string { return fmt.Sprint(l.Due) }),
@@ -133,7 +136,7 @@ func (t *tool) queueList(ctx context.Context, c *cli.Context) error {
 
 // addDepths asks the broker for the figures of the queues. A broker that does not answer is
 // worth a warning only: what the store says is still of use.
-func (t *tool) addDepths(ctx context.Context, b *app.Backend, queues []queue) {
+func addDepths(ctx context.Context, t *tool, b *app.Backend, queues []queue) {
 	err := b.Ping(ctx, brokerPatience)
 	var depths map[string]broker.Depth
 	if err == nil {

@@ -105,7 +105,7 @@ func setUp(env *testscript.Env) error {
 
 // deleteTopology deletes the queues of a script, given its environment.
 func deleteTopology(environment []string, log func(...any)) {
-	cleaner := &tool{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: environment}
+	cleaner := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: environment}}
 	code := cleaner.run(context.Background(), []string{"topology", "delete", "--yes"})
 	if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
 		log("topology delete: exit code", code)

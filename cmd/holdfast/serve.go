@@ -15,7 +15,10 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-func (t *tool) serveCommand() *cli.Command {
+// serveCommand is the command serve.
+type serveCommand struct{ *tool }
+
+func (t serveCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
 		Usage: "run tasks and look after them until told to stop",
@@ -47,11 +50,11 @@ Example:
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations first; to a file they always are"},
 		},
-		Action: t.serve,
+		Action: t.run,
 	}
 }
 
-func (t *tool) serve(c *cli.Context) error {
+func (t serveCommand) run(c *cli.Context) error {
 	if err := checkArguments(c); err != nil {
 		return err
 	}

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +14,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/store"
 )
 
-func (t *tool) taskCommand() *cli.Command {
+// taskCommands are the commands of the noun task.
+type taskCommands struct{ *tool }
+
+func (t taskCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "task",
 		Aliases: []string{"tasks"},
@@ -30,14 +32,14 @@ func (t *tool) taskCommand() *cli.Command {
 Example:
   holdfast task list --state ready,running --lane mail --limit 20`,
 			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), limitFlag(50), beforeFlag())...),
-			Action: t.do(t.taskList),
+			Action: t.do(t.list),
 		}, {
 			Name:  "count",
 			Usage: "count tasks by state",
 			Description: `Example:
   holdfast task count --type http -o json`,
 			Flags:  append([]cli.Flag{outputFlag()}, filterFlags()...),
-			Action: t.do(t.taskCount),
+			Action: t.do(t.count),
 		}, {
 			Name:      "get",
 			Usage:     "show one task with its payload and attempts",
@@ -47,7 +49,7 @@ Example:
 Example:
   holdfast task get 42`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.taskGet),
+			Action: t.do(t.get),
 		}, {
 			Name:      "attempts",
 			Usage:     "list the attempts of a task that did not succeed, oldest first",
@@ -57,114 +59,19 @@ Example:
 Example:
   holdfast task attempts 42 -o json`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.taskAttempts),
-		}, t.taskRetryCommand(), t.taskCancelCommand(), t.taskWaitCommand()},
+			Action: t.do(t.attempts),
+		}, t.retryCommand(), t.cancelCommand(), t.waitCommand()},
 	}
 }
 
-func stateFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(stateNames(), ", ")}
-}
-
-func filterFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "type", Usage: "only tasks of the `TYPE`"},
-		&cli.StringFlag{Name: "lane", Usage: "only tasks of the `LANE`"},
-		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`, in any case"},
-	}
-}
-
-func limitFlag(standard int) cli.Flag {
-	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
-	if standard > 0 {
-		f.Usage += fmt.Sprintf("; default %d", standard)
-	} else {
-		f.Usage += "; default all"
-	}
-	return f
-}
-
-func beforeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id smaller than `ID`"}
-}
-
-func stateNames() []string {
-	var names []string
-	for _, state := range holdfast.States() {
-		names = append(names, string(state))
-	}
-	return names
-}
-
-// filter reads the flags of filterFlags, stateFlag, limitFlag and beforeFlag, those that the
-// command has.
-func filter(c *cli.Context) (store.Filter, error) {
-	f := store.Filter{Type: c.String("type"), Lane: c.String("lane"), Error: c.String("error"), Limit: c.Int("limit")}
-	for _, name := range []string{"type", "lane", "error", "state"} {
-		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not mean everything
-			return f, usageOf(commandName(c), "--%s is empty; leave it out to mean any", name)
-		}
-	}
-	if c.IsSet("limit") && f.Limit < 1 {
-		return f, usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)
-	}
-	for name := range strings.SplitSeq(c.String("state"), ",") {
-		state := holdfast.State(strings.TrimSpace(name))
-		switch {
-		case state == "":
-		case !state.Valid():
-			return f, usageOf(commandName(c), "unknown state %q; use %s", name, strings.Join(stateNames(), ", "))
-		case !slices.Contains(f.States, state):
-			f.States = append(f.States, state)
-		}
-	}
-	if c.IsSet("before") {
-		id, err := holdfast.ParseTaskID(c.String("before"))
-		if err != nil {
-			return f, fmt.Errorf("--before: %w", err)
-		}
-		f.Before = id
-	}
-	return f, nil
-}
-
-func (t *tool) taskList(ctx context.Context, c *cli.Context) error {
-	return t.listTasks(ctx, c, nil, "no tasks match",
+func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
+	return listTasks(ctx, t.tool, c, nil, "no tasks match",
 		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
 		column[holdfast.Task]{"failures", failures},
 		column[holdfast.Task]{"created", func(task holdfast.Task) string { return stamp(task.CreatedAt) }},
 		column[holdfast.Task]{"due", due},
 		column[holdfast.Task]{"note", note},
 	)
-}
-
-// listTasks lists what the filter's flags choose. states, if any, are the only ones.
-func (t *tool) listTasks(ctx context.Context, c *cli.Context, states []holdfast.State, none string, columns ...column[holdfast.Task]) error {
-	f, err := filter(c)
-	if err != nil {
-		return err
-	}
-	if states != nil {
-		f.States = states
-	}
-	columns = append([]column[holdfast.Task]{
-		{"id", func(task holdfast.Task) string { return task.ID.String() }},
-		{"type", func(task holdfast.Task) string { return task.Type }},
-		{"lane", func(task holdfast.Task) string { return task.Lane }},
-	}, columns...)
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		tasks, err := b.Store.List(ctx, f)
-		if err != nil {
-			return err
-		}
-		if err := list(t, c, tasks, none, columns...); err != nil {
-			return err
-		}
-		if len(tasks) == f.Limit {
-			t.say("there may be more: add --before %s for the next page", tasks[len(tasks)-1].ID)
-		}
-		return nil
-	})
 }
 
 func failures(task holdfast.Task) string {
@@ -195,7 +102,7 @@ type counts struct {
 	Archived  int64 `json:"archived"`
 }
 
-func (t *tool) taskCount(ctx context.Context, c *cli.Context) error {
+func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 	f, err := filter(c)
 	if err != nil {
 		return err
@@ -219,7 +126,7 @@ func (t *tool) taskCount(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-func (t *tool) taskGet(ctx context.Context, c *cli.Context) error {
+func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 	id, err := holdfast.ParseTaskID(c.Args().First())
 	if err != nil {
 		return err
@@ -236,11 +143,11 @@ func (t *tool) taskGet(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := t.describeTask(task); err != nil || len(attempts) == 0 {
+		if err := t.describe(task); err != nil || len(attempts) == 0 {
 			return err
 		}
 		fmt.Fprintln(t.stdout)
-		return list(t, c, attempts, "", attemptColumns...)
+		return list(t.tool, c, attempts, "", attemptColumns...)
 	})
 }
 
@@ -248,7 +155,7 @@ func (t *tool) taskGet(ctx context.Context, c *cli.Context) error {
 const labelWidth = 17
 
 // describeTask prints a task for people, a line for each thing there is to say.
-func (t *tool) describeTask(task holdfast.Task) error {
+func (t taskCommands) describe(task holdfast.Task) error {
 	var payload bytes.Buffer
 	if json.Indent(&payload, task.Payload, strings.Repeat(" ", labelWidth), "  ") != nil {
 		payload.Reset()
@@ -307,7 +214,7 @@ func took(a holdfast.Attempt) string {
 	return duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
 }
 
-func (t *tool) taskAttempts(ctx context.Context, c *cli.Context) error {
+func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 	id, err := holdfast.ParseTaskID(c.Args().First())
 	if err != nil {
 		return err
@@ -317,6 +224,120 @@ func (t *tool) taskAttempts(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return list(t, c, attempts, fmt.Sprintf("no attempt of task %s has failed", id), attemptColumns...)
+		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s has failed", id), attemptColumns...)
 	})
+}
+
+func (t taskCommands) retryCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "retry",
+		Usage:     "send dead or cancelled tasks again, with a fresh budget of attempts",
+		ArgsUsage: "ID...",
+		Description: `With several ids each is tried, and the exit code is 5 if only some could be moved.
+
+Example:
+  holdfast task retry 42 43`,
+		Flags:  []cli.Flag{outputFlag()},
+		Action: t.do(t.move(holdfast.EventRequeue)),
+	}
+}
+
+func (t taskCommands) cancelCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "cancel",
+		Usage:     "stop tasks that are ready, running or dead",
+		ArgsUsage: "ID...",
+		Description: `A running task's handler is told to stop, on whichever machine it runs; what it did until
+then is not undone. With several ids each is tried, and the exit code is 5 if only some could be
+moved.
+
+Example:
+  holdfast task cancel 42`,
+		Flags:  []cli.Flag{outputFlag()},
+		Action: t.do(t.move(holdfast.EventCancel)),
+	}
+}
+
+// move is a command that does what a person asks of the tasks named as arguments.
+func (t taskCommands) move(event holdfast.Event) action {
+	return func(ctx context.Context, c *cli.Context) error {
+		ids, err := taskIDs(c)
+		if err != nil {
+			return err
+		}
+		return t.withStore(ctx, c, func(b *app.Backend) error {
+			return each(t.tool, c, ids, func(id holdfast.TaskID) (standing, error) {
+				task, err := b.Move(ctx, id, event)
+				return standing{task.ID, task.State}, err
+			})
+		})
+	}
+}
+
+func (t taskCommands) waitCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "wait",
+		Usage:     "wait until tasks are finished",
+		ArgsUsage: "ID...",
+		Description: `Prints the state each task ended in. The exit code is 0 if every one is done, 1 if one is dead,
+cancelled or archived, and 124 if the time is over first.
+
+Example:
+  holdfast task wait 42 --timeout 30s`,
+		Flags: []cli.Flag{
+			outputFlag(),
+			&cli.DurationFlag{Name: "timeout", Usage: "give up after `DURATION`, for example 30s; default never"},
+		},
+		Action: t.do(t.wait),
+	}
+}
+
+func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
+	ids, err := taskIDs(c)
+	if err != nil {
+		return err
+	}
+	limit := c.Duration("timeout")
+	if c.IsSet("timeout") && limit <= 0 {
+		return usageOf(commandName(c), "--timeout %s must be more than 0", limit)
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		waiting, cancel := ctx, context.CancelFunc(func() {})
+		if limit > 0 {
+			waiting, cancel = context.WithTimeout(ctx, limit)
+		}
+		defer cancel()
+		ended := []standing{}
+		var failed []error
+		for _, id := range ids {
+			task, err := b.Await(waiting, id)
+			switch {
+			case err != nil && ctx.Err() == nil && waiting.Err() != nil:
+				err = timedOut(task, id, limit)
+				fallthrough
+			case err != nil:
+				return errors.Join(standings(t.tool, c, ended), errors.Join(failed...), err)
+			case task.State != holdfast.Done:
+				failed = append(failed, notDone(task))
+			}
+			ended = append(ended, standing{task.ID, task.State})
+		}
+		return errors.Join(standings(t.tool, c, ended), errors.Join(failed...))
+	})
+}
+
+func timedOut(task holdfast.Task, id holdfast.TaskID, limit time.Duration) error {
+	state := "not finished"
+	if task.ID != 0 {
+		state = "still " + string(task.State)
+	}
+	return &failure{err: fmt.Errorf("task %s is %s after %s", id, state, limit), code: exitTimeout}
+}
+
+func notDone(task holdfast.Task) error {
+	text := fmt.Sprintf("task %s is %s", task.ID, task.State)
+	if task.LastError != "" {
+		text += ": " + clipped(task.LastError, 200)
+	}
+	return errors.New(text)
 }

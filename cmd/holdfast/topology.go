@@ -14,7 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-func (t *tool) topologyCommand() *cli.Command {
+// topologyCommands are the commands of the noun topology.
+type topologyCommands struct{ *tool }
+
+func (t topologyCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "topology",
 		Usage: "print, check, make and delete the queues in RabbitMQ",
@@ -27,7 +30,7 @@ func (t *tool) topologyCommand() *cli.Command {
 Example:
   holdfast topology print -o json`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.topologyPrint),
+			Action: t.do(t.print),
 		}, {
 			Name:  "check",
 			Usage: "compare what is in RabbitMQ with what should be",
@@ -37,7 +40,7 @@ of a version that should be replaced. The exit code is 7 if something failed; wa
 Example:
   holdfast topology check`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.topologyCheck),
+			Action: t.do(t.check),
 		}, {
 			Name:  "apply",
 			Usage: "make what is missing in RabbitMQ",
@@ -47,7 +50,7 @@ made anew get new ones. Existing queues are never changed; one with other argume
 Example:
   holdfast topology apply`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.topologyApply),
+			Action: t.do(t.apply),
 		}, {
 			Name:  "delete",
 			Usage: "delete every queue and exchange of this prefix and store, with all messages",
@@ -58,9 +61,23 @@ What is in the quarantine is lost. Asks first on a terminal; anywhere else it ne
 Example:
   holdfast topology delete --yes`,
 			Flags:  []cli.Flag{outputFlag(), yesFlag()},
-			Action: t.do(t.topologyDelete),
+			Action: t.do(t.delete),
 		}},
 	}
+}
+
+// withBroker is withServers, and waits until the broker answers. It is for what the broker itself is
+// asked about, and the embedded one can be asked by nobody outside its process.
+func (t topologyCommands) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
+	return t.withServers(ctx, c, func(b *app.Backend) error {
+		if _, embedded := b.Embedded(); embedded {
+			return usageOf(commandName(c), "the embedded broker lives inside holdfast serve, which makes and checks its queues; this is for RabbitMQ, when AMQP_URL is set")
+		}
+		if err := b.Ping(ctx, brokerPatience); err != nil {
+			return err
+		}
+		return use(b)
+	})
 }
 
 // object is a queue or exchange as it is printed.
@@ -95,7 +112,7 @@ func all(topology broker.Topology, lanes []string) []broker.Object {
 	return append(topology.Queues(lanes), topology.MarkerObject())
 }
 
-func (t *tool) topologyPrint(ctx context.Context, c *cli.Context) error {
+func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -122,7 +139,7 @@ func (t *tool) topologyPrint(ctx context.Context, c *cli.Context) error {
 	for _, o := range all(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation), slices.Compact(lanes)) {
 		objects = append(objects, newObject(o))
 	}
-	return list(t, c, objects, "",
+	return list(t.tool, c, objects, "",
 		column[object]{"kind", func(o object) string { return o.Kind }},
 		column[object]{"name", func(o object) string { return o.Name }},
 		column[object]{"arguments", object.arguments})
@@ -136,13 +153,13 @@ type finding struct {
 	Remedy  string         `json:"remedy"`
 }
 
-func (t *tool) topologyCheck(ctx context.Context, c *cli.Context) error {
+func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
 	return t.withBroker(ctx, c, func(b *app.Backend) error {
 		findings, failed, err := inspect(ctx, b)
 		if err != nil {
 			return err
 		}
-		err = list(t, c, findings, "everything is as it should be",
+		err = list(t.tool, c, findings, "everything is as it should be",
 			column[finding]{"name", func(f finding) string { return f.Name }},
 			column[finding]{"result", func(f finding) string { return string(f.Result) }},
 			column[finding]{"problem", func(f finding) string { return f.Problem }},
@@ -183,7 +200,7 @@ func inspect(ctx context.Context, b *app.Backend) (findings []finding, failed in
 	return findings, failed, nil
 }
 
-func (t *tool) topologyApply(ctx context.Context, c *cli.Context) error {
+func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {
 	return t.withBroker(ctx, c, func(b *app.Backend) error {
 		missing, err := b.Rebuild(ctx)
 		if err != nil {
@@ -198,15 +215,15 @@ type named struct {
 	Name string `json:"name"`
 }
 
-func (t *tool) names(c *cli.Context, names []string, none, head string) error {
+func (t topologyCommands) names(c *cli.Context, names []string, none, head string) error {
 	rows := make([]named, len(names))
 	for i, name := range names {
 		rows[i] = named{name}
 	}
-	return list(t, c, rows, none, column[named]{head, func(n named) string { return n.Name }})
+	return list(t.tool, c, rows, none, column[named]{head, func(n named) string { return n.Name }})
 }
 
-func (t *tool) topologyDelete(ctx context.Context, c *cli.Context) error {
+func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {
 	if err := t.confirm(c, "delete every queue of this prefix with all messages in it"); err != nil {
 		return err
 	}

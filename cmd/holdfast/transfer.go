@@ -17,7 +17,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
-func (t *tool) exportCommand() *cli.Command {
+// transferCommands are the commands export and import.
+type transferCommands struct{ *tool }
+
+func (t transferCommands) exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
 		Usage: "write every task as a line of JSON, to import it elsewhere",
@@ -38,7 +41,7 @@ Example:
 	}
 }
 
-func (t *tool) importCommand() *cli.Command {
+func (t transferCommands) importCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "import",
 		Usage:     "store every task of an export, with the ids they have",
@@ -57,7 +60,7 @@ Example:
 	}
 }
 
-func (t *tool) export(ctx context.Context, c *cli.Context) error {
+func (t transferCommands) export(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -79,7 +82,7 @@ func (t *tool) export(ctx context.Context, c *cli.Context) error {
 	return nil
 }
 
-func (t *tool) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, error) {
+func (t transferCommands) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, error) {
 	if bar := t.progress(-1, "export"); bar != nil {
 		defer func() { _ = bar.Finish() }() // it is only for show
 		to = io.MultiWriter(to, bar)
@@ -120,7 +123,7 @@ type imported struct {
 	Store  int64          `json:"store"`
 }
 
-func (t *tool) importTasks(ctx context.Context, c *cli.Context) error {
+func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
 	if err != nil {
 		return err
@@ -160,7 +163,7 @@ func (t *tool) importTasks(ctx context.Context, c *cli.Context) error {
 			rows = append(rows, imported{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
 		}
 	}
-	err = list(t, c, rows, "",
+	err = list(t.tool, c, rows, "",
 		column[imported]{"state", func(r imported) string { return string(r.State) }},
 		column[imported]{"export", func(r imported) string { return fmt.Sprint(r.Export) }},
 		column[imported]{"store", func(r imported) string { return fmt.Sprint(r.Store) }},

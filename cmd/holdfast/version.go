@@ -10,18 +10,21 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-func (t *tool) versionCommand() *cli.Command {
+// versionCommand is the command version.
+type versionCommand struct{ *tool }
+
+func (t versionCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
 		Usage: "print the version of this build and of the schema it needs",
 		Description: `Example:
   holdfast version -o json`,
 		Flags:  []cli.Flag{outputFlag()},
-		Action: t.do(t.version),
+		Action: t.do(t.print),
 	}
 }
 
-func (t *tool) version(_ context.Context, c *cli.Context) error {
+func (t versionCommand) print(_ context.Context, c *cli.Context) error {
 	build := struct {
 		Version string `json:"version"`
 		Go      string `json:"go"`

@@ -14,7 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-func (t *tool) workerCommand() *cli.Command {
+// workerCommands are the commands of the noun worker.
+type workerCommands struct{ *tool }
+
+func (t workerCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "worker",
 		Aliases: []string{"workers"},
@@ -28,7 +31,7 @@ taken. Dead runs lost their lease; their tasks went to others.
 Example:
   holdfast worker list --all`,
 			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "also runs that are over"}},
-			Action: t.do(t.workerList),
+			Action: t.do(t.list),
 		}, {
 			Name:      "drain",
 			Usage:     "ask workers to finish what they have and stop",
@@ -39,7 +42,7 @@ second or two. With several runs, the exit code is 5 if only some could be asked
 Example:
   holdfast worker drain 7`,
 			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.workerDrain),
+			Action: t.do(t.drain),
 		}},
 	}
 }
@@ -90,7 +93,7 @@ func (w worker) renewed() string {
 	return duration(max(0, time.Since(w.RenewedAt))).String() + " ago"
 }
 
-func (t *tool) workerList(ctx context.Context, c *cli.Context) error {
+func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		runs, err := b.Store.Runs(ctx, c.Bool("all"))
 		if err != nil {
@@ -100,7 +103,7 @@ func (t *tool) workerList(ctx context.Context, c *cli.Context) error {
 		for i, run := range runs {
 			workers[i] = newWorker(run)
 		}
-		return list(t, c, workers, "no worker is running",
+		return list(t.tool, c, workers, "no worker is running",
 			column[worker]{"run", func(w worker) string { return w.Run.String() }},
 			column[worker]{"name", func(w worker) string { return w.Name }},
 			column[worker]{"state", func(w worker) string { return string(w.State) }},
@@ -121,7 +124,7 @@ type drained struct {
 	Draining bool           `json:"draining"`
 }
 
-func (t *tool) workerDrain(ctx context.Context, c *cli.Context) error {
+func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 	runs := make([]holdfast.RunID, c.NArg())
 	for i, text := range c.Args().Slice() {
 		if err := runs[i].UnmarshalText([]byte(text)); err != nil || runs[i] == 0 {
@@ -143,7 +146,7 @@ func (t *tool) workerDrain(ctx context.Context, c *cli.Context) error {
 			}
 		}
 		if chosen, _ := format(c); chosen != asTable || len(asked) > 0 {
-			err := list(t, c, asked, "",
+			err := list(t.tool, c, asked, "",
 				column[drained]{"run", func(d drained) string { return d.Run.String() }},
 				column[drained]{"draining", func(d drained) string { return yes(d.Draining) }})
 			if err != nil {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func stateFlag() cli.Flag {
+	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(stateNames(), ", ")}
+}
+
+func filterFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "type", Usage: "only tasks of the `TYPE`"},
+		&cli.StringFlag{Name: "lane", Usage: "only tasks of the `LANE`"},
+		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`, in any case"},
+	}
+}
+
+func limitFlag(standard int) cli.Flag {
+	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
+	if standard > 0 {
+		f.Usage += fmt.Sprintf("; default %d", standard)
+	} else {
+		f.Usage += "; default all"
+	}
+	return f
+}
+
+func beforeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id smaller than `ID`"}
+}
+
+func stateNames() []string {
+	var names []string
+	for _, state := range holdfast.States() {
+		names = append(names, string(state))
+	}
+	return names
+}
+
+// filter reads the flags of filterFlags, stateFlag, limitFlag and beforeFlag, those that the
+// command has.
+func filter(c *cli.Context) (store.Filter, error) {
+	f := store.Filter{Type: c.String("type"), Lane: c.String("lane"), Error: c.String("error"), Limit: c.Int("limit")}
+	for _, name := range []string{"type", "lane", "error", "state"} {
+		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not mean everything
+			return f, usageOf(commandName(c), "--%s is empty; leave it out to mean any", name)
+		}
+	}
+	if c.IsSet("limit") && f.Limit < 1 {
+		return f, usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)
+	}
+	for name := range strings.SplitSeq(c.String("state"), ",") {
+		state := holdfast.State(strings.TrimSpace(name))
+		switch {
+		case state == "":
+		case !state.Valid():
+			return f, usageOf(commandName(c), "unknown state %q; use %s", name, strings.Join(stateNames(), ", "))
+		case !slices.Contains(f.States, state):
+			f.States = append(f.States, state)
+		}
+	}
+	if c.IsSet("before") {
+		id, err := holdfast.ParseTaskID(c.String("before"))
+		if err != nil {
+			return f, fmt.Errorf("--before: %w", err)
+		}
+		f.Before = id
+	}
+	return f, nil
+}
+
+// listTasks lists what the filter's flags choose. states, if any, are the only ones.
+func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.State, none string, columns ...column[holdfast.Task]) error {
+	f, err := filter(c)
+	if err != nil {
+		return err
+	}
+	if states != nil {
+		f.States = states
+	}
+	columns = append([]column[holdfast.Task]{
+		{"id", func(task holdfast.Task) string { return task.ID.String() }},
+		{"type", func(task holdfast.Task) string { return task.Type }},
+		{"lane", func(task holdfast.Task) string { return task.Lane }},
+	}, columns...)
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		tasks, err := b.Store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		if err := list(t, c, tasks, none, columns...); err != nil {
+			return err
+		}
+		if len(tasks) == f.Limit {
+			t.say("there may be more: add --before %s for the next page", tasks[len(tasks)-1].ID)
+		}
+		return nil
+	})
+}
