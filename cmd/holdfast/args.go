@@ -14,6 +14,8 @@ type commandLine struct {
 	args []string
 	path []*cli.Command // from the noun to the verb
 	help bool
+	// global says that the help of the global flags is asked for.
+	global bool
 }
 
 // name is the command as it is typed.
@@ -76,6 +78,14 @@ func (a *arranger) below() []*cli.Command {
 	return a.line.path[len(a.line.path)-1].Subcommands
 }
 
+// own lists the flags of the command that was read so far.
+func (a *arranger) own() []cli.Flag {
+	if len(a.line.path) == 0 {
+		return nil
+	}
+	return a.line.path[len(a.line.path)-1].Flags
+}
+
 // word takes a command's name or an argument.
 func (a *arranger) word(word string) error {
 	commands := a.below()
@@ -83,8 +93,12 @@ func (a *arranger) word(word string) error {
 		a.words = append(a.words, word)
 		return nil
 	}
-	if word == "help" {
+	switch {
+	case word == "help":
 		a.line.help = true
+		return nil
+	case word == globalTopic && a.line.help && len(a.line.path) == 0:
+		a.line.global = true
 		return nil
 	}
 	var names []string
@@ -93,7 +107,9 @@ func (a *arranger) word(word string) error {
 			a.line.path = append(a.line.path, command)
 			return nil
 		}
-		names = append(names, command.Name)
+		if !command.Hidden {
+			names = append(names, command.Name)
+		}
 	}
 	return usageOf(a.line.name(), "unknown command %q%s", a.line.name()+" "+word, didYouMean(word, names))
 }
@@ -108,10 +124,7 @@ func (a *arranger) flag(arg string, rest []string) ([]string, error) {
 	if name == "version" && len(a.line.path) == 0 {
 		return rest, a.word("version")
 	}
-	var own []cli.Flag
-	if len(a.line.path) > 0 {
-		own = a.line.path[len(a.line.path)-1].Flags
-	}
+	own := a.own()
 	into, found := &a.local, find(own, name)
 	if found == nil {
 		into, found = &a.global, find(a.program.Flags, name)

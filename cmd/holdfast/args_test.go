@@ -20,6 +20,7 @@ func TestArrange(t *testing.T) {
 		"enqueue --payload - --type -x":         "holdfast enqueue --payload - --type -x --",
 		"task get -- -o":                        "holdfast task get -- -o",
 		"task get - ":                           "holdfast task get -- -",
+		"dead ls --no-color":                    "holdfast --no-color dead list --",
 		"version --set a=b --set=c=d":           "holdfast --set a=b --set=c=d version --",
 		"--version":                             "holdfast version --",
 		"migrate down --yes --database-url a b": "holdfast --database-url a migrate down --yes -- b",
@@ -43,6 +44,18 @@ func TestArrange(t *testing.T) {
 		if err != nil || !line.help || line.name() != want {
 			t.Errorf("%s: help of %q, %t, %v; want that of %q", typed, line.name(), line.help, err, want)
 		}
+	}
+}
+
+// "help flags" explains the global flags, and only as a topic of help.
+func TestArrangeHelpOfTheGlobalFlags(t *testing.T) {
+	t.Parallel()
+	line, err := arrange(newProgram(&tool{}), []string{"help", "flags"})
+	if err != nil || !line.help || !line.global {
+		t.Errorf("help flags: %+v, %v", line, err)
+	}
+	if _, err := arrange(newProgram(&tool{}), []string{"flags"}); err == nil {
+		t.Error("flags alone is no command")
 	}
 }
 

@@ -37,6 +37,9 @@ func (t *tool) do(act action) cli.ActionFunc {
 		ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
+		if c.Bool("watch") {
+			return t.watch(ctx, commandName(c), func() error { return act(ctx, c) })
+		}
 		err := act(ctx, c)
 		if err != nil && ctx.Err() != nil {
 			return errInterrupted
@@ -128,7 +131,7 @@ func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 		log.SetLevel(level)
 	}
 	log.SetFormatter(utc{&logrus.TextFormatter{
-		FullTimestamp: true, TimestampFormat: time.RFC3339, DisableColors: !isTerminal(t.stderr) || t.noColour(),
+		FullTimestamp: true, TimestampFormat: time.RFC3339, DisableColors: !t.colors(t.stderr),
 	}})
 	if cfg.Log.Format == "json" {
 		log.SetFormatter(utc{&logrus.JSONFormatter{TimestampFormat: time.RFC3339Nano}})

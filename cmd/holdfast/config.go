@@ -41,7 +41,7 @@ Example:
 
 func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
-	if err != nil && len(cfg.Roles) == 0 { // not even the defaults: the command line itself is wrong
+	if _, read := errors.AsType[*configs.Error](err); err != nil && !read { // the command line or the whole file is wrong
 		return err
 	}
 	entries := cfg.Entries()

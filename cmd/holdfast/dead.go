@@ -21,18 +21,19 @@ func (t deadCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list dead tasks with their last error, newest first",
-			Description: `"task get" and "task attempts" tell the whole story of one.
+			Description: `"task get" shows one of them with its attempts. Pages are those of "task list".
 
 Example:
   holdfast dead list --type http --error "connection refused"`,
-			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), limitFlag(50), beforeFlag())...),
+			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), listFlags()...)...),
 			Action: t.do(t.list),
 		}, {
 			Name:      "retry",
 			Usage:     "send dead tasks again, with a fresh budget of attempts",
 			ArgsUsage: "[ID...]",
-			Description: `Give ids, or --all for every dead task the filters choose, newest first. --all prints how many were
-moved; --dry-run only counts. With ids, the exit code is 5 if only some could be moved.
+			Description: `Give ids, or --all for every dead task the filters choose, newest first. --all asks first on a terminal;
+anywhere else it needs --yes. It prints how many tasks were moved; --dry-run only counts. With ids, the exit code
+is 5 if only some could be moved.
 
 Example:
   holdfast dead retry --all --error "connection refused" --dry-run`,
@@ -40,6 +41,7 @@ Example:
 				outputFlag(),
 				&cli.BoolFlag{Name: "all", Usage: "every dead task that the filters choose"},
 				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, say what would be done"},
+				yesFlag(),
 			}, filterFlags()...), limitFlag(0)),
 			Action: t.do(t.retry),
 		}},
@@ -50,7 +52,7 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 	return listTasks(ctx, t.tool, c, []holdfast.State{holdfast.Dead}, "no dead tasks match",
 		column[holdfast.Task]{"failures", failures},
 		column[holdfast.Task]{"crashes", func(task holdfast.Task) string { return nonzero(task.Crashes) }},
-		column[holdfast.Task]{"died", func(task holdfast.Task) string { return stamp(task.FinishedAt) }},
+		column[holdfast.Task]{"died", func(task holdfast.Task) string { return t.stamp(task.FinishedAt) }},
 		column[holdfast.Task]{"error", func(task holdfast.Task) string { return clipped(task.LastError, 80) }},
 	)
 }
@@ -101,6 +103,11 @@ func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backe
 		n = min(n, f.Limit)
 	}
 	dry := c.Bool("dry-run")
+	if !dry && n > 0 {
+		if err := t.confirm(c, "send "+several(n, "dead task")+" again"); err != nil {
+			return err
+		}
+	}
 	if dry {
 		t.say("would send %s again", several(n, "dead task"))
 	} else {

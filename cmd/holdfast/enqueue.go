@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -51,7 +49,7 @@ Example:
 			&cli.StringFlag{Name: "lane", Usage: "`LANE` to wait in; default that of the type"},
 			&cli.StringFlag{Name: "payload", Usage: "input of the handler, as `JSON`, @FILE or - for stdin; default null"},
 			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
-			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`, for example 2030-01-31T09:00:00Z"},
+			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, the time here"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures; default that of the type"},
 			&cli.StringFlag{Name: "unique", Usage: "store nothing if a task with the same `KEY` is kept"},
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`, or - for stdin"},
@@ -174,25 +172,6 @@ func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.
 		task.Payload, err = t.payload(c.String("payload"), maxPayload)
 	}
 	return task, err
-}
-
-// when reads a delay and a moment as people write them. The error begins with the
-// name of the one that is wrong.
-func when(delay, at string) (d time.Duration, moment time.Time, err error) {
-	if delay != "" {
-		if d, err = time.ParseDuration(delay); err != nil {
-			return 0, time.Time{}, fmt.Errorf("delay %q is not a duration like 90s or 2h", delay)
-		}
-		if d < 0 {
-			return 0, time.Time{}, fmt.Errorf("delay %s is negative", delay)
-		}
-	}
-	if at != "" {
-		if moment, err = time.Parse(time.RFC3339, at); err != nil {
-			return 0, time.Time{}, fmt.Errorf("at %q is not a time like 2030-01-31T09:00:00Z", at)
-		}
-	}
-	return d, moment, nil
 }
 
 // payload reads the value of --payload: JSON itself, @file, or - for stdin.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -36,7 +38,12 @@ func limitFlag(standard int) cli.Flag {
 }
 
 func beforeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id smaller than `ID`"}
+	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id smaller than `ID`: the next page after it"}
+}
+
+// listFlags are the flags of a list of tasks that is shown a page at a time.
+func listFlags() []cli.Flag {
+	return []cli.Flag{limitFlag(50), beforeFlag(), sortFlag(), watchFlag()}
 }
 
 func stateNames() []string {
@@ -93,17 +100,48 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.S
 		{"type", func(task holdfast.Task) string { return task.Type }},
 		{"lane", func(task holdfast.Task) string { return task.Lane }},
 	}, columns...)
+	limit := f.Limit
+	if limit < math.MaxInt {
+		f.Limit++ // to see whether there is a next page
+	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		tasks, err := b.Store.List(ctx, f)
 		if err != nil {
 			return err
 		}
+		var next *holdfast.TaskID
+		if len(tasks) > limit {
+			tasks = tasks[:limit]
+			last := tasks[limit-1].ID
+			next = &last
+		}
+		if chosen, _ := format(c); chosen == asJSON {
+			return jsonPage(t, c, tasks, next, columns)
+		}
 		if err := list(t, c, tasks, none, columns...); err != nil {
 			return err
 		}
-		if len(tasks) == f.Limit {
-			t.say("there may be more: add --before %s for the next page", tasks[len(tasks)-1].ID)
+		if next != nil {
+			t.say("there are more: add --before %s for the next page", next)
 		}
 		return nil
 	})
+}
+
+// jsonPage writes tasks with the cursor of the next page, which is null on the last one.
+func jsonPage(t *tool, c *cli.Context, tasks []holdfast.Task, next *holdfast.TaskID, columns []column[holdfast.Task]) error {
+	tasks, err := sorted(c, tasks, columns)
+	if err != nil {
+		return err
+	}
+	var array strings.Builder
+	if err := jsonArray(&array, tasks); err != nil {
+		return err
+	}
+	cursor, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.stdout, "{\"tasks\": %s,\n\"next\": %s}\n", strings.TrimSuffix(array.String(), "\n"), cursor)
+	return err
 }

@@ -10,10 +10,19 @@ import (
 
 const helpWidth = 100 // columns
 
+// globalTopic is the word after help that asks for the global flags.
+const globalTopic = "flags"
+
 // help prints the help of a command, a noun or the program.
-func help(out io.Writer, program *cli.App, path []*cli.Command) error {
+func help(out io.Writer, program *cli.App, line commandLine) error {
 	var b strings.Builder
-	line := commandLine{path: path}
+	if line.global {
+		b.WriteString("Every command has these flags. A variable in brackets does the same.\n")
+		describeFlags(&b, "Global flags", program.Flags)
+		_, err := io.WriteString(out, b.String())
+		return err
+	}
+	path := line.path
 	usage, text, flags, commands, words := program.Usage, program.Description, []cli.Flag(nil), program.Commands, ""
 	if len(path) > 0 {
 		last := path[len(path)-1]
@@ -34,12 +43,14 @@ func help(out io.Writer, program *cli.App, path []*cli.Command) error {
 	if len(commands) > 0 {
 		b.WriteString("\nCommands:\n")
 		for _, command := range commands {
-			describe(&b, 16, command.Name, command.Usage)
+			if !command.Hidden {
+				describe(&b, 16, command.Name, command.Usage)
+			}
 		}
 		fmt.Fprintf(&b, "\n\"%s <command> --help\" tells more about a command.\n", line.name())
 	}
 	describeFlags(&b, "Flags", flags)
-	describeFlags(&b, "Global flags", program.Flags)
+	fmt.Fprintf(&b, "\nGlobal flags, such as --config, --database-url and --set: holdfast help %s\n", globalTopic)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -29,7 +29,7 @@ pages is normal, one that only grows is not. MESSAGES do not count those in the 
 
 Example:
   holdfast holding list`,
-			Flags:  []cli.Flag{outputFlag()},
+			Flags:  []cli.Flag{outputFlag(), watchFlag()},
 			Action: t.do(t.list),
 		}},
 	}

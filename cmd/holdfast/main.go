@@ -35,7 +35,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	line, err := arrange(program, args)
 	switch {
 	case err == nil && line.help:
-		err = help(t.stdout, program, line.path)
+		err = help(t.stdout, program, line)
 	case err == nil:
 		err = program.RunContext(ctx, line.args)
 	}
@@ -70,18 +70,25 @@ Example:
 		HideVersion:               true,
 		DisableSliceFlagSeparator: true,
 		OnUsageError:              badFlag,
-		ExitErrHandler:            func(*cli.Context, error) {},
-		Writer:                    t.stdout,
-		ErrWriter:                 t.stderr,
+		Before: func(c *cli.Context) error {
+			t.plain = c.Bool("no-color")
+			return nil
+		},
+		ExitErrHandler: func(*cli.Context, error) {},
+		Writer:         t.stdout,
+		ErrWriter:      t.stderr,
 	}
 	finish(program.Commands)
 	return program
 }
 
-// finish sets what every command has in common.
+// finish sets what every command has in common. Each list is also an ls.
 func finish(commands []*cli.Command) {
 	for _, command := range commands {
 		command.HideHelp, command.OnUsageError = true, badFlag
+		if command.Name == "list" {
+			command.Aliases = append(command.Aliases, "ls")
+		}
 		finish(command.Subcommands)
 	}
 }
@@ -104,6 +111,8 @@ func commands(t *tool) []*cli.Command {
 		t.doctorCommand(),
 		benchCommand{t}.command(),
 		configCommands{t}.command(),
+		completionCommands{t}.command(),
+		completionCommands{t}.candidatesCommand(),
 		versionCommand{t}.command(),
 	}
 }

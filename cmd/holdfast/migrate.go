@@ -71,7 +71,7 @@ func (t migrateCommands) print(c *cli.Context, found []store.Migration, none str
 		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
 		column[migration]{"name", func(m migration) string { return m.Name }},
 		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},
-		column[migration]{"applied at", func(m migration) string { return stamp(m.AppliedAt) }},
+		column[migration]{"applied at", func(m migration) string { return t.stamp(m.AppliedAt) }},
 	)
 }
 

@@ -43,11 +43,14 @@ type column[T any] struct {
 	cell func(T) string
 }
 
-// list writes items in the format of -o. None at all is an empty array in JSON, and the
+// list writes items in the format of -o, in the order of --sort. None at all is an empty array in JSON, and the
 // message none for people.
 func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {
 	chosen, err := format(c)
 	if err != nil {
+		return err
+	}
+	if items, err = sorted(c, items, columns); err != nil {
 		return err
 	}
 	switch {
@@ -55,11 +58,20 @@ func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...col
 		return jsonLines(t.stdout, items)
 	case chosen == asJSON:
 		return jsonArray(t.stdout, items)
-	case len(items) == 0:
+	}
+	return people(t, items, none, columns)
+}
+
+// people writes items as a table.
+func people[T any](t *tool, items []T, none string, columns []column[T]) error {
+	if len(items) == 0 {
 		t.say("%s", none)
 		return nil
 	}
-	return t.table(cells(items, columns))
+	t.relative = isTerminal(t.stdout)
+	head, rows := cells(items, columns)
+	t.relative = false
+	return t.table(head, rows)
 }
 
 func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.Row) {
@@ -178,12 +190,46 @@ func clipped(s string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
-// stamp is a moment as everything here prints it; nothing for the zero time.
-func stamp(at time.Time) string {
-	if at.IsZero() {
+// stamp returns a time in RFC 3339 and UTC, or "" for the zero time. In a table on a terminal it returns how long ago
+// the time was.
+func (t *terminal) stamp(at time.Time) string {
+	switch {
+	case at.IsZero():
 		return ""
+	case t.relative:
+		return ago(time.Since(at))
 	}
 	return at.UTC().Format(time.RFC3339)
+}
+
+// both returns a time in RFC 3339, and on a terminal also how long ago it was.
+func (t *terminal) both(at time.Time) string {
+	text := t.stamp(at)
+	if text != "" && isTerminal(t.stdout) {
+		text += " (" + ago(time.Since(at)) + ")"
+	}
+	return text
+}
+
+// ago describes a past time, or a future one if d is negative, in one unit.
+func ago(d time.Duration) string {
+	if d < 0 {
+		return "in " + unit(-d)
+	}
+	return unit(d) + " ago"
+}
+
+func unit(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/day)
 }
 
 // duration is a length of time in Go's form, without meaningless digits.

@@ -32,7 +32,7 @@ a broker its figures are left out.
 
 Example:
   holdfast queue list -o json`,
-			Flags:  []cli.Flag{outputFlag()},
+			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
 			Action: t.do(t.list),
 		}},
 	}

@@ -65,6 +65,7 @@ func globalFlags() []cli.Flag {
 		setting("prefix", "amqp.prefix", "NAME"),
 		setting("log-level", "log.level", "LEVEL"),
 		setting("log-format", "log.format", "FORMAT"),
+		&cli.BoolFlag{Name: "no-color", Usage: "write no colors, also to a terminal [NO_COLOR]"},
 		&cli.StringSliceFlag{Name: "set", Usage: "set any other key, for example worker.lease=10s, as `KEY=VALUE`. " +
 			"May be repeated. [HOLDFAST_ and the key in capitals, with _ for dots]"},
 	}

@@ -27,18 +27,19 @@ func (t taskCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list tasks, newest first",
-			Description: `Payloads are not listed; "task get" shows them. For the next page give --before the last id.
+			Description: `Payloads are not listed; "task get" shows them. --sort orders the tasks of a page. For the next page give
+--before the last id of this one: -o json has it as "next", which is null on the last page.
 
 Example:
   holdfast task list --state ready,running --lane mail --limit 20`,
-			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), limitFlag(50), beforeFlag())...),
+			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), listFlags()...)...),
 			Action: t.do(t.list),
 		}, {
 			Name:  "count",
 			Usage: "count tasks by state",
 			Description: `Example:
   holdfast task count --type http -o json`,
-			Flags:  append([]cli.Flag{outputFlag()}, filterFlags()...),
+			Flags:  append([]cli.Flag{outputFlag(), watchFlag()}, filterFlags()...),
 			Action: t.do(t.count),
 		}, {
 			Name:      "get",
@@ -48,7 +49,7 @@ Example:
 
 Example:
   holdfast task get 42`,
-			Flags:  []cli.Flag{outputFlag()},
+			Flags:  []cli.Flag{outputFlag(), watchFlag()},
 			Action: t.do(t.get),
 		}, {
 			Name:      "attempts",
@@ -58,7 +59,7 @@ Example:
 
 Example:
   holdfast task attempts 42 -o json`,
-			Flags:  []cli.Flag{outputFlag()},
+			Flags:  []cli.Flag{outputFlag(), sortFlag()},
 			Action: t.do(t.attempts),
 		}, t.retryCommand(), t.cancelCommand(), t.waitCommand()},
 	}
@@ -68,8 +69,8 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 	return listTasks(ctx, t.tool, c, nil, "no tasks match",
 		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
 		column[holdfast.Task]{"failures", failures},
-		column[holdfast.Task]{"created", func(task holdfast.Task) string { return stamp(task.CreatedAt) }},
-		column[holdfast.Task]{"due", due},
+		column[holdfast.Task]{"created", func(task holdfast.Task) string { return t.stamp(task.CreatedAt) }},
+		column[holdfast.Task]{"due", func(task holdfast.Task) string { return t.stamp(due(task)) }},
 		column[holdfast.Task]{"note", note},
 	)
 }
@@ -78,11 +79,12 @@ func failures(task holdfast.Task) string {
 	return fmt.Sprintf("%d/%d", task.Failures, task.MaxAttempts)
 }
 
-func due(task holdfast.Task) string {
+// due returns when a task that waits may run, and the zero time for any other one.
+func due(task holdfast.Task) time.Time {
 	if task.State != holdfast.Ready {
-		return ""
+		return time.Time{}
 	}
-	return stamp(task.NextRunAt)
+	return task.NextRunAt
 }
 
 func note(task holdfast.Task) string {
@@ -147,7 +149,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		fmt.Fprintln(t.stdout)
-		return list(t.tool, c, attempts, "", attemptColumns...)
+		return list(t.tool, c, attempts, "", t.attemptColumns()...)
 	})
 }
 
@@ -175,10 +177,10 @@ func (t taskCommands) describe(task holdfast.Task) error {
 		{"crashes", nonzero(task.Crashes)},
 		{"deferrals", nonzero(task.Deferrals)},
 		{"run", nonzero(int(task.Run))},
-		{"created", stamp(task.CreatedAt)},
-		{"due", due(task)},
-		{"started", stamp(task.StartedAt)},
-		{"finished", stamp(task.FinishedAt)},
+		{"created", t.both(task.CreatedAt)},
+		{"due", t.both(due(task))},
+		{"started", t.both(task.StartedAt)},
+		{"finished", t.both(task.FinishedAt)},
 		{"last error", singleLine(task.LastError)},
 		{"payload", payload.String()},
 	} {
@@ -197,14 +199,16 @@ func nonzero(n int) string {
 	return fmt.Sprint(n)
 }
 
-var attemptColumns = []column[holdfast.Attempt]{
-	{"attempt", func(a holdfast.Attempt) string { return fmt.Sprint(a.Attempt) }},
-	{"event", func(a holdfast.Attempt) string { return string(a.Event) }},
-	{"class", func(a holdfast.Attempt) string { return a.Class }},
-	{"finished", func(a holdfast.Attempt) string { return stamp(a.FinishedAt) }},
-	{"took", took},
-	{"worker", func(a holdfast.Attempt) string { return a.Worker }},
-	{"error", func(a holdfast.Attempt) string { return clipped(a.Error, 80) }},
+func (t taskCommands) attemptColumns() []column[holdfast.Attempt] {
+	return []column[holdfast.Attempt]{
+		{"attempt", func(a holdfast.Attempt) string { return fmt.Sprint(a.Attempt) }},
+		{"event", func(a holdfast.Attempt) string { return string(a.Event) }},
+		{"class", func(a holdfast.Attempt) string { return a.Class }},
+		{"finished", func(a holdfast.Attempt) string { return t.stamp(a.FinishedAt) }},
+		{"took", took},
+		{"worker", func(a holdfast.Attempt) string { return a.Worker }},
+		{"error", func(a holdfast.Attempt) string { return clipped(a.Error, 80) }},
+	}
 }
 
 func took(a holdfast.Attempt) string {
@@ -224,7 +228,7 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s has failed", id), attemptColumns...)
+		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s has failed", id), t.attemptColumns()...)
 	})
 }
 

@@ -23,10 +23,13 @@ type terminal struct {
 	stdout io.Writer
 	stderr io.Writer
 	env    []string
+
+	plain    bool // --no-color
+	relative bool // stamp says how long ago
 }
 
 // one writes a single value: people is what the table format shows.
-func (t terminal) one(c *cli.Context, value any, people string) error {
+func (t *terminal) one(c *cli.Context, value any, people string) error {
 	chosen, err := format(c)
 	if err != nil {
 		return err
@@ -40,13 +43,13 @@ func (t terminal) one(c *cli.Context, value any, people string) error {
 
 // table writes columns two spaces apart, without lines, so that they can be cut and
 // grepped. On a terminal the heads stand out.
-func (t terminal) table(head table.Row, rows []table.Row) error {
+func (t *terminal) table(head table.Row, rows []table.Row) error {
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatUpper
-	if t.colours() {
+	if t.colors(t.stdout) {
 		style.Color.Header = text.Colors{text.Bold}
 	}
 	w.SetStyle(style)
@@ -57,19 +60,19 @@ func (t terminal) table(head table.Row, rows []table.Row) error {
 	return err
 }
 
-// colours reports whether stdout is a terminal that wants them; see no-color.org.
-func (t terminal) colours() bool {
-	return isTerminal(t.stdout) && !t.noColour()
-}
-
-func (t terminal) noColour() bool {
-	return slices.ContainsFunc(t.env, func(pair string) bool {
+// colors reports whether the stream is a terminal that wants colors; see no-color.org.
+func (t *terminal) colors(stream io.Writer) bool {
+	return isTerminal(stream) && !t.plain && !slices.ContainsFunc(t.env, func(pair string) bool {
 		name, value, _ := strings.Cut(pair, "=")
 		return name == "NO_COLOR" && value != ""
 	})
 }
 
+// isTerminal reports whether a stream is a terminal, or a frame that is shown on one.
 func isTerminal(stream any) bool {
+	if f, ok := stream.(*frame); ok {
+		return f.terminal
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -79,7 +82,7 @@ func yesFlag() cli.Flag {
 }
 
 // confirm asks before something that cannot be undone.
-func (t terminal) confirm(c *cli.Context, question string) error {
+func (t *terminal) confirm(c *cli.Context, question string) error {
 	if c.Bool("yes") {
 		return nil
 	}
@@ -95,7 +98,7 @@ func (t terminal) confirm(c *cli.Context, question string) error {
 }
 
 // progress returns a bar on stderr, or nil if that is no terminal. A negative size is unknown.
-func (t terminal) progress(size int64, what string) *progressbar.ProgressBar {
+func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	if !isTerminal(t.stderr) {
 		return nil
 	}

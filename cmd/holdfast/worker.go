@@ -30,7 +30,7 @@ taken. Dead runs lost their lease; their tasks went to others.
 
 Example:
   holdfast worker list --all`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "also runs that are over"}},
+			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "also runs that are over"}, sortFlag(), watchFlag()},
 			Action: t.do(t.list),
 		}, {
 			Name:      "drain",
@@ -85,14 +85,6 @@ func (w worker) lanes() string {
 
 func (w worker) pages() string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
-// renewed is the age of the last sign of life; only live runs give any.
-func (w worker) renewed() string {
-	if w.State != store.RunLive {
-		return ""
-	}
-	return duration(max(0, time.Since(w.RenewedAt))).String() + " ago"
-}
-
 func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		runs, err := b.Store.Runs(ctx, c.Bool("all"))
@@ -111,9 +103,9 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 			column[worker]{"lanes", worker.lanes},
 			column[worker]{"running", func(w worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
 			column[worker]{"pages", worker.pages},
-			column[worker]{"started", func(w worker) string { return stamp(w.StartedAt) }},
-			column[worker]{"renewed", worker.renewed},
-			column[worker]{"ended", func(w worker) string { return stamp(w.EndedAt) }},
+			column[worker]{"started", func(w worker) string { return t.stamp(w.StartedAt) }},
+			column[worker]{"renewed", func(w worker) string { return t.stamp(w.RenewedAt) }},
+			column[worker]{"ended", func(w worker) string { return t.stamp(w.EndedAt) }},
 		)
 	})
 }

@@ -282,6 +282,7 @@ func buildCommand(t *testing.T) string {
 // help is what the command says about itself.
 type help struct {
 	commands map[string]string // by path, such as "dead retry": the help text
+	global   string            // the help of the flags that every command has
 }
 
 var (
@@ -293,6 +294,11 @@ func readHelp(t *testing.T) help {
 	t.Helper()
 	path := buildCommand(t)
 	h := help{commands: map[string]string{}}
+	out, err := exec.CommandContext(t.Context(), path, "help", "flags").Output()
+	if err != nil {
+		t.Fatalf("holdfast help flags: %v", err)
+	}
+	h.global = string(out)
 	var visit func(words []string)
 	visit = func(words []string) {
 		out, err := exec.CommandContext(t.Context(), path, append(slices.Clone(words), "--help")...).Output()
@@ -357,7 +363,7 @@ func TestNamedCommandsExist(t *testing.T) {
 					if name == "" || name == "--help" {
 						continue
 					}
-					if !slices.ContainsFunc(flagLine.FindAllStringSubmatch(h.commands[path], -1), func(m []string) bool { return m[1] == name }) {
+					if !slices.ContainsFunc(flagLine.FindAllStringSubmatch(h.commands[path]+h.global, -1), func(m []string) bool { return m[1] == name }) {
 						t.Errorf("%s: %q: holdfast %s has no flag %s", p.path, code, path, name)
 					}
 				}

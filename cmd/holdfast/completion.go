@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// candidatesName is the hidden command that the scripts of the shells call.
+const candidatesName = "__complete"
+
+// completionCommands are the command completion and the hidden one behind it.
+type completionCommands struct{ *tool }
+
+func (t completionCommands) command() *cli.Command {
+	shells := []struct{ name, how, script string }{
+		{"bash", "source <(holdfast completion bash)", bashScript},
+		{"zsh", "source <(holdfast completion zsh)", zshScript},
+		{"fish", "holdfast completion fish | source", fishScript},
+	}
+	command := &cli.Command{Name: "completion", Usage: "print a script that completes commands and flags in your shell"}
+	for _, shell := range shells {
+		command.Subcommands = append(command.Subcommands, &cli.Command{
+			Name:  shell.name,
+			Usage: "print the script for " + shell.name,
+			Description: "Put the line of the example into the file that " + shell.name + ` reads when it starts.
+
+Example:
+  ` + shell.how,
+			Action: t.do(func(context.Context, *cli.Context) error {
+				_, err := io.WriteString(t.stdout, shell.script)
+				return err
+			}),
+		})
+	}
+	return command
+}
+
+func (t completionCommands) candidatesCommand() *cli.Command {
+	return &cli.Command{
+		Name:      candidatesName,
+		Hidden:    true,
+		Usage:     "list what the last of the words may become",
+		ArgsUsage: "[WORD...]",
+		Description: `Each line is a candidate, a tab and what it is. No line means a file or any text.
+
+Example:
+  holdfast ` + candidatesName + ` -- task li`,
+		Action: t.do(func(_ context.Context, c *cli.Context) error {
+			for _, one := range candidates(newProgram(t.tool), c.Args().Slice()) {
+				if _, err := fmt.Fprintf(t.stdout, "%s\t%s\n", one.word, one.text); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+// candidate is a word that may come next.
+type candidate struct{ word, text string }
+
+// candidates returns what the last of the words, which may be empty, can become.
+func candidates(program *cli.App, words []string) []candidate {
+	a := &arranger{program: program}
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	for rest := words[:len(words)-1]; len(rest) > 0; {
+		word := rest[0]
+		rest = rest[1:]
+		if len(word) < 2 || word[0] != '-' {
+			_ = a.word(word) // an unknown word has no candidates below it
+			continue
+		}
+		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		flag := find(slices.Concat(a.own(), program.Flags), name)
+		if flag == nil || assigned || !takesValue(flag) {
+			continue
+		}
+		if len(rest) == 0 {
+			return beginning(last, values(name))
+		}
+		rest = rest[1:]
+	}
+	var all []candidate
+	if strings.HasPrefix(last, "-") {
+		for _, flag := range slices.Concat(a.own(), program.Flags) {
+			_, text := explain(flag)
+			all = append(all, candidate{"--" + flag.Names()[0], text})
+		}
+		return beginning(last, append(all, candidate{"--help", "explain the command"}))
+	}
+	for _, command := range a.below() {
+		if !command.Hidden {
+			all = append(all, candidate{command.Name, command.Usage})
+		}
+	}
+	if len(a.line.path) == 0 && !a.line.help {
+		all = append(all, candidate{"help", "explain a command"})
+	}
+	return beginning(last, all)
+}
+
+// values are the candidates for the value of a flag; none means any text.
+func values(flag string) []candidate {
+	known := map[string][]string{
+		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},
+		"state":      stateNames(),
+		"log-level":  {"debug", "info", "warn", "error"},
+		"log-format": {"text", "json"},
+	}
+	var all []candidate
+	for _, word := range known[flag] {
+		all = append(all, candidate{word: word})
+	}
+	return all
+}
+
+func beginning(with string, all []candidate) []candidate {
+	return slices.DeleteFunc(all, func(one candidate) bool { return !strings.HasPrefix(one.word, with) })
+}
+
+const bashScript = `_holdfast() {
+  local IFS=$'\n'
+  COMPREPLY=($(holdfast __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+}
+complete -o default -F _holdfast holdfast
+`
+
+const zshScript = `#compdef holdfast
+_holdfast() {
+  local line
+  local -a found
+  for line in "${(@f)$(holdfast __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    [[ -n $line ]] && found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+  done
+  if (( $#found )); then
+    _describe holdfast found
+  else
+    _files
+  fi
+}
+if [ "$funcstack[1]" = "_holdfast" ]; then
+  _holdfast "$@"
+else
+  compdef _holdfast holdfast
+fi
+`
+
+const fishScript = `complete -c holdfast -f -a '(holdfast __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+complete -c holdfast -l config -r -F
+complete -c holdfast -l jsonl -r -F
+complete -c holdfast -l file -s o -r -F -n '__fish_seen_subcommand_from export'
+`

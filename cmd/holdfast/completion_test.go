@@ -1,0 +1,38 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{
+		"":                         "demo serve enqueue task dead queue worker holding migrate export import topology doctor bench config completion version help",
+		"ta":                       "task",
+		"task ":                    "list count get attempts retry cancel wait",
+		"tasks l":                  "list",
+		"help dead ":               "list retry",
+		"nosuch ":                  "",
+		"task get ":                "",
+		"worker drain --o":         "--output",
+		"task list --st":           "--state",
+		"task list --state d":      "done dead",
+		"task list -o ":            "table json jsonl",
+		"task list -o json --lim":  "--limit",
+		"--log-level d":            "debug",
+		"--schema x version --log": "--log-level --log-format",
+		"enqueue --jsonl ":         "",
+		"task list --limit=3 -":    "--output --state --type --lane --error --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+	} {
+		words := strings.Split(typed, " ")
+		var got []string
+		for _, one := range candidates(newProgram(&tool{}), words) {
+			got = append(got, one.word)
+		}
+		if !slices.Equal(got, strings.Fields(want)) {
+			t.Errorf("%q: %q, want %q", typed, got, want)
+		}
+	}
+}

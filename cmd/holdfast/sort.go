@@ -1,0 +1,64 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+func sortFlag() cli.Flag {
+	return &cli.StringFlag{Name: "sort", Usage: "order what is listed by `COLUMN`, or in reverse by -COLUMN"}
+}
+
+// sorted orders items by the column that --sort names. Items with the same cell keep their order.
+func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) {
+	name := c.String("sort")
+	if name == "" && !c.IsSet("sort") {
+		return items, nil
+	}
+	head, reverse := strings.CutPrefix(strings.ToLower(name), "-")
+	var heads []string
+	for _, col := range columns {
+		heads = append(heads, col.head)
+	}
+	i := slices.Index(heads, head)
+	if i < 0 {
+		return nil, usageOf(commandName(c), "unknown column %q; use %s", head, strings.Join(heads, ", "))
+	}
+	items = slices.Clone(items)
+	slices.SortStableFunc(items, func(a, b T) int {
+		order := compareCells(columns[i].cell(a), columns[i].cell(b))
+		if reverse {
+			return -order
+		}
+		return order
+	})
+	return items, nil
+}
+
+// compareCells compares durations by their length, texts that begin with a number by the number, and all others as texts.
+func compareCells(a, b string) int {
+	if x, y, ok := both(time.ParseDuration, a, b); ok {
+		return cmp.Compare(x, y)
+	}
+	if x, y, ok := both(leading, a, b); ok && x != y {
+		return cmp.Compare(x, y)
+	}
+	return strings.Compare(a, b)
+}
+
+// leading reads the number that a text begins with.
+func leading(text string) (n int64, err error) {
+	_, err = fmt.Sscanf(text, "%d", &n)
+	return n, err
+}
+
+func both[V any](parse func(string) (V, error), a, b string) (x, y V, ok bool) {
+	x, errA := parse(a)
+	y, errB := parse(b)
+	return x, y, errA == nil && errB == nil
+}

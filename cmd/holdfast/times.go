@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// when reads a delay and a time as people write them. The error begins with the
+// name of the one that is wrong.
+func when(delay, at string) (d time.Duration, moment time.Time, err error) {
+	if delay != "" {
+		if d, err = time.ParseDuration(delay); err != nil {
+			return 0, time.Time{}, fmt.Errorf("delay %q is not a duration like 90s or 2h", delay)
+		}
+		if d < 0 {
+			return 0, time.Time{}, fmt.Errorf("delay %s is negative", delay)
+		}
+	}
+	if at != "" {
+		if moment, err = parseTime(at); err != nil {
+			return 0, time.Time{}, fmt.Errorf("at %w", err)
+		}
+	}
+	return d, moment, nil
+}
+
+// parseTime reads a date, a date with a time of day, or RFC 3339. Without a zone the text is in the local one.
+func parseTime(text string) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time like 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z", text)
+}
