@@ -3,26 +3,29 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/janitor"
 )
 
 // storeWait is how long a store may take to say whether it can be used.
 const storeWait = time.Second
 
-// endpoints serves health and metrics. worker is nil without that role.
-func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Registry) http.Handler {
+// endpoints serves health and metrics. worker and jan are nil without those roles.
+func endpoints(b *Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil)
 	})
 	mux.HandleFunc("GET /healthz/ready", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, unready(r.Context(), b, worker))
+		answer(w, unready(r.Context(), b, worker, jan))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
@@ -31,7 +34,7 @@ func endpoints(b *Backend, worker *consumer.Consumer, metrics *prometheus.Regist
 // unready says why this process does not do its work now; nothing if it does. A
 // worker is ready only while it holds a lease that is fresh and every lane it should
 // consume is subscribed: a process that runs and takes nothing is not healthy.
-func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []string {
+func unready(ctx context.Context, b *Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
 	var why []string
 	if health := b.Broker.Health(); !health.Connected {
 		reason := "the broker is not connected"
@@ -70,9 +73,23 @@ func unready(ctx context.Context, b *Backend, worker *consumer.Consumer) []strin
 		why = append(why, "this worker is at fault itself and takes fewer tasks: "+status.Fault.Error())
 	}
 	for queue, reason := range status.Waiting {
-		why = append(why, "queue "+queue+" is not consumed: "+reason)
+		why = append(why, "queue "+queue+" is not consumed: "+waits(reason, jan))
 	}
 	return why
+}
+
+// waits says why a queue is not consumed. A queue that does not exist is declared by a janitor, if nothing keeps it from
+// that: the janitor of this process knows what does.
+func waits(reason error, jan *janitor.Janitor) string {
+	if !errors.Is(reason, broker.ErrNoQueue) {
+		return reason.Error()
+	}
+	if jan != nil {
+		if err := jan.Refused(); err != nil {
+			return "it does not exist, and the janitor of this process cannot declare it: " + err.Error()
+		}
+	}
+	return "it does not exist yet; a janitor declares it, or: holdfast topology apply"
 }
 
 func answer(w http.ResponseWriter, why []string) {

@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	brokers "github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -26,11 +28,22 @@ func TestAStoreThatCannotBeUsedIsNotReady(t *testing.T) {
 	t.Parallel()
 	broker := inproc.Open(inproc.Options{})
 	t.Cleanup(func() { _ = broker.Close() })
-	if got := unready(t.Context(), &Backend{Store: unusable{}, Broker: broker}, nil); len(got) > 0 {
+	if got := unready(t.Context(), &Backend{Store: unusable{}, Broker: broker}, nil, nil); len(got) > 0 {
 		t.Errorf("it is not ready: %v", got)
 	}
 	mixed := errors.New("a pooler mixes up statements")
-	if got := unready(t.Context(), &Backend{Store: unusable{why: mixed}, Broker: broker}, nil); !slices.Equal(got, []string{mixed.Error()}) {
+	if got := unready(t.Context(), &Backend{Store: unusable{why: mixed}, Broker: broker}, nil, nil); !slices.Equal(got, []string{mixed.Error()}) {
 		t.Errorf("the reasons are %v", got)
+	}
+}
+
+// A queue that does not exist is a janitor's to declare, and any other reason speaks for itself.
+func TestWhyAQueueIsNotConsumed(t *testing.T) {
+	t.Parallel()
+	if got := waits(fmt.Errorf("subscribe: %w", brokers.ErrNoQueue), nil); got != "it does not exist yet; a janitor declares it, or: holdfast topology apply" {
+		t.Error(got)
+	}
+	if got := waits(errors.New("starting"), nil); got != "starting" {
+		t.Error(got)
 	}
 }

@@ -76,7 +76,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		warnOfFewFiles(log, cfg.Worker.Concurrency, maxFiles())
 	}
 	if cfg.Listen != "" {
-		stop, err := serveEndpoints(o, endpoints(o.Backend, worker, registry))
+		stop, err := serveEndpoints(o, endpoints(o.Backend, worker, jan, registry))
 		if err != nil {
 			return err
 		}

@@ -208,9 +208,10 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 type Status struct {
 	Run     holdfast.RunID // 0 while there is none
 	Running int            // handlers
-	// Consuming are the queues that are subscribed, Waiting those that are not, with the reason.
+	// Consuming are the queues that are subscribed, Waiting those that are not, with the reason: a broker.ErrNoQueue if
+	// the queue does not exist.
 	Consuming []string
-	Waiting   map[string]string
+	Waiting   map[string]error
 	RenewedAt time.Time // by this process's clock
 	// Fault is the recent error for which this worker itself is at fault, nil if there is none: see
 	// holdfast.WorkerFault. The worker takes fewer tasks meanwhile.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,6 +65,57 @@ func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 		t.Errorf("the run is %+v", r)
 	}
 	close(release)
+}
+
+// A worker that is stopped while a handler runs is shown as draining.
+func TestAStopIsShownAsADrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	worker := w.work(func(context.Context, holdfast.Task) error {
+		started <- struct{}{}
+		<-release
+		return nil
+	}, func(o *consumer.Options) { o.Drain = patience })
+	list := w.enqueue(1)
+	await(w, "the handler runs", started)
+	var stopped sync.WaitGroup
+	stopped.Go(worker.stop)
+	w.eventually("the run is shown as draining", func() bool {
+		r := w.runs()[worker.run]
+		return r.Draining && r.State == store.RunLive
+	})
+	close(release)
+	stopped.Wait()
+	w.awaitState(holdfast.Done, list...)
+}
+
+// A task that dies leaves a line in the log that says why.
+func TestADeadTaskIsLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	log, hook := logtest.NewNullLogger()
+	w.work(func(context.Context, holdfast.Task) error {
+		return holdfast.Permanent(errors.New("no such account"))
+	}, func(o *consumer.Options) { o.Log = log })
+	list := w.enqueue(1)
+	w.awaitState(holdfast.Dead, list...)
+	var line *logrus.Entry
+	w.eventually("the death is logged", func() bool {
+		entries := hook.AllEntries()
+		i := slices.IndexFunc(entries, func(e *logrus.Entry) bool { return e.Message == "task is dead" })
+		if i >= 0 {
+			line = entries[i]
+		}
+		return i >= 0
+	})
+	for field, want := range map[string]any{
+		"task": list[0].Task, "type": kind, "lane": lane, "attempts": 1, "failures": 1, "cause": "no such account",
+	} {
+		if line.Level != logrus.WarnLevel || line.Data[field] != want {
+			t.Errorf("%s is %v, not %v, at level %s", field, line.Data[field], want, line.Level)
+		}
+	}
 }
 
 // A drain waits for handlers that need a moment, and takes nothing new.

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/holdfastq/holdfast/broker"
@@ -32,7 +31,7 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 	for ctx.Err() == nil {
 		sub, err := s.o.Broker.Subscribe(ctx, queue, s.fullPrefetch())
 		if err == nil {
-			s.setIntake(queue, "")
+			s.setIntake(queue, nil)
 			began := time.Now()
 			err = s.receive(ctx, sub, again, by)
 			if closeErr := sub.Close(); closeErr != nil {
@@ -45,11 +44,7 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, broker.ErrNoQueue) {
-			s.setIntake(queue, "it does not exist yet; a janitor declares it, or: holdfast topology apply")
-		} else {
-			s.setIntake(queue, err.Error())
-		}
+		s.setIntake(queue, err)
 		log.WithError(err).Info("the subscription is over, subscribing again")
 		if pause.Wait(ctx) != nil {
 			return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/logs"
 )
 
 // result is a judged job that waits to be committed.
@@ -220,10 +221,13 @@ func (s *session) committed(batch []result, accepted []bool) {
 			Kind: holdfast.ObservedSettled, Lane: r.job.task.Lane, Type: r.job.task.Type,
 			Event: r.move.Event, Count: 1, Took: r.took,
 		}
-		if !accepted[i] {
+		switch {
+		case !accepted[i]:
 			seen.Kind = holdfast.ObservedRefused
-		} else if r.move.To == holdfast.Ready {
+		case r.move.To == holdfast.Ready:
 			s.o.OnReady(r.move.Wait)
+		case r.move.To == holdfast.Dead:
+			logs.Dead(s.log, r.job.task, r.move)
 		}
 		s.o.Observer.Observe(seen)
 	}

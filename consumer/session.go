@@ -63,10 +63,10 @@ type session struct {
 	unhandled sync.Map // types that were logged
 
 	mu      sync.Mutex
-	over    bool              // no further intake starts
-	intakes map[string]string // queue → why it is not consumed; "" if it is
-	takers  sync.WaitGroup    // intakes and the pages they started
-	aside   sync.WaitGroup    // results that are written alone
+	over    bool             // no further intake starts
+	intakes map[string]error // queue → why it is not consumed; nil if it is
+	takers  sync.WaitGroup   // intakes and the pages they started
+	aside   sync.WaitGroup   // results that are written alone
 }
 
 func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, info store.RunInfo, began time.Time) *session {
@@ -82,7 +82,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdf
 		results:   newResults(),
 		policies:  make(map[string]holdfast.TypeSettings),
 		types:     o.Handlers.Types(),
-		intakes:   make(map[string]string),
+		intakes:   make(map[string]error),
 		exclusive: make(chan interval, 1),
 		fellBack:  make(chan struct{}, 1),
 
@@ -180,6 +180,13 @@ func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 		s.log.WithField("running", s.jobs.running()).Info("draining")
 	}
 	idle := s.jobs.idle()
+	if ctx.Err() != nil && s.jobs.running() > 0 {
+		var noted sync.WaitGroup
+		noting, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		noted.Go(func() { s.noteDrain(noting) })
+		defer noted.Wait()
+		defer stop()
+	}
 	select {
 	case <-idle:
 		return nil
@@ -197,6 +204,13 @@ func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	case <-timer.C:
 	}
 	return why
+}
+
+// noteDrain notes in the store that the worker drains, for the list of workers. Nothing depends on the note.
+func (s *session) noteDrain(ctx context.Context) {
+	if err := s.o.Store.Drain(ctx, s.run); err != nil {
+		s.log.WithError(err).Debug("the drain is not in the list of workers")
+	}
 }
 
 // flush waits until every result is written. A run that lost its lease waits as long as it
@@ -265,7 +279,7 @@ func (s *session) follow(ctx context.Context, known []string) {
 			if _, followed := s.intakes[queue]; followed || s.over {
 				continue
 			}
-			s.intakes[queue] = "starting"
+			s.intakes[queue] = errStarting
 			s.takers.Go(func() { s.consume(ctx, queue, s.o.Topology.Again(lane), by) })
 		}
 	}
@@ -278,7 +292,10 @@ func (s *session) unfollow() {
 	s.mu.Unlock()
 }
 
-func (s *session) setIntake(queue, waiting string) {
+// errStarting is why a queue is not consumed that the worker has just begun to follow.
+var errStarting = errors.New("starting")
+
+func (s *session) setIntake(queue string, waiting error) {
 	s.mu.Lock()
 	s.intakes[queue] = waiting
 	s.mu.Unlock()
@@ -287,9 +304,9 @@ func (s *session) setIntake(queue, waiting string) {
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]string), RenewedAt: s.lease.renewed(), Fault: s.room.fault.current()}
+	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.room.fault.current()}
 	for _, queue := range slices.Sorted(maps.Keys(s.intakes)) {
-		if why := s.intakes[queue]; why != "" {
+		if why := s.intakes[queue]; why != nil {
 			status.Waiting[queue] = why
 		} else {
 			status.Consuming = append(status.Consuming, queue)

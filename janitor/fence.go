@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/logs"
 )
 
 const (
@@ -168,7 +169,7 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 	if err != nil {
 		return err
 	}
-	moves := make([]holdfast.Transition, 0, len(tasks))
+	moves, judged := make([]holdfast.Transition, 0, len(tasks)), make([]holdfast.Task, 0, len(tasks))
 	for _, task := range tasks {
 		policy := j.o.Settings.For(task.Type).Policy
 		move, err := holdfast.Settle(task, holdfast.Crashed(task.Run), now, policy)
@@ -178,16 +179,20 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 			}
 			continue // it is not running any more
 		}
-		moves = append(moves, move)
+		moves, judged = append(moves, move), append(judged, task)
 	}
 	accepted, err := j.o.Store.Apply(ctx, moves)
 	if err != nil {
 		return err
 	}
 	n := 0
-	for _, ok := range accepted {
-		if ok {
-			n++
+	for i, ok := range accepted {
+		if !ok {
+			continue
+		}
+		n++
+		if moves[i].To == holdfast.Dead {
+			logs.Dead(j.o.Log, judged[i], moves[i])
 		}
 	}
 	j.see(holdfast.ObservedRecovered, n)

@@ -2,11 +2,15 @@ package janitor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/holdfastq/holdfast/internal/message"
 
@@ -247,7 +251,9 @@ func TestTakingBackIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var tries atomic.Int32
+	log, hook := test.NewNullLogger()
 	j := w.janitor(func(o *Options) {
+		o.Log = log
 		o.Store = &faulty{Store: w.store, apply: func() error {
 			if tries.Add(1) <= 2 {
 				return errFault
@@ -267,6 +273,11 @@ func TestTakingBackIsTriedAgain(t *testing.T) {
 	if n := tries.Load(); n != 3 {
 		t.Errorf("%d tries", n)
 	}
+	w.eventually("the death is logged", func() bool {
+		return slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool {
+			return e.Message == "task is dead" && e.Data["task"] == task.ID
+		})
+	})
 }
 
 // The look at all tasks finds those of a run that ended in any way, and leaves the others alone.

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast/presence"
@@ -111,8 +112,12 @@ type Janitor struct {
 	watcher *presence.Watcher
 
 	isolated   isolation
-	rebuilding chan struct{}    // has a token while a rebuild is in progress
-	aside      <-chan time.Time // ticks when the janitor may quarantine malformed messages
+	rebuilding chan struct{} // has a token while a rebuild is in progress
+	refused    atomic.Pointer[error]
+	// seen are the objects that this janitor has seen in the broker, or declared. Whoever has the token of rebuilding may
+	// use it.
+	seen  map[string]bool
+	aside <-chan time.Time // ticks when the janitor may quarantine malformed messages
 }
 
 // New checks the options. It starts nothing.
@@ -122,7 +127,7 @@ func New(o Options) (*Janitor, error) {
 	}
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
-		rebuilding: make(chan struct{}, 1), isolated: newIsolation(), aside: time.Tick(asideEvery),
+		rebuilding: make(chan struct{}, 1), seen: make(map[string]bool), isolated: newIsolation(), aside: time.Tick(asideEvery),
 	}
 	j.watcher = j.newWatcher()
 	return j, nil

@@ -2,10 +2,15 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/holdfastq/holdfast/internal/message"
 
@@ -159,6 +164,38 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The first declaration of a queue is normal. A queue that is gone later is worth a warning.
+func TestOnlyAQueueThatWasThereIsMissed(t *testing.T) {
+	t.Parallel()
+	w := bareWorld(t)
+	w.ticketed(1)
+	log, hook := test.NewNullLogger()
+	j := w.janitor(func(o *Options) { o.Log = log })
+	w.must(j.rebuild(t.Context()))
+	if line := hook.LastEntry(); line == nil || line.Level != logrus.InfoLevel || !strings.Contains(line.Message, "for the first time") {
+		t.Errorf("the first declaration: %v", line)
+	}
+	w.must(w.broker.Delete(t.Context(), []broker.Object{{Kind: broker.Queue, Name: w.main()}}))
+	w.must(j.rebuild(t.Context()))
+	if line := hook.LastEntry(); line == nil || line.Level != logrus.WarnLevel || !strings.Contains(line.Message, "queues were missing") {
+		t.Errorf("a lost queue: %v", line)
+	}
+	if err := j.Refused(); err != nil {
+		t.Errorf("refused: %v", err)
+	}
+	j.o.Broker = refusing{w.broker}
+	if err := j.rebuild(t.Context()); err == nil || j.Refused() == nil {
+		t.Errorf("%v, refused: %v", err, j.Refused())
+	}
+}
+
+// refusing is a broker that shows nothing.
+type refusing struct{ broker.Broker }
+
+func (refusing) Missing(context.Context, []broker.Object) ([]string, error) {
+	return nil, errors.New("access refused")
 }
 
 func TestARebuildOfACompleteTopologyDoesNothing(t *testing.T) {
