@@ -75,7 +75,9 @@ func candidates(program *cli.App, words []string) []candidate {
 		word := rest[0]
 		rest = rest[1:]
 		if len(word) < 2 || word[0] != '-' {
-			_ = a.word(word) // an unknown word has no candidates below it
+			if a.word(word) != nil {
+				return nil
+			}
 			continue
 		}
 		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")

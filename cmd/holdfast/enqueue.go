@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -27,8 +28,9 @@ func (t enqueueCommand) command() *cli.Command {
 		Description: `Prints the id of the task. From then on it will be done, or dead, whatever crashes. If RabbitMQ is
 away, or nobody serves the file, the task is kept all the same, and runs later.
 
-A --unique key that is taken is no error: the id of the task that has it is printed, and -o json
-says "duplicate": true.
+A --unique key that is taken is no error, whatever the state of the task that has it: the id of that task
+is printed, and -o json says "duplicate": true and its "state". A dead task runs again only after
+"holdfast task retry".
 
 The payload of type http names a request: url, method, headers, body, timeout, secret_ref. It
 is checked before it is stored.
@@ -89,15 +91,31 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if result.Duplicate {
-			t.say("task %s has this unique key already; nothing was stored", result.ID)
-		}
 		stored := struct {
 			ID        holdfast.TaskID `json:"id"`
 			Duplicate bool            `json:"duplicate"`
-		}{result.ID, result.Duplicate}
+			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
+		}{ID: result.ID, Duplicate: result.Duplicate}
+		if result.Duplicate {
+			stored.State = t.standsInTheWay(ctx, b, result.ID)
+		}
 		return t.one(c, stored, result.ID.String())
 	})
+}
+
+// standsInTheWay says which task has the unique key, and what to do if that task will not run. It returns its state, and
+// "" if it cannot be read.
+func (t enqueueCommand) standsInTheWay(ctx context.Context, b *app.Backend, id holdfast.TaskID) holdfast.State {
+	task, err := b.Store.Task(ctx, id)
+	if err != nil {
+		t.say("nothing was stored: task %s has this unique key; its state is not known: %v", id, err)
+		return ""
+	}
+	t.say("nothing was stored: task %s has this unique key; its state is %s", id, task.State)
+	if task.State == holdfast.Dead || task.State == holdfast.Cancelled {
+		fmt.Fprintf(t.stderr, "to run it again: holdfast task retry %s\n", id)
+	}
+	return task.State
 }
 
 // warnIfAway waits for the broker, so that the tickets go out at once if they can. What is

@@ -26,6 +26,7 @@ the janitors, so what is shown are depths and these cursors: OPEN pages are take
 
 Manifests of finished pages stay in the queue until a janitor drops them: a depth above the sum of open
 pages is normal, one that only grows is not. MESSAGES do not count those in the hands of a janitor.
+The holding queues of a file are in the memory of holdfast serve: only the runs are shown.
 
 Example:
   holdfast holding list`,
@@ -61,10 +62,12 @@ type runPages struct {
 func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
 		var queues []queue
-		for _, name := range b.Topology.Holds() {
-			queues = append(queues, queue{Kind: kindHold, Queue: name})
+		if _, embedded := b.Embedded(); !embedded {
+			for _, name := range b.Topology.Holds() {
+				queues = append(queues, queue{Kind: kindHold, Queue: name})
+			}
+			addDepths(ctx, t.tool, b, queues)
 		}
-		addDepths(ctx, t.tool, b, queues)
 		runs, err := b.Store.Runs(ctx, false)
 		if err != nil {
 			return err
@@ -90,15 +93,17 @@ func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func (t holdingCommands) tables(c *cli.Context, queues []queue, pages []runPages) error {
-	err := list(t.tool, c, queues, "",
-		column[queue]{"holding queue", func(q queue) string { return q.Queue }},
-		column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
-		column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }})
-	if err != nil {
-		return err
-	}
-	if len(pages) > 0 {
-		fmt.Fprintln(t.stdout)
+	if len(queues) > 0 {
+		err := list(t.tool, c, queues, "",
+			column[queue]{"holding queue", func(q queue) string { return q.Queue }},
+			column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
+			column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }})
+		if err != nil {
+			return err
+		}
+		if len(pages) > 0 {
+			fmt.Fprintln(t.stdout)
+		}
 	}
 	return list(t.tool, c, pages, "no worker is running",
 		column[runPages]{"run", func(r runPages) string { return r.Run.String() }},

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 )
@@ -26,9 +25,9 @@ func (t queueCommands) command() *cli.Command {
 			Description: `READY, DUE, OLDEST and RUNNING are counted in the store: tasks that wait, those of them that could
 run now, for how long the first of them could, and tasks in work. MESSAGES and CONSUMERS are the
 broker's figures, a few seconds old; one message may stand for several tasks, and those in all
-queues of the lane are counted. In the rescue queue is what the broker would have dropped, until
-a janitor has explained it; in the quarantine, malformed messages that wait for a person. Without
-a broker its figures are left out.
+queues of the lane are counted. WORKERS are the live workers that take tasks of the lane. In the rescue queue
+is what the broker would have dropped, until a janitor has explained it; in the quarantine, malformed
+messages that wait for a person. A file has no figures of a broker, which is in the memory of holdfast serve.
 
 Example:
   holdfast queue list -o json`,
@@ -65,6 +64,7 @@ type laneCounts struct {
 	Due     int64    `json:"due"`
 	Oldest  duration `json:"oldest_due"`
 	Running int64    `json:"running"`
+	Workers int      `json:"workers"` // live ones that take tasks of the lane
 }
 
 func (q *queue) see(depths map[string]broker.Depth) {
@@ -106,32 +106,60 @@ func known(n *int) string {
 
 func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
-		lanes, err := b.Store.Lanes(ctx)
+		queues, err := lanesOf(ctx, b)
 		if err != nil {
 			return err
 		}
-		var queues []queue
-		for _, lane := range lanes {
-			names := b.Topology.Lane(lane.Name)
-			queues = append(queues, queue{
-				Kind: kindLane, Lane: lane.Name, Queue: names[0], beside: names[1:],
-				laneCounts: &laneCounts{lane.Ready, lane.Due, duration(lane.OldestDue), lane.Running},
-			})
+		columns := []column[queue]{
+			{"lane", queue.label},
+			counted("ready", func(l laneCounts) string { return fmt.Sprint(l.Ready) }),
+			counted("due", func(l laneCounts) string { return fmt.Sprint(l.Due) }),
+			counted("oldest", func(l laneCounts) string { return l.Oldest.String() }),
+			counted("running", func(l laneCounts) string { return fmt.Sprint(l.Running) }),
+			counted("workers", func(l laneCounts) string { return fmt.Sprint(l.Workers) }),
+		}
+		if _, embedded := b.Embedded(); embedded {
+			if err := b.Ping(ctx, brokerPatience); err != nil {
+				t.say("warning: tasks wait: %v", err)
+			}
+			return list(t.tool, c, queues, "", columns...)
 		}
 		queues = append(queues,
 			queue{Kind: kindRescue, Queue: b.Topology.Rescue()},
 			queue{Kind: kindQuarantine, Queue: b.Topology.Quarantine()})
 		addDepths(ctx, t.tool, b, queues)
-		return list(t.tool, c, queues, "",
-			column[queue]{"lane", queue.label},
-			counted("ready", func(l laneCounts) string { return fmt.Sprint(l.Ready) }),
-			counted("due", func(l laneCounts) string { return fmt.Sprint(l.Due) }),
-			counted("oldest", func(l laneCounts) string { return l.Oldest.String() }),
-			counted("running", func(l laneCounts) string { return fmt.Sprint(l.Running) }),
+		return list(t.tool, c, queues, "", append(columns,
 			column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
 			column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }},
-		)
+		)...)
 	})
+}
+
+// lanesOf describes the lanes as the store knows them.
+func lanesOf(ctx context.Context, b *app.Backend) ([]queue, error) {
+	lanes, err := b.Store.Lanes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := b.Store.Runs(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var queues []queue
+	for _, lane := range lanes {
+		workers := 0
+		for _, run := range runs {
+			if !run.Draining && (len(run.Lanes) == 0 || slices.Contains(run.Lanes, lane.Name)) {
+				workers++
+			}
+		}
+		names := b.Topology.Lane(lane.Name)
+		queues = append(queues, queue{
+			Kind: kindLane, Lane: lane.Name, Queue: names[0], beside: names[1:],
+			laneCounts: &laneCounts{lane.Ready, lane.Due, duration(lane.OldestDue), lane.Running, workers},
+		})
+	}
+	return queues, nil
 }
 
 // addDepths asks the broker for the figures of the queues. A broker that does not answer is
@@ -146,8 +174,7 @@ func addDepths(ctx context.Context, t *tool, b *app.Backend, queues []queue) {
 		}
 		depths, err = b.Broker.Depths(ctx, names)
 	}
-	elsewhere := errors.Is(err, holdfast.ErrConflict) // which is said once, of everything
-	if err != nil && ctx.Err() == nil && !elsewhere {
+	if err != nil && ctx.Err() == nil {
 		t.say("warning: the broker's figures are missing: %v", err)
 	}
 	for i := range queues {

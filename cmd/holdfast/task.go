@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // taskCommands are the commands of the noun task.
@@ -45,7 +47,8 @@ Example:
 			Name:      "get",
 			Usage:     "show one task with its payload and attempts",
 			ArgsUsage: "ID",
-			Description: `With -o json, the task without the attempts: see "task attempts".
+			Description: `For a task that has failed it shows why, on which worker, and what the target answered. With -o json the
+attempts that did not succeed are in "attempts".
 
 Example:
   holdfast task get 42`,
@@ -138,14 +141,18 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []holdfast.Task{task})
-		}
 		attempts, err := b.Store.Attempts(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := t.describe(task); err != nil || len(attempts) == 0 {
+		if chosen, _ := format(c); chosen != asTable {
+			return jsonLines(t.stdout, []story{{task, append([]holdfast.Attempt{}, attempts...)}})
+		}
+		worker, err := workerOf(ctx, b, task, attempts)
+		if err != nil {
+			return err
+		}
+		if err := t.describe(task, attempts, worker); err != nil || len(attempts) == 0 {
 			return err
 		}
 		fmt.Fprintln(t.stdout)
@@ -153,15 +160,59 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 	})
 }
 
+// story is a task with its attempts, as it is printed.
+type story struct {
+	holdfast.Task
+	Attempts []holdfast.Attempt `json:"attempts"`
+}
+
+// workerOf names the worker that runs the task, or else the one of the last attempt that did not succeed.
+func workerOf(ctx context.Context, b *app.Backend, task holdfast.Task, attempts []holdfast.Attempt) (string, error) {
+	if task.State != holdfast.Running {
+		if len(attempts) == 0 || task.State == holdfast.Done {
+			return "", nil
+		}
+		last := attempts[len(attempts)-1]
+		return workerName(last.Worker, last.Run), nil
+	}
+	runs, err := b.Store.Runs(ctx, false)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == task.Run })
+	if i < 0 {
+		return workerName("", task.Run), nil // it is gone, and a janitor takes the task back
+	}
+	return workerName(runs[i].Name, task.Run), nil
+}
+
+func workerName(worker string, run holdfast.RunID) string {
+	return strings.TrimSpace(fmt.Sprintf("%s (run %s)", worker, run))
+}
+
+// causeOfDeath says why a task is dead; nothing of any other one.
+func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
+	if task.State != holdfast.Dead || len(attempts) == 0 {
+		return ""
+	}
+	last := attempts[len(attempts)-1]
+	switch {
+	case last.Class == "crash":
+		return "its worker ended during " + several(task.Crashes, "attempt")
+	case task.Failures >= task.MaxAttempts:
+		return several(task.Failures, "attempt") + " failed, as many as allowed"
+	}
+	return "no further attempt is allowed after the last error (" + last.Class + ")"
+}
+
 // labelWidth is the width of the names in what describeTask prints.
 const labelWidth = 17
 
 // describeTask prints a task for people, a line for each thing there is to say.
-func (t taskCommands) describe(task holdfast.Task) error {
-	var payload bytes.Buffer
-	if json.Indent(&payload, task.Payload, strings.Repeat(" ", labelWidth), "  ") != nil {
-		payload.Reset()
-		payload.Write(task.Payload)
+func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, worker string) error {
+	var details json.RawMessage // what the handler kept of the last failure
+	if len(attempts) > 0 && task.State != holdfast.Done {
+		details = attempts[len(attempts)-1].Details
 	}
 	var b strings.Builder
 	for _, line := range []struct{ name, text string }{
@@ -176,13 +227,15 @@ func (t taskCommands) describe(task holdfast.Task) error {
 		{"failures", fmt.Sprintf("%d of %d", task.Failures, task.MaxAttempts)},
 		{"crashes", nonzero(task.Crashes)},
 		{"deferrals", nonzero(task.Deferrals)},
-		{"run", nonzero(int(task.Run))},
+		{"worker", worker},
 		{"created", t.both(task.CreatedAt)},
 		{"due", t.both(due(task))},
 		{"started", t.both(task.StartedAt)},
 		{"finished", t.both(task.FinishedAt)},
+		{"cause of death", causeOfDeath(task, attempts)},
 		{"last error", singleLine(task.LastError)},
-		{"payload", payload.String()},
+		{"response", indented(readable(details))},
+		{"payload", indented(task.Payload)},
 	} {
 		if line.text != "" {
 			fmt.Fprintf(&b, "%-*s%s\n", labelWidth, line.name, printable(line.text))
@@ -190,6 +243,20 @@ func (t taskCommands) describe(task holdfast.Task) error {
 	}
 	_, err := t.stdout.Write([]byte(b.String()))
 	return err
+}
+
+// readable undoes the escapes that encoding/json writes for browsers.
+func readable(text json.RawMessage) json.RawMessage {
+	return json.RawMessage(strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(text)))
+}
+
+// indented returns JSON on several lines, which stand below its label.
+func indented(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, text, strings.Repeat(" ", labelWidth), "  ") != nil {
+		return string(text)
+	}
+	return b.String()
 }
 
 func nonzero(n int) string {
