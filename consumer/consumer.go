@@ -56,6 +56,7 @@ const (
 type Store interface {
 	store.Leases
 	store.Work
+	store.Tickets
 }
 
 // Broker is what a consumer needs of the broker.

@@ -40,9 +40,11 @@ import (
 
 // Store is what a janitor needs of the store.
 type Store interface {
-	store.Fencing
 	store.Dispatch
+	store.Fencing
+	store.Patrol
 	store.Repair
+	store.Upkeep
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 

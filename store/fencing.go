@@ -4,12 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 )
 
-// Fencing is how a janitor judges the lives of runs and the tasks of dead ones.
+// Fencing is how a janitor declares runs dead and finds the tasks that they leave.
 type Fencing interface {
 	// Now returns the store's clock. It is the cheapest question there is, asked often to
 	// know that the store answers.
@@ -20,29 +18,7 @@ type Fencing interface {
 	// store was reachable for long enough. If the newest renewal of a live run lies more than two seconds in the
 	// future, the clock was set back since then. Such a run gets a whole lease from now.
 	Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error)
-	// RunStates answers for the runs that exist.
-	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
-	// Positions says where the tasks of the tickets stand.
-	Positions(ctx context.Context, tickets []message.Ticket) ([]Position, error)
 	// Abandoned returns tasks, without payload, that are running under runs that
 	// are over: of the given run, or of any if run is 0. At most limit.
 	Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error)
-	// TasksByID returns the tasks without payload, those that exist, in any order.
-	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
-}
-
-// RunStatus is what the patrol needs of a run.
-type RunStatus struct {
-	State   RunState
-	Settled int64
-}
-
-// Position is where a task stands with respect to a ticket.
-type Position struct {
-	Found    bool
-	State    holdfast.State
-	Attempt  int
-	Run      holdfast.RunID
-	RunState RunState // "" if there is no run
-	Ticketed bool     // if ready: a ticket was published, so nothing else will publish one
 }

@@ -29,15 +29,17 @@ var ErrFenced = errors.New("this run was fenced")
 // text says whether it is behind or ahead, and what to do.
 var ErrSchema = errors.New("schema mismatch")
 
-// Store is everything, joined once for wiring and for the suite. Services ask
-// for the roles they need.
+// Store is the sum of the roles, for wiring and for the suite. Services ask for the roles they need.
 type Store interface {
 	Inserter
+	Dispatch
 	Leases
 	Work
+	Tickets
 	Fencing
-	Dispatch
+	Patrol
 	Repair
+	Upkeep
 	Desk
 	Migrations
 

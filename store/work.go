@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Work is what a consumer does with tickets and results.
+// Work is how a consumer takes tasks and reports their results.
 type Work interface {
 	// Claim takes the tasks that the tickets name for run, one verdict per
 	// ticket, in one statement per batch. Only tasks that are wanted are
@@ -28,6 +28,10 @@ type Work interface {
 	// saw it. A move with a report leaves a row among the task's attempts. Cancelling
 	// a running task leaves word for its run.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+}
+
+// Tickets records what a consumer does with tickets whose tasks it does not take, and with sentinels.
+type Tickets interface {
 	// Park makes ready tasks wait, uncharged and at the same attempt, and stores why. The first park of a task at an
 	// attempt lasts wait, and each further one twice as long, up to ten minutes or wait, whichever is longer. Tasks
 	// that moved on are left alone.

@@ -23,8 +23,10 @@ import (
 
 // Store is a store that tasks can leave and come to.
 type Store interface {
-	store.Store
 	store.Transfer
+	store.Desk
+	store.Migrations
+	Runs(ctx context.Context, all bool) ([]store.Run, error)
 }
 
 // Export writes every task of a store. ErrConflict if a worker is live or a task is running. What was written before an

@@ -13,9 +13,12 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// applier is the part of the role store.Work that takes results.
+type applier struct{ *database }
+
 // Apply implements store.Work. Successes go a short way, everything else a general
 // one; a call that has both is a transaction. Moves of the same task are applied one after another.
-func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	rounds := roundsOf(moves)
 	err := s.do(ctx, "apply results", func() error {
@@ -71,7 +74,7 @@ func isPlainSuccess(move *holdfast.Transition) bool {
 
 type acceptedRow struct{ N int }
 
-func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
+func (s *applier) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
 	if r.short && uniform(moves, r.indexes) {
 		return s.completeNear(ctx, q, moves, r.indexes, accepted)
 	}
@@ -89,7 +92,7 @@ func (s *Store) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Tra
 	return err
 }
 
-func (s *Store) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, moves []holdfast.Transition, indexes []int) error {
+func (s *applier) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, moves []holdfast.Transition, indexes []int) error {
 	n := len(indexes)
 	attempts := integers(n, func(i int) int { return moves[indexes[i]].Attempt })
 	runs := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Run) })
@@ -104,7 +107,7 @@ func uniform(moves []holdfast.Transition, indexes []int) bool {
 }
 
 // completeNear applies plain successes of different tasks that are uniform.
-func (s *Store) completeNear(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+func (s *applier) completeNear(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	first := &moves[indexes[0]]
 	set := nearby(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
 	firsts, lasts, starts := set.columns()

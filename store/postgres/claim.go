@@ -18,9 +18,12 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// claimer is the part of the role store.Work that takes tasks.
+type claimer struct{ *database }
+
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+func (s *claimer) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -79,7 +82,7 @@ func (c *claiming) inOrder(tickets []message.Ticket) []store.Claim {
 	return claims
 }
 
-func (s *Store) claim(ctx context.Context, c *claiming, tickets []message.Ticket) error {
+func (s *claimer) claim(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	open := distinct(tickets)
 	for attempt := 0; len(open) > 0; attempt++ {
 		if attempt == tries {
@@ -136,7 +139,7 @@ func unanswered(tickets, answers []message.Ticket) []message.Ticket {
 }
 
 // take claims what can be claimed.
-func (s *Store) take(ctx context.Context, c *claiming, tickets []message.Ticket) error {
+func (s *claimer) take(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	attempt := tickets[0].Attempt
 	if !slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) { // nearly always
 		set := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
@@ -159,7 +162,7 @@ func asked(tickets []message.Ticket) (tasks, attempts []byte) {
 }
 
 // accept notes the tasks that a statement returns as the run's own.
-func (s *Store) accept(ctx context.Context, c *claiming, name string, args ...any) error {
+func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...any) error {
 	rows, err := s.db.QueryContext(ctx, s.text(name), args...)
 	if err != nil {
 		return err
@@ -240,7 +243,7 @@ type refusedRow struct {
 
 // judge answers the tickets that were not claimed and returns those that should have been: their
 // tasks became ready between the two statements.
-func (s *Store) judge(ctx context.Context, c *claiming, tickets []message.Ticket) (again []message.Ticket, err error) {
+func (s *claimer) judge(ctx context.Context, c *claiming, tickets []message.Ticket) (again []message.Ticket, err error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -304,7 +307,7 @@ func (c *claiming) suspects(r refusedRow) bool {
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A
 // task that is settled meanwhile stays without an answer here and is Stale in the end.
-func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []message.Ticket) error {
+func (s *claimer) takeHeld(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -313,7 +316,7 @@ func (s *Store) takeHeld(ctx context.Context, c *claiming, tickets []message.Tic
 }
 
 // Held implements store.Work. It reads every task of the range.
-func (s *Store) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+func (s *claimer) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
 	var rows []scan.Task
 	err := s.do(ctx, "find held tasks", func() error {
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
@@ -328,36 +331,4 @@ func (s *Store) Held(ctx context.Context, run holdfast.RunID, after, through hol
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
-}
-
-// Park implements store.Work.
-func (s *Store) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
-	if len(tickets) == 0 {
-		return nil
-	}
-	tasks, attempts := pairs(tickets)
-	return s.do(ctx, "park tasks", func() error {
-		_, err := s.exec(ctx, s.db, "park", tasks, attempts, micros(wait), clean(why))
-		return err
-	})
-}
-
-// PassedOn implements store.Work.
-func (s *Store) PassedOn(ctx context.Context, tickets []message.Ticket) error {
-	if len(tickets) == 0 {
-		return nil
-	}
-	tasks, attempts := pairs(tickets)
-	return s.do(ctx, "note tickets that are passed on", func() error {
-		_, err := s.exec(ctx, s.db, "passed_on", tasks, attempts)
-		return err
-	})
-}
-
-// Drained implements store.Work.
-func (s *Store) Drained(ctx context.Context, sentinel message.Sentinel) error {
-	return s.do(ctx, "record a drained lane", func() error {
-		_, err := s.exec(ctx, s.db, "drained", sentinel.Lane, sentinel.At)
-		return err
-	})
 }

@@ -23,9 +23,12 @@ const (
 	shortWait = time.Second
 )
 
+// dispatcher is the role store.Dispatch.
+type dispatcher struct{ *database }
+
 // DispatchDue implements store.Dispatch. The rows stay locked while publish runs. When nothing is due, as mostly in an idle
 // system, it takes one question, and no transaction.
-func (s *Store) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	var result store.Dispatched
 	err := s.do(ctx, "dispatch due tasks", func() error {
 		next, due, err := s.nextAfter(ctx, s.db, lanes, nil)
@@ -66,7 +69,7 @@ type dueRow struct {
 }
 
 // publishDue publishes the rows, marks those that were, and lets the others wait.
-func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
@@ -99,7 +102,7 @@ func (s *Store) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publ
 }
 
 // nextDue says when to come again.
-func (s *Store) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []dueRow, marked, limit int) (time.Duration, error) {
+func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []dueRow, marked, limit int) (time.Duration, error) {
 	if marked > 0 && len(given) == limit { // those that were refused are out of the way
 		return 0, nil
 	}
@@ -119,7 +122,7 @@ func except(lanes store.Lanes) pq.StringArray { return append(pq.StringArray{}, 
 
 // nextAfter returns how long it is until the first task of the lanes becomes due, and whether one is due already. It
 // leaves out the tasks given.
-func (s *Store) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
+func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
 		Due  bool
 		Wait int64
@@ -138,7 +141,7 @@ func (s *Store) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, gi
 
 // DispatchReceipts implements store.Dispatch. The receipts stay locked while publish runs. When none is ripe, as nearly always,
 // it takes one question, and no transaction.
-func (s *Store) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	deleted := 0
 	err := s.do(ctx, "dispatch receipts", func() error {
 		deleted = 0
@@ -179,7 +182,7 @@ type ripeRow struct {
 }
 
 // settleReceipts deletes the receipts that were published and lets the others wait.
-func (s *Store) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []ripeRow, outcomes []bool) (deleted int, err error) {
+func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []ripeRow, outcomes []bool) (deleted int, err error) {
 	var published, refused, late pq.Int64Array
 	for i, row := range rows {
 		switch {
@@ -208,7 +211,7 @@ func (s *Store) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []ripeRow,
 }
 
 // LaneNames implements store.Dispatch.
-func (s *Store) LaneNames(ctx context.Context) ([]string, error) {
+func (s *dispatcher) LaneNames(ctx context.Context) ([]string, error) {
 	var rows []struct{ Name string }
 	err := s.do(ctx, "list lanes", func() error {
 		rows = nil

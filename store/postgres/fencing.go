@@ -2,18 +2,23 @@ package postgres
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
-
-	"github.com/holdfastq/holdfast/internal/message"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// fencer is the role store.Fencing.
+type fencer struct {
+	*database
+	sweeping atomic.Bool // Abandoned has found tasks at its last look at all
+}
+
 // Now implements store.Fencing. It uses the connections of the leases, which no other statement
 // can exhaust.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
+func (s *fencer) Now(ctx context.Context) (time.Time, error) {
 	var row struct{ Now time.Time }
 	err := s.do(ctx, "ask for the time", func() error {
 		var err error
@@ -24,7 +29,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Fence implements store.Fencing.
-func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
+func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	var rows []scan.ID
 	err := s.do(ctx, "fence runs", func() error {
 		rows = nil
@@ -40,28 +45,6 @@ func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.D
 	return runs, nil
 }
 
-// RunStates implements store.Fencing.
-func (s *Store) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
-	rows, err := list[scan.RunState](ctx, s, "read runs", "run_states", numbers(runs))
-	if err != nil {
-		return nil, err
-	}
-	return scan.RunStates(rows), nil
-}
-
-// Positions implements store.Fencing.
-func (s *Store) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
-	if len(tickets) == 0 {
-		return nil, nil
-	}
-	tasks, _ := pairs(tickets)
-	rows, err := list[scan.Position](ctx, s, "read positions", "positions", tasks)
-	if err != nil {
-		return nil, err
-	}
-	return scan.Positions(rows), nil
-}
-
 // sweepEvery is how often one process reads all tasks although no run has ended that may own some: a row of runs may
 // have been deleted by hand, and a run that was closed as clean may own some after all.
 const sweepEvery = 10 * time.Minute
@@ -70,7 +53,7 @@ const sweepEvery = 10 * time.Minute
 //
 // That it is not one look but several makes no difference: a run that was over before the first of
 // them takes nothing any more, so behind the walk nothing of its own can appear.
-func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
+func (s *fencer) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
 	const operation = "find abandoned tasks"
 	if limit <= 0 {
 		return nil, nil
@@ -80,7 +63,7 @@ func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([
 		return nil, err
 	}
 	if len(over) == 0 && run == 0 && !s.sweeping.Load() {
-		if due, err := s.Turn(ctx, "sweep all", sweepEvery); err != nil || !due {
+		if due, err := s.turn(ctx, "sweep all", sweepEvery); err != nil || !due {
 			return nil, err
 		}
 	}
@@ -106,7 +89,7 @@ func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([
 }
 
 // sweptRuns notes that a look at all tasks has found none of these runs.
-func (s *Store) sweptRuns(ctx context.Context, operation string, over []scan.ID) error {
+func (s *fencer) sweptRuns(ctx context.Context, operation string, over []scan.ID) error {
 	if len(over) == 0 {
 		return nil
 	}
@@ -114,16 +97,4 @@ func (s *Store) sweptRuns(ctx context.Context, operation string, over []scan.ID)
 		_, err := s.exec(ctx, s.db, "abandoned_swept", numbers(scan.IDs(over)))
 		return err
 	})
-}
-
-// TasksByID implements store.Fencing.
-func (s *Store) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	rows, err := list[scan.Task](ctx, s, "read tasks", "tasks_by_id", numbers(ids))
-	if err != nil {
-		return nil, err
-	}
-	return scan.Tasks(rows), nil
 }

@@ -17,9 +17,12 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// inserter is the role store.Inserter.
+type inserter struct{ *database }
+
 // Insert implements store.Inserter. Tasks without unique keys take one statement and one
 // round trip.
-func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
+func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
 	}
@@ -59,7 +62,7 @@ func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time
 }
 
 // InsertTx implements store.Inserter.
-func (s *Store) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	batch, err := batchOf(tasks, grace)
 	if err != nil || len(tasks) == 0 {
 		return store.Inserted{}, err
@@ -170,7 +173,7 @@ type insertedRow struct {
 	Tasks pq.Int64Array
 }
 
-func (s *Store) insert(ctx context.Context, q store.Tx, b batch, args []any) (store.Inserted, error) {
+func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) (store.Inserted, error) {
 	var rows []insertedRow
 	err := s.all(ctx, q, &rows, "insert", args...)
 	if err != nil {
@@ -180,7 +183,7 @@ func (s *Store) insert(ctx context.Context, q store.Tx, b batch, args []any) (st
 }
 
 // insertUnique also finds the tasks that hold the keys which were taken.
-func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	inserted, err := s.insertFree(ctx, q, b)
 	if err != nil {
 		return store.Inserted{}, err
@@ -200,7 +203,7 @@ func (s *Store) insertUnique(ctx context.Context, q store.Tx, b batch) (store.In
 }
 
 // insertFree stores the tasks whose keys are free; the ids of the others are 0.
-func (s *Store) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
 	err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys)...)
 	if err != nil {
@@ -210,7 +213,7 @@ func (s *Store) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inse
 }
 
 // findHolders fills in the duplicates and returns those whose key is free again.
-func (s *Store) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (open []int, err error) {
+func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (open []int, err error) {
 	var keys pq.StringArray
 	for i, task := range inserted.Tasks {
 		if task.ID == 0 {
@@ -245,7 +248,7 @@ func (s *Store) findHolders(ctx context.Context, q store.Tx, b batch, inserted *
 }
 
 // insertAgain inserts the tasks at the indexes, whose keys were taken and now are not.
-func (s *Store) insertAgain(ctx context.Context, q store.Tx, b batch, open []int, into *store.Inserted) error {
+func (s *inserter) insertAgain(ctx context.Context, q store.Tx, b batch, open []int, into *store.Inserted) error {
 	part := batch{
 		size: len(open), grace: b.grace, types: pick(b.types, open), lanes: pick(b.lanes, open), payloads: pick(b.payloads, open),
 		keys: pick(b.keys, open), maxAttempts: pick(b.maxAttempts, open), delays: pick(b.delays, open), moments: pick(b.moments, open),
@@ -322,7 +325,7 @@ func (r insertedRow) receipt() store.Receipt {
 
 // storeLanes stores the lanes this process has not seen before, on its own: in a caller's transaction a new lane would
 // keep everybody else waiting who inserts into it. Those that a failover loses later, the insert stores itself.
-func (s *Store) storeLanes(ctx context.Context, lanes []string) error {
+func (s *inserter) storeLanes(ctx context.Context, lanes []string) error {
 	var unseen pq.StringArray
 	last := ""
 	for _, lane := range lanes {
@@ -345,13 +348,13 @@ func (s *Store) storeLanes(ctx context.Context, lanes []string) error {
 	return nil
 }
 
-func (s *Store) knowsLane(lane string) bool {
+func (s *inserter) knowsLane(lane string) bool {
 	_, known := s.lanes.Load(lane)
 	return known
 }
 
 // Discharge implements store.Inserter.
-func (s *Store) Discharge(ctx context.Context, receipts []int64) error {
+func (s *inserter) Discharge(ctx context.Context, receipts []int64) error {
 	if len(receipts) == 0 {
 		return nil
 	}

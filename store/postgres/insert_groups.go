@@ -24,7 +24,7 @@ func tasksAlike(tasks []holdfast.NewTask) bool {
 }
 
 // insertAlike stores such tasks.
-func (s *Store) insertAlike(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
 	if err := s.storeLanes(ctx, []string{first.Lane}); err != nil {
 		return store.Inserted{}, err
@@ -70,7 +70,7 @@ var errProbed = errors.New("the keys are free")
 
 // nameKeys adds the keys that are held to a *store.KeyHeldError; it returns every other error as it is. If the search
 // fails, or lasts too long, the error has the keys found by then.
-func (s *Store) nameKeys(ctx context.Context, b batch, err error) error {
+func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	held := new(store.KeyHeldError)
 	if !errors.As(err, &held) {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) nameKeys(ctx context.Context, b batch, err error) error {
 }
 
 // probeKeys adds the keys that other open transactions hold to held. It halves the list until one key is left.
-func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
+func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
 	err := s.probe(ctx, b, keys)
 	switch waited := new(store.KeyHeldError); {
 	case errors.Is(err, errProbed):
@@ -110,7 +110,7 @@ func (s *Store) probeKeys(ctx context.Context, b batch, keys []string, held *sto
 
 // probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds
 // one of the keys, otherwise a *store.KeyHeldError.
-func (s *Store) probe(ctx context.Context, b batch, keys []string) error {
+func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
 	one := []int{0}
 	tasks := batch{
 		size: len(keys), keys: keys, unique: true,

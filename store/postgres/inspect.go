@@ -10,8 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// inspector is the role store.Desk.
+type inspector struct{ *database }
+
 // Task implements store.Desk.
-func (s *Store) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+func (s *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	var row scan.Whole
 	err := s.do(ctx, "read task", func() error {
 		var err error
@@ -27,7 +30,7 @@ func (s *Store) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, er
 const defaultLimit = 50
 
 // List implements store.Desk.
-func (s *Store) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+func (s *inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
@@ -49,7 +52,7 @@ func filterArgs(f store.Filter) []any {
 }
 
 // Count implements store.Desk.
-func (s *Store) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+func (s *inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	rows, err := list[scan.Count](ctx, s, "count tasks", "count", filterArgs(f)...)
 	if err != nil {
 		return nil, err
@@ -58,7 +61,7 @@ func (s *Store) Count(ctx context.Context, f store.Filter) (map[holdfast.State]i
 }
 
 // Attempts implements store.Desk.
-func (s *Store) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+func (s *inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
 	rows, err := list[scan.Attempt](ctx, s, operation, "attempts", int64(id))
 	if err != nil {
@@ -69,7 +72,7 @@ func (s *Store) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.At
 }
 
 // Lanes implements store.Desk.
-func (s *Store) Lanes(ctx context.Context) ([]store.Lane, error) {
+func (s *inspector) Lanes(ctx context.Context) ([]store.Lane, error) {
 	rows, err := list[scan.Lane](ctx, s, "describe lanes", "lanes")
 	if err != nil {
 		return nil, err

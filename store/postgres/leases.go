@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
@@ -19,8 +20,17 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// leaser is the role store.Leases.
+type leaser struct {
+	*database
+	heard heard
+	// historyless is set once the server has refused to name the history.
+	historyless atomic.Bool
+	renewers    renewers
+}
+
 // OpenRun implements store.Leases.
-func (s *Store) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
+func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
 	var run holdfast.RunID
 	err := s.do(ctx, "open run", func() error {
 		if _, err := s.exec(ctx, s.db, "insert_lanes", append(pq.StringArray{}, info.Lanes...)); err != nil {
@@ -37,7 +47,7 @@ func (s *Store) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dura
 
 // Renew implements store.Leases. It has connections of its own and never queues behind other calls. A session of the run's
 // own ends with an error: nobody knows what state it is in.
-func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
+func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
 	var news store.News
 	err := s.do(ctx, "renew lease", func() error {
 		over := store.Tx(s.leases)
@@ -72,7 +82,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) 
 }
 
 // noteSetback records for the doctor that the store was set back under a worker that lives.
-func (s *Store) noteSetback(ctx context.Context, over store.Tx, run holdfast.RunID) {
+func (s *leaser) noteSetback(ctx context.Context, over store.Tx, run holdfast.RunID) {
 	log := s.log.WithField("run", run)
 	if _, err := s.exec(ctx, over, "note_setback"); err != nil {
 		log = log.WithError(err)
@@ -95,7 +105,7 @@ type newsRow struct {
 }
 
 // renew does without the history where the server does not tell it, as some services do: no lease may end for that.
-func (s *Store) renew(ctx context.Context, over store.Tx, r store.Renewal) (newsRow, error) {
+func (s *leaser) renew(ctx context.Context, over store.Tx, r store.Renewal) (newsRow, error) {
 	send := func(name string) (newsRow, error) {
 		return one[newsRow](ctx, s, over, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
 			clean(r.By.Name), clean(r.By.Host), r.By.PID, r.Shown)
@@ -195,7 +205,7 @@ type renewers struct {
 }
 
 // renewer returns the session for a run's renewals. It opens one if there is none, or if the server has ended it.
-func (s *Store) renewer(ctx context.Context, run holdfast.RunID) (store.Tx, error) {
+func (s *leaser) renewer(ctx context.Context, run holdfast.RunID) (store.Tx, error) {
 	r := &s.renewers
 	r.mu.Lock()
 	session := r.sessions[run]
@@ -253,7 +263,7 @@ func (r *renewers) close() error {
 }
 
 // CloseRun implements store.Leases.
-func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
+func (s *leaser) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
 	err := s.do(ctx, "close run", func() error {
 		_, err := s.exec(ctx, s.leases, "close_run", int64(run), clean)
 		return err
@@ -266,7 +276,7 @@ func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) er
 }
 
 // Drain implements store.Leases.
-func (s *Store) Drain(ctx context.Context, run holdfast.RunID) error {
+func (s *leaser) Drain(ctx context.Context, run holdfast.RunID) error {
 	return s.do(ctx, "drain run", func() error {
 		row, err := one[struct{ State store.RunState }](ctx, s, s.db, "drain", int64(run))
 		switch {
@@ -282,7 +292,7 @@ func (s *Store) Drain(ctx context.Context, run holdfast.RunID) error {
 }
 
 // Runs implements store.Leases.
-func (s *Store) Runs(ctx context.Context, all bool) ([]store.Run, error) {
+func (s *leaser) Runs(ctx context.Context, all bool) ([]store.Run, error) {
 	const operation = "list runs"
 	rows, err := list[scan.Run](ctx, s, operation, "runs", all)
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 // the schema. A step adds to the list when it reads tasks for the first time, and DispatchDue when it marks a task that
 // a step has read before. A task that leaves the list, because it runs, returns through DispatchDue only. All processes
 // share the list and the progress.
-func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
 	const operation = "unticket lost tasks"
 	scan := lostScan{slack: slack}
 	var err error
@@ -83,7 +83,7 @@ type lostScan struct {
 }
 
 // beginLostScan determines the first and the last id of the look. It waits for open transactions for at most patience.
-func (s *Store) beginLostScan(ctx context.Context, scan *lostScan, patience time.Duration) error {
+func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience time.Duration) error {
 	if _, err := s.exec(ctx, s.db, "unticket_lost_begin"); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (e *earlierBound) settle(next unsettled, writers []writer) (certain int64) 
 
 // certainThrough waits for the transactions that write tasks now. If all of them end in time, it returns the bound of
 // now. Otherwise it returns the bound of an earlier call whose transactions have ended, or 0.
-func (s *Store) certainThrough(ctx context.Context, now unsettled, patience time.Duration) (int64, error) {
+func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience time.Duration) (int64, error) {
 	for began, first := time.Now(), true; ; first = false {
 		var writers []writer
 		if err := s.all(ctx, s.db, &writers, "unticket_lost_writers"); err != nil {
@@ -180,7 +180,7 @@ type lostStep struct {
 // least, before it unlists the block. A step that moves through reads all rows that through passes, from the old
 // through on, and all of them are certain. A dispatcher either marks a task before the step reads, or it waits for the
 // step, and then lists the block.
-func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
+func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
 	for _, name := range []string{"steps_settings", "unticket_lost_settings"} {
 		if _, err := s.exec(ctx, tx, name); err != nil {
 			return lostStep{}, err
@@ -208,7 +208,7 @@ func (s *Store) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lost
 
 // nextBlocks returns the blocks to look at next, in their order: the listed ones, then those above through. It skips a
 // gap of any width at no cost. It also returns the value of through after a look at them.
-func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
+func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
 	var rows []struct {
 		Block int64
 		Above bool
@@ -241,7 +241,7 @@ func (s *Store) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, thr
 
 // proofs lists the lanes of which something is proved, and through when: a sentinel was sent then and has come out, and so
 // has another one that was sent at least slack after that.
-func (s *Store) proofs(ctx context.Context, operation string, slack time.Duration) (lanes, moments pq.StringArray, err error) {
+func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) (lanes, moments pq.StringArray, err error) {
 	var rows []struct{ Lane, Moment string }
 	err = s.do(ctx, operation, func() error {
 		rows = nil

@@ -31,8 +31,14 @@ const (
 	turnPause = 50 * time.Millisecond
 )
 
+// migrator is the role store.Migrations.
+type migrator struct {
+	*database
+	migrating chan struct{} // holds one token while this process migrates
+}
+
 // CheckSchema implements store.Migrations.
-func (s *Store) CheckSchema(ctx context.Context) error {
+func (s *migrator) CheckSchema(ctx context.Context) error {
 	const operation = "check the schema"
 	applied, err := s.versions(ctx)
 	if err != nil {
@@ -42,7 +48,7 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 }
 
 // compare reports an ErrSchema if version is not the one this build needs.
-func (s *Store) compare(operation string, version int64) error {
+func (s *migrator) compare(operation string, version int64) error {
 	if err := schema.Postgres.Compare(fmt.Sprintf("schema %q", s.schema), version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
@@ -50,7 +56,7 @@ func (s *Store) compare(operation string, version int64) error {
 }
 
 // versions returns the versions that are applied, none if there is no schema.
-func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
+func (s *migrator) versions(ctx context.Context) ([]schema.Applied, error) {
 	var rows []struct {
 		Number    int64
 		AppliedAt time.Time `db:"applied_at"`
@@ -68,7 +74,7 @@ func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
 
 // MigrateUp implements store.Migrations. Concurrent calls wait for each other. If no version is missing, it needs only
 // the right to read.
-func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
+func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	const operation = "migrate up"
 	applied, err := s.versions(ctx)
 	if err != nil {
@@ -90,7 +96,7 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 }
 
 // MigrateDown implements store.Migrations.
-func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
+func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	const operation = "migrate down"
 	var migration store.Migration
 	err := s.alone(ctx, operation, func() error {
@@ -112,7 +118,7 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 
 // DropSchema deletes the schema with everything in it, whoever made it, and nothing brings it back. That there is none is
 // no error. Nobody may be at work in it.
-func (s *Store) DropSchema(ctx context.Context) error {
+func (s *migrator) DropSchema(ctx context.Context) error {
 	err := s.alone(ctx, "drop the schema", func() error {
 		_, err := s.migrations.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.schema)+" cascade")
 		return err
@@ -125,7 +131,7 @@ func (s *Store) DropSchema(ctx context.Context) error {
 
 // createSchema creates the schema unless it exists. It checks first, because "if not exists" needs the right to create
 // schemas even if the schema exists.
-func (s *Store) createSchema(ctx context.Context) error {
+func (s *migrator) createSchema(ctx context.Context) error {
 	var exists bool
 	err := s.migrations.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
 	if err != nil || exists {
@@ -138,7 +144,7 @@ func (s *Store) createSchema(ctx context.Context) error {
 }
 
 // grantable adds to a refusal to make a schema what permits it.
-func (s *Store) grantable(ctx context.Context, err error) error {
+func (s *migrator) grantable(ctx context.Context, err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
 		return err
 	}
@@ -159,7 +165,7 @@ func owned(err error) error {
 
 // alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. While f
 // fails because another session holds a lock on a table, alone runs f again.
-func (s *Store) alone(ctx context.Context, operation string, f func() error) error {
+func (s *migrator) alone(ctx context.Context, operation string, f func() error) error {
 	// Callers in this process queue here: waiting for the lock they would take the connections that
 	// the one who has it needs.
 	select {
@@ -202,7 +208,7 @@ func (s *Store) alone(ctx context.Context, operation string, f func() error) err
 
 // lockMigrations returns when the transaction has the lock. It tries again and again instead of waiting in one
 // statement: while a statement waits, VACUUM cannot remove row versions that died since it began.
-func (s *Store) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
+func (s *migrator) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 	for {
 		var locked bool
 		err := tx.QueryRowContext(ctx, "select pg_try_advisory_xact_lock($1)", s.lockID()).Scan(&locked)
@@ -216,7 +222,7 @@ func (s *Store) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 }
 
 // warnBlocked logs the oldest other transaction that holds a lock on a table of the schema.
-func (s *Store) warnBlocked(ctx context.Context, operation string) {
+func (s *migrator) warnBlocked(ctx context.Context, operation string) {
 	log := s.log.WithField("operation", operation)
 	row, err := one[struct {
 		PID         int64
@@ -230,14 +236,14 @@ func (s *Store) warnBlocked(ctx context.Context, operation string) {
 }
 
 // lockID is the key of the advisory lock that belongs to the schema.
-func (s *Store) lockID() int64 {
+func (s *migrator) lockID() int64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte("holdfast migrations " + s.schema))
 	return int64(hash.Sum64())
 }
 
 // MigrationStatus implements store.Migrations.
-func (s *Store) MigrationStatus(ctx context.Context) ([]store.Migration, error) {
+func (s *migrator) MigrationStatus(ctx context.Context) ([]store.Migration, error) {
 	applied, err := s.versions(ctx)
 	if err != nil {
 		return nil, translate(ctx, "read the schema's version", err)
@@ -246,7 +252,7 @@ func (s *Store) MigrationStatus(ctx context.Context) ([]store.Migration, error) 
 }
 
 // Incarnation implements store.Migrations.
-func (s *Store) Incarnation(ctx context.Context) (string, error) {
+func (s *migrator) Incarnation(ctx context.Context) (string, error) {
 	var row struct{ Value string }
 	err := s.do(ctx, "read the incarnation", func() error {
 		var err error

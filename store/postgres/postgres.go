@@ -1,6 +1,7 @@
 // Package postgres is the store on PostgreSQL 13 or newer.
 //
-// Each role of the contract is one .go file. Its statements are in sql/, named after the operations. The
+// Each role of the contract is a type of its own in one .go file, and a Store is their sum. All of them embed the same
+// database: see database.go. Their statements are in sql/, named after the operations. The
 // statements name tables as holdfast.tasks and so on; the configured schema is put in when the
 // store is opened, so that they mean the same inside a caller's transaction, whatever
 // its search_path is.
@@ -34,7 +35,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,31 +84,25 @@ type Options struct {
 // Store is a store.Store on one schema of one PostgreSQL database. It is safe for
 // concurrent use.
 type Store struct {
-	db *sqlx.DB
-	// leases is a pool of its own: a lease must not run out, nor the store seem out of reach, because
-	// the other connections are all busy.
-	leases *sqlx.DB
-	// migrations has no time limits.
-	migrations *sqlx.DB
-	// signs opens the sessions that hold signs. Each is used by one caller and never again.
-	signs      *sqlx.DB
-	presences  *presences
-	renewers   renewers
-	migrating  chan struct{} // holds one token while this process migrates
-	schema     string
-	config     pq.Config
-	pooling    pooling
-	sessions   bool // signs has sessions of its own
-	mixed      *atomic.Bool
-	statements map[string]string
-	log        logrus.FieldLogger
+	*database
+	inserter
+	dispatcher
+	leaser
+	claimer
+	applier
+	ticketer
+	fencer
+	patroller
+	repairer
+	keeper
+	inspector
+	migrator
+	transferer
+	presenter
 
-	lanes sync.Map // names of lanes that are stored for certain
-	heard heard
-	// historyless is set once the server has refused to name the history.
-	historyless atomic.Bool
-	earlier     earlierBound // of UnticketLost
-	sweeping    atomic.Bool  // Abandoned has found tasks at its last look at all
+	config  pq.Config
+	pooling pooling
+	mixed   *atomic.Bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -153,23 +147,35 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DirectURL == "" {
 		direct, directSession = config, session
 	}
-	texts := statements(o.Schema)
-	mixed := new(atomic.Bool)
-	s := &Store{
+	texts, mixed := statements(o.Schema), new(atomic.Bool)
+	d := &database{
 		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts), mixed: mixed}, o.MaxConns),
 		leases:     open(&connector{config: config, settings: session, readTimeout: readTimeout}, leaseConns),
 		migrations: open(&connector{config: direct, settings: directSession, local: unlimited(o.Schema)}, 4),
-		signs:      open(&connector{config: direct, settings: directSession.with(present)}, unpooled),
-		presences:  newPresences(),
-		renewers:   renewers{db: open(&connector{config: direct, settings: directSession, readTimeout: readTimeout}, unpooled)},
-		migrating:  make(chan struct{}, 1),
 		schema:     o.Schema,
-		config:     config,
-		pooling:    kind,
 		sessions:   sessions,
-		mixed:      mixed,
 		statements: texts,
 		log:        o.Log,
+	}
+	s := &Store{
+		database:   d,
+		inserter:   inserter{d},
+		dispatcher: dispatcher{d},
+		leaser:     leaser{database: d, renewers: renewers{db: open(&connector{config: direct, settings: directSession, readTimeout: readTimeout}, unpooled)}},
+		claimer:    claimer{d},
+		applier:    applier{d},
+		ticketer:   ticketer{d},
+		fencer:     fencer{database: d},
+		patroller:  patroller{d},
+		repairer:   repairer{database: d},
+		keeper:     keeper{d},
+		inspector:  inspector{d},
+		migrator:   migrator{d, make(chan struct{}, 1)},
+		transferer: transferer{d},
+		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(present)}, unpooled), newPresences()},
+		config:     config,
+		pooling:    kind,
+		mixed:      mixed,
 	}
 	if kind == lentSession {
 		s.warnOfSettings(ctx)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast/presence"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
@@ -22,6 +23,14 @@ import (
 
 // A sign is an advisory lock of a session that does nothing else. Its key is two numbers: one made of the incarnation,
 // so that schemas of one database do not meet, and the run's.
+
+// presenter is the role presence.Store.
+type presenter struct {
+	*database
+	// signs opens the sessions that hold signs. Each is used by one caller and never again.
+	signs     *sqlx.DB
+	presences *presences
+}
 
 var _ presence.Store = (*Store)(nil)
 
@@ -76,17 +85,17 @@ var present = settings{"statement_timeout": "0", "lock_timeout": milliseconds(wa
 
 // Show implements presence.Store. Whatever the server says on an idle session counts as its end, and ends it: gone is
 // closed.
-func (s *Store) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
+func (s *presenter) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
 	return s.hold(ctx, fmt.Sprintf("show the sign of run %s", run), int32(uint32(run)))
 }
 
 // Watch implements presence.Store. Gone is closed as in Show.
-func (s *Store) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
+func (s *presenter) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
 	return s.hold(ctx, "wait for the watcher's place", watcher)
 }
 
 // hold opens a session and takes the lock with that number.
-func (s *Store) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
+func (s *presenter) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
 	if !s.sessions {
 		return nil, nil, fmt.Errorf("%s: %w: the connection pooler keeps no session; set database.direct_url", operation, holdfast.ErrInvalid)
 	}
@@ -122,7 +131,7 @@ func (s *Store) hold(ctx context.Context, operation string, number int32) (<-cha
 }
 
 // obtain returns when the session has the lock. The first statement is all that most callers need.
-func (s *Store) obtain(ctx context.Context, session *sql.Conn, number int32) error {
+func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32) error {
 	type row struct{ Held bool }
 	wait := strings.ReplaceAll(s.text("presence_wait"), "$1", strconv.Itoa(int(number)))
 	for {
@@ -150,7 +159,7 @@ type heldSign struct {
 }
 
 // openPresence opens a session. Some limits are unknown to older servers, so they cannot be part of the configuration.
-func (s *Store) openPresence(ctx context.Context) (*heldSign, error) {
+func (s *presenter) openPresence(ctx context.Context) (*heldSign, error) {
 	session, err := s.signs.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -202,7 +211,7 @@ func (p *heldSign) close() {
 }
 
 // Absent implements presence.Store.
-func (s *Store) Absent(ctx context.Context) ([]presence.Absence, error) {
+func (s *presenter) Absent(ctx context.Context) ([]presence.Absence, error) {
 	var rows []struct {
 		ID        holdfast.RunID
 		RenewedAt time.Time `db:"renewed_at"`
@@ -222,7 +231,7 @@ func (s *Store) Absent(ctx context.Context) ([]presence.Absence, error) {
 }
 
 // Neighbors implements presence.Store.
-func (s *Store) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
+func (s *presenter) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
 	var rows []struct {
 		ID        holdfast.RunID
 		RenewedAt time.Time `db:"renewed_at"`
@@ -244,7 +253,7 @@ func (s *Store) Neighbors(ctx context.Context, boot, namespace string) ([]presen
 }
 
 // FenceAbsent implements presence.Store.
-func (s *Store) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
+func (s *presenter) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
 	var rows []scan.ID
 	err := s.do(ctx, "fence an absent run", func() error {
 		rows = nil

@@ -1,19 +1,11 @@
 package postgres
 
 import (
-	"context"
-	"database/sql"
 	"embed"
-	"fmt"
 	"path"
 	"strings"
-	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
-
-	"github.com/holdfastq/holdfast/internal/backoff"
-	"github.com/holdfastq/holdfast/store"
 )
 
 //go:embed sql/*.sql
@@ -78,102 +70,4 @@ func compact(text string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// text returns the statement of sql/<name>.sql.
-func (s *Store) text(name string) string {
-	text, ok := s.statements[name]
-	if !ok {
-		panic(fmt.Sprintf("postgres: there is no sql/%s.sql", name))
-	}
-	return text
-}
-
-// all reads every row of a statement into dest, a pointer to a slice of structs. q is a pool or
-// a transaction.
-func (s *Store) all(ctx context.Context, q store.Tx, dest any, name string, args ...any) error {
-	rows, err := q.QueryContext(ctx, s.text(name), args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	return sqlx.StructScan(rows, dest)
-}
-
-// list runs a statement that only reads, and returns its rows.
-func list[Row any](ctx context.Context, s *Store, operation, name string, args ...any) (rows []Row, err error) {
-	err = s.do(ctx, operation, func() error {
-		rows = nil
-		return s.all(ctx, s.db, &rows, name, args...)
-	})
-	return rows, err
-}
-
-// one reads the first row of a statement; sql.ErrNoRows if there is none.
-func one[Row any](ctx context.Context, s *Store, q store.Tx, name string, args ...any) (Row, error) {
-	var rows []Row
-	err := s.all(ctx, q, &rows, name, args...)
-	if err == nil && len(rows) == 0 {
-		err = sql.ErrNoRows
-	}
-	if err != nil {
-		var none Row
-		return none, err
-	}
-	return rows[0], nil
-}
-
-// exec runs a statement and returns how many rows it changed.
-func (s *Store) exec(ctx context.Context, q store.Tx, name string, args ...any) (int, error) {
-	result, err := q.ExecContext(ctx, s.text(name), args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := result.RowsAffected()
-	return int(n), err
-}
-
-// tx runs f in a transaction, which is rolled back if f returns an error or panics.
-func (s *Store) tx(ctx context.Context, f func(*sqlx.Tx) error) error {
-	tx, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := f(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// tries is how often an operation runs that loses to another one each time.
-const tries = 6
-
-// The first and the longest pause between these tries.
-const (
-	firstPause = 10 * time.Millisecond
-	longPause  = 100 * time.Millisecond
-)
-
-// do runs an operation, again if it lost a deadlock or a serialization conflict, and
-// translates its error. f must be complete: nothing of a failed run may remain in what
-// it writes to.
-func (s *Store) do(ctx context.Context, operation string, f func() error) error {
-	pause := backoff.New(firstPause, longPause)
-	for attempt := 1; ; attempt++ {
-		err := f()
-		if err == nil || attempt == tries || !passing(err) || pause.Wait(ctx) != nil {
-			return translate(ctx, operation, err)
-		}
-		s.log.WithError(err).WithField("operation", operation).Debug("lost against another transaction, trying again")
-	}
-}
-
-// micros is how durations travel: as whole microseconds, rounded up so that a positive one stays so.
-func micros(d time.Duration) int64 {
-	whole := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
-		whole++
-	}
-	return whole
 }

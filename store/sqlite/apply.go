@@ -9,9 +9,12 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// applier is the part of the role store.Work that takes results.
+type applier struct{ *database }
+
 // Apply implements store.Work. Successes are one statement; other moves go one by one, those of the same
 // task in their order.
-func (s *Store) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	if len(moves) == 0 {
 		return accepted, nil

@@ -16,9 +16,12 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// claimer is the part of the role store.Work that takes tasks.
+type claimer struct{ *database }
+
 // Claim implements store.Work. It is one statement if every ticket is good; one more looks
 // where the other tasks stand.
-func (s *Store) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+func (s *claimer) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -164,40 +167,10 @@ func (r refusedRow) verdict(ticket message.Ticket, c *claiming) store.Claim {
 }
 
 // Held implements store.Work.
-func (s *Store) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+func (s *claimer) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
 	rows, err := list[scan.Task](ctx, s, "find held tasks", "held", int64(run), int64(after), int64(through))
 	if err != nil {
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
-}
-
-// Park implements store.Work.
-func (s *Store) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
-	if len(tickets) == 0 {
-		return nil
-	}
-	return s.write(ctx, "park tasks", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "park", pairs(tickets), tx.now, micros(wait), clean(why))
-		return err
-	})
-}
-
-// PassedOn implements store.Work.
-func (s *Store) PassedOn(ctx context.Context, tickets []message.Ticket) error {
-	if len(tickets) == 0 {
-		return nil
-	}
-	return s.write(ctx, "note tickets that are passed on", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "passed_on", pairs(tickets), tx.now)
-		return err
-	})
-}
-
-// Drained implements store.Work.
-func (s *Store) Drained(ctx context.Context, sentinel message.Sentinel) error {
-	return s.write(ctx, "record a drained lane", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "drained", sentinel.Lane, sentinel.At.UnixMicro(), tx.now)
-		return err
-	})
 }

@@ -21,11 +21,18 @@ const (
 	shortWait = time.Second
 )
 
+// dispatcher is the role store.Dispatch.
+type dispatcher struct {
+	*database
+	due      reservations // tasks that are being published
+	receipts reservations
+}
+
 // DispatchDue implements store.Dispatch. While publish runs the rows are reserved in the memory of this store and
 // not locked in the file, which would keep everybody else from writing. So two processes that dispatch from
 // one file can both publish a ticket; claims absorb that, and Own is there to avoid it. A task that moved on
 // meanwhile is left as it is.
-func (s *Store) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	const operation = "dispatch due tasks"
 	if limit <= 0 {
 		return store.Dispatched{}, nil
@@ -77,7 +84,7 @@ type dueRow struct {
 func (r dueRow) key() int64 { return int64(r.ID) }
 
 // publishDue publishes the rows, marks those that were, and lets the others wait.
-func (s *Store) publishDue(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+func (s *dispatcher) publishDue(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	due := make([]store.Due, len(rows))
 	for i, row := range rows {
 		due[i] = store.Due{Ticket: message.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Again: row.Again, Late: time.Duration(row.Late) * time.Microsecond}
@@ -114,7 +121,7 @@ func (s *Store) publishDue(ctx context.Context, operation string, rows []dueRow,
 }
 
 // nextDue is when the next task of the lanes becomes due, or the end of time.
-func (s *Store) nextDue(ctx context.Context, operation string, lanes store.Lanes) (int64, error) {
+func (s *dispatcher) nextDue(ctx context.Context, operation string, lanes store.Lanes) (int64, error) {
 	next, err := list[momentRow](ctx, s, operation, "dispatch_due_next", lanes.Only, words(lanes.Except))
 	if err != nil || len(next) == 0 {
 		return math.MaxInt64, err
@@ -127,7 +134,7 @@ type momentRow struct{ At int64 }
 
 // DispatchReceipts implements store.Dispatch. As in DispatchDue, the receipts are reserved in memory while
 // publish runs.
-func (s *Store) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
 	const operation = "dispatch receipts"
 	if limit <= 0 {
 		return 0, nil
@@ -164,7 +171,7 @@ type ripeRow struct {
 func (r ripeRow) key() int64 { return r.ID }
 
 // settleReceipts deletes the receipts that were published and lets the others wait.
-func (s *Store) settleReceipts(ctx context.Context, operation string, rows []ripeRow, tasks [][]int64, outcomes []bool) (deleted int, err error) {
+func (s *dispatcher) settleReceipts(ctx context.Context, operation string, rows []ripeRow, tasks [][]int64, outcomes []bool) (deleted int, err error) {
 	var published, refused, late []int64
 	for i, row := range rows {
 		if !outcomes[i] {
@@ -198,7 +205,7 @@ func (s *Store) settleReceipts(ctx context.Context, operation string, rows []rip
 }
 
 // LaneNames implements store.Dispatch.
-func (s *Store) LaneNames(ctx context.Context) ([]string, error) {
+func (s *dispatcher) LaneNames(ctx context.Context) ([]string, error) {
 	var names []string
 	err := s.read(ctx, "list lanes", func(ctx context.Context, c *session) error {
 		var err error

@@ -14,7 +14,7 @@ import (
 
 // translate turns an error of the driver into one of the contract, with the name of the operation and what
 // to do. Errors that already belong to the contract pass.
-func (s *Store) translate(ctx context.Context, operation string, err error) error {
+func (d *database) translate(ctx context.Context, operation string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -24,7 +24,7 @@ func (s *Store) translate(ctx context.Context, operation string, err error) erro
 	code, ofDriver := codeOf(err)
 	if ended := ctx.Err(); ended != nil && (code == codes.SQLITE_INTERRUPT || isEnd(err)) {
 		if errors.Is(ended, context.DeadlineExceeded) {
-			return fmt.Errorf("%s: %w: no answer from %s in time: %w", operation, holdfast.ErrUnavailable, s.path, ended)
+			return fmt.Errorf("%s: %w: no answer from %s in time: %w", operation, holdfast.ErrUnavailable, d.path, ended)
 		}
 		return fmt.Errorf("%s: %w", operation, ended)
 	}
@@ -32,14 +32,14 @@ func (s *Store) translate(ctx context.Context, operation string, err error) erro
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if code == codes.SQLITE_ERROR { // of SQL, most of all because a table or a column is missing
-		if applied, readErr := s.versions(context.WithoutCancel(ctx)); readErr == nil {
-			if mismatch := schema.SQLite.Compare(s.path, schema.Newest(applied)); mismatch != nil {
+		if applied, readErr := d.versions(context.WithoutCancel(ctx)); readErr == nil {
+			if mismatch := schema.SQLite.Compare(d.path, schema.Newest(applied)); mismatch != nil {
 				return fmt.Errorf("%s: %w: %w", operation, mismatch, err)
 			}
 		}
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	advice, kind := s.explain(code)
+	advice, kind := d.explain(code)
 	if kind == nil {
 		return fmt.Errorf("%s: %s: %w", operation, advice, err)
 	}
@@ -48,26 +48,26 @@ func (s *Store) translate(ctx context.Context, operation string, err error) erro
 
 // explain says what to do about a primary result code, and which error of the contract stands for it, nil if
 // none.
-func (s *Store) explain(code int) (advice string, kind error) {
+func (d *database) explain(code int) (advice string, kind error) {
 	switch code {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_PROTOCOL:
-		return "another process keeps " + s.path + " locked", holdfast.ErrUnavailable
+		return "another process keeps " + d.path + " locked", holdfast.ErrUnavailable
 	case codes.SQLITE_FULL:
-		return "the disk that holds " + s.path + " is full: free space; nothing that was accepted is lost", holdfast.ErrUnavailable
+		return "the disk that holds " + d.path + " is full: free space; nothing that was accepted is lost", holdfast.ErrUnavailable
 	case codes.SQLITE_IOERR:
-		return "the disk that holds " + s.path + " does not answer as it should, or the file was changed by other means: look whether the disk is full, and into the system's log", holdfast.ErrUnavailable
+		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means: look whether the disk is full, and into the system's log", holdfast.ErrUnavailable
 	case codes.SQLITE_CANTOPEN:
-		return s.path + " cannot be opened: look whether it and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm", holdfast.ErrUnavailable
+		return d.path + " cannot be opened: look whether it and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm", holdfast.ErrUnavailable
 	case codes.SQLITE_NOMEM:
 		return "there is no memory left", holdfast.ErrUnavailable
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
-		return "this user may not write to " + s.path + ": give it the right to write to the file, to those beside it that end in -wal and -shm, and to the folder", nil
+		return "this user may not write to " + d.path + ": give it the right to write to the file, to those beside it that end in -wal and -shm, and to the folder", nil
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_FORMAT:
-		return s.path + " is damaged or is not an SQLite database: stop holdfast, put the file aside and restore a backup (docs/operations.md)", nil
+		return d.path + " is damaged or is not an SQLite database: stop holdfast, put the file aside and restore a backup (docs/operations.md)", nil
 	case codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
 		return "the database cannot hold such a value", holdfast.ErrInvalid
 	}
-	return s.path + " answers with an error", nil
+	return d.path + " answers with an error", nil
 }
 
 // codeOf returns the primary result code of an error of the driver.

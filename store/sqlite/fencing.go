@@ -5,15 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// fencer is the role store.Fencing.
+type fencer struct{ *database }
+
 // Now implements store.Fencing. It checks that the path still names the open file, and reads from it.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
+func (s *fencer) Now(ctx context.Context) (time.Time, error) {
 	const operation = "ask for the time"
 	if err := s.gone(); err != nil {
 		return time.Time{}, s.translate(ctx, operation, err)
@@ -32,7 +32,7 @@ const oldQuestion = 2 * time.Second
 // Fence implements store.Fencing. There is no server that could be down, but the same happens to leases when the
 // machine sleeps or its clock is set: from then on it counts as one that has just come up, as it does when the store
 // is opened.
-func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
+func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
 	const operation = "fence runs"
 	first, err := list[momentRow](ctx, s, operation, "fence_first", s.now().UnixMicro())
 	if err != nil || len(first) == 0 {
@@ -62,33 +62,8 @@ func (s *Store) Fence(ctx context.Context, asked time.Time, grace, settle time.D
 	return fenced, nil
 }
 
-// RunStates implements store.Fencing.
-func (s *Store) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
-	rows, err := list[scan.RunState](ctx, s, "read runs", "run_states", numbers(runs))
-	if err != nil {
-		return nil, err
-	}
-	return scan.RunStates(rows), nil
-}
-
-// Positions implements store.Fencing.
-func (s *Store) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
-	if len(tickets) == 0 {
-		return nil, nil
-	}
-	ids := make([]holdfast.TaskID, len(tickets))
-	for i, ticket := range tickets {
-		ids[i] = ticket.Task
-	}
-	rows, err := list[scan.Position](ctx, s, "read positions", "positions", numbers(ids))
-	if err != nil {
-		return nil, err
-	}
-	return scan.Positions(rows), nil
-}
-
 // Abandoned implements store.Fencing.
-func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
+func (s *fencer) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
 	const operation = "find abandoned tasks"
 	if limit <= 0 {
 		return nil, nil
@@ -109,16 +84,4 @@ func (s *Store) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([
 		})
 	}
 	return scan.Tasks(rows), err
-}
-
-// TasksByID implements store.Fencing.
-func (s *Store) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	rows, err := list[scan.Task](ctx, s, "read tasks", "tasks_by_id", numbers(ids))
-	if err != nil {
-		return nil, err
-	}
-	return scan.Tasks(rows), nil
 }

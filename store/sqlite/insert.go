@@ -16,12 +16,15 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// inserter is the role store.Inserter.
+type inserter struct{ *database }
+
 // longPayload is from how many bytes on a payload is kept apart from its task. A shorter one is cheaper to
 // write with every move than to look up.
 const longPayload = 1024
 
 // Insert implements store.Inserter.
-func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	const operation = "insert tasks"
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
@@ -45,7 +48,7 @@ func (s *Store) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time
 // through it, a new lane as well: nobody else can write until it ends. It should have begun with the right to
 // write (_txlock=immediate in the caller's data source name): one that has read first may lose it to another
 // writer, which is an ErrUnavailable, and has to be repeated as a whole.
-func (s *Store) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	const operation = "insert tasks into a transaction"
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
@@ -256,7 +259,7 @@ func receiptOf(id int64, lane string, tasks []int64) store.Receipt {
 }
 
 // Discharge implements store.Inserter.
-func (s *Store) Discharge(ctx context.Context, receipts []int64) error {
+func (s *inserter) Discharge(ctx context.Context, receipts []int64) error {
 	if len(receipts) == 0 {
 		return nil
 	}

@@ -9,8 +9,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// inspector is the role store.Desk.
+type inspector struct{ *database }
+
 // Task implements store.Desk.
-func (s *Store) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+func (s *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	var row scan.Whole
 	err := s.read(ctx, "read task", func(ctx context.Context, c *session) error {
 		var err error
@@ -26,7 +29,7 @@ func (s *Store) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, er
 const defaultLimit = 50
 
 // List implements store.Desk.
-func (s *Store) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+func (s *inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
@@ -56,19 +59,8 @@ func filterArgs(f store.Filter) []any {
 	return []any{words(f.States), f.Type, f.Lane, clean(f.Error), int64(f.Before)}
 }
 
-// list answers a question that is one statement.
-func list[Row any](ctx context.Context, s *Store, operation, name string, args ...any) ([]Row, error) {
-	var rows []Row
-	err := s.read(ctx, operation, func(ctx context.Context, c *session) error {
-		var err error
-		rows, err = all[Row](ctx, c, name, args...)
-		return err
-	})
-	return rows, err
-}
-
 // Count implements store.Desk. Counting everything, or by states alone, reads indexes and no tasks.
-func (s *Store) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+func (s *inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	name, args := statementFor("count", f), filterArgs(f)
 	if f.Type == "" && f.Lane == "" && f.Error == "" && f.Before == 0 {
 		name, args = "count_all", nil
@@ -83,7 +75,7 @@ func (s *Store) Count(ctx context.Context, f store.Filter) (map[holdfast.State]i
 }
 
 // Attempts implements store.Desk.
-func (s *Store) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+func (s *inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
 	rows, err := list[scan.Attempt](ctx, s, operation, "attempts", int64(id))
 	if err != nil {
@@ -94,7 +86,7 @@ func (s *Store) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.At
 }
 
 // Lanes implements store.Desk.
-func (s *Store) Lanes(ctx context.Context) ([]store.Lane, error) {
+func (s *inspector) Lanes(ctx context.Context) ([]store.Lane, error) {
 	rows, err := list[scan.Lane](ctx, s, "describe lanes", "lanes", s.now().UnixMicro())
 	if err != nil {
 		return nil, err

@@ -16,8 +16,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// leaser is the role store.Leases.
+type leaser struct{ *database }
+
 // OpenRun implements store.Leases.
-func (s *Store) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
+func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
 	var run holdfast.RunID
 	err := s.write(ctx, "open run", func(ctx context.Context, tx *transaction) error {
 		lanes := words(info.Lanes)
@@ -37,7 +40,7 @@ func (s *Store) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dura
 
 // Renew implements store.Leases. It queues with the other calls that write; see writer for why that
 // is never for long. The news name no history: what was answered is on the disk, and there is no other copy to fall back to.
-func (s *Store) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
+func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
 	var news store.News
 	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
 		run, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Run), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running,
@@ -81,7 +84,7 @@ func tell(ctx context.Context, tx *transaction, run holdfast.RunID) ([]message.T
 }
 
 // CloseRun implements store.Leases.
-func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
+func (s *leaser) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
 	return s.write(ctx, "close run", func(ctx context.Context, tx *transaction) error {
 		if _, err := tx.exec(ctx, "close_run", int64(run), tx.now, clean); err != nil {
 			return err
@@ -92,7 +95,7 @@ func (s *Store) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) er
 }
 
 // Drain implements store.Leases.
-func (s *Store) Drain(ctx context.Context, run holdfast.RunID) error {
+func (s *leaser) Drain(ctx context.Context, run holdfast.RunID) error {
 	return s.write(ctx, "drain run", func(ctx context.Context, tx *transaction) error {
 		asked, err := tx.exec(ctx, "drain", int64(run))
 		if err != nil || asked > 0 {
@@ -110,7 +113,7 @@ func (s *Store) Drain(ctx context.Context, run holdfast.RunID) error {
 }
 
 // Runs implements store.Leases.
-func (s *Store) Runs(ctx context.Context, all bool) ([]store.Run, error) {
+func (s *leaser) Runs(ctx context.Context, all bool) ([]store.Run, error) {
 	const operation = "list runs"
 	rows, err := list[scan.Run](ctx, s, operation, "runs", all)
 	if err != nil {

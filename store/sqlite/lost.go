@@ -7,7 +7,7 @@ import (
 )
 
 // UnticketLost implements store.Repair. An index finds the tasks, so it costs little if there are none.
-func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
 	const operation = "unticket lost tasks"
 	lanes, err := s.proofs(ctx, operation, slack)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) UnticketLost(ctx context.Context, slack time.Duration) (int, err
 }
 
 // unticketBefore makes the tasks of a lane due that were ticketed before a time and whose Again is as given.
-func (s *Store) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
+func (s *repairer) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
 		return list[ticketedRow](ctx, s, operation, "unticket_lost", lane, from.At, int64(from.ID), before, again, unticketStep)
 	})
@@ -59,7 +59,7 @@ type provedLane struct {
 //
 // The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
 // become a proof.
-func (s *Store) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedLane, error) {
+func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedLane, error) {
 	lanes, err := list[provedLane](ctx, s, operation, "unticket_lost_lanes")
 	if err != nil {
 		return nil, err

@@ -15,14 +15,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// application is the id that the first migration gives the file: "Hold" in ASCII.
-const application = 0x486f6c64
+// migrator is the role store.Migrations.
+type migrator struct{ *database }
 
 // migrating is how the connections of migrations differ: they wait for others by themselves.
 const migrating = writing + "pragma busy_timeout = 30000;"
 
 // CheckSchema implements store.Migrations. The database of another program is an ErrInvalid.
-func (s *Store) CheckSchema(ctx context.Context) error {
+func (s *migrator) CheckSchema(ctx context.Context) error {
 	const operation = "check the schema"
 	err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) })
 	if err != nil {
@@ -36,53 +36,15 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 }
 
 // compare reports an ErrSchema if the newest version is not the one this build needs.
-func (s *Store) compare(operation string, applied []schema.Applied) error {
+func (s *migrator) compare(operation string, applied []schema.Applied) error {
 	if err := schema.SQLite.Compare(s.path, schema.Newest(applied)); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	return nil
 }
 
-type ownerRow struct {
-	Application int64
-	Migrated    bool
-	Table       string // one that no migration has made yet
-}
-
-// checkOwner returns an ErrInvalid if the file is the database of another program.
-func (s *Store) checkOwner(ctx context.Context, q querier) error {
-	owner, err := one[ownerRow](ctx, q, "schema_owner")
-	if err != nil || owner.Application == application || owner.Application == 0 && owner.Table == "" {
-		return err
-	}
-	return fmt.Errorf("%w: %s is the database of another program (application id %d, with the table %q); give holdfast a file of its own: set DATABASE_URL=sqlite:/path/to/holdfast.db",
-		holdfast.ErrInvalid, s.path, owner.Application, owner.Table)
-}
-
-// versions returns the versions that are applied, none if there are no tables. Its errors are the driver's.
-func (s *Store) versions(ctx context.Context) ([]schema.Applied, error) {
-	var applied []schema.Applied
-	err := s.reader.with(ctx, func(c *session) error {
-		return s.patiently(ctx, func() error {
-			owner, err := one[ownerRow](ctx, c, "schema_owner")
-			if err != nil || !owner.Migrated {
-				return err
-			}
-			rows, err := all[struct {
-				Number    int64
-				AppliedAt int64 `db:"applied_at"`
-			}](ctx, c, "schema_versions")
-			for _, row := range rows {
-				applied = append(applied, schema.Applied{Number: row.Number, At: time.Unix(row.AppliedAt, 0)})
-			}
-			return err
-		})
-	})
-	return applied, err
-}
-
 // MigrateUp implements store.Migrations. Concurrent calls wait for each other, those of other processes too.
-func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
+func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	var migrations []store.Migration
 	err := s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
 		var err error
@@ -93,7 +55,7 @@ func (s *Store) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 }
 
 // MigrateDown implements store.Migrations.
-func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
+func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	var migration store.Migration
 	err := s.alone(ctx, "migrate down", func(db *sql.DB, applied []schema.Applied) error {
 		if len(applied) == 0 {
@@ -107,7 +69,7 @@ func (s *Store) MigrateDown(ctx context.Context) (store.Migration, error) {
 }
 
 // alone runs f while nobody else migrates this file, and only if the file is ours and not ahead of this build.
-func (s *Store) alone(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
+func (s *migrator) alone(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
 	if err := s.gone(); err != nil {
 		return s.translate(ctx, operation, err)
 	}
@@ -156,7 +118,7 @@ func lockMigrations(ctx context.Context, path string) (unlock func() error, err 
 }
 
 // MigrationStatus implements store.Migrations.
-func (s *Store) MigrationStatus(ctx context.Context) ([]store.Migration, error) {
+func (s *migrator) MigrationStatus(ctx context.Context) ([]store.Migration, error) {
 	applied, err := s.versions(ctx)
 	if err != nil {
 		return nil, s.translate(ctx, "read the schema's version", err)
@@ -165,7 +127,7 @@ func (s *Store) MigrationStatus(ctx context.Context) ([]store.Migration, error) 
 }
 
 // Incarnation implements store.Migrations.
-func (s *Store) Incarnation(ctx context.Context) (string, error) {
+func (s *migrator) Incarnation(ctx context.Context) (string, error) {
 	var row struct{ Value string }
 	err := s.read(ctx, "read the incarnation", func(ctx context.Context, c *session) error {
 		var err error

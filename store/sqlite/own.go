@@ -21,12 +21,15 @@ type owner struct {
 	Started time.Time `json:"started"`
 }
 
+// ownership says which store runs the tasks of the file.
+type ownership struct{ *database }
+
 // Own makes this store the one that runs tasks from the file, until release is called or the process ends, however it
 // ends. It is an ErrConflict if another store has the file, in this process or another one. The tables must be there.
 //
 // Whoever gets it knows that every worker of the file is gone. So all live runs are declared dead and all turns are free
 // again: the janitor gives their tasks back at once instead of waiting for leases.
-func (s *Store) Own() (release func() error, err error) {
+func (s *ownership) Own() (release func() error, err error) {
 	const operation = "take the database"
 	path := s.path + ".lock"
 	lock := s.lockFile(path)
@@ -59,20 +62,20 @@ func (s *Store) Own() (release func() error, err error) {
 }
 
 // lockFile has the rights of the database: who may use that one may see whether it is served.
-func (s *Store) lockFile(path string) *flock.Flock {
-	return flock.New(path, flock.SetPermissions(s.opened.Mode().Perm()))
+func (d *database) lockFile(path string) *flock.Flock {
+	return flock.New(path, flock.SetPermissions(d.opened.Mode().Perm()))
 }
 
 // disowned reports, as an error, that the lock file is not the one this store has locked. Another process may
 // have locked the new one, and both would run the same tasks.
-func (s *Store) disowned() error {
-	mark := s.owned.Load()
+func (d *database) disowned() error {
+	mark := d.owned.Load()
 	if mark == nil {
 		return nil
 	}
-	path := s.path + ".lock"
+	path := d.path + ".lock"
 	if info, err := os.Stat(path); err != nil || !os.SameFile(info, *mark) {
-		return fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s by now; this one writes nothing any more: stop it, and start it again if no other does", holdfast.ErrUnavailable, path, s.path)
+		return fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s by now; this one writes nothing any more: stop it, and start it again if no other does", holdfast.ErrUnavailable, path, d.path)
 	}
 	return nil
 }
@@ -81,7 +84,7 @@ func (s *Store) disowned() error {
 const ownPatience = 250 * time.Millisecond
 
 // Served reports whether a store, in this process or another one, has the file because of Own.
-func (s *Store) Served() (bool, error) {
+func (s *ownership) Served() (bool, error) {
 	path := s.path + ".lock"
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -98,7 +101,7 @@ func (s *Store) Served() (bool, error) {
 }
 
 // takeOver signs the lock file and ends the runs of the owner before.
-func (s *Store) takeOver(operation, path string) error {
+func (s *ownership) takeOver(operation, path string) error {
 	// Another descriptor than that of the lock, which some systems do not allow; then nobody learns who has it.
 	if text, err := json.Marshal(owner{os.Getpid(), s.now()}); err == nil {
 		if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {

@@ -8,12 +8,13 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
+// repairer is the role store.Repair.
+type repairer struct{ *database }
+
 // Unticket implements store.Repair.
-func (s *Store) Unticket(ctx context.Context, tickets []message.Ticket) (int, error) {
+func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int, error) {
 	if len(tickets) == 0 {
 		return 0, nil
 	}
@@ -35,7 +36,7 @@ const unticketStep = 2000
 
 // UnticketLane implements store.Repair. After an error some tasks are changed and
 // others are not; calling it again does the rest.
-func (s *Store) UnticketLane(ctx context.Context, lane string) (int, error) {
+func (s *repairer) UnticketLane(ctx context.Context, lane string) (int, error) {
 	operation := "unticket lane " + lane
 	// Those that get a new ticket while it is under way are not looked at again.
 	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_lane_last", lane)
@@ -55,7 +56,7 @@ type ticketedRow struct {
 
 // unticketInSteps makes due what find returns, until that is less than a full step. find returns tasks in the order
 // of (At, ID), behind from; it only reads, and what moved on before it is changed is left alone.
-func (s *Store) unticketInSteps(ctx context.Context, operation string, find func(ctx context.Context, from ticketedRow) ([]ticketedRow, error)) (int, error) {
+func (s *repairer) unticketInSteps(ctx context.Context, operation string, find func(ctx context.Context, from ticketedRow) ([]ticketedRow, error)) (int, error) {
 	total := 0
 	from := ticketedRow{At: math.MinInt64}
 	for {
@@ -82,7 +83,7 @@ func (s *Store) unticketInSteps(ctx context.Context, operation string, find func
 }
 
 // SentinelsDue implements store.Repair.
-func (s *Store) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
+func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
 	const operation = "choose sentinels"
 	any, err := list[numberRow](ctx, s, operation, "sentinels_due_any", s.now().UnixMicro(), micros(interval), micros(lost))
 	if err != nil || any[0].N == 0 {
@@ -103,125 +104,4 @@ func (s *Store) SentinelsDue(ctx context.Context, interval, lost time.Duration) 
 		return nil, err
 	}
 	return sentinels, nil
-}
-
-// noteDuty is the row of turns that has the newest recorded time.
-const noteDuty = "clock"
-
-// correctRange is how many ids one step looks at, so that its transaction takes some ten milliseconds.
-const correctRange = 10_000
-
-// CorrectTimes implements store.Repair. It records the time last, so that the next call repeats a call that failed.
-func (s *Store) CorrectTimes(ctx context.Context) (bool, error) {
-	const operation = "correct times"
-	noted, err := list[numberRow](ctx, s, operation, "correct_noted", s.now().UnixMicro(), noteDuty)
-	if err != nil {
-		return false, err
-	}
-	setBack := noted[0].N > 0
-	if setBack {
-		if err := s.correct(ctx, operation); err != nil {
-			return false, err
-		}
-	}
-	return setBack, s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "correct_note", tx.now, noteDuty)
-		return err
-	})
-}
-
-func (s *Store) correct(ctx context.Context, operation string) error {
-	// The outbox comes first: a task that an entry covers must not look older than the entry.
-	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "correct_outbox", tx.now)
-		return err
-	})
-	for after := int64(0); err == nil; {
-		var ids []struct{ First, Last int64 }
-		ids, err = list[struct{ First, Last int64 }](ctx, s, operation, "correct_range", after)
-		if err != nil || ids[0].First == 0 {
-			return err
-		}
-		first, through := ids[0].First-1, min(ids[0].First-1+correctRange, ids[0].Last)
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			for _, name := range []string{"correct_tasks", "correct_attempts"} { // in this order: the first reads what the second changes
-				if _, err := tx.exec(ctx, name, tx.now, first, through); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		after = through
-	}
-	return err
-}
-
-// Turn implements store.Repair. Nearly always somebody has taken the turn, and it only reads.
-func (s *Store) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
-	const operation = "take a turn"
-	taken, err := list[numberRow](ctx, s, operation, "turn_taken", duty, s.now().UnixMicro(), micros(every))
-	if err != nil || taken[0].N > 0 {
-		return false, err
-	}
-	mine := false
-	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		n, err := tx.exec(ctx, "turn", duty, tx.now, micros(every))
-		mine = n == 1
-		return err
-	})
-	return mine && err == nil, err
-}
-
-// pruneStep bounds the rows that one transaction deletes, so that it takes a few milliseconds.
-const pruneStep = 500
-
-// Prune implements store.Repair. After an error some rows are gone and others are not.
-func (s *Store) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
-	total := 0
-	for _, kind := range []struct {
-		state holdfast.State
-		age   time.Duration
-	}{{holdfast.Done, ages.Done}, {holdfast.Cancelled, ages.Cancelled}, {holdfast.Archived, ages.Archived}} {
-		if kind.age <= 0 {
-			continue
-		}
-		before := s.now().UnixMicro() - micros(kind.age)
-		n, err := s.prune(ctx, "prune tasks", limit-total, "prune_tasks", []any{string(kind.state), before})
-		total += n
-		if err != nil {
-			return total, err
-		}
-	}
-	if _, err := s.prune(ctx, "prune news", limit, "prune_news", nil); err != nil {
-		return total, err
-	}
-	if ages.Runs <= 0 {
-		return total, nil
-	}
-	n, err := s.prune(ctx, "prune runs", limit-total, "prune_runs", []any{s.now().UnixMicro() - micros(ages.Runs)})
-	return total + n, err
-}
-
-// prune deletes at most limit rows that the statement called name finds, in steps. The statement <name>_delete gets their ids
-// and the same arguments once more.
-func (s *Store) prune(ctx context.Context, operation string, limit int, name string, args []any) (int, error) {
-	total := 0
-	for total < limit {
-		size := min(pruneStep, limit-total)
-		rows, err := list[scan.ID](ctx, s, operation, name, append(args[:len(args):len(args)], size)...)
-		if err != nil || len(rows) == 0 {
-			return total, err
-		}
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			n, err := tx.exec(ctx, name+"_delete", append([]any{numbers(scan.IDs(rows))}, args...)...)
-			if err == nil {
-				total += n
-			}
-			return err
-		})
-		if err != nil || len(rows) < size {
-			return total, err
-		}
-	}
-	return total, nil
 }

@@ -1,7 +1,8 @@
 // Package sqlite is the store in one file on this machine, through a driver that needs no C. It is for
 // one binary, one file and no server.
 //
-// Each role of the contract is one .go file. Its statements are in sql/, named after the operations.
+// Each role of the contract is a type of its own in one .go file, and a Store is their sum. All of them embed the same
+// database: see database.go. Their statements are in sql/, named after the operations.
 //
 // # What it promises
 //
@@ -27,14 +28,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"sync/atomic"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -54,16 +51,21 @@ type Options struct {
 
 // Store is a store.Store in one file. It is safe for concurrent use.
 type Store struct {
-	path   string      // of the file itself, whatever symbolic link led to it
-	opened os.FileInfo // the file that was there when it was opened
-	writer *writer
-	reader *pool
-	clock  *clock
-	log    logrus.FieldLogger
-
-	owned    atomic.Pointer[os.FileInfo] // the lock file, if this store has it because of Own
-	due      reservations                // tasks that are being published
-	receipts reservations
+	*database
+	inserter
+	dispatcher
+	leaser
+	claimer
+	applier
+	ticketer
+	fencer
+	patroller
+	repairer
+	keeper
+	inspector
+	migrator
+	transferer
+	ownership
 }
 
 var _ store.Store = (*Store)(nil)
@@ -78,18 +80,35 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{
+	d := &database{
 		path: path, opened: info, clock: newClock(machineClock()),
 		log: logs.Limited(o.Log).WithField("database", path),
 	}
-	s.clock.log = s.log
+	d.clock.log = d.log
 	if kind := networkFileSystem(filepath.Dir(path)); kind != "" {
-		s.log.Warnf("the database is on a network file system (%s), where the locks of SQLite do not work reliably and tasks can be lost; move it to a disk of this machine, or use PostgreSQL", kind)
+		d.log.Warnf("the database is on a network file system (%s), where the locks of SQLite do not work reliably and tasks can be lost; move it to a disk of this machine, or use PostgreSQL", kind)
 	}
 	texts := statements()
-	s.writer = &writer{pool: newPool(connector(path, writing), 1, texts), limit: busyLimit}
-	s.reader = newPool(connector(path, reading), readers, texts)
-	s.writer.patiently, s.reader.patiently = s.patiently, s.patiently
+	d.writer = &writer{pool: newPool(connector(path, writing), 1, texts), limit: busyLimit}
+	d.reader = newPool(connector(path, reading), readers, texts)
+	d.writer.patiently, d.reader.patiently = d.patiently, d.patiently
+	s := &Store{
+		database:   d,
+		inserter:   inserter{d},
+		dispatcher: dispatcher{database: d},
+		leaser:     leaser{d},
+		claimer:    claimer{d},
+		applier:    applier{d},
+		ticketer:   ticketer{d},
+		fencer:     fencer{d},
+		patroller:  patroller{d},
+		repairer:   repairer{d},
+		keeper:     keeper{d},
+		inspector:  inspector{d},
+		migrator:   migrator{d},
+		transferer: transferer{d},
+		ownership:  ownership{d},
+	}
 	if err := s.prepare(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -118,17 +137,4 @@ func (s *Store) Path() string { return s.path }
 // Close implements store.Store. It waits for calls that are under way.
 func (s *Store) Close() error {
 	return errors.Join(s.reader.close(), s.writer.close())
-}
-
-// now is the store's clock.
-func (s *Store) now() time.Time { return s.clock.now() }
-
-// gone reports, as an error, that the file is not the one that was opened. What is written to a file that was
-// deleted is lost when it is closed.
-func (s *Store) gone() error {
-	info, err := os.Stat(s.path)
-	if err != nil || !os.SameFile(info, s.opened) {
-		return fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use; stop holdfast, put the file back if that was a mistake, and start it again", holdfast.ErrUnavailable, s.path)
-	}
-	return s.disowned()
 }

@@ -53,7 +53,7 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 	return fenced, nil
 }
 
-// RunStates implements store.Fencing.
+// RunStates implements store.Patrol.
 func (c *Client) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
 	own := slices.Clone(runs)
 	states := make(map[holdfast.RunID]store.RunStatus, len(own))
@@ -71,7 +71,7 @@ func (c *Client) RunStates(ctx context.Context, runs []holdfast.RunID) (map[hold
 	return states, nil
 }
 
-// Positions implements store.Fencing.
+// Positions implements store.Patrol.
 func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -157,7 +157,7 @@ func (c *Client) swept(ctx context.Context, runs []holdfast.RunID) error {
 	})
 }
 
-// TasksByID implements store.Fencing.
+// TasksByID implements store.Patrol.
 func (c *Client) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -200,7 +200,7 @@ func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration)
 	return sentinels, nil
 }
 
-// CorrectTimes implements store.Repair.
+// CorrectTimes implements store.Upkeep.
 func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 	setBack := false
 	err := c.do(ctx, Step{Op: "CorrectTimes"}, func(now time.Time) error {
@@ -289,7 +289,7 @@ func (t *Task) correctNext(now time.Time) time.Time {
 	return t.NextRunAt
 }
 
-// Turn implements store.Repair.
+// Turn implements store.Upkeep.
 func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
 	mine := false
 	err := c.do(ctx, Step{Op: "Turn", text: duty}, func(now time.Time) error {
@@ -311,7 +311,7 @@ func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bo
 	return mine, nil
 }
 
-// Prune implements store.Repair. After an error some rows are gone and others are not.
+// Prune implements store.Upkeep. After an error some rows are gone and others are not.
 func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total := 0
 	for _, kind := range []struct {

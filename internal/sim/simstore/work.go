@@ -22,7 +22,7 @@ func (t *Task) park(first time.Duration) time.Duration {
 	return wait
 }
 
-// Park implements store.Work.
+// Park implements store.Tickets.
 func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
 	if len(tickets) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.D
 	})
 }
 
-// PassedOn implements store.Work.
+// PassedOn implements store.Tickets.
 func (c *Client) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (c *Client) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	})
 }
 
-// Drained implements store.Work.
+// Drained implements store.Tickets.
 func (c *Client) Drained(ctx context.Context, sentinel message.Sentinel) error {
 	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
 		i, known := c.store.db.findLane(sentinel.Lane)
