@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // applier is the part of the role store.Work that takes results.
@@ -52,7 +52,7 @@ func roundsOf(moves []holdfast.Transition) []round {
 	times := make(map[holdfast.TaskID]int, len(moves)) // in how many rounds the task is
 	for i := range moves {
 		move := &moves[i]
-		short := isPlainSuccess(move)
+		short := column.IsPlainSuccess(move)
 		at := times[move.Task]
 		for at < len(rounds) && rounds[at].short != short {
 			at++
@@ -64,12 +64,6 @@ func roundsOf(moves []holdfast.Transition) []round {
 		times[move.Task] = at + 1
 	}
 	return rounds
-}
-
-// isPlainSuccess reports whether sql/complete.sql says all there is to say.
-func isPlainSuccess(move *holdfast.Transition) bool {
-	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Run != 0 && !reported(move.Report) &&
-		len(move.From) == 1 && move.From[0] == holdfast.Running
 }
 
 type acceptedRow struct{ N int }
@@ -151,9 +145,9 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 		c.events, c.origins, c.goals = append(c.events, string(m.Event)), append(c.origins, strings.Join(origins, ",")), append(c.goals, string(m.To))
 		c.nextAttempts, c.maxAttempts = append(c.nextAttempts, int64(m.NextAttempt)), append(c.maxAttempts, int64(m.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(m.Failures)), append(c.crashes, int64(m.Crashes)), append(c.deferrals, int64(m.Deferrals))
-		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, reported(m.Report))
-		c.classes, c.errors = append(c.classes, clean(m.Report.Class)), append(c.errors, clean(m.Report.Error))
-		c.stacks, c.details = append(c.stacks, clean(m.Report.Stack)), append(c.details, detailsOf(m.Report))
+		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, column.HasReport(m.Report))
+		c.classes, c.errors = append(c.classes, column.Text(m.Report.Class)), append(c.errors, column.Text(m.Report.Error))
+		c.stacks, c.details = append(c.stacks, column.Text(m.Report.Stack)), append(c.details, column.Details(m.Report))
 	}
 	return c
 }
@@ -164,23 +158,4 @@ func (c *moveColumns) args() []any {
 		c.failures, c.crashes, c.deferrals, c.maxAttempts, c.waits,
 		c.reported, c.classes, c.errors, c.stacks, c.details,
 	}
-}
-
-func reported(r holdfast.Report) bool {
-	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
-}
-
-// detailsOf returns JSON that the column can hold: one bad report must not hold up a whole batch of results.
-func detailsOf(r holdfast.Report) string {
-	details := clean(string(r.Details))
-	if details == "" || json.Valid([]byte(details)) {
-		return details
-	}
-	quoted, _ := json.Marshal(details) // of a string, which cannot fail
-	return string(quoted)
-}
-
-// clean makes text fit for a column, which holds no NUL and only valid UTF-8.
-func clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -29,69 +29,37 @@ func (s *claimer) Claim(ctx context.Context, run holdfast.RunID, wanted []store.
 	}
 	var c *claiming
 	err := s.do(ctx, "claim tasks", func() error {
-		c = &claiming{
-			run: run, into: into, types: pq.StringArray{}, crashes: pq.Int64Array{},
-			tickets: make([]message.Ticket, 0, len(tickets)), claims: make([]store.Claim, 0, len(tickets)),
-		}
-		for _, w := range wanted {
-			c.types, c.crashes = append(c.types, w.Type), append(c.crashes, int64(w.MostCrashes))
+		c = &claiming{Answers: scan.NewAnswers(run, wanted, len(tickets)), into: into, crashes: make(pq.Int64Array, len(wanted))}
+		c.types = c.Types()
+		for i, w := range wanted {
+			c.crashes[i] = int64(w.MostCrashes)
 		}
 		return s.claim(ctx, c, tickets)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return c.inOrder(tickets), nil
+	return c.InOrder(tickets), nil
 }
 
 // claiming is one call of Claim.
 type claiming struct {
-	run     holdfast.RunID
+	scan.Answers
 	into    store.Place
 	types   pq.StringArray
-	crashes pq.Int64Array    // for each type
-	tickets []message.Ticket // that are answered,
-	claims  []store.Claim    // and how
-	taken   int
-	now     time.Time
-}
-
-func (c *claiming) add(ticket message.Ticket, claim store.Claim) {
-	c.tickets, c.claims, c.now = append(c.tickets, ticket), append(c.claims, claim), claim.Now
-}
-
-// inOrder gives every ticket its answer; of two that are the same the second one is Stale. The answers are mostly in order, and
-// then not copied: those of a page take a hundred kilobytes.
-func (c *claiming) inOrder(tickets []message.Ticket) []store.Claim {
-	if slices.Equal(c.tickets, tickets) {
-		return c.claims
-	}
-	claims := make([]store.Claim, len(tickets))
-	at := make(map[message.Ticket]int, len(c.tickets))
-	for i, ticket := range c.tickets {
-		at[ticket] = i
-	}
-	for i, ticket := range tickets {
-		if found, first := at[ticket]; first {
-			claims[i] = c.claims[found]
-		} else {
-			claims[i] = store.Claim{Verdict: store.Stale, Now: c.now}
-		}
-		delete(at, ticket)
-	}
-	return claims
+	crashes pq.Int64Array // for each type
 }
 
 func (s *claimer) claim(ctx context.Context, c *claiming, tickets []message.Ticket) error {
-	open := distinct(tickets)
+	open := scan.Distinct(tickets)
 	for attempt := 0; len(open) > 0; attempt++ {
 		if attempt == tries {
 			return fmt.Errorf("%w: task %s changes too often to be claimed", holdfast.ErrUnavailable, open[0].Task)
 		}
-		before := len(c.tickets)
+		before := c.Len()
 		err := s.take(ctx, c, open)
 		if err == nil {
-			open, err = s.judge(ctx, c, unanswered(open, c.tickets[before:]))
+			open, err = s.judge(ctx, c, c.Unanswered(open, before))
 		}
 		if err != nil {
 			return err
@@ -100,54 +68,16 @@ func (s *claimer) claim(ctx context.Context, c *claiming, tickets []message.Tick
 	return nil
 }
 
-// distinct drops tickets that come twice. Those of a message grow, so mostly there is nothing to drop.
-func distinct(tickets []message.Ticket) []message.Ticket {
-	grow := true
-	for i := 1; grow && i < len(tickets); i++ {
-		grow = tickets[i-1].Task < tickets[i].Task
-	}
-	if grow {
-		return tickets
-	}
-	seen := make(map[message.Ticket]bool, len(tickets))
-	list := make([]message.Ticket, 0, len(tickets))
-	for _, ticket := range tickets {
-		if !seen[ticket] {
-			seen[ticket] = true
-			list = append(list, ticket)
-		}
-	}
-	return list
-}
-
-// unanswered are the tickets, all different, that are not among those answered.
-func unanswered(tickets, answers []message.Ticket) []message.Ticket {
-	if len(answers) == len(tickets) {
-		return nil
-	}
-	answered := make(map[message.Ticket]bool, len(answers))
-	for _, ticket := range answers {
-		answered[ticket] = true
-	}
-	var open []message.Ticket
-	for _, ticket := range tickets {
-		if !answered[ticket] {
-			open = append(open, ticket)
-		}
-	}
-	return open
-}
-
 // take claims what can be claimed.
 func (s *claimer) take(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	attempt := tickets[0].Attempt
 	if !slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) { // nearly always
 		set := nearby(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
 		firsts, lasts, starts := set.columns()
-		return s.accept(ctx, c, "claim_near", int64(c.run), set.bits, attempt, c.types, c.crashes, c.buffered(), firsts, lasts, starts)
+		return s.accept(ctx, c, "claim_near", int64(c.Run), set.bits, attempt, c.types, c.crashes, c.buffered(), firsts, lasts, starts)
 	}
 	tasks, attempts := asked(tickets)
-	return s.accept(ctx, c, "claim", int64(c.run), tasks, attempts, c.types, c.crashes, c.buffered())
+	return s.accept(ctx, c, "claim", int64(c.Run), tasks, attempts, c.types, c.crashes, c.buffered())
 }
 
 // buffered is what the claim writes: null, which takes no space, for tasks that start at once.
@@ -173,9 +103,7 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 		if err := rows.Scan(fields...); err != nil {
 			return err
 		}
-		claim := row.claim(c)
-		c.add(message.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
-		c.taken++
+		c.Accept(row.claim(c))
 	}
 	return rows.Err()
 }
@@ -202,7 +130,7 @@ func (r *claimedRow) fields() []any {
 func (r *claimedRow) claim(c *claiming) store.Claim {
 	t := holdfast.Task{
 		ID: holdfast.TaskID(r.id), Type: r.kind, Lane: r.lane, Unique: r.unique.String, Payload: r.payload,
-		State: holdfast.Running, Run: c.run, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
+		State: holdfast.Running, Run: c.Run, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
 		Key: r.key.String,
@@ -228,17 +156,9 @@ func timeOf(sent []byte) time.Time {
 
 // refusedRow says where a task stands that was not claimed.
 type refusedRow struct {
-	ID      holdfast.TaskID
-	Type    string
-	Lane    string
-	State   holdfast.State
-	Attempt int
-	RunID   holdfast.RunID `db:"run_id"`
-	Waits   bool           // it is due later
-	Wanted  bool           // its type was asked for
-	Crashes int
-	Live    bool // the claiming run is
-	Now     time.Time
+	scan.Refused
+	Live bool // the claiming run is
+	Now  time.Time
 }
 
 // judge answers the tickets that were not claimed and returns those that should have been: their
@@ -249,60 +169,28 @@ func (s *claimer) judge(ctx context.Context, c *claiming, tickets []message.Tick
 	}
 	tasks, attempts := asked(tickets)
 	rows := make([]refusedRow, 0, len(tickets))
-	if err := s.all(ctx, s.db, &rows, "claim_refused", int64(c.run), tasks, attempts, c.types); err != nil {
+	if err := s.all(ctx, s.db, &rows, "claim_refused", int64(c.Run), tasks, attempts); err != nil {
 		return nil, err
 	}
-	if len(rows) != len(tickets) {
-		return nil, fmt.Errorf("the database answered for %d of %d tickets", len(rows), len(tickets))
-	}
-	if !rows[0].Live && c.taken == 0 {
-		return nil, fmt.Errorf("run %s: %w", c.run, store.ErrFenced)
-	}
-	var held []message.Ticket
+	refused := make([]scan.Refused, len(rows))
+	live, now := true, time.Time{}
 	for i, row := range rows {
-		switch answer, certain := row.verdict(tickets[i], c); {
-		case row.heldBy(c.run, tickets[i]):
-			held = append(held, tickets[i])
-		case certain || !row.Live:
-			c.add(tickets[i], answer)
-		default:
-			again = append(again, tickets[i])
+		refused[i], live, now = row.Refused, row.Live, row.Now.UTC()
+	}
+	if !live && c.Taken == 0 {
+		return nil, fmt.Errorf("run %s: %w", c.Run, store.ErrFenced)
+	}
+	held, again, err := c.Judge(refused, tickets, now)
+	if err != nil {
+		return nil, err
+	}
+	if !live { // the run gets no more tasks
+		for _, ticket := range again {
+			c.Add(ticket, store.Claim{Verdict: store.Stale, Now: now})
 		}
+		again = nil
 	}
 	return again, s.takeHeld(ctx, c, held)
-}
-
-// heldBy reports whether the task is the run's own already.
-func (r refusedRow) heldBy(run holdfast.RunID, ticket message.Ticket) bool {
-	return r.State == holdfast.Running && r.RunID == run && r.Attempt == ticket.Attempt
-}
-
-// verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
-func (r refusedRow) verdict(ticket message.Ticket, c *claiming) (answer store.Claim, certain bool) {
-	answer = store.Claim{Verdict: store.Stale, Now: r.Now.UTC()}
-	switch {
-	case r.ID == 0 || r.Attempt < ticket.Attempt:
-		answer.Verdict = store.Ahead
-	case r.Attempt > ticket.Attempt:
-	case r.State == holdfast.Running && r.RunID != c.run:
-		answer.Verdict, answer.Owner = store.Contended, r.RunID
-	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
-	case r.State == holdfast.Ready && !r.Wanted:
-		answer.Verdict = store.Unhandled
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
-	case r.State == holdfast.Ready && c.suspects(r):
-		answer.Verdict = store.Suspect
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
-	case r.State == holdfast.Ready:
-		return answer, false
-	}
-	return answer, true
-}
-
-// suspects reports whether the task has had more crashes than the caller allows for its type.
-func (c *claiming) suspects(r refusedRow) bool {
-	i := slices.Index(c.types, r.Type)
-	return i >= 0 && int64(r.Crashes) > c.crashes[i]
 }
 
 // takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A
@@ -312,7 +200,7 @@ func (s *claimer) takeHeld(ctx context.Context, c *claiming, tickets []message.T
 		return nil
 	}
 	tasks, attempts := asked(tickets)
-	return s.accept(ctx, c, "claim_held", int64(c.run), tasks, attempts)
+	return s.accept(ctx, c, "claim_held", int64(c.Run), tasks, attempts)
 }
 
 // Held implements store.Work. It reads every task of the range.

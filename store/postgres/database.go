@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
 // database is what all roles share: connections, statements, repetition, errors, and steps over all tasks. Each role is
@@ -37,13 +38,7 @@ type role interface{ inner() *database }
 func (d *database) inner() *database { return d }
 
 // text returns the statement of sql/<name>.sql.
-func (d *database) text(name string) string {
-	text, ok := d.statements[name]
-	if !ok {
-		panic(fmt.Sprintf("postgres: there is no sql/%s.sql", name))
-	}
-	return text
-}
+func (d *database) text(name string) string { return statement.Text(d.statements, name) }
 
 // all reads every row of a statement into dest, a pointer to a slice of structs. q is a pool or
 // a transaction.
@@ -126,14 +121,8 @@ func (d *database) do(ctx context.Context, operation string, f func() error) err
 	}
 }
 
-// micros is how durations travel: as whole microseconds, rounded up so that a positive one stays so.
-func micros(d time.Duration) int64 {
-	whole := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
-		whole++
-	}
-	return whole
-}
+// micros is how durations travel: as whole microseconds.
+func micros(d time.Duration) int64 { return column.Micros(d) }
 
 // rangeSize is how many ids one statement of a walk looks at. What bounds it must be the rows it reads
 // and not those it finds: among tens of millions of tasks it may find none, and would never end in time.

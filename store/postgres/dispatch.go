@@ -4,16 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/holdfastq/holdfast/internal/message"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 const (
@@ -31,7 +28,7 @@ type dispatcher struct{ *database }
 func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	var result store.Dispatched
 	err := s.do(ctx, "dispatch due tasks", func() error {
-		next, due, err := s.nextAfter(ctx, s.db, lanes, nil)
+		next, due, err := s.nextAfter(ctx, s.db, lanes, ids(nil))
 		if err != nil || !due {
 			result = store.Dispatched{Next: next}
 			return err
@@ -41,7 +38,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
 				return err
 			}
-			var rows []dueRow
+			var rows []*scan.Due
 			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, lanes.Only, except(lanes)); err != nil {
 				return err
 			}
@@ -60,61 +57,46 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 	return result, nil
 }
 
-type dueRow struct {
-	ID      holdfast.TaskID
-	Attempt int
-	Lane    string
-	Again   bool
-	Late    int64
-}
-
 // publishDue publishes the rows, marks those that were, and lets the others wait.
-func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.Due, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	due := make([]store.Due, len(rows))
-	for i, row := range rows {
-		due[i] = store.Due{Ticket: message.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Again: row.Again, Late: time.Duration(row.Late) * time.Microsecond}
-	}
-	outcomes := publish(ctx, due)
-	if len(outcomes) != len(due) {
-		return 0, fmt.Errorf("publish answered for %d of %d tasks", len(outcomes), len(due))
-	}
-	published, refused := make([]holdfast.TaskID, 0, len(rows)), []holdfast.TaskID(nil)
-	for i, ok := range outcomes {
-		if ok {
-			published = append(published, rows[i].ID)
-		} else {
-			refused = append(refused, rows[i].ID)
-		}
+	published, refused, err := scan.Publish(ctx, rows, (*scan.Due).Value, publish)
+	if err != nil {
+		return 0, err
 	}
 	if len(refused) > 0 {
-		if _, err := s.exec(ctx, tx, "dispatch_due_postpone", numbers(refused)); err != nil {
+		if _, err := s.exec(ctx, tx, "dispatch_due_postpone", ids(refused)); err != nil {
 			return 0, err
 		}
 	}
 	if len(published) == 0 {
 		return 0, nil
 	}
-	row, err := one[struct{ N int }](ctx, s, tx, "dispatch_due_mark", numbers(published), blockSize)
+	row, err := one[struct{ N int }](ctx, s, tx, "dispatch_due_mark", ids(published), blockSize)
 	return row.N, err
 }
 
 // nextDue says when to come again.
-func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []dueRow, marked, limit int) (time.Duration, error) {
+func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []*scan.Due, marked, limit int) (time.Duration, error) {
 	if marked > 0 && len(given) == limit { // those that were refused are out of the way
 		return 0, nil
 	}
 	if marked < len(given) {
 		return shortWait, nil
 	}
-	ids := make([]holdfast.TaskID, len(given))
-	for i, row := range given {
-		ids[i] = row.ID
-	}
-	next, _, err := s.nextAfter(ctx, tx, lanes, ids)
+	next, _, err := s.nextAfter(ctx, tx, lanes, ids(given))
 	return next, err
+}
+
+// ids lists the tasks.
+func ids(rows []*scan.Due) pq.Int64Array {
+	list := make(pq.Int64Array, len(rows))
+	for i, row := range rows {
+		list[i] = int64(row.ID)
+	}
+	return list
 }
 
 // except lists the lanes that are not chosen. It is never null.
@@ -122,11 +104,11 @@ func except(lanes store.Lanes) pq.StringArray { return append(pq.StringArray{}, 
 
 // nextAfter returns how long it is until the first task of the lanes becomes due, and whether one is due already. It
 // leaves out the tasks given.
-func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given []holdfast.TaskID) (next time.Duration, due bool, err error) {
+func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given pq.Int64Array) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
 		Due  bool
 		Wait int64
-	}](ctx, s, q, "dispatch_due_next", numbers(given), lanes.Only, except(lanes))
+	}](ctx, s, q, "dispatch_due_next", given, lanes.Only, except(lanes))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return longestWait, false, nil
@@ -157,16 +139,11 @@ func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, li
 			if err := s.all(ctx, tx, &rows, "dispatch_receipts", limit, lanes.Only, except(lanes)); err != nil || len(rows) == 0 {
 				return err
 			}
-			receipts := make([]store.Receipt, len(rows))
-			for i, row := range rows {
-				receipts[i] = row.receipt()
+			published, refused, err := scan.Publish(ctx, rows, func(r ripeRow) store.Receipt { return scan.Receipt(r.ID, r.Lane, r.Tasks) }, publish)
+			if err != nil {
+				return err
 			}
-			outcomes := publish(ctx, receipts)
-			if len(outcomes) != len(receipts) {
-				return fmt.Errorf("publish answered for %d of %d receipts", len(outcomes), len(receipts))
-			}
-			var err error
-			deleted, err = s.settleReceipts(ctx, tx, rows, outcomes)
+			deleted, err = s.settleReceipts(ctx, tx, published, refused)
 			return err
 		})
 	})
@@ -182,17 +159,16 @@ type ripeRow struct {
 }
 
 // settleReceipts deletes the receipts that were published and lets the others wait.
-func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []ripeRow, outcomes []bool) (deleted int, err error) {
-	var published, refused, late pq.Int64Array
-	for i, row := range rows {
-		switch {
-		case !outcomes[i]:
-			refused = append(refused, row.ID)
-			continue
-		case row.Late:
+func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, published, refused []ripeRow) (deleted int, err error) {
+	var gone, later, late pq.Int64Array
+	for _, row := range published {
+		gone = append(gone, row.ID)
+		if row.Late {
 			late = append(late, row.Tasks...)
 		}
-		published = append(published, row.ID)
+	}
+	for _, row := range refused {
+		later = append(later, row.ID)
 	}
 	if len(late) > 0 {
 		if _, err := s.exec(ctx, tx, "dispatch_receipts_late", late); err != nil {
@@ -200,14 +176,14 @@ func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, rows []rip
 		}
 	}
 	if len(refused) > 0 {
-		if _, err := s.exec(ctx, tx, "dispatch_receipts_postpone", refused); err != nil {
+		if _, err := s.exec(ctx, tx, "dispatch_receipts_postpone", later); err != nil {
 			return 0, err
 		}
 	}
 	if len(published) == 0 {
 		return 0, nil
 	}
-	return s.exec(ctx, tx, "dispatch_receipts_delete", published)
+	return s.exec(ctx, tx, "dispatch_receipts_delete", gone)
 }
 
 // LaneNames implements store.Dispatch.

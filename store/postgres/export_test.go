@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,7 +24,8 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) { return s.db.DB.Beg
 
 // SetHistory has renewals ask for something else than the timeline.
 func (s *Store) SetHistory(expression string) {
-	s.statements[renew] = strings.Replace(s.statements[renew], s.statements[history], expression, 1)
+	asked := regexp.MustCompile(`(?s)select draining, .*? as history`)
+	s.statements[renew] = asked.ReplaceAllLiteralString(s.statements[renew], "select draining, "+expression+" as history")
 }
 
 // SetClock has another clock decide whether published tasks are due, until the function it returns is called.

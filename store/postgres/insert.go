@@ -7,14 +7,14 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // inserter is the role store.Inserter.
@@ -103,7 +103,7 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		delays: pq.Int64Array{}, moments: pq.Int64Array{}, keys: pq.StringArray{},
 	}
 	for i, task := range tasks {
-		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(payloadOf(task)), int64(task.MaxAttempts)
+		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(column.Payload(&task)), int64(task.MaxAttempts)
 		if task.Delay > 0 {
 			b.delays = sized(b.delays, n)
 			b.delays[i] = micros(task.Delay)
@@ -223,10 +223,7 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	var holders []struct {
-		ID  holdfast.TaskID
-		Key string
-	}
+	var holders []scan.Holder
 	if err := s.all(ctx, q, &holders, "insert_holders", keys); err != nil {
 		return nil, err
 	}
@@ -288,7 +285,7 @@ func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 		inserted.Tasks[i].ID = holdfast.TaskID(id)
 	}
 	for _, row := range rows[1:] {
-		inserted.Receipts = append(inserted.Receipts, row.receipt())
+		inserted.Receipts = append(inserted.Receipts, scan.Receipt(row.ID, row.Lane, row.Tasks))
 	}
 	return inserted, nil
 }
@@ -312,15 +309,6 @@ func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
 		}
 	}
 	return inserted, nil
-}
-
-// receipt returns the tickets that a stored receipt stands for: always those of first attempts.
-func (r insertedRow) receipt() store.Receipt {
-	receipt := store.Receipt{ID: r.ID, Lane: r.Lane, Tickets: make([]message.Ticket, len(r.Tasks))}
-	for i, id := range r.Tasks {
-		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
-	}
-	return receipt
 }
 
 // storeLanes stores the lanes this process has not seen before, on its own: in a caller's transaction a new lane would

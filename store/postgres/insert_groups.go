@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // tasksAlike reports whether tasks differ only in their payloads and are due at once, without keys.
@@ -34,7 +35,7 @@ func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, gr
 		Size      int
 		Tasks     pq.Int64Array
 	}
-	payloads := jsons(len(tasks), func(i int) []byte { return payloadOf(tasks[i]) })
+	payloads := jsons(len(tasks), func(i int) []byte { return column.Payload(&tasks[i]) })
 	if err := s.all(ctx, s.db, &rows, "insert_alike", first.Lane, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
 		return store.Inserted{}, err
 	}
@@ -52,14 +53,6 @@ func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, gr
 		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
 	}
 	return inserted, nil
-}
-
-// payloadOf is a task's payload as it is stored.
-func payloadOf(t holdfast.NewTask) []byte {
-	if len(t.Payload) == 0 {
-		return []byte("null")
-	}
-	return t.Payload
 }
 
 // probeLimit bounds the search for held keys.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -37,8 +38,8 @@ func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 			return err
 		}
 		row, err := one[struct{ ID holdfast.RunID }](ctx, s, s.db, "open_run",
-			clean(info.Name), clean(info.Host), info.PID, clean(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease),
-			clean(info.Process.Boot), clean(info.Process.Namespace), info.Process.Started)
+			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease),
+			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started)
 		run = row.ID
 		return err
 	})
@@ -90,12 +91,6 @@ func (s *leaser) noteSetback(ctx context.Context, over store.Tx, run holdfast.Ru
 	log.Warn("the store has only an older renewal of this worker: a backup was restored, or commits were lost")
 }
 
-// The statements of Renew: the second one does not ask for the history.
-const (
-	renew      = "renew"
-	plainRenew = "renew_plain"
-)
-
 type newsRow struct {
 	Draining              bool
 	Renewed, Before       int64
@@ -108,7 +103,7 @@ type newsRow struct {
 func (s *leaser) renew(ctx context.Context, over store.Tx, r store.Renewal) (newsRow, error) {
 	send := func(name string) (newsRow, error) {
 		return one[newsRow](ctx, s, over, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
-			clean(r.By.Name), clean(r.By.Host), r.By.PID, r.Shown)
+			column.Text(r.By.Name), column.Text(r.By.Host), r.By.PID, r.Shown)
 	}
 	if s.historyless.Load() {
 		return send(plainRenew)

@@ -45,6 +45,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
 // Defaults of Options.
@@ -164,12 +165,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leaser:     leaser{database: d, renewers: renewers{db: open(&connector{config: direct, settings: directSession, readTimeout: readTimeout}, unpooled)}},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   ticketer{d},
+		ticketer:   roles.NewTickets(named{d}),
 		fencer:     fencer{database: d},
-		patroller:  patroller{d},
+		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},
-		inspector:  inspector{d},
+		inspector:  roles.NewDesk(named{d}, choose),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transferer: transferer{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(present)}, unpooled), newPresences()},

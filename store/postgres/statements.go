@@ -2,49 +2,28 @@ package postgres
 
 import (
 	"embed"
-	"path"
 	"strings"
 
 	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
 //go:embed sql/*.sql
 var files embed.FS
 
-// The names of files that are parts of others. {{columns}} stands for a task's columns, {{claimable}} for the rule for
-// the tasks that a claim takes, {{claimed}} for the columns that it returns, {{history}} for the name of the store's
-// history, {{signs_held}} for the signs of presence that are held.
+// The statements of Renew: the second one does not ask for the history.
 const (
-	columns   = "columns"
-	claimable = "claimable"
-	claimed   = "claimed"
-	history   = "history"
-	signsHeld = "signs_held"
+	renew      = "renew"
+	plainRenew = "renew_plain"
 )
 
-// statements reads the embedded files for one schema. A file that cannot be used
-// is a mistake of the build.
+// statements reads the embedded files for one schema.
 func statements(schema string) map[string]string {
-	entries, err := files.ReadDir("sql")
-	if err != nil {
-		panic(err)
-	}
-	texts := make(map[string]string, len(entries))
-	for _, entry := range entries {
-		text, err := files.ReadFile(path.Join("sql", entry.Name()))
-		if err != nil {
-			panic(err)
-		}
-		texts[strings.TrimSuffix(entry.Name(), ".sql")] = compact(string(text))
-	}
-	texts[plainRenew] = strings.ReplaceAll(texts[renew], "{{"+history+"}}", "''")
-	var parts []string
-	for _, name := range []string{columns, claimable, claimed, history, signsHeld} {
-		parts = append(parts, "{{"+name+"}}", texts[name])
-	}
-	whole, names := strings.NewReplacer(parts...), strings.NewReplacer("holdfast.", pq.QuoteIdentifier(schema)+".")
+	texts := statement.Load(files, statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"})
+	names := strings.NewReplacer("holdfast.", pq.QuoteIdentifier(schema)+".")
 	for name, text := range texts {
-		texts[name] = names.Replace(whole.Replace(text))
+		texts[name] = names.Replace(text)
 	}
 	return texts
 }
@@ -58,16 +37,4 @@ func frequent(texts map[string]string) map[string]bool {
 		list[texts[name]] = true
 	}
 	return list
-}
-
-// compact drops comments and indentation: the text travels with every call.
-func compact(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "--")
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "\n")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
 // The state machine is the domain's; SQL may only quote its words.
@@ -36,7 +37,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts["the migration"] = strings.ReplaceAll(strings.ReplaceAll(compact(string(migration)), "'null'", ""), "('default')", "")
+	texts["the migration"] = strings.ReplaceAll(strings.ReplaceAll(statement.Compact(string(migration)), "'null'", ""), "('default')", "")
 	for name, text := range texts {
 		for _, match := range word.FindAllStringSubmatch(text, -1) {
 			if !known[match[1]] {

@@ -162,10 +162,7 @@ func (s *transferer) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Rec
 		there[i] = row.Value()
 	}
 	return store.Clash(skipped, there, func(unique string) (holdfast.TaskID, error) {
-		row, err := one[struct {
-			ID  holdfast.TaskID
-			Key string
-		}](ctx, s, tx, "insert_holders", pq.StringArray{unique})
+		row, err := one[scan.Holder](ctx, s, tx, "insert_holders", pq.StringArray{unique})
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("the server left out a task whose id and unique key %.100q are free", unique)
 		}

@@ -2,10 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -45,19 +45,13 @@ func partition(moves []holdfast.Transition) (plain, others []int) {
 		times[moves[i].Task]++
 	}
 	for i := range moves {
-		if isPlainSuccess(&moves[i]) && times[moves[i].Task] == 1 {
+		if column.IsPlainSuccess(&moves[i]) && times[moves[i].Task] == 1 {
 			plain = append(plain, i)
 		} else {
 			others = append(others, i)
 		}
 	}
 	return plain, others
-}
-
-// isPlainSuccess reports whether sql/complete.sql says all there is to say.
-func isPlainSuccess(move *holdfast.Transition) bool {
-	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Run != 0 && !reported(move.Report) &&
-		len(move.From) == 1 && move.From[0] == holdfast.Running
 }
 
 func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition, indexes []int, accepted []bool) error {
@@ -85,9 +79,9 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 		origins.WriteString("," + string(state))
 	}
 	stands := []any{int64(m.Task), m.Attempt, int64(m.Run), origins.String() + ","}
-	class, text := clean(m.Report.Class), clean(m.Report.Error)
-	if reported(m.Report) {
-		args := append(stands[:4:4], string(m.Event), tx.now, class, text, clean(m.Report.Stack), detailsOf(m.Report))
+	class, text := column.Text(m.Report.Class), column.Text(m.Report.Error)
+	if column.HasReport(m.Report) {
+		args := append(stands[:4:4], string(m.Event), tx.now, class, text, column.Text(m.Report.Stack), column.Details(m.Report))
 		if _, err := tx.exec(ctx, "apply_record", args...); err != nil {
 			return false, err
 		}
@@ -102,18 +96,4 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, again)
 	n, err := tx.exec(ctx, "apply", args...)
 	return n == 1, err
-}
-
-func reported(r holdfast.Report) bool {
-	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
-}
-
-// detailsOf returns JSON: one bad report must not hold up a whole batch of results.
-func detailsOf(r holdfast.Report) string {
-	details := clean(string(r.Details))
-	if details == "" || json.Valid([]byte(details)) {
-		return details
-	}
-	quoted, _ := json.Marshal(details) // of a string, which cannot fail
-	return string(quoted)
 }

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 
@@ -18,6 +16,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
 // Settings of every connection, and of those that write and read.
@@ -102,15 +101,15 @@ type querier interface {
 }
 
 func (c *session) statement(ctx context.Context, name string) (*sql.Stmt, error) {
-	if statement, ok := c.prepared[name]; ok {
-		return statement, nil
+	if prepared, ok := c.prepared[name]; ok {
+		return prepared, nil
 	}
-	statement, err := c.conn.PrepareContext(ctx, text(c.texts, name))
+	prepared, err := c.conn.PrepareContext(ctx, statement.Text(c.texts, name))
 	if err != nil {
 		return nil, err
 	}
-	c.prepared[name] = statement
-	return statement, nil
+	c.prepared[name] = prepared
+	return prepared, nil
 }
 
 func (c *session) query(ctx context.Context, name string, args ...any) (*sql.Rows, error) {
@@ -152,11 +151,11 @@ type callers struct {
 }
 
 func (c callers) query(ctx context.Context, name string, args ...any) (*sql.Rows, error) {
-	return c.tx.QueryContext(ctx, text(c.texts, name), args...)
+	return c.tx.QueryContext(ctx, statement.Text(c.texts, name), args...)
 }
 
 func (c callers) exec(ctx context.Context, name string, args ...any) (int, error) {
-	return changed(c.tx.ExecContext(ctx, text(c.texts, name), args...))
+	return changed(c.tx.ExecContext(ctx, statement.Text(c.texts, name), args...))
 }
 
 func changed(result sql.Result, err error) (int, error) {
@@ -197,47 +196,23 @@ func one[Row any](ctx context.Context, q querier, name string, args ...any) (Row
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements reads the embedded files. {{name}} in one of them stands for the text of another.
-// A file that cannot be used is a mistake of the build.
+// statements reads the embedded files.
 func statements() map[string]string {
-	entries, err := files.ReadDir("sql")
-	if err != nil {
-		panic(err)
-	}
-	texts := map[string]string{"begin": "begin immediate", "commit": "commit", "rollback": "rollback"}
-	for _, entry := range entries {
-		text, err := files.ReadFile(path.Join("sql", entry.Name()))
-		if err != nil {
-			panic(err)
-		}
-		texts[strings.TrimSuffix(entry.Name(), ".sql")] = compact(string(text))
-	}
-	included := regexp.MustCompile(`\{\{(\w+)\}\}`)
-	for name, content := range texts {
-		texts[name] = included.ReplaceAllStringFunc(content, func(match string) string {
-			return text(texts, strings.Trim(match, "{}"))
-		})
+	texts := statement.Load(files,
+		statement.Variant{Name: "list_dead", Of: "list", Part: "all_tasks", Is: "dead_tasks"},
+		statement.Variant{Name: "list_running", Of: "list", Part: "all_tasks", Is: "running_tasks"},
+		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
+		statement.Variant{Name: "count_running", Of: "count", Part: "all_tasks", Is: "running_tasks"},
+	)
+	for _, name := range []string{begin, commit, rollback} {
+		texts[name] = name
 	}
 	return texts
 }
 
-// compact drops comments and indentation.
-func compact(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "--")
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-// text returns the statement of sql/<name>.sql.
-func text(texts map[string]string, name string) string {
-	text, ok := texts[name]
-	if !ok {
-		panic(fmt.Sprintf("sqlite: there is no sql/%s.sql", name))
-	}
-	return text
-}
+// The statements that begin and end a transaction.
+const (
+	begin    = "begin immediate"
+	commit   = "commit"
+	rollback = "rollback"
+)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/schema"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // database is what all roles share: the file, sessions, transactions, the clock and errors. Each role is a type of its
@@ -75,7 +76,7 @@ func (d *database) write(ctx context.Context, operation string, f func(context.C
 func (d *database) transact(ctx context.Context, c *session, f func(context.Context, *transaction) error) error {
 	inner := context.WithoutCancel(ctx)
 	err := d.patiently(ctx, func() error {
-		_, err := c.exec(inner, "begin")
+		_, err := c.exec(inner, begin)
 		return err
 	})
 	if err != nil {
@@ -86,7 +87,7 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 		if stored {
 			return
 		}
-		if _, err := c.exec(inner, "rollback"); err != nil {
+		if _, err := c.exec(inner, rollback); err != nil {
 			c.broken = true
 		}
 	}()
@@ -96,7 +97,7 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err = c.exec(inner, "commit")
+	_, err = c.exec(inner, commit)
 	stored = err == nil
 	return err
 }
@@ -123,14 +124,8 @@ func (d *database) patiently(ctx context.Context, f func() error) error {
 	}
 }
 
-// micros is how durations are stored: as whole microseconds, rounded up so that a positive one stays so.
-func micros(d time.Duration) int64 {
-	whole := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
-		whole++
-	}
-	return whole
-}
+// micros is how durations are stored: as whole microseconds.
+func micros(d time.Duration) int64 { return column.Micros(d) }
 
 // moment reads a time; 0 is one that is missing.
 func moment(micros int64) time.Time {

@@ -8,10 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 const (
@@ -73,51 +71,43 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 }
 
 type dueRow struct {
-	ID      holdfast.TaskID
-	Attempt int
-	Lane    string
-	Again   bool
-	DueAt   int64 `db:"due_at"`
-	Late    int64
+	scan.Due
+	DueAt int64 `db:"due_at"`
 }
 
 func (r dueRow) key() int64 { return int64(r.ID) }
 
 // publishDue publishes the rows, marks those that were, and lets the others wait.
 func (s *dispatcher) publishDue(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
-	due := make([]store.Due, len(rows))
-	for i, row := range rows {
-		due[i] = store.Due{Ticket: message.Ticket{Task: row.ID, Attempt: row.Attempt}, Lane: row.Lane, Again: row.Again, Late: time.Duration(row.Late) * time.Microsecond}
-	}
-	outcomes := publish(ctx, due)
-	if len(outcomes) != len(due) {
-		return 0, fmt.Errorf("%s: publish answered for %d of %d tasks", operation, len(outcomes), len(due))
-	}
-	var published, refused [][]int64
-	for i, ok := range outcomes {
-		given := []int64{int64(rows[i].ID), int64(rows[i].Attempt), rows[i].DueAt}
-		if ok {
-			published = append(published, given)
-		} else {
-			refused = append(refused, given)
-		}
+	published, refused, err := scan.Publish(ctx, rows, func(r dueRow) store.Due { return r.Value() }, publish)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", operation, err)
 	}
 	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		if len(refused) > 0 {
-			if _, err := tx.exec(ctx, "dispatch_due_postpone", tuples(refused), tx.now); err != nil {
+			if _, err := tx.exec(ctx, "dispatch_due_postpone", givenOf(refused), tx.now); err != nil {
 				return err
 			}
 		}
 		if len(published) == 0 {
 			return nil
 		}
-		_, err := tx.exec(ctx, "dispatch_due_mark", tuples(published), tx.now)
+		_, err := tx.exec(ctx, "dispatch_due_mark", givenOf(published), tx.now)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
 	return len(published), nil
+}
+
+// givenOf lists tasks as they stood when they were given to publish.
+func givenOf(rows []dueRow) string {
+	list := make([][]int64, len(rows))
+	for i, row := range rows {
+		list[i] = []int64{int64(row.ID), int64(row.Attempt), row.DueAt}
+	}
+	return tuples(list)
 }
 
 // nextDue is when the next task of the lanes becomes due, or the end of time.
@@ -147,44 +137,45 @@ func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, li
 		return 0, err
 	}
 	defer release(&s.receipts, rows, ripeRow.key)
-	tasks, receipts := make([][]int64, len(rows)), make([]store.Receipt, len(rows))
 	for i, row := range rows {
-		if err := json.Unmarshal([]byte(row.Tasks), &tasks[i]); err != nil {
+		if err := json.Unmarshal([]byte(row.Tasks), &rows[i].ids); err != nil {
 			return 0, fmt.Errorf("%s: the tasks of receipt %d: %w", operation, row.ID, err)
 		}
-		receipts[i] = receiptOf(row.ID, row.Lane, tasks[i])
 	}
-	outcomes := publish(ctx, receipts)
-	if len(outcomes) != len(receipts) {
-		return 0, fmt.Errorf("%s: publish answered for %d of %d receipts", operation, len(outcomes), len(receipts))
+	published, refused, err := scan.Publish(ctx, rows, func(r ripeRow) store.Receipt { return scan.Receipt(r.ID, r.Lane, r.ids) }, publish)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", operation, err)
 	}
-	return s.settleReceipts(ctx, operation, rows, tasks, outcomes)
+	if err := s.settleReceipts(ctx, operation, published, refused); err != nil {
+		return 0, err
+	}
+	return len(published), nil
 }
 
 type ripeRow struct {
 	ID    int64
 	Lane  string
 	Tasks string
-	Late  bool // much later than the rows of its tasks say
+	Late  bool    // much later than the rows of its tasks say
+	ids   []int64 // of the tasks
 }
 
 func (r ripeRow) key() int64 { return r.ID }
 
 // settleReceipts deletes the receipts that were published and lets the others wait.
-func (s *dispatcher) settleReceipts(ctx context.Context, operation string, rows []ripeRow, tasks [][]int64, outcomes []bool) (deleted int, err error) {
-	var published, refused, late []int64
-	for i, row := range rows {
-		if !outcomes[i] {
-			refused = append(refused, row.ID)
-			continue
-		}
-		published = append(published, row.ID)
+func (s *dispatcher) settleReceipts(ctx context.Context, operation string, published, refused []ripeRow) error {
+	var gone, later, late []int64
+	for _, row := range published {
+		gone = append(gone, row.ID)
 		if row.Late {
-			late = append(late, tasks[i]...)
+			late = append(late, row.ids...)
 		}
 	}
-	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		for name, ids := range map[string][]int64{"dispatch_receipts_late": late, "dispatch_receipts_postpone": refused} {
+	for _, row := range refused {
+		later = append(later, row.ID)
+	}
+	return s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		for name, ids := range map[string][]int64{"dispatch_receipts_late": late, "dispatch_receipts_postpone": later, "dispatch_receipts_delete": gone} {
 			if len(ids) == 0 {
 				continue
 			}
@@ -192,16 +183,8 @@ func (s *dispatcher) settleReceipts(ctx context.Context, operation string, rows 
 				return err
 			}
 		}
-		if len(published) == 0 {
-			return nil
-		}
-		_, err := tx.exec(ctx, "dispatch_receipts_delete", numbers(published))
-		return err
+		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return len(published), nil
 }
 
 // LaneNames implements store.Dispatch.

@@ -9,10 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -148,7 +147,7 @@ func (b batch) rows() (string, error) {
 		row := &rows[i]
 		row[0], row[1], row[3] = task.Type, task.Lane, task.MaxAttempts
 		if len(task.Payload) < longPayload {
-			row[2] = payloadOf(task)
+			row[2] = string(column.Payload(task))
 		}
 		if b.later[i] != 0 {
 			row[4] = b.later[i]
@@ -158,13 +157,6 @@ func (b batch) rows() (string, error) {
 		}
 	}
 	return encode(rows)
-}
-
-func payloadOf(task *holdfast.NewTask) string {
-	if len(task.Payload) == 0 {
-		return "null"
-	}
-	return string(task.Payload)
 }
 
 // encode writes JSON without the escapes that only web pages need.
@@ -182,10 +174,7 @@ var errNoHolder = errors.New("a task was refused for its unique key, which no ta
 
 // duplicates finds the tasks that were not stored, and those that have their keys.
 func duplicates(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
-	holders, err := all[struct {
-		ID  holdfast.TaskID
-		Key string
-	}](ctx, q, "insert_holders", words(b.keys))
+	holders, err := all[scan.Holder](ctx, q, "insert_holders", words(b.keys))
 	if err != nil {
 		return err
 	}
@@ -244,18 +233,9 @@ func insertReceipts(ctx context.Context, q querier, b batch, tasks []store.Inser
 		if err != nil {
 			return nil, err
 		}
-		receipts = append(receipts, receiptOf(row.ID, lane, ids))
+		receipts = append(receipts, scan.Receipt(row.ID, lane, ids))
 	}
 	return receipts, nil
-}
-
-// receiptOf returns the tickets that a stored receipt stands for: always those of first attempts.
-func receiptOf(id int64, lane string, tasks []int64) store.Receipt {
-	receipt := store.Receipt{ID: id, Lane: lane, Tickets: make([]message.Ticket, len(tasks))}
-	for i, task := range tasks {
-		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(task), Attempt: 1}
-	}
-	return receipt
 }
 
 // Discharge implements store.Inserter.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -28,7 +29,7 @@ func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 			return err
 		}
 		row, err := one[scan.ID](ctx, tx, "open_run",
-			clean(info.Name), clean(info.Host), info.PID, clean(info.Version), info.Concurrency, lanes, tx.now, micros(lease))
+			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, lanes, tx.now, micros(lease))
 		run = holdfast.RunID(row.ID)
 		return err
 	})
@@ -44,7 +45,7 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.News, error)
 	var news store.News
 	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
 		run, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Run), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running,
-			clean(r.By.Name), clean(r.By.Host), r.By.PID)
+			column.Text(r.By.Name), column.Text(r.By.Host), r.By.PID)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
 		}

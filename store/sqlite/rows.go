@@ -3,7 +3,6 @@ package sqlite
 import (
 	"encoding/json"
 	"strconv"
-	"strings"
 
 	"github.com/holdfastq/holdfast/internal/message"
 )
@@ -54,9 +53,4 @@ func words[S ~string](list []S) string {
 	}
 	text, _ := json.Marshal(list) // of strings, which cannot fail
 	return string(text)
-}
-
-// clean makes text fit for a column: valid UTF-8 without NUL.
-func clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

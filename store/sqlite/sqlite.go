@@ -34,6 +34,7 @@ import (
 
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
 // readers is how many questions are answered at once. SQLite keeps the processor busy rather than waiting.
@@ -99,12 +100,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leaser:     leaser{d},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   ticketer{d},
+		ticketer:   roles.NewTickets(named{d}),
 		fencer:     fencer{d},
-		patroller:  patroller{d},
+		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{d},
 		keeper:     keeper{d},
-		inspector:  inspector{d},
+		inspector:  roles.NewDesk(named{d}, choose),
 		migrator:   migrator{d},
 		transferer: transferer{d},
 		ownership:  ownership{d},

@@ -134,10 +134,7 @@ func clash(ctx context.Context, tx *transaction, r store.Record) error {
 		return err
 	}
 	return store.Clash([]store.Record{r}, there, func(unique string) (holdfast.TaskID, error) {
-		holder, err := one[struct {
-			ID  holdfast.TaskID
-			Key string
-		}](ctx, tx, "insert_holders", words([]string{unique}))
+		holder, err := one[scan.Holder](ctx, tx, "insert_holders", words([]string{unique}))
 		if errors.Is(err, sql.ErrNoRows) {
 			err = errNoHolder
 		}

@@ -3,9 +3,7 @@ package scan
 
 import (
 	"bytes"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -58,6 +56,12 @@ func IDs(rows []ID) []int64 {
 		ids[i] = row.ID
 	}
 	return ids
+}
+
+// Holder is a task that holds a unique key.
+type Holder struct {
+	ID  holdfast.TaskID
+	Key string
 }
 
 // Task is a task without its payload, as sql/columns.sql of each adapter selects it.
@@ -116,12 +120,9 @@ func (r *Whole) Value() holdfast.Task {
 	return task
 }
 
-// NotFound explains the error of a statement that returned no row of the task. It returns other errors as they are.
-func NotFound(err error, id holdfast.TaskID) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
-	}
-	return err
+// NotFound says that there is no such task.
+func NotFound(id holdfast.TaskID) error {
+	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
 
 // Attempt is an attempt of a task. One with the number 0 says that the task exists.
@@ -139,15 +140,8 @@ type Attempt struct {
 	Details    string
 }
 
-// Attempts returns the attempts of all rows. Without any row there is no such task.
-func Attempts(rows []Attempt, id holdfast.TaskID) ([]holdfast.Attempt, error) {
-	if len(rows) == 0 {
-		return nil, NotFound(sql.ErrNoRows, id)
-	}
-	return attempts(rows), nil
-}
-
-func attempts(rows []Attempt) []holdfast.Attempt {
+// Attempts returns the attempts of all rows.
+func Attempts(rows []Attempt) []holdfast.Attempt {
 	list := make([]holdfast.Attempt, 0, len(rows))
 	for _, row := range rows {
 		if row.Attempt == 0 {
@@ -185,7 +179,7 @@ func (r *Record) Value() (store.Record, error) {
 		return record, fmt.Errorf("read the attempts of task %s: %w", r.ID, err)
 	}
 	if len(rows) > 0 {
-		record.Attempts = attempts(rows)
+		record.Attempts = Attempts(rows)
 	}
 	return record, nil
 }

@@ -1,1 +1,1 @@
-select tasks.state, count(*) as count from tasks not indexed where {{filter}} group by tasks.state
+select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state

@@ -1,2 +1,1 @@
--- From the newest task down.
-select {{columns}} from tasks not indexed where {{filter}} order by tasks.id desc limit ?6
+select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?6

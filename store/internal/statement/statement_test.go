@@ -1,0 +1,41 @@
+package statement
+
+import (
+	"maps"
+	"testing"
+	"testing/fstest"
+)
+
+func TestLoadFillsInPartsAndVariants(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{
+		"sql/parts.sql": {Data: []byte("-- The parts.\n\n-- {{rule}}: what is chosen.\na = 1 -- why\n  and {{more}}\n\n-- {{more}}\nb = 2\n\n-- {{rows}}\nall\n\n-- {{few}}: some.\nfew\n")},
+		"sql/list.sql":  {Data: []byte("-- Lists.\nselect {{rows}}\n  where {{rule}}\n")},
+	}
+	got := Load(files, Variant{Name: "list_few", Of: "list", Part: "rows", Is: "few"})
+	want := map[string]string{
+		"list":     "select all\nwhere a = 1\nand b = 2",
+		"list_few": "select few\nwhere a = 1\nand b = 2",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestLoadPanicsIfAPartIsMissing(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]fstest.MapFS{
+		"missing":       {"sql/list.sql": {Data: []byte("select {{rows}}")}},
+		"inside itself": {"sql/list.sql": {Data: []byte("select {{rows}}")}, "sql/parts.sql": {Data: []byte("-- {{rows}}\na {{rows}}\n")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if recover() == nil {
+					t.Error("Load did not panic")
+				}
+			}()
+			Load(files)
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package postgres
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/message"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/roles"
+)
+
+// The roles that are the same over every adapter.
+type (
+	ticketer  = roles.Tickets
+	patroller = roles.Patrol
+	inspector = roles.Desk
+)
+
+// named runs statements for these roles.
+type named struct{ *database }
+
+// Read implements roles.Statements.
+func (n named) Read(ctx context.Context, operation, name string, rows any, args ...any) error {
+	return n.do(ctx, operation, func() error {
+		reflect.ValueOf(rows).Elem().SetZero()
+		return n.all(ctx, n.db, rows, name, arguments(args)...)
+	})
+}
+
+// Change implements roles.Statements.
+func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
+	return n.do(ctx, operation, func() error {
+		_, err := n.exec(ctx, n.db, name, arguments(args)...)
+		return err
+	})
+}
+
+// arguments writes arguments as statements take them. Tickets are two lists.
+func arguments(args []any) []any {
+	var encoded []any
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case []message.Ticket:
+			tasks, attempts := pairs(arg)
+			encoded = append(encoded, tasks, attempts)
+		case []holdfast.TaskID:
+			encoded = append(encoded, numbers(arg))
+		case []holdfast.RunID:
+			encoded = append(encoded, numbers(arg))
+		case []holdfast.State:
+			states := make(pq.StringArray, len(arg))
+			for i, state := range arg {
+				states[i] = string(state)
+			}
+			encoded = append(encoded, states)
+		case holdfast.TaskID:
+			encoded = append(encoded, int64(arg))
+		case time.Duration:
+			encoded = append(encoded, micros(arg))
+		default:
+			encoded = append(encoded, arg)
+		}
+	}
+	return encoded
+}
+
+// choose returns the name of the statement for a filter: one does for all.
+func choose(operation string, _ store.Filter) string { return operation }

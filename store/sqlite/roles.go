@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/message"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/roles"
+)
+
+// The roles that are the same over every adapter.
+type (
+	ticketer  = roles.Tickets
+	patroller = roles.Patrol
+	inspector = roles.Desk
+)
+
+// named runs statements for these roles. The last parameter of each statement is the time, if it needs that.
+type named struct{ *database }
+
+// Read implements roles.Statements.
+func (n named) Read(ctx context.Context, operation, name string, rows any, args ...any) error {
+	return n.read(ctx, operation, func(ctx context.Context, c *session) error {
+		found, err := c.query(ctx, name, arguments(args, n.now().UnixMicro())...)
+		if err != nil {
+			return err
+		}
+		defer found.Close()
+		return sqlx.StructScan(found, rows)
+	})
+}
+
+// Change implements roles.Statements.
+func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
+	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, name, arguments(args, tx.now)...)
+		return err
+	})
+}
+
+// arguments writes arguments as statements take them, and the time behind them.
+func arguments(args []any, now int64) []any {
+	encoded := make([]any, len(args), len(args)+1)
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case []message.Ticket:
+			encoded[i] = pairs(arg)
+		case []holdfast.TaskID:
+			encoded[i] = numbers(arg)
+		case []holdfast.RunID:
+			encoded[i] = numbers(arg)
+		case []holdfast.State:
+			encoded[i] = words(arg)
+		case holdfast.TaskID:
+			encoded[i] = int64(arg)
+		case time.Duration:
+			encoded[i] = micros(arg)
+		case time.Time:
+			encoded[i] = arg.UnixMicro()
+		default:
+			encoded[i] = arg
+		}
+	}
+	return append(encoded, now)
+}
+
+// choose returns the name of the statement that finds the tasks of a filter soonest. Counting everything, or by states
+// alone, reads indexes and no tasks.
+func choose(operation string, f store.Filter) string {
+	if operation == "count" && f.Type == "" && f.Lane == "" && f.Error == "" && f.Before == 0 {
+		return "count_all"
+	}
+	if len(f.States) == 1 {
+		switch f.States[0] {
+		case holdfast.Dead:
+			return operation + "_dead"
+		case holdfast.Running:
+			return operation + "_running"
+		}
+	}
+	return operation
+}
