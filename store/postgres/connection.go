@@ -3,11 +3,11 @@ package postgres
 import (
 	"context"
 	"database/sql/driver"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -57,13 +57,30 @@ func (s settings) with(more settings) settings {
 	return all
 }
 
-// statement returns the text of a statement that sets them, in one round trip.
-func (s settings) statement(local bool) string {
-	calls := make([]string, 0, len(s))
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		calls = append(calls, fmt.Sprintf("set_config(%s, %s, %t)", pq.QuoteLiteral(name), pq.QuoteLiteral(s[name]), local))
+//go:embed sql/set.sql
+var setText string
+
+// send sets the settings on a connection, in one round trip.
+func (s settings) send(ctx context.Context, on driver.ExecerContext, local bool) error {
+	names, values := s.columns()
+	var args []driver.NamedValue
+	for _, list := range []pq.StringArray{names, values} {
+		value, err := list.Value()
+		if err != nil {
+			return err
+		}
+		args = append(args, driver.NamedValue{Ordinal: len(args) + 1, Value: value})
 	}
-	return "select " + strings.Join(calls, ", ")
+	_, err := on.ExecContext(ctx, setText, append(args, driver.NamedValue{Ordinal: 3, Value: local}))
+	return err
+}
+
+// columns lists the settings as sql/set.sql takes them.
+func (s settings) columns() (names, values pq.StringArray) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		names, values = append(names, name), append(values, s[name])
+	}
+	return names, values
 }
 
 // Connect implements driver.Connector.
@@ -78,7 +95,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	opened, err := inner.Connect(ctx)
 	if err == nil && len(c.settings) > 0 {
 		dialer.last().silence.Store(int64(c.readTimeout))
-		if _, err = opened.(driver.ExecerContext).ExecContext(ctx, c.settings.statement(false), nil); err != nil {
+		if err = c.settings.send(ctx, opened.(driver.ExecerContext), false); err != nil {
 			_ = opened.Close()
 			opened = nil
 		}
@@ -227,7 +244,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		return nil, err // repeating a BEGIN is harmless
 	}
 	if len(c.local) > 0 {
-		if _, err := c.pqConn.ExecContext(ctx, c.local.statement(true), nil); err != nil {
+		if err := c.local.send(ctx, c.pqConn, true); err != nil {
 			_ = inner.Rollback()
 			release()
 			return nil, err // the server has reverted the settings too

@@ -121,6 +121,13 @@ func (d *database) do(ctx context.Context, operation string, f func() error) err
 	}
 }
 
+// set sets settings of a transaction.
+func (d *database) set(ctx context.Context, tx store.Tx, s settings) error {
+	names, values := s.columns()
+	_, err := d.exec(ctx, tx, "set", names, values, true)
+	return err
+}
+
 // micros is how durations travel: as whole microseconds.
 func micros(d time.Duration) int64 { return column.Micros(d) }
 

@@ -18,6 +18,8 @@ const (
 	// shortWait is for tasks that are due and in somebody's hands: ours, and not published, or
 	// another caller's who may still fail.
 	shortWait = time.Second
+	// publishLimit is longer than publishing may take. A process that is frozen meanwhile lets its rows go after it.
+	publishLimit = 11 * time.Second
 )
 
 // dispatcher is the role store.Dispatch.
@@ -35,7 +37,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			result = store.Dispatched{}
-			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
+			if err := s.set(ctx, tx, settings{"idle_in_transaction_session_timeout": milliseconds(publishLimit)}); err != nil {
 				return err
 			}
 			var rows []*scan.Due
@@ -132,7 +134,7 @@ func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, li
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
-			if _, err := s.exec(ctx, tx, "dispatch_settings"); err != nil {
+			if err := s.set(ctx, tx, settings{"idle_in_transaction_session_timeout": milliseconds(publishLimit)}); err != nil {
 				return err
 			}
 			var rows []ripeRow
@@ -160,7 +162,7 @@ type ripeRow struct {
 
 // settleReceipts deletes the receipts that were published and lets the others wait.
 func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, published, refused []ripeRow) (deleted int, err error) {
-	var gone, later, late pq.Int64Array
+	gone, later, late := pq.Int64Array{}, pq.Int64Array{}, pq.Int64Array{}
 	for _, row := range published {
 		gone = append(gone, row.ID)
 		if row.Late {
@@ -170,20 +172,7 @@ func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, published,
 	for _, row := range refused {
 		later = append(later, row.ID)
 	}
-	if len(late) > 0 {
-		if _, err := s.exec(ctx, tx, "dispatch_receipts_late", late); err != nil {
-			return 0, err
-		}
-	}
-	if len(refused) > 0 {
-		if _, err := s.exec(ctx, tx, "dispatch_receipts_postpone", later); err != nil {
-			return 0, err
-		}
-	}
-	if len(published) == 0 {
-		return 0, nil
-	}
-	return s.exec(ctx, tx, "dispatch_receipts_delete", gone)
+	return s.exec(ctx, tx, "dispatch_receipts_settle", gone, later, late)
 }
 
 // LaneNames implements store.Dispatch.

@@ -20,6 +20,9 @@ import (
 // inserter is the role store.Inserter.
 type inserter struct{ *database }
 
+// keyWait is how long an insert waits for a unique key that another open transaction holds.
+const keyWait = 500 * time.Millisecond
+
 // Insert implements store.Inserter. Tasks without unique keys take one statement and one
 // round trip.
 func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
@@ -47,7 +50,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 			return err
 		}
 		err = s.tx(ctx, func(tx *sqlx.Tx) error {
-			if _, err := s.exec(ctx, tx, "insert_settings"); err != nil {
+			if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(keyWait)}); err != nil {
 				return err
 			}
 			inserted, err = s.insertUnique(ctx, tx, batch)

@@ -55,8 +55,12 @@ func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, gr
 	return inserted, nil
 }
 
-// probeLimit bounds the search for held keys.
-const probeLimit = time.Second
+const (
+	// probeLimit bounds the search for held keys.
+	probeLimit = time.Second
+	// probeWait is how long the search waits for each of them.
+	probeWait = 20 * time.Millisecond
+)
 
 // errProbed rolls a probe back.
 var errProbed = errors.New("the keys are free")
@@ -112,7 +116,7 @@ func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
 		delays: b.delays[:0], moments: b.moments[:0],
 	}
 	return s.tx(ctx, func(tx *sqlx.Tx) error {
-		if _, err := s.exec(ctx, tx, "insert_probe_settings"); err != nil {
+		if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(probeWait)}); err != nil {
 			return err
 		}
 		if _, err := s.insertFree(ctx, tx, tasks); err != nil {

@@ -120,7 +120,7 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 // no error. Nobody may be at work in it.
 func (s *migrator) DropSchema(ctx context.Context) error {
 	err := s.alone(ctx, "drop the schema", func() error {
-		_, err := s.migrations.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.schema)+" cascade")
+		_, err := s.exec(ctx, s.migrations, "schema_drop")
 		return err
 	})
 	if err == nil {
@@ -132,27 +132,18 @@ func (s *migrator) DropSchema(ctx context.Context) error {
 // createSchema creates the schema unless it exists. It checks first, because "if not exists" needs the right to create
 // schemas even if the schema exists.
 func (s *migrator) createSchema(ctx context.Context) error {
-	var exists bool
-	err := s.migrations.QueryRowContext(ctx, "select exists (select from pg_namespace where nspname = $1)", s.schema).Scan(&exists)
-	if err != nil || exists {
+	state, err := one[struct {
+		Present bool
+		Grant   string
+	}](ctx, s, s.migrations, "schema_state", s.schema)
+	if err != nil || state.Present {
 		return err
 	}
-	if _, err := s.migrations.ExecContext(ctx, "create schema if not exists "+pq.QuoteIdentifier(s.schema)); err != nil {
-		return s.grantable(ctx, err)
+	_, err = s.exec(ctx, s.migrations, "schema_create")
+	if pq.As(err, pqerror.InsufficientPrivilege) != nil {
+		return &refusal{err, "the owner of the database permits it with: " + state.Grant}
 	}
-	return nil
-}
-
-// grantable adds to a refusal to make a schema what permits it.
-func (s *migrator) grantable(ctx context.Context, err error) error {
-	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
-		return err
-	}
-	var grant string
-	if s.migrations.QueryRowContext(ctx, "select format('grant create on database %I to %I', current_database(), current_user)").Scan(&grant) != nil {
-		return err // this one says more
-	}
-	return &refusal{err, "the owner of the database permits it with: " + grant}
+	return err
 }
 
 // owned adds the name of the role that may migrate to a refusal.
@@ -210,9 +201,8 @@ func (s *migrator) alone(ctx context.Context, operation string, f func() error) 
 // statement: while a statement waits, VACUUM cannot remove row versions that died since it began.
 func (s *migrator) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 	for {
-		var locked bool
-		err := tx.QueryRowContext(ctx, "select pg_try_advisory_xact_lock($1)", s.lockID()).Scan(&locked)
-		if err != nil || locked {
+		row, err := one[struct{ Locked bool }](ctx, s, tx, "migrate_lock", s.lockID())
+		if err != nil || row.Locked {
 			return err
 		}
 		if err := backoff.Sleep(ctx, turnPause); err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -92,10 +93,13 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	return ownSession, nil
 }
 
+//go:embed sql/pooler_session.sql
+var sessionText string
+
 // backend returns the server's process of the connection, and the client's port as the server sees it: 0 for a Unix
 // socket.
 func backend(ctx context.Context, conn *sqlx.Conn, session *int64) (port int, err error) {
-	err = conn.QueryRowContext(ctx, "select pg_backend_pid(), coalesce(inet_client_port(), 0)").Scan(session, &port)
+	err = conn.QueryRowContext(ctx, sessionText).Scan(session, &port)
 	return port, err
 }
 
@@ -115,9 +119,10 @@ func localPort(db *sqlx.Conn) int {
 // statements the same names.
 func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	kind, err := lentSession, error(nil)
+	texts := [2]string{"select $1::int + 0", "select $1::int + 1"}
 	var prepared [2]*sql.Stmt
 	for i, conn := range conns {
-		if prepared[i], err = conn.PrepareContext(ctx, fmt.Sprintf("select $1::int + %d", i)); err != nil {
+		if prepared[i], err = conn.PrepareContext(ctx, texts[i]); err != nil {
 			break
 		}
 		defer prepared[i].Close()

@@ -62,7 +62,7 @@ const (
 	// unpooled makes a pool that bounds nothing and keeps nothing.
 	unpooled = -1
 	// idleInTransaction ends the transaction of a process that was frozen in the middle of it, so that
-	// the rows it has locked are free again. Dispatching has less: see sql/dispatch_settings.sql.
+	// the rows it has locked are free again. Dispatching has less: see publishLimit.
 	idleInTransaction = 30 * time.Second
 )
 
@@ -301,7 +301,7 @@ func unlimited(schema string) settings {
 		"statement_timeout":                   "0",
 		"idle_in_transaction_session_timeout": "0",
 		"lock_timeout":                        milliseconds(lockTimeout),
-		"search_path":                         pq.QuoteIdentifier(schema),
+		"search_path":                         identifier(schema),
 	}
 }
 

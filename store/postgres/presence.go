@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -132,17 +131,21 @@ func (s *presenter) hold(ctx context.Context, operation string, number int32) (<
 
 // obtain returns when the session has the lock. The first statement is all that most callers need.
 func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32) error {
-	type row struct{ Held bool }
-	wait := strings.ReplaceAll(s.text("presence_wait"), "$1", strconv.Itoa(int(number)))
-	for {
-		got, err := one[row](ctx, s, session, "presence_take", number)
+	for waiting := false; ; waiting = true {
+		got, err := one[struct{ Held bool }](ctx, s, session, "presence_take", number)
 		if errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, migrateHint)
 		}
 		if err != nil || got.Held {
 			return err
 		}
-		if _, err := session.ExecContext(ctx, wait); err != nil {
+		if !waiting {
+			names, values := settings{"presence.sign": strconv.Itoa(int(number))}.columns()
+			if _, err := s.exec(ctx, session, "set", names, values, false); err != nil {
+				return err
+			}
+		}
+		if _, err := s.exec(ctx, session, "presence_wait"); err != nil {
 			return err
 		}
 	}

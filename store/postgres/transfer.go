@@ -154,7 +154,7 @@ func (s *transferer) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Rec
 		ids[i] = int64(record.ID)
 	}
 	var rows []scan.Whole
-	if err := s.all(ctx, tx, &rows, "import_there", ids); err != nil {
+	if err := s.all(ctx, tx, &rows, "task", ids); err != nil {
 		return err
 	}
 	there := make([]holdfast.Task, len(rows))

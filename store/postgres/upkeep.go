@@ -73,13 +73,11 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		return total, err
 	}
 	err = s.do(ctx, "prune runs", func() error {
-		if _, err := s.exec(ctx, s.db, "prune_news"); err != nil {
-			return err
+		most := 0
+		if ages.Runs > 0 {
+			most = max(0, limit-total)
 		}
-		if ages.Runs <= 0 || total >= limit {
-			return nil
-		}
-		runs, err := s.exec(ctx, s.db, "prune_runs", micros(ages.Runs), limit-total)
+		runs, err := s.exec(ctx, s.db, "prune_runs", micros(ages.Runs), most)
 		total += runs
 		return err
 	})

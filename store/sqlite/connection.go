@@ -19,28 +19,44 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// Settings of every connection, and of those that write and read.
+// pragma is a setting of a connection, as name(value).
+type pragma string
+
 const (
-	common = "pragma busy_timeout = 0; pragma foreign_keys = on; pragma temp_store = memory; pragma trusted_schema = off;"
-	// Full: a transaction is on the disk when it returns. What the file of changes has grown to in a burst it
-	// gives back when it is over.
-	writing = common + "pragma synchronous = full; pragma journal_size_limit = 67108864; pragma cache_size = -16000;"
-	reading = common + "pragma query_only = on; pragma cache_size = -4000;"
+	impatient pragma = "busy_timeout(0)" // see patiently
+	patient   pragma = "busy_timeout(30000)"
 )
+
+// common are those of every connection.
+func common(wait pragma) []pragma {
+	return []pragma{wait, "foreign_keys(on)", "temp_store(memory)", "trusted_schema(off)"}
+}
+
+// writing are those of connections that write. Full: a transaction is on the disk when it returns. What the file of
+// changes has grown to in a burst it gives back when it is over.
+func writing(wait pragma) []pragma {
+	return append(common(wait), "synchronous(full)", "journal_size_limit(67108864)", "cache_size(-16000)")
+}
+
+// reading are those of connections that only read.
+func reading() []pragma { return append(common(impatient), "query_only(on)", "cache_size(-4000)") }
 
 // opener opens connections to one file.
 type opener struct {
-	driver   *sqlite.Driver
-	name     string
-	settings string
+	driver *sqlite.Driver
+	name   string
 }
 
 // connector returns what opens connections to the file, each with the settings.
-func connector(path, settings string) driver.Connector {
+func connector(path string, settings []pragma) driver.Connector {
 	// A driver of its own, so that the function is nobody else's.
 	d := &sqlite.Driver{}
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
-	return &opener{driver: d, name: dataSource(path), settings: settings}
+	query := make(url.Values)
+	for _, setting := range settings {
+		query.Add("_pragma", string(setting))
+	}
+	return &opener{driver: d, name: dataSource(path) + "&" + query.Encode()}
 }
 
 // dataSource writes an absolute path as SQLite's URI, which does not make the file if it is gone.
@@ -57,15 +73,7 @@ func (o *opener) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	conn, err := o.driver.Open(o.name)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), o.settings, nil); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
+	return o.driver.Open(o.name)
 }
 
 // Driver implements driver.Connector.
@@ -198,7 +206,7 @@ var files embed.FS
 
 // statements reads the embedded files.
 func statements() map[string]string {
-	texts := statement.Load(files,
+	texts := statement.Load(files, nil,
 		statement.Variant{Name: "list_dead", Of: "list", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "all_tasks", Is: "running_tasks"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},

@@ -175,15 +175,8 @@ func (s *dispatcher) settleReceipts(ctx context.Context, operation string, publi
 		later = append(later, row.ID)
 	}
 	return s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		for name, ids := range map[string][]int64{"dispatch_receipts_late": late, "dispatch_receipts_postpone": later, "dispatch_receipts_delete": gone} {
-			if len(ids) == 0 {
-				continue
-			}
-			if _, err := tx.exec(ctx, name, numbers(ids), tx.now); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := tx.exec(ctx, "dispatch_receipts_settle", numbers(gone), numbers(later), numbers(late), tx.now)
+		return err
 	})
 }
 

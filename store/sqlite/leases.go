@@ -87,10 +87,7 @@ func tell(ctx context.Context, tx *transaction, run holdfast.RunID) ([]message.T
 // CloseRun implements store.Leases.
 func (s *leaser) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
 	return s.write(ctx, "close run", func(ctx context.Context, tx *transaction) error {
-		if _, err := tx.exec(ctx, "close_run", int64(run), tx.now, clean); err != nil {
-			return err
-		}
-		_, err := tx.exec(ctx, "close_run_news", int64(run))
+		_, err := tx.exec(ctx, "close_run", int64(run), tx.now, clean)
 		return err
 	})
 }
@@ -102,7 +99,7 @@ func (s *leaser) Drain(ctx context.Context, run holdfast.RunID) error {
 		if err != nil || asked > 0 {
 			return err
 		}
-		row, err := one[struct{ State store.RunState }](ctx, tx, "drain_state", int64(run))
+		row, err := one[scan.RunState](ctx, tx, "run_states", numbers([]holdfast.RunID{run}))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return fmt.Errorf("%w: there is no run %s", holdfast.ErrNotFound, run)

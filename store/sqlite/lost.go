@@ -15,7 +15,7 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, 
 	}
 	total := 0
 	for _, lane := range lanes {
-		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_late.
+		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_settle.
 		before := lane.ProvedThrough - micros(min(slack, 10*time.Second))
 		if lane.Uncertain != 0 {
 			before = min(before, lane.Uncertain)
@@ -37,7 +37,7 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, 
 // unticketBefore makes the tasks of a lane due that were ticketed before a time and whose Again is as given.
 func (s *repairer) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_lost", lane, from.At, int64(from.ID), before, again, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", lane, from.At, int64(from.ID), before, again, unticketStep)
 	})
 }
 

@@ -18,9 +18,6 @@ import (
 // migrator is the role store.Migrations.
 type migrator struct{ *database }
 
-// migrating is how the connections of migrations differ: they wait for others by themselves.
-const migrating = writing + "pragma busy_timeout = 30000;"
-
 // CheckSchema implements store.Migrations. The database of another program is an ErrInvalid.
 func (s *migrator) CheckSchema(ctx context.Context) error {
 	const operation = "check the schema"
@@ -88,7 +85,7 @@ func (s *migrator) alone(ctx context.Context, operation string, f func(*sql.DB, 
 	if schema.Newest(applied) > schema.SQLite.Latest() {
 		return s.compare(operation, applied)
 	}
-	db := sql.OpenDB(connector(s.path, migrating))
+	db := sql.OpenDB(connector(s.path, writing(patient))) // they wait for others by themselves
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return s.translate(ctx, operation, f(db, applied))
 }

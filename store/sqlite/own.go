@@ -109,10 +109,7 @@ func (s *ownership) takeOver(operation, path string) error {
 		}
 	}
 	return s.write(context.Background(), operation, func(ctx context.Context, tx *transaction) error {
-		if _, err := tx.exec(ctx, "own_runs", tx.now); err != nil {
-			return err
-		}
-		_, err := tx.exec(ctx, "own_turns")
+		_, err := tx.exec(ctx, "own", tx.now)
 		return err
 	})
 }

@@ -44,7 +44,7 @@ func (s *repairer) UnticketLane(ctx context.Context, lane string) (int, error) {
 		return 0, err
 	}
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_lane", lane, from.At, int64(from.ID), last[0].At, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", lane, from.At, int64(from.ID), last[0].At+1, nil, unticketStep)
 	})
 }
 

@@ -90,8 +90,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		d.log.Warnf("the database is on a network file system (%s), where the locks of SQLite do not work reliably and tasks can be lost; move it to a disk of this machine, or use PostgreSQL", kind)
 	}
 	texts := statements()
-	d.writer = &writer{pool: newPool(connector(path, writing), 1, texts), limit: busyLimit}
-	d.reader = newPool(connector(path, reading), readers, texts)
+	d.writer = &writer{pool: newPool(connector(path, writing(impatient)), 1, texts), limit: busyLimit}
+	d.reader = newPool(connector(path, reading()), readers, texts)
 	d.writer.patiently, d.reader.patiently = d.patiently, d.patiently
 	s := &Store{
 		database:   d,

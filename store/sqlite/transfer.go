@@ -109,7 +109,11 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 		return false, clash(ctx, tx, r)
 	}
 	if payload == nil {
-		if _, err := tx.exec(ctx, "import_payload", int64(r.ID), string(r.Payload)); err != nil {
+		text, err := encode([][2]any{{int64(r.ID), string(r.Payload)}})
+		if err != nil {
+			return false, err
+		}
+		if _, err := tx.exec(ctx, "insert_payloads", text); err != nil {
 			return false, err
 		}
 	}
@@ -126,7 +130,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 // clash checks whether the store has the task of a record that was not stored.
 func clash(ctx context.Context, tx *transaction, r store.Record) error {
 	var there []holdfast.Task
-	row, err := one[scan.Whole](ctx, tx, "task", int64(r.ID))
+	row, err := one[scan.Whole](ctx, tx, "task", numbers([]holdfast.TaskID{r.ID}))
 	switch {
 	case err == nil:
 		there = []holdfast.Task{row.Value()}
@@ -144,10 +148,7 @@ func clash(ctx context.Context, tx *transaction, r store.Record) error {
 
 // giveNone makes sure that the store gives no id up to last to another task.
 func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
-	known, err := tx.exec(ctx, "import_last", int64(last))
-	if err == nil && known == 0 {
-		_, err = tx.exec(ctx, "import_last_first", int64(last))
-	}
+	_, err := tx.exec(ctx, "import_last", int64(last))
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // keeper is the role store.Upkeep.
@@ -51,12 +50,8 @@ func (s *keeper) correct(ctx context.Context, operation string) error {
 		}
 		first, through := ids[0].First-1, min(ids[0].First-1+correctRange, ids[0].Last)
 		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			for _, name := range []string{"correct_tasks", "correct_attempts"} { // in this order: the first reads what the second changes
-				if _, err := tx.exec(ctx, name, tx.now, first, through); err != nil {
-					return err
-				}
-			}
-			return nil
+			_, err := tx.exec(ctx, "correct_tasks", tx.now, first, through)
+			return err
 		})
 		after = through
 	}
@@ -109,25 +104,22 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	return total + n, err
 }
 
-// prune deletes at most limit rows that the statement called name finds, in steps. The statement <name>_delete gets their ids
-// and the same arguments once more.
+// prune deletes at most limit rows in steps. The last argument of the statement is how many rows a step may delete.
 func (s *keeper) prune(ctx context.Context, operation string, limit int, name string, args []any) (int, error) {
 	total := 0
 	for total < limit {
-		size := min(pruneStep, limit-total)
-		rows, err := list[scan.ID](ctx, s, operation, name, append(args[:len(args):len(args)], size)...)
-		if err != nil || len(rows) == 0 {
-			return total, err
-		}
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			n, err := tx.exec(ctx, name+"_delete", append([]any{numbers(scan.IDs(rows))}, args...)...)
-			if err == nil {
-				total += n
-			}
+		size, deleted := min(pruneStep, limit-total), 0
+		err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+			var err error
+			deleted, err = tx.exec(ctx, name, append(args[:len(args):len(args)], size)...)
 			return err
 		})
-		if err != nil || len(rows) < size {
+		if err != nil {
 			return total, err
+		}
+		total += deleted
+		if deleted < size {
+			break
 		}
 	}
 	return total, nil

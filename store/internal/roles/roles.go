@@ -110,7 +110,7 @@ func NewDesk(s Statements, choose func(operation string, f store.Filter) string)
 func (d *Desk) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
 	var rows []scan.Whole
-	if err := d.over.Read(ctx, operation, "task", &rows, id); err != nil {
+	if err := d.over.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
 		return holdfast.Task{}, err
 	}
 	if len(rows) == 0 {

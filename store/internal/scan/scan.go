@@ -64,7 +64,7 @@ type Holder struct {
 	Key string
 }
 
-// Task is a task without its payload, as sql/columns.sql of each adapter selects it.
+// Task is a task without its payload, as {{columns}} in sql/parts.sql of each adapter selects it.
 type Task struct {
 	ID          holdfast.TaskID
 	Type        string

@@ -28,8 +28,8 @@ type Variant struct {
 }
 
 // Load returns the statements of the folder sql, by the names of their files without ".sql" and without comments and
-// indentation, and the variants. It panics if a file cannot be used, because that is a mistake of the build.
-func Load(files fs.FS, variants ...Variant) map[string]string {
+// indentation, and the variants. given are more parts. It panics if a file cannot be used, because that is a mistake of the build.
+func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]string {
 	entries, err := fs.ReadDir(files, "sql")
 	if err != nil {
 		panic(err)
@@ -43,6 +43,7 @@ func Load(files fs.FS, variants ...Variant) map[string]string {
 		texts[strings.TrimSuffix(entry.Name(), ".sql")] = string(text)
 	}
 	whole := split(texts[parts])
+	maps.Copy(whole, given)
 	delete(texts, parts)
 	for _, v := range variants {
 		texts[v.Name] = strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")

@@ -9,10 +9,10 @@ import (
 func TestLoadFillsInPartsAndVariants(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
-		"sql/parts.sql": {Data: []byte("-- The parts.\n\n-- {{rule}}: what is chosen.\na = 1 -- why\n  and {{more}}\n\n-- {{more}}\nb = 2\n\n-- {{rows}}\nall\n\n-- {{few}}: some.\nfew\n")},
+		"sql/parts.sql": {Data: []byte("-- The parts.\n\n-- {{rule}}: what is chosen.\na = 1 -- why\n  and {{more}}\n\n-- {{rows}}\nall\n\n-- {{few}}: some.\nfew\n")},
 		"sql/list.sql":  {Data: []byte("-- Lists.\nselect {{rows}}\n  where {{rule}}\n")},
 	}
-	got := Load(files, Variant{Name: "list_few", Of: "list", Part: "rows", Is: "few"})
+	got := Load(files, map[string]string{"more": "b = 2"}, Variant{Name: "list_few", Of: "list", Part: "rows", Is: "few"})
 	want := map[string]string{
 		"list":     "select all\nwhere a = 1\nand b = 2",
 		"list_few": "select few\nwhere a = 1\nand b = 2",
@@ -35,7 +35,7 @@ func TestLoadPanicsIfAPartIsMissing(t *testing.T) {
 					t.Error("Load did not panic")
 				}
 			}()
-			Load(files)
+			Load(files, nil)
 		})
 	}
 }

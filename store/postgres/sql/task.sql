@@ -1,1 +1,1 @@
-select {{columns}}, t.payload from holdfast.tasks t where t.id = $1
+select {{columns}}, t.payload from holdfast.tasks t where t.id = any($1::bigint[])

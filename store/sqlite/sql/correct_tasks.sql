@@ -22,4 +22,8 @@ from (
     where r.id > ?2 and r.id <= ?3 and r.state = 'ready' and (+r.due_at > ?1 + 2000000 or +r.ticketed_at > ?1 + 2000000)
   )
 ) as c
-where t.id = c.id and t.due_at is not c.next_run_at
+where t.id = c.id and t.due_at is not c.next_run_at;
+
+-- The attempts come last, because the tasks are corrected by their times.
+update attempts set started_at = iif(started_at > ?1, ?1, started_at), finished_at = ?1
+where task_id > ?2 and task_id <= ?3 and finished_at > ?1 + 2000000

@@ -1,1 +1,0 @@
-delete from cancellations where run_id = ?1

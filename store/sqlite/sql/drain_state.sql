@@ -1,1 +1,0 @@
-select state from runs where id = ?1

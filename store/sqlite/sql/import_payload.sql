@@ -1,1 +1,0 @@
-insert into payloads (task_id, payload) values (?1, ?2)

@@ -1,1 +1,0 @@
-update runs set state = 'dead', ended_at = ?1 where state = 'live'
