@@ -36,7 +36,7 @@ type page struct {
 // pages are the files people read.
 func pages(t *testing.T) []page {
 	t.Helper()
-	paths := []string{"README.md", "CHANGELOG.md"}
+	paths := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".md") {
 			paths = append(paths, path)
@@ -265,6 +265,36 @@ func TestLinksResolve(t *testing.T) {
 				t.Errorf("%s links to %s, which has no such heading", p.path, l[1])
 			}
 		}
+	}
+}
+
+var (
+	firstCell = regexp.MustCompile(`(?m)^\|([^|]+)\|`)
+	folder    = regexp.MustCompile("`([a-z]+)/`")
+)
+
+// The map of the tree names every folder that a clone has, and no other.
+func TestTheMapOfTheTreeIsComplete(t *testing.T) {
+	t.Parallel()
+	named := map[string]bool{}
+	for _, cell := range firstCell.FindAllStringSubmatch(read(t, "CONTRIBUTING.md"), -1) {
+		for _, f := range folder.FindAllStringSubmatch(cell[1], -1) {
+			named[f[1]] = true
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if entry.IsDir() && !strings.HasPrefix(name, ".") && name != "bin" && !named[name] {
+			t.Errorf("the map of the tree lacks %s/", name)
+		}
+		delete(named, name)
+	}
+	for name := range named {
+		t.Errorf("the map of the tree names %s/, which does not exist", name)
 	}
 }
 
