@@ -9,14 +9,16 @@ package main
 import (
 	"context"
 	"os"
+	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 )
 
-// version is set by the build.
-var version = "dev"
+// version names this build. The linker of `make build` sets it; see buildVersion for other builds.
+var version string
 
 func main() {
+	version = buildVersion(version, debug.ReadBuildInfo)
 	t := &tool{terminal: terminal{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}}
 	os.Exit(t.run(context.Background(), os.Args[1:]))
 }
