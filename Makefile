@@ -1,7 +1,7 @@
 # Targets with a "##" comment are listed by `make help`.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.1.4
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # What has this environment shares what `make build` has compiled, and needs no C compiler.
 SHARED = CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 # The race detector needs a C compiler; without one the tests run without it.
@@ -83,9 +83,9 @@ fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in t
 		done; \
 	done
 
-lint: go ## go vet, gofmt, staticcheck, also of the benchmark
+lint: go ## gofmt, go vet and the linters of .golangci.yml, also of the benchmark
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
-	for module in . bench; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(STATICCHECK) ./...) || exit 1; done
+	for module in . bench; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done
 
 vulncheck: go ## known vulnerabilities in what is linked; needs the network
 	go run $(GOVULNCHECK) ./...

@@ -86,7 +86,11 @@ func TestTheDialIsGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := h.transport.RoundTrip(req); err == nil || !forbidden(err) {
+	resp, err := h.transport.RoundTrip(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if !forbidden(err) {
 		t.Errorf("got %v, %v", resp, err)
 	}
 }

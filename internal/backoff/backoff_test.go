@@ -22,8 +22,8 @@ func TestPausesGrowToTheLongestAndBeginAgain(t *testing.T) {
 	t.Parallel()
 	p := backoff.New(10*time.Millisecond, 50*time.Millisecond)
 	for range 2 {
-		for n, d := range []time.Duration{10, 20, 40, 50, 50, 50} {
-			within(t, n, p.Next(), d*time.Millisecond)
+		for n, d := range []int{10, 20, 40, 50, 50, 50} {
+			within(t, n, p.Next(), time.Duration(d)*time.Millisecond)
 		}
 		p.Reset()
 	}
