@@ -1,10 +1,9 @@
 // Package app is the composition root: it turns a configuration into a store, a
 // broker and the services over them, runs them, and stops them in order.
 //
-// It holds the only switch on backend in the module, and everything that is
-// linked into the daemon but not into a program that uses the library: metrics,
-// health endpoints, the HTTP delivery handler. The command line, tests and
-// other programs share it; none of it parses flags or exits the process.
+// It holds the only switch on backend in the module. It has no metrics, no endpoints and no task type of its own: package
+// daemon adds those. Package queue, the daemon, the command line and tests share it; none of it parses flags or exits the
+// process.
 package app
 
 import (
@@ -17,7 +16,6 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
@@ -31,8 +29,10 @@ type Backend struct {
 	Topology broker.Topology
 	Log      logrus.FieldLogger
 
-	deliver *webhook.Handler // checks payloads of its type
-	file    *file            // of the embedded default; nil with servers
+	// Check, if set, returns what is wrong with a payload of a type. Producers return that error.
+	Check map[string]func(payload []byte) error
+
+	file *file // of the embedded default; nil with servers
 }
 
 // OpenStore opens the store alone, as it is, and does not look at its schema. The error is an
@@ -97,9 +97,6 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err != nil {
 		return nil, err
 	}
-	if b.deliver, err = NewWebhook(cfg, ""); err != nil {
-		return nil, err
-	}
 	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
@@ -157,13 +154,8 @@ func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	if b.file != nil {
 		inserter = b.file.inserter()
 	}
-	check := make(map[string]func([]byte) error)
-	if b.deliver != nil { // not of OpenStore
-		check[webhook.Type] = b.deliver.Validate
-	}
 	return producer.New(producer.Options{
-		Check: check,
-		Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
 	})

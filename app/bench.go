@@ -23,16 +23,17 @@ const benchPatience = 3 * time.Second
 // Bench is a place to measure a configuration's servers in: a schema and queues that exist for nothing else, or a file in a
 // folder of its own. Nothing that was there before is touched. It is not safe for concurrent use.
 type Bench struct {
-	cfg    configs.Config
-	log    logrus.FieldLogger
-	folder string // of the file; empty with servers
-	queue  *BenchQueue
+	cfg      configs.Config
+	log      logrus.FieldLogger
+	observer holdfast.Observer
+	folder   string // of the file; empty with servers
+	queue    *BenchQueue
 	// What was made and not deleted yet.
 	schema, queues bool
 }
 
-// NewBench chooses names that nobody has. On servers it makes nothing, and asks nothing.
-func NewBench(cfg configs.Config, log logrus.FieldLogger) (*Bench, error) {
+// NewBench chooses names that nobody has. On servers it makes nothing, and asks nothing. observer is that of NewBenchQueue.
+func NewBench(cfg configs.Config, log logrus.FieldLogger, observer holdfast.Observer) (*Bench, error) {
 	chosen, err := choose(cfg, log)
 	if err == nil {
 		err = chosen.mismatch
@@ -40,7 +41,7 @@ func NewBench(cfg configs.Config, log logrus.FieldLogger) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{cfg: cfg, log: log}
+	b := &Bench{cfg: cfg, log: log, observer: observer}
 	if cfg.Embedded() {
 		if b.folder, err = os.MkdirTemp(benchFolder(), "holdfast-bench-"); err != nil {
 			return nil, fmt.Errorf("make a folder for the file: %w; set TMPDIR to a folder you may write to", err)
@@ -98,7 +99,7 @@ func (b *Bench) Fresh(ctx context.Context) (*BenchQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.queue = NewBenchQueue(backend)
+	b.queue = NewBenchQueue(backend, b.observer)
 	if b.folder != "" {
 		return b.queue, nil // its queues are in this process
 	}

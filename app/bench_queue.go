@@ -20,17 +20,18 @@ const benchType = "bench"
 type BenchQueue struct {
 	backend  *Backend
 	producer *producer.Producer
+	observer holdfast.Observer
 }
 
 var _ load.Queue = (*BenchQueue)(nil)
 
-// NewBenchQueue returns a queue over a backend, which is the queue's to close.
-func NewBenchQueue(b *Backend) *BenchQueue {
+// NewBenchQueue returns a queue over a backend, which is the queue's to close. observer is the worker's and the janitor's:
+// the metrics of a daemon take time too. It may be nil.
+func NewBenchQueue(b *Backend, observer holdfast.Observer) *BenchQueue {
 	own := *b
-	own.Config.Listen = ""
 	own.Config.Roles = []string{configs.RoleWorker, configs.RoleJanitor}
 	own.Config.Worker.Lanes = []string{holdfast.DefaultLane}
-	return &BenchQueue{&own, own.Producer(nil)}
+	return &BenchQueue{&own, own.Producer(nil), observer}
 }
 
 // Fill stores many tasks at once.
@@ -57,7 +58,7 @@ func benchTask(payload []byte) holdfast.NewTask {
 
 // Work runs a worker and a janitor, as Serve does, until ctx is done.
 func (q *BenchQueue) Work(ctx context.Context, handle func(payload []byte) error) error {
-	return Serve(ctx, ServeOptions{Backend: q.backend, Handlers: func(r *consumer.Registry) {
+	return Serve(ctx, ServeOptions{Backend: q.backend, Observer: q.observer, Handlers: func(r *consumer.Registry) {
 		r.Add(benchType, consumer.HandlerFunc(func(_ context.Context, t holdfast.Task) error { return handle(t.Payload) }))
 	}})
 }

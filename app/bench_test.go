@@ -32,7 +32,7 @@ func benchServers(t *testing.T) configs.Config {
 
 func newBench(t *testing.T, cfg configs.Config) *Bench {
 	t.Helper()
-	b, err := NewBench(cfg, logs.Limited(nil))
+	b, err := NewBench(cfg, logs.Limited(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestBenchPlaceHidesPasswords(t *testing.T) {
 		t.Error(place)
 	}
 	cfg.AMQP.URLs = []string{configs.EmbeddedBroker}
-	if _, err := NewBench(cfg, logs.Limited(nil)); err == nil || !strings.Contains(err.Error(), "AMQP_URL") {
+	if _, err := NewBench(cfg, logs.Limited(nil), nil); err == nil || !strings.Contains(err.Error(), "AMQP_URL") {
 		t.Errorf("without a broker: %v", err)
 	}
 }

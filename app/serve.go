@@ -3,20 +3,16 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast/presence"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
-	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/internal/process"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
@@ -26,28 +22,23 @@ import (
 type ServeOptions struct {
 	Backend *Backend
 	Version string
-	// Handlers adds task types to the built-in type http; nil adds none.
+	// Handlers adds the task types that the worker runs; nil adds none.
 	Handlers func(*consumer.Registry)
-	// Registerer takes the metrics; nil means a registry of the daemon's own.
-	Registerer *prometheus.Registry
+	Observer holdfast.Observer // of the worker and the janitor; nil discards
 	// Abort, when closed, ends a drain at once: handlers are cancelled, their tasks handed back.
 	Abort <-chan struct{}
-	// Listening, if set, is told the address of the endpoints once they are served.
-	Listening func(net.Addr)
+	// Beside, if set, starts what the process runs beside the services, before any of them starts. Serve calls stop after
+	// they have ended. worker and jan are nil without those roles.
+	Beside func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error)
 }
 
 // Serve runs the roles of the backend's configuration until ctx is done or an operator drains the
 // worker, and returns when all of it has ended, in this order: the worker drains, the janitor
-// stops, the endpoints close. The backend is the caller's to close. The error is the first that
+// stops, then what runs beside them. The backend is the caller's to close. The error is the first that
 // kept a part from starting, or the worker's, if results could not be written. It is an ErrConflict
 // if another process serves the embedded default's file.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	cfg, log := o.Backend.Config, o.Backend.Log
-	registry := o.Registerer
-	if registry == nil {
-		registry = prometheus.NewRegistry()
-	}
-	metrics := newMetrics(registry)
 	var stack teardown
 	defer func() { err = errors.Join(err, stack.run(log)) }()
 
@@ -64,23 +55,23 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	var jan *janitor.Janitor
 	if cfg.HasRole(configs.RoleJanitor) {
-		if jan, err = newJanitor(o, metrics); err != nil {
+		if jan, err = newJanitor(o); err != nil {
 			return err
 		}
 	}
 	var worker *consumer.Consumer
 	if cfg.HasRole(configs.RoleWorker) {
-		if worker, err = newWorker(o, metrics, jan); err != nil {
+		if worker, err = newWorker(o, jan); err != nil {
 			return err
 		}
 		warnOfFewFiles(log, cfg.Worker.Concurrency, maxFiles())
 	}
-	if cfg.Listen != "" {
-		stop, err := serveEndpoints(o, endpoints(o.Backend, worker, jan, registry))
+	if o.Beside != nil {
+		stop, err := o.Beside(worker, jan)
 		if err != nil {
 			return err
 		}
-		stack.push("endpoints", 5*time.Second, stop)
+		stack.push("beside the services", 5*time.Second, stop)
 	}
 	if jan != nil {
 		stop := background(ctx, jan.Run)
@@ -123,7 +114,7 @@ func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
 	}
 }
 
-func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
+func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
 	var present presence.Servers
 	present.Store, present.Broker = b.presence()
@@ -135,7 +126,7 @@ func newJanitor(o ServeOptions, metrics *metrics) (*janitor.Janitor, error) {
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
 		},
-		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: metrics,
+		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer,
 	})
 }
 
@@ -151,14 +142,9 @@ func (machine) Place() (boot, namespace string) {
 // Gone implements presence.Machine.
 func (machine) Gone(pid int, started int64) bool { return process.Gone(pid, started) }
 
-func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consumer.Consumer, error) {
+func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error) {
 	b, c := o.Backend, o.Backend.Config
-	deliver, err := NewWebhook(c, o.Version)
-	if err != nil {
-		return nil, err
-	}
 	var handlers consumer.Registry
-	handlers.Add(webhook.Type, deliver)
 	if o.Handlers != nil {
 		o.Handlers(&handlers)
 	}
@@ -173,7 +159,7 @@ func newWorker(o ServeOptions, metrics *metrics, jan *janitor.Janitor) (*consume
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
 		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: metrics,
+		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: o.Observer,
 	})
 }
 
@@ -191,26 +177,4 @@ func background(ctx context.Context, run func(context.Context) error) func(conte
 			return limit.Err()
 		}
 	}
-}
-
-// serveEndpoints listens before it returns, so that a taken port is an error at the start.
-func serveEndpoints(o ServeOptions, handler http.Handler) (stop func(context.Context) error, err error) {
-	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Backend.Config.Listen, err)
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	o.Backend.Log.WithField("address", listener.Addr().String()).Info("serving health and metrics")
-	if o.Listening != nil {
-		o.Listening(listener.Addr())
-	}
-	return func(ctx context.Context) error {
-		err := server.Shutdown(ctx)
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
-		return err
-	}, nil
 }

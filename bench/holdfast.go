@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 )
 
@@ -54,5 +55,5 @@ func newHoldfast(ctx context.Context, settings []string) (queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return app.NewBenchQueue(b), nil
+	return app.NewBenchQueue(b, daemon.Metrics(nil)), nil
 }

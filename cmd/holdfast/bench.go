@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/load"
 )
@@ -92,7 +93,7 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	place, err := app.NewBench(cfg, t.quietLogger(cfg))
+	place, err := app.NewBench(cfg, t.quietLogger(cfg), daemon.Metrics(nil))
 	if err != nil {
 		return err
 	}

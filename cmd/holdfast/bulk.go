@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/producer"
 )
@@ -65,7 +66,7 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 		return err
 	}
 	reader := &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: cfg.Producer.MaxPayload + lineOverhead}
-	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
+	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
 		t.warnIfAway(ctx, b)
 		p := b.Producer(nil)
 		defer t.finish(b, p)

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/demo"
 )
@@ -86,7 +87,7 @@ func (t demoCommand) tour(ctx context.Context, c *cli.Context, o demo.Options) e
 	if _, err := app.Migrate(ctx, cfg, log); err != nil {
 		return err
 	}
-	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
+	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
 		if !cfg.Embedded() {
 			if err := b.Ping(ctx, brokerPatience); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/producer"
@@ -83,7 +84,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 	if err := door.check(task); err != nil {
 		return err
 	}
-	return t.opened(ctx, cfg, app.Open, func(b *app.Backend) error {
+	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
 		t.warnIfAway(ctx, b)
 		p := b.Producer(nil)
 		defer t.finish(b, p)
@@ -147,7 +148,7 @@ type door struct {
 }
 
 func newDoor(cfg configs.Config) (*door, error) {
-	deliver, err := app.NewWebhook(cfg, version)
+	deliver, err := daemon.NewWebhook(cfg, version)
 	return &door{deliver, cfg.Producer.MaxPayload}, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 )
 
@@ -72,7 +73,7 @@ func (t serveCommand) run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	err = app.Serve(ctx, app.ServeOptions{Backend: b, Version: version, Abort: abort})
+	err = daemon.Serve(ctx, daemon.Options{Backend: b, Version: version, Abort: abort})
 	if closeErr := b.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("close: %w", closeErr)
 	}
@@ -89,7 +90,7 @@ func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger
 			return nil, err
 		}
 	}
-	return app.Open(ctx, cfg, log)
+	return daemon.Open(ctx, cfg, log)
 }
 
 // onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the closing of abort; the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -57,7 +58,7 @@ func serve(tasks int) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- app.Serve(ctx, app.ServeOptions{Backend: backend, Handlers: func(r *consumer.Registry) {
+		ended <- daemon.Serve(ctx, daemon.Options{Backend: backend, Handlers: func(r *consumer.Registry) {
 			r.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
 		}})
 	}()

@@ -1,4 +1,4 @@
-package app
+package daemon
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/app"
 	brokers "github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
 	"github.com/holdfastq/holdfast/store"
@@ -28,11 +29,11 @@ func TestAStoreThatCannotBeUsedIsNotReady(t *testing.T) {
 	t.Parallel()
 	broker := inproc.Open(inproc.Options{})
 	t.Cleanup(func() { _ = broker.Close() })
-	if got := unready(t.Context(), &Backend{Store: unusable{}, Broker: broker}, nil, nil); len(got) > 0 {
+	if got := unready(t.Context(), &app.Backend{Store: unusable{}, Broker: broker}, nil, nil); len(got) > 0 {
 		t.Errorf("it is not ready: %v", got)
 	}
 	mixed := errors.New("a pooler mixes up statements")
-	if got := unready(t.Context(), &Backend{Store: unusable{why: mixed}, Broker: broker}, nil, nil); !slices.Equal(got, []string{mixed.Error()}) {
+	if got := unready(t.Context(), &app.Backend{Store: unusable{why: mixed}, Broker: broker}, nil, nil); !slices.Equal(got, []string{mixed.Error()}) {
 		t.Errorf("the reasons are %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package app
+package daemon
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/janitor"
@@ -19,7 +20,7 @@ import (
 const storeWait = time.Second
 
 // endpoints serves health and metrics. worker and jan are nil without those roles.
-func endpoints(b *Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) http.Handler {
+func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil)
@@ -34,7 +35,7 @@ func endpoints(b *Backend, worker *consumer.Consumer, jan *janitor.Janitor, metr
 // unready says why this process does not do its work now; nothing if it does. A
 // worker is ready only while it holds a lease that is fresh and every lane it should
 // consume is subscribed: a process that runs and takes nothing is not healthy.
-func unready(ctx context.Context, b *Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
+func unready(ctx context.Context, b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
 	var why []string
 	if health := b.Broker.Health(); !health.Connected {
 		reason := "the broker is not connected"

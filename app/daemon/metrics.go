@@ -1,4 +1,4 @@
-package app
+package daemon
 
 import (
 	"sync"
@@ -51,6 +51,15 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedRearmed:     {"manifests_rearmed_total", "Manifests of long pages written anew."},
 	holdfast.ObservedRepaired:    {"tickets_repaired_total", "Tasks that got a new ticket because theirs was gone."},
 	holdfast.ObservedPruned:      {"rows_pruned_total", "Old rows deleted."},
+}
+
+// Metrics returns an observer that counts what it observes in the registry, as the daemon does. nil means a registry of
+// its own.
+func Metrics(registry prometheus.Registerer) holdfast.Observer {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	return newMetrics(registry)
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {

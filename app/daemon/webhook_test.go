@@ -1,4 +1,4 @@
-package app_test
+package daemon_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 )
 
@@ -20,7 +20,7 @@ func TestProducersCheckHTTPPayloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := app.Open(t.Context(), cfg, logrus.New())
+	b, err := daemon.Open(t.Context(), cfg, logrus.New())
 	if err != nil {
 		t.Fatal(err)
 	}

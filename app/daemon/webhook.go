@@ -1,4 +1,4 @@
-package app
+package daemon
 
 import (
 	"github.com/holdfastq/holdfast/configs"
