@@ -34,7 +34,7 @@ var (
 	ErrTimeout = errors.New("the attempt timed out")
 )
 
-// outcome is the error behind Permanent, RetryAfter, RetryIn, Cancel and WorkerFault: a
+// outcome is the error behind Permanent, Defer, RetryAfter, Cancel and WorkerFault: a
 // handler's wish, with the reason.
 type outcome struct {
 	event Event
@@ -55,15 +55,15 @@ func (o *outcome) Unwrap() error { return o.cause }
 // Permanent makes the task dead at once: trying again cannot help. err may be nil.
 func Permanent(err error) error { return &outcome{event: EventGiveUp, cause: err} }
 
-// RetryAfter defers the task: it comes back after d (a negative d is zero) and
+// Defer defers the task: it comes back after d (a negative d is zero) and
 // no failure is counted. Policy.MaxDeferrals and Policy.Deadline bound how often.
-func RetryAfter(d time.Duration, err error) error {
+func Defer(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err}
 }
 
-// RetryIn fails the attempt, which is counted, and overrides the policy's delay
+// RetryAfter fails the attempt, which is counted, and overrides the policy's delay
 // for this one error with d (a negative d is zero).
-func RetryIn(d time.Duration, err error) error {
+func RetryAfter(d time.Duration, err error) error {
 	return &outcome{event: EventRetry, after: max(d, 0), cause: err}
 }
 
@@ -85,7 +85,7 @@ func IsWorkerFault(err error) bool {
 }
 
 // HasOutcome reports whether err says by itself what shall become of the task:
-// whether it was made with Permanent, RetryAfter, RetryIn, Cancel or WorkerFault.
+// whether it was made with Permanent, Defer, RetryAfter, Cancel or WorkerFault.
 func HasOutcome(err error) bool {
 	_, ok := errors.AsType[*outcome](err)
 	return ok

@@ -62,7 +62,7 @@ func TestDetailsThatCannotBeKept(t *testing.T) {
 func TestWishesKeepTheirReason(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		holdfast.Permanent(errBoom), holdfast.RetryAfter(1, errBoom), holdfast.RetryIn(1, errBoom), holdfast.Cancel(errBoom), holdfast.Detailed(errBoom, "c", nil),
+		holdfast.Permanent(errBoom), holdfast.Defer(1, errBoom), holdfast.RetryAfter(1, errBoom), holdfast.Cancel(errBoom), holdfast.Detailed(errBoom, "c", nil),
 	} {
 		if !errors.Is(err, errBoom) || err.Error() != "boom" {
 			t.Errorf("got %v", err)

@@ -47,8 +47,8 @@ func ExampleSettle() {
 	for _, answer := range []error{
 		nil,
 		busy,
-		holdfast.RetryIn(time.Minute, busy),
 		holdfast.RetryAfter(time.Minute, busy),
+		holdfast.Defer(time.Minute, busy),
 		holdfast.Permanent(busy),
 		holdfast.Cancel(busy),
 	} {

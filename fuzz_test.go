@@ -67,7 +67,7 @@ func FuzzPolicy(f *testing.F) {
 func causes(kind uint8, wait int64) holdfast.Cause {
 	d := time.Duration(wait)
 	all := []holdfast.Cause{
-		holdfast.Returned(nil), holdfast.Returned(errBoom), holdfast.Returned(holdfast.RetryIn(d, errBoom)), holdfast.Returned(holdfast.RetryAfter(d, errBoom)),
+		holdfast.Returned(nil), holdfast.Returned(errBoom), holdfast.Returned(holdfast.RetryAfter(d, errBoom)), holdfast.Returned(holdfast.Defer(d, errBoom)),
 		holdfast.Returned(holdfast.Permanent(errBoom)), holdfast.Returned(holdfast.Cancel(nil)), holdfast.Crashed(9), holdfast.Interrupted(errBoom),
 		holdfast.Asked(holdfast.EventRequeue), holdfast.Asked(holdfast.EventCancel), holdfast.Asked(holdfast.EventArchive),
 		holdfast.Asked(holdfast.EventRestore), holdfast.Asked(holdfast.EventComplete), holdfast.Asked("\x00"),

@@ -42,8 +42,8 @@ func TestEveryCauseInEveryState(t *testing.T) {
 		{"error", holdfast.Returned(errBoom), [6]holdfast.Event{no, "retry", no, no, no, no}},
 		{"panic", holdfast.Returned(&holdfast.PanicError{Value: 1}), [6]holdfast.Event{no, "retry", no, no, no, no}},
 		{"timeout", holdfast.Returned(holdfast.ErrTimeout), [6]holdfast.Event{no, "retry", no, no, no, no}},
-		{"RetryIn", holdfast.Returned(holdfast.RetryIn(1, errBoom)), [6]holdfast.Event{no, "retry", no, no, no, no}},
-		{"RetryAfter", holdfast.Returned(holdfast.RetryAfter(1, errBoom)), [6]holdfast.Event{no, "defer", no, no, no, no}},
+		{"RetryAfter", holdfast.Returned(holdfast.RetryAfter(1, errBoom)), [6]holdfast.Event{no, "retry", no, no, no, no}},
+		{"Defer", holdfast.Returned(holdfast.Defer(1, errBoom)), [6]holdfast.Event{no, "defer", no, no, no, no}},
 		{"Permanent", holdfast.Returned(holdfast.Permanent(errBoom)), [6]holdfast.Event{no, "give_up", no, no, no, no}},
 		{"Cancel", holdfast.Returned(holdfast.Cancel(errBoom)), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
 		{"crash", holdfast.Crashed(9), [6]holdfast.Event{no, "crash", no, no, no, no}},
@@ -99,11 +99,11 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "the delay's cap", before: counters{3, 0, 0}, after: counters{4, 0, 0}, limit: 9, cause: holdfast.Returned(errBoom), event: "retry", wait: time.Minute},
 		{name: "only one attempt", limit: 1, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
 		{name: "a limit lowered meanwhile", before: counters{7, 0, 0}, limit: 2, after: counters{8, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
-		{name: "RetryIn", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(time.Hour, errBoom)), event: "retry", wait: time.Hour},
-		{name: "RetryIn at once", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(-1, errBoom)), event: "retry"},
-		{name: "the last RetryIn", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(time.Hour, errBoom)), event: "give_up"},
-		{name: "RetryAfter", before: counters{2, 1, 0}, after: counters{2, 1, 1}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "defer", wait: time.Hour},
-		{name: "one RetryAfter too many", before: counters{0, 0, 2}, after: counters{0, 0, 3}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)), event: "give_up"},
+		{name: "RetryAfter", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "retry", wait: time.Hour},
+		{name: "RetryAfter at once", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(-1, errBoom)), event: "retry"},
+		{name: "the last RetryAfter", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "give_up"},
+		{name: "Defer", before: counters{2, 1, 0}, after: counters{2, 1, 1}, cause: holdfast.Returned(holdfast.Defer(time.Hour, errBoom)), event: "defer", wait: time.Hour},
+		{name: "one Defer too many", before: counters{0, 0, 2}, after: counters{0, 0, 3}, cause: holdfast.Returned(holdfast.Defer(time.Hour, nil)), event: "give_up"},
 		{name: "WorkerFault", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Returned(holdfast.WorkerFault(time.Hour, errBoom)), event: "defer", wait: time.Hour},
 		{name: "Permanent", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.Permanent(errBoom)), event: "give_up"},
 		{name: "Cancel", before: counters{1, 1, 1}, after: counters{1, 1, 1}, cause: holdfast.Returned(holdfast.Cancel(nil)), event: "cancel"},
@@ -112,7 +112,7 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "crash before it started", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
 		{name: "failure of a task that waited", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
 		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
-		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryIn(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
+		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
 	} {
 		task := running()
 		task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = test.before.failures, test.before.crashes, test.before.deferrals, test.limit
@@ -152,9 +152,9 @@ func TestTheDeadline(t *testing.T) {
 		event holdfast.Event
 	}{
 		"a retry just in time":      {holdfast.Returned(errBoom), "retry"},
-		"a retry too late":          {holdfast.Returned(holdfast.RetryIn(11*time.Second, errBoom)), "give_up"},
+		"a retry too late":          {holdfast.Returned(holdfast.RetryAfter(11*time.Second, errBoom)), "give_up"},
 		"a worker's fault too late": {holdfast.Returned(holdfast.WorkerFault(time.Hour, errBoom)), "give_up"},
-		"a deferral too late":       {holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), "give_up"},
+		"a deferral too late":       {holdfast.Returned(holdfast.Defer(time.Hour, errBoom)), "give_up"},
 		"a crash in time":           {holdfast.Crashed(9), "crash"},
 		"a hand-back is no retry":   {holdfast.Interrupted(nil), "interrupt"},
 		"success":                   {holdfast.Returned(nil), "complete"},
@@ -182,12 +182,12 @@ func TestWishesInsideOtherErrors(t *testing.T) {
 	t.Parallel()
 	facts := map[string]int{"status": 429}
 	for name, err := range map[string]error{
-		"details outside":       holdfast.Detailed(holdfast.RetryAfter(time.Hour, errBoom), "http_429", facts),
-		"details inside":        holdfast.RetryAfter(time.Hour, holdfast.Detailed(errBoom, "http_429", facts)),
-		"with text around":      fmt.Errorf("call: %w", holdfast.Detailed(fmt.Errorf("x: %w", holdfast.RetryAfter(time.Hour, errBoom)), "http_429", facts)),
-		"with text between":     holdfast.RetryAfter(time.Hour, fmt.Errorf("x: %w", holdfast.Detailed(errBoom, "http_429", facts))),
-		"joined":                errors.Join(holdfast.Detailed(errBoom, "http_429", facts), holdfast.RetryAfter(time.Hour, nil)),
-		"the outer wish counts": holdfast.RetryAfter(time.Hour, holdfast.Permanent(holdfast.Detailed(errBoom, "http_429", facts))),
+		"details outside":       holdfast.Detailed(holdfast.Defer(time.Hour, errBoom), "http_429", facts),
+		"details inside":        holdfast.Defer(time.Hour, holdfast.Detailed(errBoom, "http_429", facts)),
+		"with text around":      fmt.Errorf("call: %w", holdfast.Detailed(fmt.Errorf("x: %w", holdfast.Defer(time.Hour, errBoom)), "http_429", facts)),
+		"with text between":     holdfast.Defer(time.Hour, fmt.Errorf("x: %w", holdfast.Detailed(errBoom, "http_429", facts))),
+		"joined":                errors.Join(holdfast.Detailed(errBoom, "http_429", facts), holdfast.Defer(time.Hour, nil)),
+		"the outer wish counts": holdfast.Defer(time.Hour, holdfast.Permanent(holdfast.Detailed(errBoom, "http_429", facts))),
 	} {
 		move, settleErr := holdfast.Settle(running(), holdfast.Returned(err), now, exact())
 		if settleErr != nil || move.Event != "defer" || move.Wait != time.Hour {

@@ -51,9 +51,9 @@ func drawCause(t *rapid.T, interrupts *int) holdfast.Cause {
 	}
 	switch rapid.SampledFrom(kinds).Draw(t, "cause") {
 	case "retry in":
-		return holdfast.Returned(holdfast.RetryIn(wait, errBoom))
-	case "retry after":
 		return holdfast.Returned(holdfast.RetryAfter(wait, errBoom))
+	case "retry after":
+		return holdfast.Returned(holdfast.Defer(wait, errBoom))
 	case "crash":
 		return holdfast.Crashed(1)
 	case "interrupt":

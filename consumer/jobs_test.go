@@ -106,7 +106,7 @@ func TestCauseOf(t *testing.T) {
 		{"lease lost", holdfast.ErrLeaseLost, io.EOF, holdfast.EventInterrupt},
 		{"cancelled", holdfast.ErrCancelled, context.Canceled, holdfast.EventCancel},
 		{"timeout", fmt.Errorf("%w: 1s", holdfast.ErrTimeout), context.DeadlineExceeded, holdfast.EventRetry},
-		{"timeout, but deferred", fmt.Errorf("%w: 1s", holdfast.ErrTimeout), holdfast.RetryAfter(time.Second, boom), holdfast.EventDefer},
+		{"timeout, but deferred", fmt.Errorf("%w: 1s", holdfast.ErrTimeout), holdfast.Defer(time.Second, boom), holdfast.EventDefer},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		if test.ended != nil {

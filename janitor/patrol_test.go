@@ -55,7 +55,7 @@ func TestPatrolReturnsTheWorkOfAGoneRun(t *testing.T) {
 			run, list := w.openRun(), w.ticketed(5)
 			tasks := w.claim(run, list...)
 			w.settle(tasks[0], holdfast.Returned(nil))
-			w.settle(tasks[1], holdfast.Returned(holdfast.RetryIn(time.Hour, errFault)))
+			w.settle(tasks[1], holdfast.Returned(holdfast.RetryAfter(time.Hour, errFault)))
 			_, err := w.store.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Taken: 9, Settled: 4})
 			w.must(err)
 			w.kill(run)

@@ -44,14 +44,14 @@ func TestRescueMakesTheStoresTruthOfAnything(t *testing.T) {
 			return tickets(at(t, 7)).Encode(), outcome{main: []message.Ticket{t}}
 		},
 		"ready, and the ticket is older": func(w *world, t message.Ticket) ([]byte, outcome) {
-			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryIn(0, errFault)))
+			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryAfter(0, errFault)))
 			_, err := w.janitor(nil).dispatchDue(w.Context())
 			w.must(err)
 			w.takeTickets(w.main())
 			return tickets(t).Encode(), outcome{}
 		},
 		"waits for a later time": func(w *world, t message.Ticket) ([]byte, outcome) {
-			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryIn(time.Hour, errFault)))
+			w.settle(w.claim(w.openRun(), t)[0], holdfast.Returned(holdfast.RetryAfter(time.Hour, errFault)))
 			return tickets(at(t, 2), at(t, 3)).Encode(), outcome{}
 		},
 		"final": func(w *world, t message.Ticket) ([]byte, outcome) {

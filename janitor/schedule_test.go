@@ -59,7 +59,7 @@ func TestScheduleSendsBrokenOffTasksAhead(t *testing.T) {
 	run := w.openRun()
 	tasks := w.claim(run, w.ticketed(2)...)
 	w.settle(tasks[0], holdfast.Interrupted(nil))
-	w.settle(tasks[1], holdfast.Returned(holdfast.RetryIn(0, errFault)))
+	w.settle(tasks[1], holdfast.Returned(holdfast.RetryAfter(0, errFault)))
 	_, err := w.janitor(nil).dispatchDue(t.Context())
 	w.must(err)
 	w.sameTickets("ahead", w.takeTickets(w.again()), []message.Ticket{{Task: tasks[0].ID, Attempt: 2}})

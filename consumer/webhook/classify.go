@@ -88,9 +88,9 @@ func (r *rules) classify(status int, header http.Header, err error, now time.Tim
 	case status < 200 || status > 599: // no final answer by any standard
 		return class, result
 	case r.retry[status] && asked && status == http.StatusTooManyRequests:
-		return class, holdfast.RetryAfter(wait, result)
+		return class, holdfast.Defer(wait, result)
 	case r.retry[status] && asked:
-		return class, holdfast.RetryIn(wait, result)
+		return class, holdfast.RetryAfter(wait, result)
 	case r.retry[status]:
 		return class, result
 	case status < 400:

@@ -87,7 +87,7 @@ func outcomesOfAHandler(t *testing.T, w *world) {
 		"panics": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { panic("ouch") }),
 		"deferred": consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
 			if task.Deferrals < 5 {
-				return holdfast.RetryAfter(50*time.Millisecond, boom)
+				return holdfast.Defer(50*time.Millisecond, boom)
 			}
 			return nil
 		}),

@@ -292,7 +292,7 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 		case plan.Always, task.Failures < plan.Fails:
 			err = errPlanned
 		case task.Deferrals < plan.Defers:
-			err = holdfast.RetryAfter(200*time.Millisecond, errPlanned)
+			err = holdfast.Defer(200*time.Millisecond, errPlanned)
 		}
 	case <-ended:
 		err = context.Canceled

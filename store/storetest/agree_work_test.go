@@ -184,7 +184,7 @@ func (w *pair) claim(t *rapid.T) {
 var causes = map[holdfast.Event]error{
 	holdfast.EventComplete: nil,
 	holdfast.EventRetry:    errors.New("FAILED with Ärger"),
-	holdfast.EventDefer:    holdfast.RetryAfter(time.Hour, errors.New("busy")),
+	holdfast.EventDefer:    holdfast.Defer(time.Hour, errors.New("busy")),
 	holdfast.EventGiveUp:   holdfast.Permanent(errors.New("100% hopeless_")),
 }
 

@@ -52,7 +52,7 @@ func (s *suite) taskIn(state holdfast.State) holdfast.Task {
 var causes = map[holdfast.Event]holdfast.Cause{
 	holdfast.EventComplete:  holdfast.Returned(nil),
 	holdfast.EventRetry:     holdfast.Returned(errors.New("failed")),
-	holdfast.EventDefer:     holdfast.Returned(holdfast.RetryAfter(time.Hour, errors.New("busy"))),
+	holdfast.EventDefer:     holdfast.Returned(holdfast.Defer(time.Hour, errors.New("busy"))),
 	holdfast.EventInterrupt: holdfast.Interrupted(errors.New("shutting down")),
 	holdfast.EventCrash:     holdfast.Crashed(1),
 	holdfast.EventGiveUp:    holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))),

@@ -110,7 +110,7 @@ func testDispatchAgain(s *suite) {
 	run := s.openRun()
 	for again, causes := range map[bool][]holdfast.Cause{
 		true:  {holdfast.Crashed(run), holdfast.Interrupted(nil)},
-		false: {holdfast.Returned(errors.New("failed")), holdfast.Returned(holdfast.RetryAfter(0, nil))},
+		false: {holdfast.Returned(errors.New("failed")), holdfast.Returned(holdfast.Defer(0, nil))},
 	} {
 		for _, cause := range causes {
 			task := s.claimed(run, s.inserts(1)...)[0]
