@@ -131,7 +131,8 @@ func TestLayers(t *testing.T) {
 			case !ok:
 			case inside(to, "cmd"):
 				t.Errorf("%s imports %s", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "app"):
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "app", "queue"),
+				inside(to, "queue") && !inside(folder, "cmd", "internal", "queue"):
 				t.Errorf("%s imports %s", folder, to)
 			case strings.HasSuffix(path.Base(to), "test") && !strings.HasSuffix(path.Base(folder), "test") && !inside(folder, "internal"):
 				t.Errorf("%s imports %s, which is for tests", folder, to)
@@ -181,6 +182,58 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
+// dependencies returns everything that is linked into the packages.
+func dependencies(t *testing.T, packages ...string) []string {
+	t.Helper()
+	readImports(t) // of which the result depends
+	if _, err := os.ReadFile("go.mod"); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-deps"}, packages...)...)
+	command.Stderr = os.Stderr
+	listed, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(listed))
+}
+
+// TestAProgramLinksNoDaemon: package queue has no metrics, no HTTP server or client, no task type of its own, no command
+// line, and no pgx.
+func TestAProgramLinksNoDaemon(t *testing.T) {
+	t.Parallel()
+	for _, linked := range dependencies(t, "./queue") {
+		if inside(linked, "net/http", "github.com/prometheus", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", module+"/app/daemon",
+			module+"/consumer/webhook", module+"/cmd", module+"/internal/sim", "testing") {
+			t.Errorf("package queue links %s", linked)
+		}
+	}
+}
+
+// TestAProgramByHandLinksOneStore: a program that wires the services itself links them, one store, one broker, and neither
+// configuration nor composition.
+func TestAProgramByHandLinksOneStore(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "consumer/example_by_hand_test.go", nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imported []string
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		imported = append(imported, path)
+	}
+	for _, linked := range dependencies(t, imported...) {
+		if inside(linked, "net/http", "github.com/prometheus", "github.com/knadh/koanf", "github.com/rabbitmq/amqp091-go", "github.com/lib/pq", "testing",
+			module+"/app", module+"/configs", module+"/queue", module+"/store/postgres", module+"/broker/rabbitmq") {
+			t.Errorf("the program links %s", linked)
+		}
+	}
+}
+
 // TestNoTestCodeInTheBinary looks at everything that is linked into the commands.
 func TestNoTestCodeInTheBinary(t *testing.T) {
 	t.Parallel()
@@ -188,16 +241,7 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(found.code)), func(folder string) bool { return inside(folder, "cmd") }) {
 		t.Skip("there is no command yet")
 	}
-	if _, err := os.ReadFile("go.mod"); err != nil { // the result depends on it, too
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "./cmd/...")
-	command.Stderr = os.Stderr
-	listed, err := command.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dependency := range strings.FieldsSeq(string(listed)) {
+	for _, dependency := range dependencies(t, "./cmd/...") {
 		if inside(dependency, "testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal") ||
 			inside(dependency, module) && strings.HasSuffix(dependency, "test") {
 			t.Errorf("%s is linked into the binary", dependency)

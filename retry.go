@@ -3,6 +3,7 @@ package holdfast
 import (
 	"fmt"
 	"math"
+	"runtime/debug"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type Policy struct {
 
 	MaxAttempts  int           // failures allowed unless the task names its own number; ≥ 1
 	MaxCrashes   int           // attempts that may end with their worker; ≥ 1
-	MaxDeferrals int           // RetryAfter results; ≥ 0
+	MaxDeferrals int           // Defer results; ≥ 0
 	Deadline     time.Duration // since the task was created; 0 means none
 }
 
@@ -112,9 +113,31 @@ func (p Policy) Delay(failures int, dice float64) time.Duration {
 
 // TypeSettings is everything that can be set for the tasks of one type.
 type TypeSettings struct {
-	Policy  Policy
-	Timeout time.Duration // of one attempt; 0 means none
-	Lane    string        // for tasks that name none; empty means DefaultLane
+	Policy Policy
+	// PolicyFor, if set, returns the policy for an attempt that ended with err, given Policy. So a policy can differ by
+	// the class of the error. Goroutines may call it at the same time. A worker that does not have the function, and a
+	// janitor that judges a crash, use Policy.
+	PolicyFor func(policy Policy, err error) Policy
+	Timeout   time.Duration // of one attempt; 0 means none
+	Lane      string        // for tasks that name none; empty means DefaultLane
+}
+
+// PolicyOf returns the policy by which to judge an attempt. It is that of PolicyFor if the handler returned an error. If
+// PolicyFor panics or returns a policy that is not valid, PolicyOf returns Policy and the error.
+func (t TypeSettings) PolicyOf(cause Cause) (policy Policy, err error) {
+	if t.PolicyFor == nil || cause.event != "" || cause.err == nil {
+		return t.Policy, nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			policy, err = t.Policy, &PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	policy = t.PolicyFor(t.Policy, cause.err)
+	if err := policy.Validate(); err != nil {
+		return t.Policy, err
+	}
+	return policy, nil
 }
 
 // Settings has two levels: what holds for every type, and complete settings for

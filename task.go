@@ -154,7 +154,7 @@ type Task struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Unique      string          `json:"unique,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
-	MaxAttempts int             `json:"max_attempts"` // failures allowed
+	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means what the settings of its worker say
 	Failures    int             `json:"failures"`     // attempts the task itself failed
 	Crashes     int             `json:"crashes"`      // attempts that ended with their worker
 	Deferrals   int             `json:"deferrals"`    // attempts that asked to come back later

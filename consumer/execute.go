@@ -15,11 +15,7 @@ import (
 func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
 	settings := s.policies[j.task.Type]
-	attempt, stop := ctx, context.CancelFunc(func() {})
-	if settings.Timeout > 0 {
-		attempt, stop = context.WithTimeoutCause(ctx, settings.Timeout,
-			fmt.Errorf("%w: it ran longer than %s", holdfast.ErrTimeout, settings.Timeout))
-	}
+	attempt, stop := bounded(ctx, settings.Timeout)
 	err := errGoexit
 	defer func() { // deferred, because a handler can end its goroutine with runtime.Goexit
 		if v := recover(); v != nil {
@@ -46,6 +42,28 @@ func (s *session) execute(parent context.Context, j *job) {
 	}
 }
 
+// bounded returns a context that ends with holdfast.ErrTimeout after a timeout that is not 0.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w: it ran longer than %s", holdfast.ErrTimeout, timeout))
+}
+
+// Attempt calls a handler on the caller's goroutine, as a worker does for each attempt, and returns the cause to judge the
+// task by. A timeout of 0 means none. It is for tests of handlers: a worker also ends the attempts of tasks that were
+// cancelled or that it has lost.
+func Attempt(ctx context.Context, h Handler, task holdfast.Task, timeout time.Duration) (cause holdfast.Cause) {
+	ctx, stop := bounded(ctx, timeout)
+	defer stop()
+	defer func() {
+		if v := recover(); v != nil {
+			cause = causeOf(ctx, &holdfast.PanicError{Value: v, Stack: string(debug.Stack())})
+		}
+	}()
+	return causeOf(ctx, h.Handle(ctx, task))
+}
+
 // noteFault makes the worker take fewer tasks for a while, because the worker itself is at fault.
 func (s *session) noteFault(err error) {
 	most, lowered := s.room.faulty(err)
@@ -56,10 +74,9 @@ func (s *session) noteFault(err error) {
 
 var errGoexit = errors.New("the handler ended its goroutine without returning (runtime.Goexit)")
 
-// causeOf reads what a handler's return means, given why its context ended, if
-// it did. Success is success even if it came late, and so is a handler's
-// explicit wish; any other error of a handler that this process interrupted is the
-// interruption, which costs the task nothing.
+// causeOf returns what the error of a handler means, given why the context of its attempt ended, if it did. Success is
+// success even if it came late, and so is a handler's explicit wish. Any other error of a handler that this process
+// interrupted is the interruption, which costs the task nothing.
 func causeOf(ctx context.Context, err error) holdfast.Cause {
 	ended := context.Cause(ctx)
 	switch {
@@ -83,10 +100,14 @@ func (s *session) finish(j *job, cause holdfast.Cause) {
 }
 
 func (s *session) judge(j *job, cause holdfast.Cause) {
-	move, err := holdfast.Settle(j.task, cause, j.storeTime(), s.policies[j.task.Type].Policy)
+	policy, err := s.policies[j.task.Type].PolicyOf(cause)
+	if err != nil {
+		s.log.WithError(err).WithField("task", j.task.ID).Error("policy function failed: using the policy of the task's type")
+	}
+	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
 	if err != nil { // a claimed task is running, and every cause above fits that
 		s.log.WithError(err).WithField("task", j.task.ID).Error("a result could not be judged; the task is handed back")
-		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), s.policies[j.task.Type].Policy)
+		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), policy)
 	}
 	took := time.Duration(0)
 	if !j.started.IsZero() {

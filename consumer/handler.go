@@ -14,7 +14,7 @@ import (
 //
 // A nil error completes the task. Any other error is a failure that counts and
 // is retried by the policy of the task's type, unless it is made with
-// holdfast.Permanent, RetryAfter, RetryIn or Cancel. A panic is a failure, kept with
+// holdfast.Permanent, Defer, RetryAfter or Cancel. A panic is a failure, kept with
 // its stack. holdfast.Detailed adds facts to the attempt's record.
 //
 // ctx ends at the attempt's timeout, when the task is cancelled, when the worker
@@ -62,14 +62,19 @@ func (r *Registry) Add(taskType string, h Handler) {
 // Types returns the registered types, sorted.
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.handlers)) }
 
-// Register adds a handler whose payload is decoded from JSON into a P. A payload that does
-// not fit makes the task dead at once: no retry can change it.
+// Register adds a handler whose payload is decoded from JSON into a P; see Typed.
 func Register[P any](r *Registry, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error) {
-	r.Add(taskType, HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
+	r.Add(taskType, Typed(handle))
+}
+
+// Typed returns a handler that decodes the payload from JSON into a P and calls handle. A payload that does not fit makes
+// the task dead at once: no retry can change it.
+func Typed[P any](handle func(ctx context.Context, task holdfast.Task, payload P) error) HandlerFunc {
+	return func(ctx context.Context, task holdfast.Task) error {
 		var payload P
 		if err := json.Unmarshal(task.Payload, &payload); err != nil {
 			return holdfast.Permanent(fmt.Errorf("%w: the payload does not fit %T: %w", holdfast.ErrInvalid, payload, err))
 		}
 		return handle(ctx, task, payload)
-	}))
+	}
 }

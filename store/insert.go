@@ -13,7 +13,7 @@ import (
 // Inserter accepts tasks.
 type Inserter interface {
 	// Insert stores the tasks with one outbox receipt per lane, in one transaction. The tasks have been validated, and
-	// have a lane and max attempts. Tasks due at once count as ticketed, covered by their receipt; later ones are left
+	// have a lane. Tasks due at once count as ticketed, covered by their receipt; later ones are left
 	// to DispatchDue and appear in no receipt. Others may publish the receipts once they are older than grace. If
 	// another open transaction stores a task with the same unique key, Insert waits for that transaction for at most
 	// half a second. Then it returns a *KeyHeldError that names the key; if several keys are held, it returns at most a

@@ -79,6 +79,9 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func failures(task holdfast.Task) string {
+	if task.MaxAttempts == 0 { // the worker's settings decide
+		return fmt.Sprint(task.Failures)
+	}
 	return fmt.Sprintf("%d/%d", task.Failures, task.MaxAttempts)
 }
 
@@ -224,7 +227,7 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 		{"unique", task.Unique},
 		{"idempotency key", task.Key},
 		{"attempt", fmt.Sprint(task.Attempt)},
-		{"failures", fmt.Sprintf("%d of %d", task.Failures, task.MaxAttempts)},
+		{"failures", strings.Replace(failures(task), "/", " of ", 1)},
 		{"crashes", nonzero(task.Crashes)},
 		{"deferrals", nonzero(task.Deferrals)},
 		{"worker", worker},

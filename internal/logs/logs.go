@@ -39,10 +39,10 @@ var identities = map[string]bool{"run": true, "task": true, "worker": true, "que
 // the fields run, task, worker, queue and lane. Of one message, 30 kinds appear in a second; the lines of all further kinds
 // count as one kind. So the same trouble of a thousand tasks shows some dozens of them.
 //
-// A logger that is limited already is returned as it is, so that all that share it share one limit. If log is nil, the
-// logger writes nothing.
+// A logger that is limited already is returned as it is, so that all that share it share one limit. If log is nil or a nil
+// pointer, the logger writes nothing.
 func Limited(log logrus.FieldLogger) logrus.FieldLogger {
-	if log == nil {
+	if none(log) {
 		silent := logrus.New()
 		silent.SetOutput(io.Discard)
 		silent.SetLevel(logrus.PanicLevel)
@@ -59,6 +59,15 @@ func Limited(log logrus.FieldLogger) logrus.FieldLogger {
 	l.SetReportCaller(to.Logger.ReportCaller)
 	l.AddHook(&limit{to: to, kinds: make(map[string]*kind), kindsOf: make(map[string]int)})
 	return l
+}
+
+// none reports whether there is no logger: log is nil, or a nil pointer.
+func none(log logrus.FieldLogger) bool {
+	if log == nil {
+		return true
+	}
+	value := reflect.ValueOf(log)
+	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 // Flush passes on the last of the lines that a limited logger has left out so far, so that nothing is missing at the end of

@@ -137,7 +137,7 @@ func (t *taskLine) check() error {
 		return invalid("the state is %.40q", t.State)
 	case t.State.Final() == t.FinishedAt.IsZero():
 		return invalid("the state is %s, which does not go with finished_at", t.State)
-	case outside(1, t.Attempt, t.MaxAttempts) || outside(0, t.Failures, t.Crashes, t.Deferrals, t.Parks):
+	case outside(1, t.Attempt) || outside(0, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals, t.Parks):
 		return invalid("one of attempt, max_attempts, failures, crashes, deferrals and parks is out of range")
 	case !stored(t.CreatedAt, t.NextRunAt) || !t.StartedAt.IsZero() && !stored(t.StartedAt) || !t.FinishedAt.IsZero() && !stored(t.FinishedAt):
 		return invalid("a time is missing, or not between 1970 and 9999")

@@ -1,0 +1,242 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// ErrClosed is the error of calls after Close.
+var ErrClosed = producer.ErrClosed
+
+// Client stores tasks and runs them. Make one with [Open]. It is safe for concurrent use.
+type Client struct {
+	backend  *app.Backend
+	owned    bool // Close closes the backend
+	producer *producer.Producer
+	options  options
+
+	mu       sync.Mutex
+	handlers map[string]typeHandler
+	problems []error // of Handle
+	running  *running
+	ran      bool
+	closed   bool
+}
+
+// running is a call of Run.
+type running struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// typeHandler is what Handle registered for a type.
+type typeHandler struct {
+	handle   Handler
+	settings holdfast.TypeSettings
+}
+
+// Open reads the settings and opens the store. It starts to connect to the broker, which may be away. It makes and migrates
+// the file if the tasks are in a file. It migrates a server only with [Migrate]. The caller must call Close.
+//
+// Returns ErrInvalid if a setting or an option is wrong, and ErrUnavailable if the store cannot be reached. If the schema of
+// the store is not the one that this version needs, Open returns a store.ErrSchema.
+func Open(ctx context.Context, opts ...Option) (*Client, error) {
+	o, err := optionsOf(opts)
+	if err != nil {
+		return nil, fmt.Errorf("open queue: %w", err)
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return nil, fmt.Errorf("open queue: %w", err)
+	}
+	if o.migrate {
+		if _, err := app.Migrate(ctx, cfg, o.log); err != nil {
+			return nil, fmt.Errorf("open queue: %w", err)
+		}
+	}
+	backend, err := app.Open(ctx, cfg, o.log)
+	if err != nil {
+		return nil, fmt.Errorf("open queue: %w", err)
+	}
+	c := newClient(backend, o)
+	c.owned = true
+	return c, nil
+}
+
+// Over returns a Client over a backend that the caller has opened and closes later. It has the settings of the backend, and
+// its logger unless Logger or Slog chooses another one. Options that change settings are an ErrInvalid.
+func Over(backend *app.Backend, opts ...Option) (*Client, error) {
+	o, err := optionsOf(opts)
+	switch {
+	case err != nil:
+	case backend == nil || backend.Store == nil || backend.Broker == nil:
+		err = fmt.Errorf("%w: the backend needs a store and a broker", holdfast.ErrInvalid)
+	case o.changesSettings():
+		err = fmt.Errorf("%w: an option changes a setting, but the backend has its settings already", holdfast.ErrInvalid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("queue over a backend: %w", err)
+	}
+	return newClient(backend, o), nil
+}
+
+func newClient(backend *app.Backend, o options) *Client {
+	own := *backend
+	if own.Log == nil || o.logChosen {
+		own.Log = o.log
+	}
+	return &Client{
+		backend: &own, options: o, handlers: make(map[string]typeHandler),
+		producer: withoutLimits(&own).Producer(o.observer),
+	}
+}
+
+// withoutLimits returns a copy of the backend whose producers store no limit of attempts unless the task has one: the
+// worker's settings decide.
+func withoutLimits(backend *app.Backend) *app.Backend {
+	own := *backend
+	own.Config.Types = maps.Clone(own.Config.Types)
+	own.Config.Defaults.Policy.MaxAttempts = 0
+	for name, settings := range own.Config.Types {
+		settings.Policy.MaxAttempts = 0
+		own.Config.Types[name] = settings
+	}
+	return &own
+}
+
+// Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains the
+// worker. Then the worker takes no more tasks and handlers have the drain timeout to finish, 25 s by default. After that Run
+// cancels their contexts with holdfast.ErrDraining and hands their tasks back. A second signal cancels them at once, and a
+// third ends the process. Run returns nil after a clean stop, when all it started has ended.
+//
+// Servers that are away are waited for, at any time. Returns ErrInvalid if a call of Handle failed or if there is no handler
+// to run, and ErrConflict if another process runs the tasks of the file. Run may be called once.
+func (c *Client) Run(ctx context.Context) error {
+	if err := c.run(ctx); err != nil {
+		return fmt.Errorf("run queue: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	this := &running{stop, make(chan struct{})}
+	defer close(this.ended)
+	handlers, backend, err := c.begin(this)
+	if err != nil {
+		return err
+	}
+	var abort <-chan struct{}
+	if !c.options.noSignals {
+		var done func()
+		abort, done = c.onSignals(stop)
+		defer done()
+	}
+	return app.Serve(ctx, app.ServeOptions{
+		Backend: backend, Version: c.options.version, Observer: c.options.observer, Abort: abort,
+		Handlers: func(r *consumer.Registry) {
+			for name, h := range handlers {
+				r.Add(name, consumer.HandlerFunc(h.handle))
+			}
+		},
+	})
+}
+
+// begin returns the handlers, and a backend whose settings have those of the handlers.
+func (c *Client) begin(this *running) (map[string]typeHandler, *app.Backend, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return nil, nil, ErrClosed
+	case c.ran:
+		return nil, nil, fmt.Errorf("%w: Run was called before", holdfast.ErrInvalid)
+	case len(c.problems) > 0:
+		return nil, nil, errors.Join(c.problems...)
+	case len(c.handlers) == 0 && c.backend.Config.HasRole(configs.RoleWorker):
+		return nil, nil, fmt.Errorf("%w: there is no handler; call Handle first", holdfast.ErrInvalid)
+	}
+	c.ran, c.running = true, this
+	own := *c.backend
+	own.Config.Types = maps.Clone(own.Config.Types)
+	if own.Config.Types == nil {
+		own.Config.Types = make(map[string]holdfast.TypeSettings)
+	}
+	for name, h := range c.handlers {
+		own.Config.Types[name] = h.settings
+	}
+	return maps.Clone(c.handlers), &own, nil
+}
+
+// onSignals calls stop at the first signal and closes abort at the second. done ends the watch.
+func (c *Client) onSignals(stop func()) (abort <-chan struct{}, done func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	now, ended := make(chan struct{}), make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-signals:
+			c.log().WithField("limit", c.backend.Config.Worker.DrainTimeout).Info("draining: signal received")
+			stop()
+		case <-ended:
+			return
+		}
+		select {
+		case <-signals:
+			c.log().Warn("stopping now: second signal received")
+			signal.Stop(signals)
+			close(now)
+		case <-ended:
+		}
+	})
+	return now, func() {
+		signal.Stop(signals)
+		close(ended)
+		watch.Wait()
+	}
+}
+
+func (c *Client) log() logrus.FieldLogger { return c.backend.Log }
+
+// Close ends Run if it still runs and waits for it. It returns when calls of Enqueue have ended and the broker has
+// confirmed their messages. If the broker confirms none in 5 s, a janitor publishes them later. Then Close closes the store
+// and the broker that Open has opened. Later calls return ErrClosed, and further calls of Close nil.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	closed, running := c.closed, c.running
+	c.closed = true
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	if running != nil {
+		running.stop()
+		<-running.ended
+	}
+	err := c.producer.Close()
+	if c.owned {
+		err = errors.Join(err, c.backend.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("close queue: %w", err)
+	}
+	logs.Flush(c.log())
+	return nil
+}

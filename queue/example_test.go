@@ -1,0 +1,280 @@
+package queue_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/queue"
+)
+
+type Welcome struct{ Email string }
+
+// place is a folder for the file of an example.
+func place() (path string, remove func()) {
+	folder, err := os.MkdirTemp("", "holdfast-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return filepath.Join(folder, "holdfast.db"), func() { _ = os.RemoveAll(folder) }
+}
+
+// A program that stores a task and runs it. A program on its own needs neither File nor a context that ends: Open reads
+// DATABASE_URL and AMQP_URL, and Run ends with SIGTERM.
+func Example() {
+	path, remove := place()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	queue.Handle(q, "welcome", func(_ context.Context, task holdfast.Task, w Welcome) error {
+		fmt.Printf("welcome, %s (attempt %d)\n", w.Email, task.Attempt)
+		stop()
+		return nil
+	})
+	if _, err := q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"}); err != nil {
+		log.Print(err)
+	}
+	fmt.Println("stopped:", q.Run(ctx))
+	// Output:
+	// welcome, ada@example.com (attempt 1)
+	// stopped: <nil>
+}
+
+// Options win over the environment. Set takes every key of configs/holdfast.example.yaml.
+func ExampleOpen() {
+	path, remove := place()
+	defer remove()
+	q, err := queue.Open(context.Background(),
+		queue.File(path),
+		queue.Concurrency(100),
+		queue.Queues("default", "mail"),
+		queue.Set("worker.drain_timeout", "1m"),
+		queue.Slog(slog.Default()),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(q.Close())
+	// Output: <nil>
+}
+
+// The options say what differs from the configuration. A handler says with its error what becomes of the task.
+func ExampleHandle() {
+	path, remove := place()
+	defer remove()
+	q, err := queue.Open(context.Background(), queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	errBusy, errGone := errors.New("busy"), errors.New("the account is gone")
+	send := func(Welcome) error { return nil }
+	err = queue.Handle(q, "welcome", func(ctx context.Context, task holdfast.Task, w Welcome) error {
+		err := send(w)
+		switch {
+		case errors.Is(err, errGone):
+			return holdfast.Permanent(err) // dead at once
+		case errors.Is(err, errBusy):
+			return holdfast.Defer(time.Minute, err) // again in a minute; uses up no attempt
+		}
+		return err // nil is success, and anything else a failure that is retried
+	}, queue.MaxAttempts(5), queue.Backoff(time.Second, 10*time.Minute), queue.Timeout(30*time.Second))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// A policy can depend on the error of the attempt.
+func ExamplePolicyFunc() {
+	path, remove := place()
+	defer remove()
+	q, err := queue.Open(context.Background(), queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	err = queue.Handle(q, "welcome", func(context.Context, holdfast.Task, Welcome) error { return nil },
+		queue.PolicyFunc(func(policy holdfast.Policy, err error) holdfast.Policy {
+			if errors.Is(err, holdfast.ErrTimeout) {
+				policy.MaxAttempts = 2
+			}
+			return policy
+		}))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// Middleware wraps the handlers of all types, or of one.
+func ExampleUse() {
+	path, remove := place()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	timed := func(next queue.Handler) queue.Handler {
+		return func(ctx context.Context, task holdfast.Task) error {
+			began := time.Now()
+			err := next(ctx, task)
+			fmt.Printf("%s: took less than an hour: %t, error: %v\n", task.Type, time.Since(began) < time.Hour, err)
+			stop()
+			return err
+		}
+	}
+	q, err := queue.Open(ctx, queue.File(path), queue.Use(timed))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	queue.Handle(q, "welcome", func(context.Context, holdfast.Task, Welcome) error { return nil })
+	if _, err := q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"}); err != nil {
+		log.Print(err)
+	}
+	if err := q.Run(ctx); err != nil {
+		log.Print(err)
+	}
+	// Output: welcome: took less than an hour: true, error: <nil>
+}
+
+// A task that runs in an hour, once for each key however often this is called.
+func ExampleClient_Enqueue() {
+	path, remove := place()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	for range 2 {
+		result, err := q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"}, queue.In(time.Hour), queue.Unique("welcome/ada"))
+		fmt.Println(result.ID, result.Duplicate, err)
+	}
+	// Output:
+	// 1 false <nil>
+	// 1 true <nil>
+}
+
+func ExampleClient_EnqueueMany() {
+	path, remove := place()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	var tasks []queue.NewTask
+	for _, name := range []string{"ada", "grace", "barbara"} {
+		tasks = append(tasks, queue.NewTask{Type: "welcome", Payload: Welcome{name + "@example.com"}})
+	}
+	results, err := q.EnqueueMany(ctx, tasks)
+	fmt.Println(len(results), err)
+	// Output: 3 <nil>
+}
+
+// The account and the task that welcomes its owner are stored together or not at all. With PostgreSQL the program opens
+// DATABASE_URL instead of the file.
+func ExampleClient_Tx() {
+	path, remove := place()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, "create table accounts (email text primary key)"); err != nil {
+		log.Fatal(err)
+	}
+
+	signUp := func(email string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after the commit
+		if _, err := tx.ExecContext(ctx, "insert into accounts (email) values (?)", email); err != nil {
+			return err
+		}
+		if _, err := q.Tx(tx).Enqueue(ctx, "welcome", Welcome{email}); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	fmt.Println(signUp("ada@example.com"))
+	// Output: <nil>
+}
+
+// What a person does with a task that failed for good.
+func ExampleClient_Retry() {
+	path, remove := place()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	mended := make(chan struct{})
+	queue.Handle(q, "welcome", func(context.Context, holdfast.Task, Welcome) error {
+		select {
+		case <-mended:
+			return nil
+		default:
+			return holdfast.Permanent(errors.New("no such template"))
+		}
+	})
+	ended := make(chan error)
+	go func() { ended <- q.Run(ctx) }()
+
+	result, err := q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"})
+	if err != nil {
+		log.Print(err)
+	}
+	task, err := q.Wait(ctx, result.ID)
+	fmt.Println(task.State, task.LastError, err)
+	close(mended)
+	if _, err := q.Retry(ctx, result.ID); err != nil {
+		log.Print(err)
+	}
+	task, err = q.Wait(ctx, result.ID)
+	fmt.Println(task.State, err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// dead no such template <nil>
+	// done <nil>
+	// <nil>
+}
+
+// A task whose work is no longer wanted.
+func ExampleClient_Cancel() {
+	path, remove := place()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	result, err := q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"}, queue.In(time.Hour))
+	if err != nil {
+		log.Fatal(err)
+	}
+	task, err := q.Cancel(ctx, result.ID)
+	fmt.Println(task.State, err)
+	// Output: cancelled <nil>
+}

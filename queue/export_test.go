@@ -1,0 +1,6 @@
+package queue
+
+import "github.com/holdfastq/holdfast/app"
+
+// Backend returns what a client runs on.
+func Backend(c *Client) *app.Backend { return c.backend }

@@ -1,0 +1,499 @@
+package queue_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/queue"
+)
+
+type welcome struct{ Email string }
+
+var errBoom = errors.New("boom")
+
+func TestATaskIsStoredAndRun(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		got := make(chan welcome, 1)
+		w.must(queue.Handle(q, "welcome", func(_ context.Context, task holdfast.Task, p welcome) error {
+			if task.Attempt != 1 {
+				t.Errorf("the attempt is %d", task.Attempt)
+			}
+			got <- p
+			return nil
+		}))
+		stop := w.run(q)
+		id := w.enqueue(q, "welcome", welcome{"ada@example.com"})
+		if task := w.wait(q, id); task.State != holdfast.Done {
+			t.Errorf("the task is %s", task.State)
+		}
+		if p := <-got; p.Email != "ada@example.com" {
+			t.Errorf("the payload is %+v", p)
+		}
+		stop()
+		w.must(q.Close())
+		if _, err := q.Enqueue(t.Context(), "welcome", nil); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if _, err := q.Task(t.Context(), id); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if err := q.Run(t.Context()); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// The options of Enqueue reach the store.
+func TestOptionsOfATask(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		w.must(queue.Handle(q, "mail", func(context.Context, holdfast.Task, json.RawMessage) error { return nil }, queue.Queue("post")))
+		read := func(id holdfast.TaskID) holdfast.Task {
+			task, err := q.Task(t.Context(), id)
+			w.must(err)
+			return task
+		}
+		later := read(w.enqueue(q, "mail", json.RawMessage(`{"a": 1}`), queue.In(time.Hour), queue.Unique("k"), queue.MaxAttempts(3)))
+		if d := later.NextRunAt.Sub(later.CreatedAt); d != time.Hour || later.Unique != "k" || later.MaxAttempts != 3 || later.Lane != "post" {
+			t.Errorf("after %s: %+v", d, later)
+		}
+		moment := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)
+		if at := read(w.enqueue(q, "other", nil, queue.At(moment), queue.Queue("elsewhere"))); !at.NextRunAt.Equal(moment) || at.Lane != "elsewhere" || string(at.Payload) != "null" {
+			t.Errorf("%+v", at)
+		}
+		if plain := read(w.enqueue(q, "other", []int{1})); plain.Lane != "default" || plain.MaxAttempts != 0 || string(plain.Payload) != "[1]" {
+			t.Errorf("%+v", plain)
+		}
+		again, err := q.Enqueue(t.Context(), "mail", nil, queue.Unique("k"))
+		if err != nil || !again.Duplicate || again.ID != later.ID {
+			t.Errorf("the second task with the key: %+v, %v", again, err)
+		}
+		for name, options := range map[string][]queue.TaskOption{
+			"negative": {queue.In(-1)}, "two times": {queue.In(1), queue.At(moment)}, "empty key": {queue.Unique("")},
+			"no attempt": {queue.MaxAttempts(0)}, "bad queue": {queue.Queue("Post")}, "empty queue": {queue.Queue("")},
+		} {
+			if _, err := q.Enqueue(t.Context(), "mail", nil, options...); !errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := q.Enqueue(t.Context(), "mail", make(chan int)); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("a payload that is no JSON: %v", err)
+		}
+	})
+}
+
+// A task has the limit that Enqueue gave it, else that of the worker's handler, whichever process stored it.
+func TestTheHandlerLimitsAttempts(t *testing.T) {
+	everywhere(t, func(w *world) {
+		other, q := w.open(), w.open()
+		w.must(queue.Handle(q, "fails", func(context.Context, holdfast.Task, any) error { return errBoom }, queue.MaxAttempts(2)))
+		w.must(queue.Handle(q, "inherits", func(context.Context, holdfast.Task, any) error { return errBoom }))
+		w.run(q)
+		for name, c := range map[string]struct {
+			id   holdfast.TaskID
+			want int
+		}{
+			"limit of the handler":                  {w.enqueue(q, "fails", nil), 2},
+			"stored without handler":                {w.enqueue(other, "fails", nil), 2},
+			"own limit":                             {w.enqueue(other, "fails", nil, queue.MaxAttempts(1)), 1},
+			"limit of the configuration":            {w.enqueue(q, "inherits", nil), holdfast.DefaultMaxAttempts},
+			"own limit above that of the handler's": {w.enqueue(q, "fails", nil, queue.MaxAttempts(4)), 4},
+		} {
+			if task := w.wait(q, c.id); task.State != holdfast.Dead || task.Failures != c.want {
+				t.Errorf("%s: %s after %d failures, want %d", name, task.State, task.Failures, c.want)
+			}
+		}
+	})
+}
+
+// A policy can differ by the error. A function that panics, or whose policy is not valid, leaves the policy of the type.
+func TestAPolicyDependsOnTheError(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		hopeless := errors.New("hopeless")
+		fail := func(_ context.Context, _ holdfast.Task, text string) error {
+			if text == "hopeless" {
+				return fmt.Errorf("%w: as ever", hopeless)
+			}
+			return errBoom
+		}
+		w.must(queue.Handle(q, "by_class", fail, queue.MaxAttempts(3), queue.PolicyFunc(func(p holdfast.Policy, err error) holdfast.Policy {
+			if errors.Is(err, hopeless) {
+				p.MaxAttempts = 1
+			}
+			return p
+		})))
+		w.must(queue.Handle(q, "panics", fail, queue.MaxAttempts(2), queue.PolicyFunc(func(holdfast.Policy, error) holdfast.Policy { panic("no") })))
+		w.must(queue.Handle(q, "wrong", fail, queue.MaxAttempts(2), queue.PolicyFunc(func(holdfast.Policy, error) holdfast.Policy { return holdfast.Policy{} })))
+		w.run(q)
+		for _, c := range []struct {
+			kind, payload string
+			want          int
+		}{{"by_class", "hopeless", 1}, {"by_class", "other", 3}, {"panics", "", 2}, {"wrong", "", 2}} {
+			if task := w.wait(q, w.enqueue(q, c.kind, c.payload)); task.State != holdfast.Dead || task.Failures != c.want {
+				t.Errorf("%s %s: %s after %d failures, want %d", c.kind, c.payload, task.State, task.Failures, c.want)
+			}
+		}
+	})
+}
+
+// The first middleware is the outermost one, and those of the client are outside those of the type.
+func TestMiddlewareWrapsHandlers(t *testing.T) {
+	everywhere(t, func(w *world) {
+		var mu sync.Mutex
+		var calls []string
+		note := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, text)
+		}
+		named := func(name string) queue.Middleware {
+			return func(next queue.Handler) queue.Handler {
+				return func(ctx context.Context, task holdfast.Task) error {
+					note(name + " before")
+					err := next(ctx, task)
+					note(fmt.Sprintf("%s after %v", name, err))
+					return err
+				}
+			}
+		}
+		forgive := func(next queue.Handler) queue.Handler {
+			return func(ctx context.Context, task holdfast.Task) error {
+				if err := next(ctx, task); !errors.Is(err, errBoom) {
+					return err
+				}
+				return nil
+			}
+		}
+		q := w.open(queue.Use(named("a"), forgive))
+		w.must(queue.Handle(q, "x", func(context.Context, holdfast.Task, int) error { return errBoom }, queue.Use(named("b"), named("c"))))
+		w.run(q)
+		if task := w.wait(q, w.enqueue(q, "x", 1)); task.State != holdfast.Done {
+			t.Errorf("the task is %s: %s", task.State, task.LastError)
+		}
+		if want := []string{"a before", "b before", "c before", "c after boom", "b after boom", "a after <nil>"}; !slices.Equal(calls, want) {
+			t.Errorf("the calls are %q", calls)
+		}
+		if task := w.wait(q, w.enqueue(q, "x", "no number")); task.State != holdfast.Dead || !strings.Contains(task.LastError, "does not fit") {
+			t.Errorf("a payload that does not fit: %+v", task)
+		}
+	})
+}
+
+func TestAnAttemptTimesOut(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		w.must(queue.Handle(q, "slow", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, queue.Timeout(time.Millisecond), queue.MaxAttempts(1)))
+		w.run(q)
+		id := w.enqueue(q, "slow", nil)
+		if task := w.wait(q, id); task.State != holdfast.Dead {
+			t.Errorf("the task is %s", task.State)
+		}
+		if attempts, err := q.Attempts(t.Context(), id); err != nil || len(attempts) != 1 || attempts[0].Class != "timeout" {
+			t.Errorf("the attempts are %+v, %v", attempts, err)
+		}
+	})
+}
+
+func TestManyTasks(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		var sum atomic.Int64
+		w.must(queue.Handle(q, "add", func(_ context.Context, _ holdfast.Task, n int64) error {
+			sum.Add(n)
+			return nil
+		}))
+		tasks := make([]queue.NewTask, 1500)
+		for i := range tasks {
+			tasks[i] = queue.NewTask{Type: "add", Payload: i}
+		}
+		tasks[1499].Options = []queue.TaskOption{queue.Unique("last")}
+		results, err := q.EnqueueMany(t.Context(), tasks)
+		w.must(err)
+		w.run(q)
+		for _, r := range results {
+			w.wait(q, r.ID)
+		}
+		if sum.Load() != 1499*1500/2 {
+			t.Errorf("the sum is %d", sum.Load())
+		}
+		tasks[7].Options = []queue.TaskOption{queue.MaxAttempts(-1)}
+		_, err = q.EnqueueMany(t.Context(), tasks)
+		wrong := new(queue.TaskError)
+		if !errors.As(err, &wrong) || wrong.Index != 7 || !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("a wrong task: %v", err)
+		}
+	})
+}
+
+// Tasks of a transaction exist exactly if it commits.
+func TestTransactions(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		w.must(queue.Handle(q, "x", func(context.Context, holdfast.Task, any) error { return nil }))
+		db := w.database()
+		for _, commit := range []bool{false, true} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			w.must(err)
+			result, err := q.Tx(tx).Enqueue(t.Context(), "x", "hello", queue.Unique("u"))
+			w.must(err)
+			if commit {
+				w.must(tx.Commit())
+				w.run(q)
+				if task := w.wait(q, result.ID); task.State != holdfast.Done {
+					t.Errorf("the task is %s", task.State)
+				}
+				continue
+			}
+			w.must(tx.Rollback())
+			if task, err := q.Task(t.Context(), result.ID); !errors.Is(err, holdfast.ErrNotFound) {
+				t.Errorf("after the rollback: %+v, %v", task, err)
+			}
+		}
+		if _, err := q.Tx(nil).Enqueue(t.Context(), "x", nil); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("no transaction: %v", err)
+		}
+		if _, err := q.Tx(db).Enqueue(t.Context(), "x", nil); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("a pool: %v", err)
+		}
+	})
+}
+
+// database opens the database of the world, as a program does that keeps its own tables there.
+func (w *world) database() *sql.DB {
+	w.Helper()
+	url, _ := strings.CutPrefix(w.environment[0], "DATABASE_URL=")
+	driver := "postgres"
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		driver, url = "sqlite", "file:"+path+"?_txlock=immediate"
+	}
+	db, err := sql.Open(driver, url)
+	w.must(err)
+	w.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func TestCancelAndRetry(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open()
+		started := make(chan struct{})
+		w.must(queue.Handle(q, "blocks", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			close(started)
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), holdfast.ErrCancelled) {
+				t.Errorf("the handler ended with %v", context.Cause(ctx))
+			}
+			return context.Cause(ctx)
+		}))
+		var mended atomic.Bool
+		w.must(queue.Handle(q, "fails", func(context.Context, holdfast.Task, any) error {
+			if mended.Load() {
+				return nil
+			}
+			return holdfast.Permanent(errBoom)
+		}))
+		w.run(q)
+		blocked := w.enqueue(q, "blocks", nil)
+		<-started
+		if task, err := q.Cancel(t.Context(), blocked); err != nil || task.State != holdfast.Cancelled {
+			t.Errorf("cancel: %+v, %v", task, err)
+		}
+		if _, err := q.Cancel(t.Context(), blocked); !errors.Is(err, holdfast.ErrConflict) {
+			t.Errorf("cancel again: %v", err)
+		}
+		failed := w.enqueue(q, "fails", nil)
+		if task := w.wait(q, failed); task.State != holdfast.Dead {
+			t.Errorf("the task is %s", task.State)
+		}
+		mended.Store(true)
+		_, err := q.Retry(t.Context(), failed)
+		w.must(err)
+		if task := w.wait(q, failed); task.State != holdfast.Done {
+			t.Errorf("after the retry the task is %s", task.State)
+		}
+		if _, err := q.Retry(t.Context(), 1<<40); !errors.Is(err, holdfast.ErrNotFound) {
+			t.Errorf("no task: %v", err)
+		}
+	})
+}
+
+// When Close returns, the broker has confirmed what was stored.
+func TestCloseFlushesTheProducer(t *testing.T) {
+	t.Parallel()
+	w := onServers(t)
+	var published atomic.Int64
+	q := w.open(queue.Observer(observer(func(o holdfast.Observation) {
+		if o.Kind == holdfast.ObservedPublished {
+			published.Add(int64(o.Count))
+		}
+	})))
+	b := queue.Backend(q)
+	w.enqueue(q, "first", nil, queue.In(time.Hour)) // the store knows its queue
+	w.must(b.Ping(t.Context(), time.Minute))
+	_, err := b.Rebuild(t.Context())
+	w.must(err)
+	const n = 500
+	for range n {
+		w.enqueue(q, "x", nil)
+	}
+	w.must(q.Close())
+	if published.Load() != n {
+		t.Errorf("%d of %d tasks are published", published.Load(), n)
+	}
+}
+
+type observer func(holdfast.Observation)
+
+func (o observer) Observe(seen holdfast.Observation) { o(seen) }
+
+// Close ends Run, and a task that runs then is handed back.
+func TestCloseEndsRun(t *testing.T) {
+	everywhere(t, func(w *world) {
+		q := w.open(queue.Set("worker.drain_timeout", "10ms"))
+		started := make(chan struct{}, 1)
+		w.must(queue.Handle(q, "x", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		ended := make(chan error, 1)
+		go func() { ended <- q.Run(context.Background()) }()
+		id := w.enqueue(q, "x", nil)
+		<-started
+		w.must(q.Close())
+		w.must(<-ended)
+		w.must(q.Close())
+		task, err := w.open().Task(t.Context(), id)
+		if err != nil || task.State != holdfast.Ready || task.Failures != 0 {
+			t.Errorf("after Close: %+v, %v", task, err)
+		}
+	})
+}
+
+func TestOpenReportsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	for name, option := range map[string]queue.Option{
+		"unknown setting":  queue.Set("worker.leese", "1s"),
+		"bad setting":      queue.Set("worker.lease", "yes"),
+		"no concurrency":   queue.Concurrency(0),
+		"bad queue":        queue.Queues("Mail"),
+		"no path":          queue.File(""),
+		"bad database":     queue.Servers("mysql://x", "amqp://localhost"),
+		"nil middleware":   queue.Use(nil),
+		"half the servers": queue.Environment([]string{"DATABASE_URL=postgres://localhost/x"}),
+	} {
+		q, err := queue.Open(t.Context(), queue.Environment(w.environment), option)
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			_ = q.Close()
+		}
+	}
+}
+
+func TestHandleReportsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	good := func(context.Context, holdfast.Task, any) error { return nil }
+	for name, register := range map[string]func(*queue.Client) error{
+		"nil":         func(q *queue.Client) error { return queue.Handle[any](q, "x", nil) },
+		"bad type":    func(q *queue.Client) error { return queue.Handle(q, "a type", good) },
+		"no attempts": func(q *queue.Client) error { return queue.Handle(q, "x", good, queue.MaxAttempts(0)) },
+		"timeout":     func(q *queue.Client) error { return queue.Handle(q, "x", good, queue.Timeout(-1)) },
+		"backoff":     func(q *queue.Client) error { return queue.Handle(q, "x", good, queue.Backoff(0, time.Second)) },
+		"shrinking":   func(q *queue.Client) error { return queue.Handle(q, "x", good, queue.Backoff(2, 1)) },
+		"no delays":   func(q *queue.Client) error { return queue.Handle(q, "x", good, queue.Delays()) },
+		"no policy": func(q *queue.Client) error {
+			return queue.Handle(q, "x", good, queue.Policy(holdfast.Policy{Strategy: "?"}))
+		},
+		"middleware": func(q *queue.Client) error {
+			return queue.Handle(q, "x", good, queue.Use(func(queue.Handler) queue.Handler { return nil }))
+		},
+		"twice": func(q *queue.Client) error {
+			return errors.Join(queue.Handle(q, "x", good), queue.Handle(q, "x", good))
+		},
+	} {
+		q := w.open()
+		if err := register(q); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := q.Run(t.Context()); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: Run returns %v", name, err)
+		}
+	}
+	if err := w.open().Run(t.Context()); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("without a handler: %v", err)
+	}
+}
+
+// A second process that runs the tasks of one file is refused, and another one may store tasks in it.
+func TestOneProcessRunsAFile(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	handled := make(chan int, 1)
+	handle := func(q *queue.Client) {
+		w.must(queue.Handle(q, "x", func(_ context.Context, _ holdfast.Task, n int) error {
+			handled <- n
+			return nil
+		}))
+	}
+	first, second := w.open(), w.open()
+	handle(first)
+	handle(second)
+	w.run(first)
+	w.enqueue(first, "x", 1)
+	<-handled
+	if err := second.Run(t.Context()); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("the second process: %v", err)
+	}
+	w.enqueue(second, "x", 2)
+	if n := <-handled; n != 2 {
+		t.Errorf("the payload is %d", n)
+	}
+	if err := queue.Handle(first, "y", func(context.Context, holdfast.Task, int) error { return nil }); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("Handle after Run: %v", err)
+	}
+}
+
+// Over needs a backend, and takes no option that changes settings.
+func TestOverABackend(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	b := queue.Backend(w.open())
+	for name, err := range map[string]error{
+		"none":    second(queue.Over(nil)),
+		"store":   second(queue.Over(&app.Backend{Store: b.Store})),
+		"setting": second(queue.Over(b, queue.Set("worker.lease", "9s"))),
+		"change":  second(queue.Over(b, queue.Concurrency(3))),
+	} {
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	q, err := queue.Over(b)
+	w.must(err)
+	w.enqueue(q, "x", nil)
+	w.must(q.Close())
+	if _, err := b.Store.Now(t.Context()); err != nil {
+		t.Errorf("Close closed the caller's store: %v", err)
+	}
+}
+
+func second(_ *queue.Client, err error) error { return err }

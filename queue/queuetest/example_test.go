@@ -1,0 +1,51 @@
+package queuetest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/queue/queuetest"
+)
+
+// signUp is the code under test.
+func signUp(ctx context.Context, q *queue.Client, email string) error {
+	_, err := q.Enqueue(ctx, "reminder", email, queue.In(24*time.Hour))
+	return err
+}
+
+// handlers registers the handlers of the program.
+func handlers(q *queue.Client, send func(email string) error) error {
+	return queue.Handle(q, "reminder", func(_ context.Context, _ holdfast.Task, email string) error { return send(email) })
+}
+
+func ExampleQueue() {
+	var t testing.TB = new(inExample) // of the test
+
+	q := queuetest.New(t)
+	if err := handlers(q.Client, func(email string) error {
+		fmt.Println("reminded", email)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := signUp(t.Context(), q.Client, "ada@example.com"); err != nil {
+		t.Fatal(err)
+	}
+	q.RequireEnqueued("reminder", "ada@example.com", queue.In(24*time.Hour))
+	task := q.RunOne() // a day passes at once
+	fmt.Println(task.State, q.Now().Format(time.DateOnly))
+	// Output:
+	// reminded ada@example.com
+	// done 2000-01-02
+}
+
+// inExample stands for a test.
+type inExample struct{ testing.TB }
+
+func (*inExample) Helper()                  {}
+func (*inExample) Cleanup(func())           {}
+func (*inExample) Context() context.Context { return context.Background() }

@@ -1,0 +1,288 @@
+package queuetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/queue/queuetest"
+	"github.com/holdfastq/holdfast/store"
+)
+
+type welcome struct {
+	Email string `json:"email"`
+	Again bool   `json:"again"`
+}
+
+var errBoom = errors.New("boom")
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func enqueue(t *testing.T, q *queuetest.Queue, taskType string, payload any, opts ...queue.TaskOption) holdfast.TaskID {
+	t.Helper()
+	result, err := q.Enqueue(t.Context(), taskType, payload, opts...)
+	must(t, err)
+	return result.ID
+}
+
+// fatal is a test whose end can be seen.
+type fatal struct {
+	testing.TB
+	text string
+}
+
+func (f *fatal) Helper() {}
+
+func (f *fatal) Fatal(args ...any) {
+	f.text = fmt.Sprint(args...)
+	panic(f)
+}
+
+func (f *fatal) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+
+// fails returns the text with which a call ends its test, or "".
+func fails(t *testing.T, call func(q *queuetest.Queue), fill func(q *queuetest.Queue)) (text string) {
+	t.Helper()
+	f := &fatal{TB: t}
+	q := queuetest.New(f)
+	fill(q)
+	defer func() {
+		if v := recover(); v != nil && v != any(f) {
+			panic(v)
+		}
+		text = f.text
+	}()
+	call(q)
+	return ""
+}
+
+func TestRequireEnqueued(t *testing.T) {
+	t.Parallel()
+	fill := func(q *queuetest.Queue) {
+		enqueue(t, q, "welcome", welcome{"ada@example.com", false}, queue.In(time.Hour), queue.Unique("ada"), queue.Queue("mail"), queue.MaxAttempts(3))
+		enqueue(t, q, "welcome", welcome{"bob@example.com", false})
+		enqueue(t, q, "other", nil)
+	}
+	ada := welcome{"ada@example.com", false}
+	for name, c := range map[string]struct {
+		taskType string
+		payload  any
+		options  []queue.TaskOption
+		found    bool
+	}{
+		"payload":         {"welcome", ada, nil, true},
+		"another payload": {"welcome", welcome{"ada@example.com", true}, nil, false},
+		"map":             {"welcome", map[string]any{"again": false, "email": "ada@example.com"}, nil, true},
+		"several":         {"welcome", queuetest.Any, nil, false},
+		"any":             {"other", queuetest.Any, nil, true},
+		"null":            {"other", nil, nil, true},
+		"no null":         {"welcome", nil, nil, false},
+		"another type":    {"goodbye", queuetest.Any, nil, false},
+		"all options":     {"welcome", ada, []queue.TaskOption{queue.In(time.Hour), queue.Unique("ada"), queue.Queue("mail"), queue.MaxAttempts(3)}, true},
+		"at":              {"welcome", queuetest.Any, []queue.TaskOption{queue.At(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC))}, true},
+		"another time":    {"welcome", ada, []queue.TaskOption{queue.In(2 * time.Hour)}, false},
+		"another key":     {"welcome", ada, []queue.TaskOption{queue.Unique("bob")}, false},
+		"another queue":   {"welcome", ada, []queue.TaskOption{queue.Queue("default")}, false},
+		"another limit":   {"welcome", ada, []queue.TaskOption{queue.MaxAttempts(4)}, false},
+		"wrong option":    {"welcome", ada, []queue.TaskOption{queue.MaxAttempts(0)}, false},
+	} {
+		text := fails(t, func(q *queuetest.Queue) {
+			if task := q.RequireEnqueued(c.taskType, c.payload, c.options...); task.Type != c.taskType {
+				t.Errorf("%s: the task is %+v", name, task)
+			}
+		}, fill)
+		if (text == "") != c.found {
+			t.Errorf("%s: %q", name, text)
+		}
+		text = fails(t, func(q *queuetest.Queue) { q.RequireNotEnqueued(c.taskType, c.payload, c.options...) }, fill)
+		if absent := text == ""; absent == (c.found || name == "several" || name == "wrong option") {
+			t.Errorf("%s, not enqueued: %q", name, text)
+		}
+	}
+	if text := fails(t, func(q *queuetest.Queue) { q.RequireEnqueued("x", nil) }, fill); !strings.Contains(text, `{"email":"bob@example.com","again":false}`) {
+		t.Errorf("the error does not show what is there: %s", text)
+	}
+}
+
+// Tasks run in the order in which they are due, retries after their delays, and the clock follows.
+func TestTasksRunWhenTheyAreDue(t *testing.T) {
+	t.Parallel()
+	q := queuetest.New(t)
+	start := q.Now()
+	var ran []string
+	must(t, queue.Handle(q.Client, "x", func(_ context.Context, task holdfast.Task, name string) error {
+		ran = append(ran, fmt.Sprintf("%s at %s", name, q.Now().Sub(start)))
+		if name == "fails" && task.Attempt < 3 {
+			return errBoom
+		}
+		return nil
+	}, queue.Delays(time.Minute, time.Hour)))
+	enqueue(t, q, "x", "later", queue.In(30*time.Minute))
+	enqueue(t, q, "x", "fails")
+	enqueue(t, q, "x", "now")
+
+	if after := q.RunDue(); len(after) != 2 || after[0].State != holdfast.Ready || after[0].Failures != 1 || after[1].State != holdfast.Done {
+		t.Errorf("due were %+v", after)
+	}
+	if again := q.RunDue(); len(again) > 0 {
+		t.Errorf("nothing is due, but %+v ran", again)
+	}
+	if task := q.RunOne(); task.Failures != 2 || (task.NextRunAt.Sub(q.Now())-time.Hour).Abs() > 6*time.Minute { // the jitter is a tenth
+		t.Errorf("at %s, after the second attempt: %+v", q.Now(), task)
+	}
+	if rest := q.RunAll(); len(rest) != 2 || rest[1].Failures != 2 || rest[1].State != holdfast.Done {
+		t.Errorf("the rest is %+v", rest)
+	}
+	if len(q.Tasks(holdfast.Done)) != 3 || len(q.Tasks()) != 3 {
+		t.Errorf("the tasks are %+v", q.Tasks())
+	}
+	order := make([]string, len(ran))
+	for i, text := range ran {
+		order[i], _, _ = strings.Cut(text, " ")
+	}
+	if want := []string{"fails", "now", "fails", "later", "fails"}; !slices.Equal(order, want) || ran[3] != "later at 30m0s" {
+		t.Errorf("ran were %q", ran)
+	}
+}
+
+// What judges an attempt in a real queue does so here.
+func TestAttemptsAreJudged(t *testing.T) {
+	t.Parallel()
+	q := queuetest.New(t, queue.Logger(nil))
+	for name, err := range map[string]error{
+		"permanent": holdfast.Permanent(errBoom), "cancel": holdfast.Cancel(errBoom), "defer": holdfast.Defer(time.Minute, errBoom),
+	} {
+		must(t, queue.Handle(q.Client, name, func(context.Context, holdfast.Task, any) error { return err }, queue.MaxAttempts(1)))
+	}
+	must(t, queue.Handle(q.Client, "panics", func(context.Context, holdfast.Task, any) error { panic("no") }, queue.MaxAttempts(1)))
+	must(t, queue.Handle(q.Client, "slow", func(ctx context.Context, _ holdfast.Task, _ any) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, queue.MaxAttempts(1), queue.Timeout(time.Millisecond)))
+	for name, want := range map[string]holdfast.State{
+		"permanent": holdfast.Dead, "cancel": holdfast.Cancelled, "defer": holdfast.Ready, "panics": holdfast.Dead, "slow": holdfast.Dead,
+	} {
+		id := enqueue(t, q, name, nil)
+		if task := q.RunOne(); task.ID != id || task.State != want {
+			t.Errorf("%s: %+v", name, task)
+		}
+		if want == holdfast.Ready {
+			_, err := q.Cancel(t.Context(), id)
+			must(t, err)
+		}
+		if attempts, err := q.Attempts(t.Context(), id); err != nil || len(attempts) != 1 {
+			t.Errorf("%s: the attempts are %+v, %v", name, attempts, err)
+		}
+	}
+}
+
+func TestKeysRetriesAndWaits(t *testing.T) {
+	t.Parallel()
+	q := queuetest.New(t)
+	mended := false
+	must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error {
+		if mended {
+			return nil
+		}
+		return holdfast.Permanent(errBoom)
+	}))
+	id := enqueue(t, q, "x", nil, queue.Unique("k"))
+	if again, err := q.Enqueue(t.Context(), "x", nil, queue.Unique("k")); err != nil || !again.Duplicate || again.ID != id {
+		t.Errorf("%+v, %v", again, err)
+	}
+	q.RunAll()
+	if task, err := q.Wait(t.Context(), id); err != nil || task.State != holdfast.Dead {
+		t.Errorf("%+v, %v", task, err)
+	}
+	mended = true
+	_, err := q.Retry(t.Context(), id)
+	must(t, err)
+	if task := q.RunOne(); task.State != holdfast.Done {
+		t.Errorf("after the retry: %+v", task)
+	}
+	if result, err := q.Tx(noTransaction{}).Enqueue(t.Context(), "x", nil); err != nil || q.RunOne().ID != result.ID {
+		t.Errorf("in a transaction: %+v, %v", result, err)
+	}
+}
+
+// noTransaction stands for a transaction of the code under test.
+type noTransaction struct{ store.Tx }
+
+func TestWhatEndsATest(t *testing.T) {
+	t.Parallel()
+	nothing := func(*queuetest.Queue) {}
+	if text := fails(t, func(q *queuetest.Queue) { q.RunOne() }, nothing); !strings.Contains(text, "no task is ready") {
+		t.Errorf("no task: %q", text)
+	}
+	if text := fails(t, func(q *queuetest.Queue) { q.RunAll() }, func(q *queuetest.Queue) { enqueue(t, q, "x", nil) }); !strings.Contains(text, "no handler") {
+		t.Errorf("no handler: %q", text)
+	}
+	if text := fails(t, func(q *queuetest.Queue) { q.Advance(-1) }, nothing); !strings.Contains(text, "back") {
+		t.Errorf("back: %q", text)
+	}
+	forever := func(q *queuetest.Queue) {
+		must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error {
+			_, err := q.Enqueue(t.Context(), "x", nil)
+			return err
+		}))
+		enqueue(t, q, "x", nil)
+	}
+	if text := fails(t, func(q *queuetest.Queue) { q.RunAll() }, forever); !strings.Contains(text, "still ready") {
+		t.Errorf("for ever: %q", text)
+	}
+}
+
+// A program that calls Run in a goroutine can be tested too: nothing runs behind the back of the test.
+func TestRunRunsNothing(t *testing.T) {
+	t.Parallel()
+	q := queuetest.New(t)
+	must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error { return nil }))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- q.Run(ctx) }()
+	id := enqueue(t, q, "x", nil)
+	if q.RequireEnqueued("x", nil).ID != id || q.RunOne().State != holdfast.Done {
+		t.Error("the task did not run")
+	}
+	cancel()
+	must(t, <-ended)
+}
+
+// A thousand tests of a user take ten seconds at most; on an idle machine they take less than one.
+func TestAThousandTests(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	for range 1000 {
+		t.Run("user", func(t *testing.T) {
+			q := queuetest.New(t)
+			sent := 0
+			must(t, queue.Handle(q.Client, "welcome", func(_ context.Context, task holdfast.Task, _ welcome) error {
+				if sent++; task.Attempt == 1 {
+					return errBoom
+				}
+				return nil
+			}))
+			enqueue(t, q, "welcome", welcome{Email: "ada@example.com"}, queue.In(time.Hour))
+			q.RequireEnqueued("welcome", welcome{Email: "ada@example.com"}, queue.In(time.Hour))
+			if q.RunAll(); sent != 2 {
+				t.Errorf("sent %d times", sent)
+			}
+		})
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("they took %s", took)
+	} else {
+		t.Logf("they took %s", took)
+	}
+}
