@@ -458,11 +458,11 @@ var (
 	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
 )
 
-// The list of metrics is the one of app/metrics.go.
+// The list of metrics is the one of app/daemon/metrics.go.
 func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
-	for _, text := range literals(t, "app/metrics.go") {
+	for _, text := range literals(t, "app/daemon/metrics.go") {
 		if metricName.MatchString(text) {
 			inCode["holdfast_"+strings.TrimPrefix(text, "holdfast_")] = true
 		}
