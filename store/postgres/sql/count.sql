@@ -1,9 +1,4 @@
 select t.state, count(*) as count
 from holdfast.tasks t
-where (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
-  and ($1::text[] <> '{dead}' or t.dead_at is not null)
-  and ($2 = '' or t.type = $2)
-  and ($3 = '' or t.lane = $3)
-  and ($4 = '' or position(lower($4) in lower(t.last_error)) > 0)
-  and ($5::bigint = 0 or t.id < $5)
+where {{filter}}
 group by t.state
