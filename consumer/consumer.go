@@ -187,7 +187,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 	host, _ := os.Hostname()
 	info := store.RunInfo{
 		Name: c.o.Name, Host: host, PID: c.o.PID, Version: c.o.Version,
-		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes, Process: c.o.Process,
+		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes, Types: append([]string{}, c.o.Handlers.Types()...), Process: c.o.Process,
 	}
 	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()

@@ -38,6 +38,7 @@ type RunInfo struct {
 	Version     string
 	Concurrency int
 	Lanes       []string // empty means every lane
+	Types       []string // of the tasks it has handlers for; nil if that is not known
 	// Process tells the worker's process apart from others of its machine with the same PID. It is zero if the system
 	// does not report it. Runs does not return it.
 	Process Process

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -45,6 +46,7 @@ type bulk struct {
 
 	enqueued, duplicates, bad int
 	held                      bool // some of the bad ones may go in later
+	types                     map[string]bool
 }
 
 // enqueueLines stores one task for each line of the file that --jsonl names.
@@ -71,10 +73,13 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 		p := b.Producer(nil)
 		defer t.finish(b, p)
 		work := &bulk{
-			t: t.tool, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
+			types: make(map[string]bool),
+			t:     t.tool, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
 			results: &resultWriter{w: t.stdout, format: chosen},
 		}
-		return work.run(ctx, reader)
+		err := work.run(ctx, reader)
+		t.warnIfUnhandled(ctx, b, slices.Sorted(maps.Keys(work.types))...)
+		return err
 	})
 }
 
@@ -149,6 +154,7 @@ func (b *bulk) add(number int, line []byte) {
 	}
 	b.lines = append(b.lines, number)
 	b.tasks = append(b.tasks, task)
+	b.types[task.Type] = true
 	b.bytes += len(line)
 }
 

@@ -29,6 +29,7 @@ func bulkOver(t *testing.T, enqueue func([]holdfast.NewTask) ([]producer.Result,
 		t: &tool{terminal: terminal{stdout: stdout, stderr: stderr}}, door: d, defaults: holdfast.NewTask{Type: "mail"},
 		enqueue: func(_ context.Context, tasks []holdfast.NewTask) ([]producer.Result, error) { return enqueue(tasks) },
 		results: &resultWriter{w: stdout, format: asJSONL},
+		types:   make(map[string]bool),
 	}, stdout, stderr
 }
 

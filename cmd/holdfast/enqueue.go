@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // enqueueCommand is the command enqueue.
@@ -27,7 +29,8 @@ func (t enqueueCommand) command() *cli.Command {
 		Name:  "enqueue",
 		Usage: "store one task, or many with --jsonl",
 		Description: `Prints the id of the task. From then on it will be done, or dead, whatever crashes. If RabbitMQ is
-away, or nobody serves the file, the task is kept all the same, and runs later.
+away, or no process serves the file, the task is stored and runs later. A warning says if no live worker
+has a handler for the type.
 
 A --unique key that is taken is no error, whatever the state of the task that has it: the id of that task
 is printed, and -o json says "duplicate": true and its "state". A dead task runs again only after
@@ -99,9 +102,29 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		}{ID: result.ID, Duplicate: result.Duplicate}
 		if result.Duplicate {
 			stored.State = t.standsInTheWay(ctx, b, result.ID)
+		} else {
+			t.warnIfUnhandled(ctx, b, task.Type)
 		}
 		return t.one(c, stored, result.ID.String())
 	})
+}
+
+// warnIfUnhandled warns of types that no live worker has a handler for. It says nothing while no worker is live, or if
+// one of them does not name its types.
+func (t enqueueCommand) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...string) {
+	runs, err := b.Store.Runs(ctx, false)
+	if err != nil || len(runs) == 0 || slices.ContainsFunc(runs, func(r store.Run) bool { return r.Types == nil }) {
+		return // the tasks are stored: this is only a hint
+	}
+	var handled []string
+	for _, run := range runs {
+		handled = append(handled, run.Types...)
+	}
+	for _, name := range types {
+		if !slices.Contains(handled, name) {
+			t.say("warning: no live worker handles the type %s: its tasks wait until one does%s", name, didYouMean(name, handled))
+		}
+	}
 }
 
 // standsInTheWay says which task has the unique key, and what to do if that task will not run. It returns its state, and

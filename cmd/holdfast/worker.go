@@ -57,6 +57,7 @@ type worker struct {
 	State       store.RunState `json:"state"`
 	Draining    bool           `json:"draining"`
 	Lanes       []string       `json:"lanes"` // empty means every lane
+	Types       []string       `json:"types"` // null if the worker does not say
 	Concurrency int            `json:"concurrency"`
 	Running     int            `json:"running"`
 	StartedAt   time.Time      `json:"started_at"`
@@ -70,7 +71,7 @@ type worker struct {
 func newWorker(r store.Run) worker {
 	return worker{
 		Run: r.ID, Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, State: r.State, Draining: r.Draining,
-		Lanes: append([]string{}, r.Lanes...), Concurrency: r.Concurrency, Running: r.Running,
+		Lanes: append([]string{}, r.Lanes...), Types: r.Types, Concurrency: r.Concurrency, Running: r.Running,
 		StartedAt: r.StartedAt.UTC(), RenewedAt: r.RenewedAt.UTC(), LeaseUntil: r.LeaseUntil.UTC(), EndedAt: r.EndedAt,
 		Taken: r.Taken, Settled: r.Settled,
 	}

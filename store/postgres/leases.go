@@ -39,7 +39,7 @@ func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 		}
 		row, err := one[struct{ ID holdfast.RunID }](ctx, s, s.db, "open_run",
 			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease),
-			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started)
+			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started, pq.StringArray(info.Types))
 		run = row.ID
 		return err
 	})

@@ -28,8 +28,12 @@ func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 		if _, err := tx.exec(ctx, "insert_lanes", lanes, tx.now); err != nil {
 			return err
 		}
+		var types any
+		if info.Types != nil {
+			types = words(info.Types)
+		}
 		row, err := one[scan.ID](ctx, tx, "open_run",
-			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, lanes, tx.now, micros(lease))
+			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, lanes, tx.now, micros(lease), types)
 		run = holdfast.RunID(row.ID)
 		return err
 	})

@@ -22,7 +22,7 @@ var leaseTests = []test{
 }
 
 func testRunLife(s *suite) {
-	info := store.RunInfo{Name: "host/7", Host: "host", PID: 7, Version: "v1", Concurrency: 4, Lanes: []string{"a", "b"}}
+	info := store.RunInfo{Name: "host/7", Host: "host", PID: 7, Version: "v1", Concurrency: 4, Lanes: []string{"a", "b"}, Types: []string{"x", "y"}}
 	run, err := s.OpenRun(s.ctx, info, time.Minute)
 	s.must(err)
 	news, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Taken: 5, Settled: 3, Running: 2})
@@ -38,7 +38,7 @@ func testRunLife(s *suite) {
 	}
 	got := runs[0]
 	if got.ID != run || got.Name != info.Name || got.Host != info.Host || got.PID != 7 || got.Version != "v1" || got.Concurrency != 4 ||
-		!slices.Equal(got.Lanes, info.Lanes) || got.State != store.RunLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || !got.EndedAt.IsZero() {
+		!slices.Equal(got.Lanes, info.Lanes) || !slices.Equal(got.Types, info.Types) || got.State != store.RunLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || !got.EndedAt.IsZero() {
 		s.Errorf("the run is %+v", got)
 	}
 	if lease := got.LeaseUntil.Sub(got.RenewedAt); lease != time.Hour || got.RenewedAt.Before(got.StartedAt) {
@@ -56,6 +56,9 @@ func testRunLife(s *suite) {
 	again := s.openRun()
 	if again <= run {
 		s.Errorf("the next run is %s, after %s", again, run)
+	}
+	if runs, err = s.Runs(s.ctx, false); err != nil || len(runs) != 1 || runs[0].Types != nil {
+		s.Errorf("a run that does not name its types is %+v, %v", runs, err)
 	}
 }
 

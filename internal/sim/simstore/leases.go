@@ -15,7 +15,7 @@ import (
 // OpenRun implements store.Leases. Its lanes are stored in an effect of their own.
 func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
 	info.Name, info.Host, info.Version = clean(info.Name), clean(info.Host), clean(info.Version)
-	info.Lanes = append([]string{}, info.Lanes...)
+	info.Lanes, info.Types = append([]string{}, info.Lanes...), slices.Clone(info.Types)
 	if len(info.Lanes) > 0 {
 		if err := c.addLanes(ctx, "OpenRun lanes", info.Lanes); err != nil {
 			return 0, err

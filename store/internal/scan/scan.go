@@ -228,6 +228,7 @@ type Run struct {
 	Version     string
 	Concurrency int
 	Lanes       string
+	Types       *string // nil if the run did not name them
 	State       store.RunState
 	Draining    bool
 	StartedAt   Time `db:"started_at"`
@@ -252,6 +253,12 @@ func Runs(rows []Run) ([]store.Run, error) {
 		}
 		if err := json.Unmarshal([]byte(r.Lanes), &runs[i].Lanes); err != nil {
 			return nil, fmt.Errorf("the lanes of run %s: %w", r.ID, err)
+		}
+		if r.Types == nil {
+			continue
+		}
+		if err := json.Unmarshal([]byte(*r.Types), &runs[i].Types); err != nil {
+			return nil, fmt.Errorf("the types of run %s: %w", r.ID, err)
 		}
 	}
 	return runs, nil
