@@ -27,9 +27,12 @@ type Filter struct {
 	States []holdfast.State
 	Type   string
 	Lane   string
-	Error  string          // text that the last error contains, ignoring case
-	Before holdfast.TaskID // only smaller ids: the last id of the page before
-	Limit  int             // at most this many; 0 means 50; List only
+	Error  string // text that the last error contains, ignoring case
+	// Since and Until, if not zero, choose the tasks whose time is not before Since, and before Until. The time of a task
+	// is when it reached a final state, and until then when it was created.
+	Since, Until time.Time
+	Before       holdfast.TaskID // only smaller ids: the last id of the page before
+	Limit        int             // at most this many; 0 means 50; List only
 }
 
 // Lane describes one lane.

@@ -24,7 +24,7 @@ func (t deadCommands) command() *cli.Command {
 			Description: `"task get" shows one of them with its attempts. Pages are those of "task list".
 
 Example:
-  holdfast dead list --type http --error "connection refused"`,
+  holdfast dead list --type http --error "connection refused" --since 2h`,
 			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), listFlags()...)...),
 			Action: t.do(t.list),
 		}, {
@@ -63,7 +63,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	f.States = []holdfast.State{holdfast.Dead}
-	filtered := c.IsSet("type") || c.IsSet("lane") || c.IsSet("error") || c.IsSet("limit")
+	filtered := c.IsSet("type") || c.IsSet("lane") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
@@ -72,7 +72,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "which ones? give ids, or --all")
 	case filtered:
-		return usageOf(commandName(c), "--type, --lane, --error and --limit go with --all")
+		return usageOf(commandName(c), "--type, --lane, --error, --since, --until and --limit go with --all")
 	}
 	ids, err := taskIDs(c)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,6 +25,9 @@ func filterFlags() []cli.Flag {
 		&cli.StringFlag{Name: "type", Usage: "only tasks of the `TYPE`"},
 		&cli.StringFlag{Name: "lane", Usage: "only tasks of the `LANE`"},
 		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`, in any case"},
+		&cli.StringFlag{Name: "since", Usage: "only tasks that ended, or were created if they have not ended, at or after `TIME`: " +
+			"2h (ago), 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
+		&cli.StringFlag{Name: "until", Usage: "the same before `TIME`"},
 	}
 }
 
@@ -58,10 +62,21 @@ func stateNames() []string {
 // command has.
 func filter(c *cli.Context) (store.Filter, error) {
 	f := store.Filter{Type: c.String("type"), Lane: c.String("lane"), Error: c.String("error"), Limit: c.Int("limit")}
-	for _, name := range []string{"type", "lane", "error", "state"} {
+	for _, name := range []string{"type", "lane", "error", "state", "since", "until"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not mean everything
 			return f, usageOf(commandName(c), "--%s is empty; leave it out to mean any", name)
 		}
+	}
+	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if c.IsSet(name) {
+			var err error
+			if *at, err = past(c.String(name), time.Now()); err != nil {
+				return f, usageOf(commandName(c), "--%s %w", name, err)
+			}
+		}
+	}
+	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		return f, usageOf(commandName(c), "--since must be before --until")
 	}
 	if c.IsSet("limit") && f.Limit < 1 {
 		return f, usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)

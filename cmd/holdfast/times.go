@@ -36,3 +36,18 @@ func parseTime(text string) (time.Time, error) {
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time like 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z", text)
 }
+
+// past reads a time as parseTime does, or a duration, which is that long before now.
+func past(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		if d < 0 {
+			return time.Time{}, fmt.Errorf("%s is negative", text)
+		}
+		return now.Add(-d), nil
+	}
+	at, err := parseTime(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w, or a duration like 2h", err)
+	}
+	return at, nil
+}

@@ -27,6 +27,25 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
+func TestPast(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2h":                   now.Add(-2 * time.Hour),
+		"0s":                   now,
+		"2030-01-31T08:00:00Z": now.Add(-time.Hour),
+	} {
+		if got, err := past(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"-2h", "yesterday", ""} {
+		if got, err := past(text, now); err == nil {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
 func TestAgo(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

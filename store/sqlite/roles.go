@@ -72,7 +72,7 @@ func arguments(args []any, now int64) []any {
 // choose returns the name of the statement that finds the tasks of a filter soonest. Counting everything, or by states
 // alone, reads indexes and no tasks.
 func choose(operation string, f store.Filter) string {
-	if operation == "count" && f.Type == "" && f.Lane == "" && f.Error == "" && f.Before == 0 {
+	if operation == "count" && f.Type == "" && f.Lane == "" && f.Error == "" && f.Before == 0 && f.Since.IsZero() && f.Until.IsZero() {
 		return "count_all"
 	}
 	if len(f.States) == 1 {

@@ -187,6 +187,8 @@ func (w *pair) filter(t *rapid.T) (f store.Filter, before int) {
 		Lane:   rapid.SampledFrom([]string{"", "", "a", "zzz"}).Draw(t, "lane"),
 		Error:  rapid.SampledFrom([]string{"", "", "", "failed", "Ärger", "%", "_", "l\x00", "\\ '"}).Draw(t, "error"),
 		Limit:  rapid.SampledFrom([]int{0, 1, 3, -1, 1000}).Draw(t, "limit"),
+		Since:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "since"),
+		Until:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "until"),
 	}
 	return f, rapid.IntRange(-3, len(w.both[0].tasks)-1).Draw(t, "before")
 }

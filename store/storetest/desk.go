@@ -26,11 +26,20 @@ func testList(s *suite) {
 	s.move(s.claimed(run, tickets[3])[0], holdfast.Returned(errors.New("timeout")))
 	s.move(s.claimed(run, tickets[4])[0], holdfast.Returned(nil))
 
+	newest, err := s.Task(s.ctx, tickets[4].Task)
+	s.must(err)
+	created, ended := newest.CreatedAt, newest.FinishedAt
 	for _, c := range []struct {
 		name   string
 		filter store.Filter
 		want   []int
 	}{
+		{"until before the first", store.Filter{Until: created}, nil},
+		{"until after the last", store.Filter{Until: ended.Add(time.Microsecond)}, []int{4, 3, 2, 1, 0}},
+		{"until the last has ended", store.Filter{Until: ended}, []int{3, 2, 1, 0}},
+		{"since the last has ended", store.Filter{Since: ended}, []int{4}},
+		{"since after the last", store.Filter{Since: ended.Add(time.Microsecond)}, nil},
+		{"dead since", store.Filter{Since: created.Add(time.Microsecond), States: []holdfast.State{holdfast.Dead}}, []int{2}},
 		{"everything", store.Filter{}, []int{4, 3, 2, 1, 0}},
 		{"a state", store.Filter{States: []holdfast.State{holdfast.Ready}}, []int{3, 1, 0}},
 		{"two states", store.Filter{States: []holdfast.State{holdfast.Dead, holdfast.Done}}, []int{4, 2}},
@@ -48,6 +57,15 @@ func testList(s *suite) {
 	} {
 		got, err := s.List(s.ctx, c.filter)
 		s.must(err)
+		counts, err := s.Count(s.ctx, c.filter)
+		s.must(err)
+		n := int64(0)
+		for _, count := range counts {
+			n += count
+		}
+		if c.filter.Limit == 0 && n != int64(len(c.want)) {
+			s.Errorf("%s: counted %d, want %d", c.name, n, len(c.want))
+		}
 		want := []holdfast.TaskID{}
 		for _, i := range c.want {
 			want = append(want, tickets[i].Task)

@@ -98,11 +98,16 @@ func ready(f store.Filter) store.Filter {
 }
 
 func chosen(f *store.Filter, task *Task) bool {
+	at := task.FinishedAt
+	if at.IsZero() {
+		at = task.CreatedAt
+	}
 	return (len(f.States) == 0 || slices.Contains(f.States, task.State)) &&
 		(f.Type == "" || task.Type == f.Type) &&
 		(f.Lane == "" || task.Lane == f.Lane) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(task.LastError), f.Error)) &&
-		(f.Before == 0 || task.ID < f.Before)
+		(f.Before == 0 || task.ID < f.Before) &&
+		(f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))
 }
 
 // Attempts implements store.Desk.

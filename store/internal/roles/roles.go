@@ -135,9 +135,17 @@ func (d *Desk) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error
 	return scan.Tasks(rows), nil
 }
 
-// filter returns the first five arguments of the statements for list and count.
+// filter returns the first seven arguments of the statements for list and count.
 func filter(f store.Filter) []any {
-	return []any{f.States, f.Type, f.Lane, column.Text(f.Error), f.Before}
+	return []any{f.States, f.Type, f.Lane, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
+}
+
+// bound returns a time in microseconds since the epoch, or 0 for the zero time, which is no bound.
+func bound(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMicro()
 }
 
 // Count implements store.Desk.

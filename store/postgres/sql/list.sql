@@ -2,4 +2,4 @@ select {{columns}}
 from holdfast.tasks t
 where {{filter}}
 order by t.id desc
-limit $6
+limit $8

@@ -37,11 +37,14 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and l.database = (select oid from pg_database where datname = current_database())
   and l.classid = hashtext(m.value)::oid and l.objsubid in (1, 2)
 
--- {{filter}}: what list and count choose: states, type, lane, part of the last error, and ids below one. Dead letters have
--- an index; the others are found from the newest task down.
+-- {{filter}}: what list and count choose: states, type, lane, part of the last error, ids below one, and from
+-- when to when a task ended, or was created if it has not ended. Dead letters have an index; the others are found from the
+-- newest task down.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($1::text[] <> '{dead}' or t.dead_at is not null)
   and ($2 = '' or t.type = $2)
   and ($3 = '' or t.lane = $3)
   and ($4 = '' or position(lower($4) in lower(t.last_error)) > 0)
   and ($5::bigint = 0 or t.id < $5)
+  and ($6::bigint = 0 or coalesce(t.finished_at, t.created_at) >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
+  and ($7::bigint = 0 or coalesce(t.finished_at, t.created_at) < timestamptz 'epoch' + $7::bigint * interval '1 microsecond')

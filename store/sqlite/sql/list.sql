@@ -1,1 +1,1 @@
-select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?6
+select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?8

@@ -20,12 +20,15 @@ tasks where tasks.dead_at is not null and
 -- {{running_tasks}}: running tasks: few run at a time, and they have an index.
 tasks indexed by tasks_run where tasks.run_id is not null and
 
--- {{filter}}: what list and count choose: states, type, lane, part of the last error, and ids below one.
+-- {{filter}}: what list and count choose: states, type, lane, part of the last error, ids below one,
+-- and from when to when a task ended, or was created if it has not ended.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '' or tasks.lane = ?3)
 and (?4 = '' or contains(tasks.last_error, ?4))
 and (?5 = 0 or tasks.id < ?5)
+and (?6 = 0 or coalesce(tasks.finished_at, tasks.created_at) >= ?6)
+and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 
 -- {{apply_stands}}: whether the task t stands where the judge saw it: ?1 is the task, ?2 the attempt, ?3 the run or 0, ?4 the
 -- states as ",ready,running,".
