@@ -33,6 +33,7 @@ build: go ## build bin/holdfast
 
 test: build ## every package on real servers, started if need be: at most 5 minutes (TESTFLAGS="-run Name")
 	$(PG_FOR_TESTS) scripts/servers run env $(SHARED) $(GOTEST) -timeout 15m $(TESTFLAGS) ./...
+	cd queue/pgxqueue && $(PG_FOR_TESTS) ../../scripts/servers run env $(SHARED) $(GOTEST) -timeout 5m $(TESTFLAGS) ./...
 
 test-all: build ## the same with the race detector, and the slow tests too: at most 30 minutes
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
@@ -83,9 +84,9 @@ fuzz: go ## every fuzz target in turn (FUZZTIME=30s); what it finds is kept in t
 		done; \
 	done
 
-lint: go ## gofmt, go vet and the linters of .golangci.yml, also of the benchmark
+lint: go ## gofmt, go vet and the linters of .golangci.yml, also of the other modules
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
-	for module in . bench; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done
+	for module in . bench queue/pgxqueue; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done
 
 vulncheck: go ## known vulnerabilities in what is linked; needs the network
 	go run $(GOVULNCHECK) ./...

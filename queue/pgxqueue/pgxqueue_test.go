@@ -1,0 +1,211 @@
+package pgxqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/queue/pgxqueue"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens a client on a schema of the test's own.
+func open(t *testing.T) *queue.Client {
+	t.Helper()
+	amqp, schema := os.Getenv("AMQP_URL"), pgtest.Name(t)
+	if amqp == "" {
+		t.Skip("AMQP_URL is not set; run: make test")
+	}
+	environment := []string{
+		"DATABASE_URL=" + pgtest.URL(t), "AMQP_URL=" + amqp, "HOLDFAST_DATABASE_SCHEMA=" + schema, "HOLDFAST_AMQP_PREFIX=test." + schema,
+	}
+	q, err := queue.Open(t.Context(), queue.Environment(environment), queue.Migrate(), queue.NoSignals(), queue.Logger(nil))
+	must(t, err)
+	cfg, err := configs.Load(configs.Options{Env: environment})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, q.Close())
+		b, err := app.Attach(context.Background(), cfg, nil)
+		must(t, err)
+		defer b.Close()
+		must(t, b.Ping(context.Background(), time.Minute))
+		must(t, b.Topology.Delete(context.Background(), b.Broker, []string{holdfast.DefaultLane}))
+	})
+	return q
+}
+
+// pool opens a pool in a mode of executing statements.
+func pool(t *testing.T, mode pgx.QueryExecMode) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	must(t, err)
+	config.ConnConfig.DefaultQueryExecMode = mode
+	p, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Tasks exist exactly if their transaction commits, in every mode in which pgx executes statements.
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	q := open(t)
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			p := pool(t, mode)
+			for _, commit := range []bool{false, true} {
+				tx, err := p.Begin(t.Context())
+				must(t, err)
+				first, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", map[string]string{"a": `é"\{},NULL`}, queue.In(time.Hour), queue.MaxAttempts(7))
+				must(t, err)
+				many, err := pgxqueue.Tx(q, tx).EnqueueMany(t.Context(), []queue.NewTask{
+					{Type: "y", Payload: 1, Options: []queue.TaskOption{queue.Unique("k/" + mode.String())}},
+					{Type: "y", Payload: 2, Options: []queue.TaskOption{queue.Unique("k/" + mode.String())}},
+					{Type: "z"},
+				})
+				must(t, err)
+				if !commit {
+					must(t, tx.Rollback(t.Context()))
+					if task, err := q.Task(t.Context(), first.ID); !errors.Is(err, holdfast.ErrNotFound) {
+						t.Errorf("after the rollback: %+v, %v", task, err)
+					}
+					continue
+				}
+				must(t, tx.Commit(t.Context()))
+				if many[0].Duplicate || !many[1].Duplicate || many[1].ID != many[0].ID || many[2].Duplicate {
+					t.Errorf("the results are %+v", many)
+				}
+				task, err := q.Task(t.Context(), first.ID)
+				if err != nil || task.MaxAttempts != 7 || string(task.Payload) != `{"a":"é\"\\{},NULL"}` || task.NextRunAt.Sub(task.CreatedAt) != time.Hour {
+					t.Errorf("stored %+v, %v", task, err)
+				}
+			}
+		})
+	}
+}
+
+// A task that was stored in a transaction runs after the commit.
+func TestTheTaskRuns(t *testing.T) {
+	t.Parallel()
+	q := open(t)
+	must(t, queue.Handle(q, "x", func(context.Context, holdfast.Task, int) error { return nil }))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	tx, err := pool(t, pgx.QueryExecModeCacheStatement).Begin(t.Context())
+	must(t, err)
+	result, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", 1)
+	must(t, err)
+	must(t, tx.Commit(t.Context()))
+	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if task, err := q.Wait(limited, result.ID); err != nil || task.State != holdfast.Done {
+		t.Errorf("%+v, %v", task, err)
+	}
+}
+
+// Errors have the kind that they have with database/sql, and the driver's own form.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	q := open(t)
+	if _, err := pgxqueue.Tx(q, nil).Enqueue(t.Context(), "x", nil); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("no transaction: %v", err)
+	}
+	p := pool(t, pgx.QueryExecModeCacheStatement)
+	tx, err := p.Begin(t.Context())
+	must(t, err)
+	if _, err := tx.Exec(t.Context(), "select 1/0"); err == nil {
+		t.Fatal("no error")
+	}
+	_, err = pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil)
+	if failure, ok := errors.AsType[*pgconn.PgError](err); !ok || failure.Code != "25P02" {
+		t.Errorf("a transaction that has failed: %v", err)
+	}
+	must(t, tx.Rollback(t.Context()))
+	_, err = pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil)
+	if !errors.Is(err, pgx.ErrTxClosed) {
+		t.Errorf("a transaction that has ended: %v", err)
+	}
+
+	tx, err = p.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "set local lock_timeout = '10ms'"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := p.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = other.Rollback(context.Background()) }()
+	_, err = pgxqueue.Tx(q, other).Enqueue(t.Context(), "x", nil, queue.Unique("k"))
+	must(t, err)
+	if _, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil, queue.Unique("k")); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("a key that is held: %v", err)
+	}
+}
+
+type Welcome struct{ Email string }
+
+// signUp stores the account and the task that welcomes its owner together or not at all.
+func signUp(ctx context.Context, q *queue.Client, pool *pgxpool.Pool, email string) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "create temporary table accounts (email text) on commit drop"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "insert into accounts (email) values ($1)", email); err != nil {
+			return err
+		}
+		_, err := pgxqueue.Tx(q, tx).Enqueue(ctx, "welcome", Welcome{email})
+		return err
+	})
+}
+
+// The account and the task that welcomes its owner are stored together or not at all. TestTheExample runs this on a schema of
+// its own.
+func ExampleTx() {
+	ctx := context.Background()
+	q, err := queue.Open(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	fmt.Println(signUp(ctx, q, pool, "ada@example.com"))
+}
+
+func TestTheExample(t *testing.T) {
+	t.Parallel()
+	q := open(t)
+	must(t, signUp(t.Context(), q, pool(t, pgx.QueryExecModeCacheStatement), "ada@example.com"))
+	if task, err := q.Task(t.Context(), 1); err != nil || task.Type != "welcome" {
+		t.Errorf("%+v, %v", task, err)
+	}
+}
