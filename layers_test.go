@@ -83,13 +83,14 @@ func own(imported string) (folder string, ok bool) {
 }
 
 // TestLayers says which package may import which: the domain imports none, the messages import the domain, contracts
-// import both, services and adapters import contracts but not each other, and app joins them.
+// import both, services, the doctor and adapters import contracts but not each other, and app joins them. Adapters import
+// the doctor for the type of its checks.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
 	allowed := map[string][]string{ // packages of the module, by folder
 		".":                        {},
-		"schema":                   {"store"},
+		"schema":                   {".", "store"},
 		"internal/message":         {"."},
 		"store":                    {".", "internal/message"},
 		"broker":                   {"."},
@@ -97,19 +98,20 @@ func TestLayers(t *testing.T) {
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
 		"consumer":                 {".", "internal/message", "presence", "store", "broker", "configs"},
 		"janitor":                  {".", "internal/message", "presence", "store", "broker", "configs"},
+		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
 		"store/internal/roles":     {".", "internal/message", "store", "store/internal/column", "store/internal/scan"},
 		"store/internal/scan":      {".", "internal/message", "store"},
 		"store/internal/statement": {},
 		"store/postgres": {".", "presence", "internal/message", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
-			"store/internal/statement", "schema"},
+			"store/internal/statement", "schema", "doctor"},
 		"store/sqlite": {".", "presence", "internal/message", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
-			"store/internal/statement", "schema"},
-		"broker/rabbitmq":   {".", "presence", "broker"},
+			"store/internal/statement", "schema", "doctor"},
+		"broker/rabbitmq":   {".", "presence", "broker", "doctor"},
 		"broker/inproc":     {".", "presence", "broker"},
-		"store/storetest":   {".", "presence", "internal/message", "store"},
-		"broker/brokertest": {".", "presence", "broker"},
+		"store/storetest":   {".", "presence", "internal/message", "store", "doctor"},
+		"broker/brokertest": {".", "presence", "broker", "doctor"},
 
 		"internal/hosts":         {},
 		"internal/load":          {},

@@ -38,7 +38,8 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 	case "postgres", "postgresql":
 		chosen := choice{store: openPostgres(cfg, log), broker: openRabbitMQ(cfg, log)}
 		if inside || len(cfg.AMQP.URLs) == 0 {
-			chosen.mismatch = fmt.Errorf("%w: PostgreSQL goes with RabbitMQ, and no broker is configured; set AMQP_URL, for example amqp://guest:guest@localhost:5672/", holdfast.ErrInvalid)
+			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: PostgreSQL goes with RabbitMQ, and no broker is configured", holdfast.ErrInvalid),
+				holdfast.Hint{Kind: holdfast.HintSetBroker, Arg: "amqp://guest:guest@localhost:5672/"})
 		}
 		return chosen, nil
 	case "sqlite":
@@ -46,11 +47,13 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 			return inproc.Open(inproc.Options{Log: log}), nil
 		}}
 		if !inside {
-			chosen.mismatch = fmt.Errorf("%w: the broker is RabbitMQ, but the tasks would be in a file; set DATABASE_URL too, for example postgres://user:password@localhost:5432/app, or unset AMQP_URL", holdfast.ErrInvalid)
+			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: the broker is RabbitMQ, but the tasks would be in a file", holdfast.ErrInvalid),
+				holdfast.Hint{Kind: holdfast.HintSetServers, Arg: "postgres://user:password@localhost:5432/app"})
 		}
 		return chosen, nil
 	default:
-		return choice{}, fmt.Errorf("%w: the database is %q; set DATABASE_URL to postgres://user:password@host:5432/name or sqlite:/path/to/file.db", holdfast.ErrInvalid, scheme+":")
+		return choice{}, holdfast.WithHint(fmt.Errorf("%w: the database is %q", holdfast.ErrInvalid, scheme+":"),
+			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host:5432/name or sqlite:/path/to/file.db"})
 	}
 }
 

@@ -23,7 +23,8 @@ type file struct {
 // serve makes this process the one that serves the file. An ErrConflict names the one that does.
 func (f *file) serve(cfg configs.Config) (release func(context.Context) error, err error) {
 	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
-		return nil, fmt.Errorf("%w: with sqlite: one process does everything, so its roles must name worker and janitor; to split them, use PostgreSQL and RabbitMQ", holdfast.ErrInvalid)
+		return nil, holdfast.WithHint(fmt.Errorf("%w: one process does all the work on a file, so it needs all roles", holdfast.ErrInvalid),
+			holdfast.Hint{Kind: holdfast.HintAllRoles})
 	}
 	unlock, err := f.store.Own()
 	if err != nil {
@@ -48,7 +49,8 @@ func (f *file) served() error {
 	if err != nil || served {
 		return err
 	}
-	return fmt.Errorf("%w: no process serves %s now; start one with: holdfast serve", holdfast.ErrUnavailable, f.store.Path())
+	return holdfast.WithHint(fmt.Errorf("%w: no process serves %s now", holdfast.ErrUnavailable, f.store.Path()),
+		holdfast.Hint{Kind: holdfast.HintServe})
 }
 
 // inserter stores tasks so that whoever serves the file publishes them without delay: from any other

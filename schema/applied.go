@@ -13,14 +13,18 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // VersionTable is where goose keeps the applied versions, beside the other tables.
 const VersionTable = "migrations"
 
-// MigrateHint is what to do about a schema that is behind.
-const MigrateHint = "run: holdfast migrate up"
+// Outdated returns a store.ErrSchema that says why the schema is older than this build needs. Its hint is to migrate.
+func Outdated(format string, args ...any) error {
+	err := fmt.Errorf("%w: %w", store.ErrSchema, fmt.Errorf(format, args...))
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintMigrate})
+}
 
 // Applied is one version found in a database.
 type Applied struct {
@@ -47,9 +51,10 @@ func (d Dialect) Complete(applied []Applied) bool {
 func (d Dialect) Compare(where string, version int64) error {
 	switch latest := d.Latest(); {
 	case version < latest:
-		return fmt.Errorf("%w: %s is at version %d, this build needs %d; %s", store.ErrSchema, where, version, latest, MigrateHint)
+		return Outdated("%s is at version %d, this build needs %d", where, version, latest)
 	case version > latest:
-		return fmt.Errorf("%w: %s is at version %d, this build knows %d; use a newer holdfast", store.ErrSchema, where, version, latest)
+		err := fmt.Errorf("%w: %s is at version %d, this build knows %d", store.ErrSchema, where, version, latest)
+		return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintUpgrade})
 	}
 	return nil
 }

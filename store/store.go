@@ -26,7 +26,7 @@ import (
 var ErrFenced = errors.New("this run was fenced")
 
 // ErrSchema says that the database's schema is not the one this build needs. Its
-// text says whether it is behind or ahead, and what to do.
+// text says whether it is behind or ahead, and its hint what to do.
 var ErrSchema = errors.New("schema mismatch")
 
 // Store is the sum of the roles, for wiring and for the suite. Services ask for the roles they need.

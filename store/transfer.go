@@ -35,8 +35,8 @@ type Record struct {
 
 // StillRunning returns the ErrConflict of an export that meets a running task.
 func StillRunning(id holdfast.TaskID) error {
-	return fmt.Errorf("%w: task %s is running, or its worker ended without handing it back; start holdfast serve, wait until it has finished or handed back such tasks, stop it with SIGTERM, then export again",
-		holdfast.ErrConflict, id)
+	err := fmt.Errorf("%w: task %s is running, or its worker ended without handing it back", holdfast.ErrConflict, id)
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintFinishTasks})
 }
 
 // Clash takes the records that an import did not store. It returns nil if the store has the task of each record, and

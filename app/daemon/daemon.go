@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
@@ -81,7 +82,7 @@ func Serve(ctx context.Context, o Options) error {
 func serveEndpoints(o Options, handler http.Handler) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Backend.Config.Listen, err)
+		return nil, holdfast.WithHint(fmt.Errorf("listen on %s: %w", o.Backend.Config.Listen, err), holdfast.Hint{Kind: holdfast.HintListen})
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	done := make(chan error, 1)

@@ -5,15 +5,16 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
-// Examinable is a broker that can be asked how it is kept.
+// Examinable is a broker that checks its own server.
 type Examinable interface {
 	broker.Broker
-	broker.Examiner
+	doctor.BrokerChecker
 }
 
-// RunExaminer tests the role Examiner. open returns a broker as for Run.
+// RunExaminer tests the role doctor.BrokerChecker. open returns a broker as for Run.
 func RunExaminer(t *testing.T, open func(t *testing.T) Examinable) {
 	for _, test := range []struct {
 		name string
@@ -31,49 +32,49 @@ func RunExaminer(t *testing.T, open func(t *testing.T) Examinable) {
 }
 
 func testServer(s *suite, here Examinable) {
-	findings, err := here.Server(s.ctx())
+	checks, err := here.Server(s.ctx())
 	s.must(err)
-	if len(findings) == 0 {
+	if len(checks) == 0 {
 		s.Error("nothing was looked at")
 	}
-	for _, f := range findings {
-		if f.Check == "" || f.Detail == "" || (f.Grade == holdfast.GradeOK) != (f.Remedy == "") {
+	for _, f := range checks {
+		if f.Name == "" || f.Detail == "" || (f.Severity == doctor.OK) != (f.Remedy == holdfast.Hint{}) {
 			s.Errorf("incomplete: %+v", f)
 		}
-		if f.Grade == holdfast.GradeFailed {
+		if f.Severity == doctor.Failed {
 			s.Errorf("tests need a sound broker: %+v", f)
 		}
 	}
 }
 
 func testCompare(s *suite, here Examinable) {
-	compare := func(want holdfast.Grade, objects ...broker.Object) {
+	compare := func(want doctor.Severity, objects ...broker.Object) {
 		s.Helper()
-		findings, err := here.Compare(s.ctx(), objects)
+		checks, err := here.Compare(s.ctx(), objects)
 		s.must(err)
-		if len(findings) != len(objects) {
-			s.Fatalf("%d findings for %d objects", len(findings), len(objects))
+		if len(checks) != len(objects) {
+			s.Fatalf("%d checks for %d objects", len(checks), len(objects))
 		}
-		for i, f := range findings {
-			if f.Check != objects[i].Name || f.Grade != want || (want == holdfast.GradeOK) != (f.Remedy == "") {
+		for i, f := range checks {
+			if f.Name != objects[i].Name || f.Severity != want || (want == doctor.OK) != (f.Remedy == holdfast.Hint{}) {
 				s.Errorf("want %s: %+v", want, f)
 			}
 		}
 	}
 	topology := broker.NewTopology(name(), 1, "1")
 	objects := append(topology.Queues([]string{"lane"}), topology.MarkerObject())
-	compare(holdfast.GradeFailed, objects...)
+	compare(doctor.Failed, objects...)
 	missing, err := here.Missing(s.ctx(), objects)
 	s.must(err)
 	if len(missing) != len(objects) {
 		s.Errorf("it has made what was missing: of %d only %q are", len(objects), missing)
 	}
 	s.declare(objects...)
-	compare(holdfast.GradeOK, objects...)
+	compare(doctor.OK, objects...)
 
 	other := objects[0]
 	other.Args = map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(7)}
-	compare(holdfast.GradeFailed, other)
-	compare(holdfast.GradeOK, objects[0])
-	compare(holdfast.GradeFailed, other)
+	compare(doctor.Failed, other)
+	compare(doctor.OK, objects[0])
+	compare(doctor.Failed, other)
 }

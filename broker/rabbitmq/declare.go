@@ -172,7 +172,7 @@ func (a *admin) declare(ctx context.Context, o broker.Object) error {
 	case replied(err, amqp.PreconditionFailed):
 		return fmt.Errorf("%w: %s exists in another form or cannot be made: %w", holdfast.ErrConflict, describe(o), plain(err))
 	case replied(err, amqp.AccessRefused):
-		return fmt.Errorf("declare %s: %w; %s", describe(o), unavailable(err), permit)
+		return holdfast.WithHint(fmt.Errorf("declare %s: %w", describe(o), unavailable(err)), permit)
 	case err != nil:
 		return fmt.Errorf("declare %s: %w", describe(o), unavailable(err))
 	}

@@ -32,7 +32,7 @@ func replied(err error, code int) bool {
 	return ok && e.Server && e.Code == code
 }
 
-// explain says where a connection could not be made and what to do about it.
+// explain says where a connection could not be made. Its hint is what to do.
 func explain(err error, n node) error {
 	code := 0
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
@@ -40,12 +40,18 @@ func explain(err error, n node) error {
 	}
 	switch code {
 	case amqp.AccessRefused:
-		return fmt.Errorf("RabbitMQ at %s does not accept user %q: %w; check user, password and virtual host in the AMQP URL", n.addr, n.user, plain(err))
+		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s does not accept user %q: %w", n.addr, n.user, plain(err)), check("user, password and virtual host"))
 	case amqp.NotAllowed:
-		return fmt.Errorf("RabbitMQ at %s: %w; check the virtual host in the AMQP URL", n.addr, plain(err))
+		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s: %w", n.addr, plain(err)), check("the virtual host"))
 	}
+	hint := holdfast.Hint{Kind: holdfast.HintReachBroker}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("cannot connect to RabbitMQ at %s: %w; check the host in the AMQP URL, and the certificates that cacertfile, certfile and keyfile name there", n.addr, plain(err))
+		hint = check("the host, and the certificates that cacertfile, certfile and keyfile name,")
 	}
-	return fmt.Errorf("cannot connect to RabbitMQ at %s: %w; check that it runs there and that the AMQP URL is right", n.addr, plain(err))
+	return holdfast.WithHint(fmt.Errorf("cannot connect to RabbitMQ at %s: %w", n.addr, plain(err)), hint)
+}
+
+// check is the hint to check parts of the URL.
+func check(parts string) holdfast.Hint {
+	return holdfast.Hint{Kind: holdfast.HintCheckBroker, Arg: parts}
 }

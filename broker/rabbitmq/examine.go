@@ -14,9 +14,10 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
-var _ broker.Examiner = (*Broker)(nil)
+var _ doctor.BrokerChecker = (*Broker)(nil)
 
 // abilities are what this package uses of what a server says it can do.
 var abilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
@@ -24,12 +25,12 @@ var abilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_no
 // probeLimit is how long a message to nowhere may take to come back.
 const probeLimit = 4 * time.Second
 
-// Server implements broker.Examiner.
-func (b *Broker) Server(ctx context.Context) ([]holdfast.Finding, error) {
-	var findings []holdfast.Finding
+// Server implements doctor.BrokerChecker.
+func (b *Broker) Server(ctx context.Context) ([]doctor.Check, error) {
+	var checks []doctor.Check
 	err := b.administer(ctx, func(a *admin) error {
 		properties := a.session.conn.Properties
-		findings = append(findings,
+		checks = append(checks,
 			judgeVersion(fmt.Sprint(properties["product"]), fmt.Sprint(properties["version"]), a.session.node),
 			judgeAbilities(properties["capabilities"]))
 		return nil
@@ -37,15 +38,15 @@ func (b *Broker) Server(ctx context.Context) ([]holdfast.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(findings, b.probe(ctx), holdfast.Finding{
-		Check: "broker limits", Grade: holdfast.GradeSkipped,
+	return append(checks, b.probe(ctx), doctor.Check{
+		Name: "broker limits", Severity: doctor.Skipped,
 		Detail: "AMQP tells neither consumer_timeout nor policies",
-		Remedy: "look on a node: rabbitmqctl environment | grep consumer_timeout (a minute or more), and rabbitmqctl list_policies (none with a TTL, an expiry, a length or a delivery limit below 1000 on these queues)",
+		Remedy: holdfast.Advice("look on a node: rabbitmqctl environment | grep consumer_timeout (a minute or more), and rabbitmqctl list_policies (none with a TTL, an expiry, a length or a delivery limit below 1000 on these queues)"),
 	}), nil
 }
 
-func judgeAbilities(told any) holdfast.Finding {
-	f := holdfast.Finding{Check: "broker abilities", Grade: holdfast.GradeOK, Detail: "confirms, refusals and alarms are told"}
+func judgeAbilities(told any) doctor.Check {
+	f := doctor.Check{Name: "broker abilities", Severity: doctor.OK, Detail: "confirms, refusals and alarms are told"}
 	table, _ := told.(amqp.Table)
 	var lacking []string
 	for _, name := range abilities {
@@ -54,16 +55,16 @@ func judgeAbilities(told any) holdfast.Finding {
 		}
 	}
 	if len(lacking) > 0 {
-		f.Grade, f.Detail = holdfast.GradeFailed, "it lacks "+strings.Join(lacking, ", ")
-		f.Remedy = "use RabbitMQ itself, without a proxy that changes AMQP"
+		f.Severity, f.Detail = doctor.Failed, "it lacks "+strings.Join(lacking, ", ")
+		f.Remedy = holdfast.Advice("use RabbitMQ itself, without a proxy that changes AMQP")
 	}
 	return f
 }
 
 // probe publishes to a queue that does not exist, which leaves no trace. It does so twice: RabbitMQ tells a connection
 // of an alarm only once it publishes, and takes the first message all the same.
-func (b *Broker) probe(ctx context.Context) holdfast.Finding {
-	f := holdfast.Finding{Check: "broker alarms", Grade: holdfast.GradeOK, Detail: "none: it takes messages"}
+func (b *Broker) probe(ctx context.Context) doctor.Check {
+	f := doctor.Check{Name: "broker alarms", Severity: doctor.OK, Detail: "none: it takes messages"}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	nowhere := []broker.Message{{Queue: "holdfast.nowhere"}}
@@ -74,30 +75,30 @@ func (b *Broker) probe(ctx context.Context) holdfast.Finding {
 	if slices.Contains(outcomes, broker.Returned) {
 		return f
 	}
-	f.Grade = holdfast.GradeFailed
+	f.Severity = doctor.Failed
 	if blocked := b.Health().Blocked; blocked != "" {
 		f.Detail = "it takes no messages now: " + blocked
-		f.Remedy = "free memory or disk on its nodes; everything goes on by itself then"
+		f.Remedy = holdfast.Advice("free memory or disk on its nodes; everything goes on by itself then")
 		return f
 	}
 	f.Detail = fmt.Sprintf("a message is not confirmed: %v", err)
-	f.Remedy = `look at RabbitMQ's log; the user needs the right to write to "amq.default"`
+	f.Remedy = holdfast.Advice(`look at RabbitMQ's log; the user needs the right to write to "amq.default"`)
 	return f
 }
 
-// Compare implements broker.Examiner.
-func (b *Broker) Compare(ctx context.Context, objects []broker.Object) (findings []holdfast.Finding, err error) {
+// Compare implements doctor.BrokerChecker.
+func (b *Broker) Compare(ctx context.Context, objects []broker.Object) (checks []doctor.Check, err error) {
 	err = b.administer(ctx, func(a *admin) error {
 		for _, o := range objects {
 			f, err := a.compare(ctx, o)
 			if err != nil {
 				return err
 			}
-			findings = append(findings, f)
+			checks = append(checks, f)
 		}
 		return nil
 	})
-	return findings, err
+	return checks, err
 }
 
 // difference is RabbitMQ's answer to a declaration that does not fit.
@@ -113,14 +114,14 @@ const (
 )
 
 // compare finds every argument that differs. RabbitMQ names one of them, so it is asked again with that one as it is.
-func (a *admin) compare(ctx context.Context, o broker.Object) (holdfast.Finding, error) {
-	f := holdfast.Finding{Check: o.Name, Grade: holdfast.GradeOK, Detail: "as it should be"}
+func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, error) {
+	f := doctor.Check{Name: o.Name, Severity: doctor.OK, Detail: "as it should be"}
 	exists, _, err := a.inspect(ctx, o)
 	if err != nil {
-		return refusedFinding(f, err)
+		return refusedCheck(f, err)
 	}
 	if !exists {
-		return missingFinding(f), nil
+		return missingCheck(f), nil
 	}
 	if o.Kind == broker.Exchange { // whatever compares an exchange would make it
 		return f, nil
@@ -136,10 +137,10 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (holdfast.Finding,
 			return err
 		})
 		if err == nil {
-			return differingFinding(f, o, differing), nil
+			return differingCheck(f, o, differing), nil
 		}
 		if !replied(err, amqp.PreconditionFailed) {
-			return refusedFinding(f, fmt.Errorf("compare %s: %w", describe(o), unavailable(err)))
+			return refusedCheck(f, fmt.Errorf("compare %s: %w", describe(o), unavailable(err)))
 		}
 		name, value, ok := readDifference(err)
 		_, twice := differing[name]
@@ -148,9 +149,9 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (holdfast.Finding,
 			delete(args, unknownToQuorum)
 			args[unknownToClassic] = refused
 		case !ok && strings.Contains(err.Error(), "invalid arg"): // it was deleted meanwhile
-			return missingFinding(f), nil
+			return missingCheck(f), nil
 		case !ok || twice:
-			f.Grade, f.Detail, f.Remedy = holdfast.GradeFailed, "differs: "+plain(err).Error(), remake
+			f.Severity, f.Detail, f.Remedy = doctor.Failed, "differs: "+plain(err).Error(), replace(o)
 			return f, nil
 		default:
 			if _, isNumber := args[name].(int64); isNumber { // which RabbitMQ may write like a text
@@ -185,23 +186,25 @@ func readDifference(err error) (name string, value any, ok bool) {
 	return name, value, strings.HasPrefix(name, "x-")
 }
 
-// remake is what to do about a queue that cannot be changed.
-const remake = "stop all workers, delete it in RabbitMQ, then: holdfast topology apply"
+// replace is the hint for a queue that cannot be changed.
+func replace(o broker.Object) holdfast.Hint {
+	return holdfast.Hint{Kind: holdfast.HintReplaceQueue, Arg: o.Name}
+}
 
-func missingFinding(f holdfast.Finding) holdfast.Finding {
-	f.Grade, f.Detail, f.Remedy = holdfast.GradeFailed, "missing", "holdfast topology apply"
+func missingCheck(f doctor.Check) doctor.Check {
+	f.Severity, f.Detail, f.Remedy = doctor.Failed, doctor.Missing, holdfast.Hint{Kind: holdfast.HintDeclareTopology}
 	return f
 }
 
-// permit is what to do where the user may not.
-const permit = "give the user the right to configure and read what begins with the prefix, with rabbitmqctl set_permissions"
+// permit is the hint for what the user may not do.
+var permit = holdfast.Advice("give the user the right to configure and read what begins with the prefix, with rabbitmqctl set_permissions")
 
-// refusedFinding tells what this user may not look at. Every other error ends the errand.
-func refusedFinding(f holdfast.Finding, err error) (holdfast.Finding, error) {
+// refusedCheck tells what this user may not look at. Every other error ends the errand.
+func refusedCheck(f doctor.Check, err error) (doctor.Check, error) {
 	if !strings.Contains(err.Error(), "ACCESS_REFUSED") {
 		return f, err
 	}
-	f.Grade, f.Detail = holdfast.GradeFailed, err.Error()
+	f.Severity, f.Detail = doctor.Failed, err.Error()
 	f.Remedy = permit
 	return f, nil
 }
@@ -218,7 +221,7 @@ var harms = map[string]string{
 	"x-max-length-bytes":     "it removes or refuses messages",
 }
 
-func differingFinding(f holdfast.Finding, o broker.Object, differing amqp.Table) holdfast.Finding {
+func differingCheck(f doctor.Check, o broker.Object, differing amqp.Table) doctor.Check {
 	if len(differing) == 0 {
 		return f
 	}
@@ -237,7 +240,7 @@ func differingFinding(f holdfast.Finding, o broker.Object, differing amqp.Table)
 		}
 		parts = append(parts, part)
 	}
-	f.Grade, f.Detail, f.Remedy = holdfast.GradeFailed, strings.Join(parts, "; "), remake
+	f.Severity, f.Detail, f.Remedy = doctor.Failed, strings.Join(parts, "; "), replace(o)
 	return f
 }
 

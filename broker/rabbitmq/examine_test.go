@@ -9,16 +9,17 @@ import (
 	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
-func compare(t *testing.T, b *rabbitmq.Broker, o broker.Object) holdfast.Finding {
+func compare(t *testing.T, b *rabbitmq.Broker, o broker.Object) doctor.Check {
 	t.Helper()
-	findings, err := b.Compare(ctx(t), []broker.Object{o})
+	checks, err := b.Compare(ctx(t), []broker.Object{o})
 	must(t, err)
-	if len(findings) != 1 || findings[0].Check != o.Name {
-		t.Fatalf("got %+v", findings)
+	if len(checks) != 1 || checks[0].Name != o.Name {
+		t.Fatalf("got %+v", checks)
 	}
-	return findings[0]
+	return checks[0]
 }
 
 func TestExaminer(t *testing.T) {
@@ -51,7 +52,7 @@ func TestEveryDifferenceIsNamed(t *testing.T) {
 		_, err := b.Declare(ctx(t), []broker.Object{o})
 		must(t, err)
 		got := compare(t, b, broker.Object{Name: o.Name, Args: wanted.Args})
-		if got.Grade != holdfast.GradeFailed || !strings.HasPrefix(got.Remedy, "stop all workers") {
+		if got.Severity != doctor.Failed || got.Remedy != (holdfast.Hint{Kind: holdfast.HintReplaceQueue, Arg: o.Name}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for _, text := range c.want {
@@ -59,7 +60,7 @@ func TestEveryDifferenceIsNamed(t *testing.T) {
 				t.Errorf("%s: %q does not say %q", name, got.Detail, text)
 			}
 		}
-		if got := compare(t, b, o); name != "classic" && got.Grade != holdfast.GradeOK {
+		if got := compare(t, b, o); name != "classic" && got.Severity != doctor.OK {
 			t.Errorf("%s: it was not changed, and is compared with itself: %+v", name, got)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 // TestPrivateServer does to a server what nobody may do to one that others use.
@@ -55,12 +55,12 @@ func testAlarm(t *testing.T, server *rabbittest.Server) {
 			t.Errorf("after %q: %+v", body, health)
 		}
 	}
-	findings, err := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{}).Server(ctx(t))
+	checks, err := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{}).Server(ctx(t))
 	must(t, err)
-	if !slices.ContainsFunc(findings, func(f holdfast.Finding) bool {
-		return f.Check == "broker alarms" && f.Grade == holdfast.GradeFailed && strings.Contains(f.Detail, "takes no messages now")
+	if !slices.ContainsFunc(checks, func(f doctor.Check) bool {
+		return f.Name == "broker alarms" && f.Severity == doctor.Failed && strings.Contains(f.Detail, "takes no messages now")
 	}) {
-		t.Errorf("a doctor does not see the alarm: %+v", findings)
+		t.Errorf("a doctor does not see the alarm: %+v", checks)
 	}
 	// Whoever receives is not held up.
 	must(t, sub.Ack(first.Tag, broker.One))
@@ -88,20 +88,20 @@ func testRights(t *testing.T, server *rabbittest.Server) {
 	server.Ctl("add_user", "poor", "poor")
 	server.Ctl("set_permissions", "poor", "^$", "^$", "^$")
 	poor := rabbittest.OpenWith(t, strings.Replace(server.URL, "guest:guest", "poor:poor", 1), rabbitmq.Options{})
-	findings, err := poor.Compare(ctx(t), []broker.Object{{Name: queue}})
+	checks, err := poor.Compare(ctx(t), []broker.Object{{Name: queue}})
 	must(t, err)
-	if f := findings[0]; f.Grade != holdfast.GradeFailed || !strings.Contains(f.Detail, "ACCESS_REFUSED") || !strings.Contains(f.Remedy, "set_permissions") {
+	if f := checks[0]; f.Severity != doctor.Failed || !strings.Contains(f.Detail, "ACCESS_REFUSED") || !strings.Contains(f.Remedy.Arg, "set_permissions") {
 		t.Errorf("%+v", f)
 	}
 	if _, err := poor.Declare(ctx(t), []broker.Object{{Name: rabbittest.Prefix()}}); err == nil || !strings.Contains(err.Error(), "ACCESS_REFUSED") || !strings.Contains(err.Error(), "set_permissions") {
 		t.Errorf("what it may not make: %v", err)
 	}
-	findings, err = poor.Server(ctx(t))
+	checks, err = poor.Server(ctx(t))
 	must(t, err)
-	if !slices.ContainsFunc(findings, func(f holdfast.Finding) bool {
-		return f.Check == "broker alarms" && f.Grade == holdfast.GradeFailed && strings.Contains(f.Remedy, "amq.default")
+	if !slices.ContainsFunc(checks, func(f doctor.Check) bool {
+		return f.Name == "broker alarms" && f.Severity == doctor.Failed && strings.Contains(f.Remedy.Arg, "amq.default")
 	}) {
-		t.Errorf("it may publish nothing: %+v", findings)
+		t.Errorf("it may publish nothing: %+v", checks)
 	}
 }
 

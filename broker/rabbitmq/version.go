@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 // The series this package is written for, and the first release of the newest one that can be trusted.
@@ -46,31 +47,31 @@ func (r release) series() release { return release{r[0], r[1], 0} }
 func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
 
 // judgeVersion says what is known of a server; where is its address.
-func judgeVersion(product, version, where string) holdfast.Finding {
-	f := holdfast.Finding{Check: "broker version", Grade: holdfast.GradeWarning, Detail: fmt.Sprintf("%s %s at %s", product, version, where)}
+func judgeVersion(product, version, where string) doctor.Check {
+	f := doctor.Check{Name: "broker version", Severity: doctor.Warning, Detail: fmt.Sprintf("%s %s at %s", product, version, where)}
 	r, readable := parseRelease(version)
 	switch {
 	case product != "RabbitMQ":
 		f.Detail += ", which is not RabbitMQ and was never tested"
-		f.Remedy = "use RabbitMQ: losing nothing depends on how its quorum queues work"
+		f.Remedy = holdfast.Advice("use RabbitMQ: losing nothing depends on how its quorum queues work")
 	case !readable:
 		f.Detail += ", a version that cannot be read"
-		f.Remedy = fmt.Sprintf("compare it yourself: %s and later are supported", oldestKnown)
+		f.Remedy = holdfast.Advice(fmt.Sprintf("compare it yourself: %s and later are supported", oldestKnown))
 	case r.before(oldestKnown):
-		f.Grade = holdfast.GradeFailed
+		f.Severity = doctor.Failed
 		f.Detail += ", whose queues lose what they dead-letter"
-		f.Remedy = fmt.Sprintf("upgrade to %s or later", newestSound)
+		f.Remedy = holdfast.Advice(fmt.Sprintf("upgrade to %s or later", newestSound))
 	case r.before(newestKnown):
 		f.Detail += ", which works, but is out of community support"
-		f.Remedy = fmt.Sprintf("plan the upgrade to %s or later, through the newest 3.13 and the newest 4.2; nothing of Holdfast changes with it", newestSound)
+		f.Remedy = holdfast.Advice(fmt.Sprintf("plan the upgrade to %s or later, through the newest 3.13 and the newest 4.2; nothing of Holdfast changes with it", newestSound))
 	case r.before(newestSound):
 		f.Detail += ", whose quorum queues have known defects"
-		f.Remedy = fmt.Sprintf("upgrade to %s or later", newestSound)
+		f.Remedy = holdfast.Advice(fmt.Sprintf("upgrade to %s or later", newestSound))
 	case newestKnown.before(r.series()):
 		f.Detail += fmt.Sprintf(", newer than %d.%d, the newest that this version of Holdfast knows", newestKnown[0], newestKnown[1])
-		f.Remedy = "look for a newer Holdfast, and try the two together before production"
+		f.Remedy = holdfast.Advice("look for a newer Holdfast, and try the two together before production")
 	default:
-		f.Grade = holdfast.GradeOK
+		f.Severity = doctor.OK
 	}
 	return f
 }

@@ -8,35 +8,36 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 func TestVersionsAreJudged(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]struct {
-		grade holdfast.Grade
+		grade doctor.Severity
 		text  string
 	}{
-		"3.9.29":        {holdfast.GradeFailed, "dead-letter"},
-		"3.10.8":        {holdfast.GradeWarning, "out of community support"},
-		"3.13.7":        {holdfast.GradeWarning, "out of community support"},
-		"4.0.5":         {holdfast.GradeWarning, "out of community support"},
-		"4.2.10":        {holdfast.GradeWarning, "upgrade to 4.3.5"},
-		"4.3.0":         {holdfast.GradeWarning, "known defects"},
-		"4.3.4":         {holdfast.GradeWarning, "known defects"},
-		"4.3.5":         {holdfast.GradeOK, ""},
-		"4.3.12":        {holdfast.GradeOK, ""},
-		"4.4.0-beta.1":  {holdfast.GradeWarning, "newer than 4.3"},
-		"5.0.0":         {holdfast.GradeWarning, "newer than 4.3"},
-		"4.3.5+abcdef1": {holdfast.GradeOK, ""},
-		"unknown":       {holdfast.GradeWarning, "cannot be read"},
-		"4":             {holdfast.GradeWarning, "cannot be read"},
+		"3.9.29":        {doctor.Failed, "dead-letter"},
+		"3.10.8":        {doctor.Warning, "out of community support"},
+		"3.13.7":        {doctor.Warning, "out of community support"},
+		"4.0.5":         {doctor.Warning, "out of community support"},
+		"4.2.10":        {doctor.Warning, "upgrade to 4.3.5"},
+		"4.3.0":         {doctor.Warning, "known defects"},
+		"4.3.4":         {doctor.Warning, "known defects"},
+		"4.3.5":         {doctor.OK, ""},
+		"4.3.12":        {doctor.OK, ""},
+		"4.4.0-beta.1":  {doctor.Warning, "newer than 4.3"},
+		"5.0.0":         {doctor.Warning, "newer than 4.3"},
+		"4.3.5+abcdef1": {doctor.OK, ""},
+		"unknown":       {doctor.Warning, "cannot be read"},
+		"4":             {doctor.Warning, "cannot be read"},
 	} {
 		got := judgeVersion("RabbitMQ", version, "host:5672")
-		if got.Grade != want.grade || !strings.Contains(got.Detail+got.Remedy, want.text) || (got.Grade == holdfast.GradeOK) != (got.Remedy == "") {
+		if got.Severity != want.grade || !strings.Contains(got.Detail+got.Remedy.Arg, want.text) || (got.Severity == doctor.OK) != (got.Remedy == holdfast.Hint{}) {
 			t.Errorf("%s: %+v", version, got)
 		}
 	}
-	if got := judgeVersion("OtherMQ", "4.3.5", "host:5672"); got.Grade != holdfast.GradeWarning || !strings.Contains(got.Detail, "not RabbitMQ") {
+	if got := judgeVersion("OtherMQ", "4.3.5", "host:5672"); got.Severity != doctor.Warning || !strings.Contains(got.Detail, "not RabbitMQ") {
 		t.Errorf("another product: %+v", got)
 	}
 }
@@ -47,14 +48,14 @@ func TestAbilitiesAreJudged(t *testing.T) {
 	for _, name := range abilities {
 		all[name] = true
 	}
-	if got := judgeAbilities(all); got.Grade != holdfast.GradeOK {
+	if got := judgeAbilities(all); got.Severity != doctor.OK {
 		t.Errorf("%+v", got)
 	}
 	delete(all, "basic.nack")
-	if got := judgeAbilities(all); got.Grade != holdfast.GradeFailed || !strings.HasSuffix(got.Detail, "lacks basic.nack") {
+	if got := judgeAbilities(all); got.Severity != doctor.Failed || !strings.HasSuffix(got.Detail, "lacks basic.nack") {
 		t.Errorf("%+v", got)
 	}
-	if got := judgeAbilities(nil); got.Grade != holdfast.GradeFailed {
+	if got := judgeAbilities(nil); got.Severity != doctor.Failed {
 		t.Errorf("%+v", got)
 	}
 }

@@ -127,6 +127,7 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(t.stderr)
+	log.AddHook(hints{})
 	if level, err := logrus.ParseLevel(cfg.Log.Level); err == nil { // configs has judged it
 		log.SetLevel(level)
 	}

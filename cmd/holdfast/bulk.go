@@ -165,7 +165,7 @@ func (b *bulk) reject(number int, err error) {
 	if b.bar != nil {
 		_ = b.bar.Clear()
 	}
-	b.t.say("line %d: %s", number, b.t.sentence(err))
+	b.t.sayError(fmt.Sprintf("line %d", number), err)
 }
 
 // flush stores what is in hand.

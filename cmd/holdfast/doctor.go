@@ -10,16 +10,20 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
-func (t *tool) doctorCommand() *cli.Command {
+// doctorCommand is the command doctor.
+type doctorCommand struct{ *tool }
+
+func (t doctorCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
 		Usage: "check everything, from the configuration to the work that waits, and say what to do",
 		Description: `Checks in this order: the configuration; the store, its clock, its settings that decide whether accepted
 tasks can get lost, its schema; the broker, its version and alarms, the queues and their arguments; and
-whether work gets done: workers, janitors, lanes, receipts, dead letters. Under each check that is not ok
-stands what to do. Nothing is changed.
+whether work gets done: workers, janitors, lanes, receipts, dead letters. Each check that is not ok is
+followed by a remedy. Nothing is changed.
 
 A warning is something that works and may hurt later. The exit code is 0 if nothing failed, 7 if a check
 failed, and 6 if a server did not answer. With --strict a warning counts as a failure.
@@ -28,57 +32,57 @@ Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
 		Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "strict", Usage: "fail on warnings too"}},
-		Action: t.do(t.doctor),
+		Action: t.do(t.run),
 	}
 }
 
-// checked is a finding as it is printed.
+// checked is a check as it is printed.
 type checked struct {
-	Check  string         `json:"check"`
-	Result holdfast.Grade `json:"result"`
-	Detail string         `json:"detail"`
-	Remedy string         `json:"remedy"`
+	Check  string          `json:"check"`
+	Result doctor.Severity `json:"result"`
+	Detail string          `json:"detail"`
+	Remedy string          `json:"remedy"`
 }
 
-func (t *tool) doctor(ctx context.Context, c *cli.Context) error {
-	examination, err := t.examination(ctx, c)
+func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
+	report, err := t.examine(ctx, c)
 	if err != nil {
 		return err
 	}
-	results := make([]checked, len(examination.Findings))
-	for i, f := range examination.Findings {
-		results[i] = checked{f.Check, f.Grade, f.Detail, f.Remedy}
+	results := make([]checked, len(report.Checks))
+	for i, c := range report.Checks {
+		results[i] = checked{c.Name, c.Severity, c.Detail, wording(c.Remedy)}
 	}
 	if chosen, _ := format(c); chosen == asTable {
-		err = t.remedies(results)
+		err = t.print(results)
 	} else {
-		err = list(t, c, results, "")
+		err = list(t.tool, c, results, "")
 	}
 	if err != nil {
 		return err
 	}
-	return verdict(examination, c.Bool("strict"))
+	return verdict(report, c.Bool("strict"))
 }
 
-// examination begins with the configuration, whose mistakes are findings like any other.
-func (t *tool) examination(ctx context.Context, c *cli.Context) (app.Examination, error) {
+// examine begins with the configuration. Each mistake in it is a check that failed.
+func (t doctorCommand) examine(ctx context.Context, c *cli.Context) (doctor.Report, error) {
 	cfg, err := t.load(c)
 	if _, typed := errors.AsType[*failure](err); typed {
-		return app.Examination{}, err
+		return doctor.Report{}, err
 	}
 	if err == nil {
 		return app.Examine(ctx, cfg, t.quietLogger(cfg)), ctx.Err()
 	}
-	var e app.Examination
+	var r doctor.Report
 	for _, one := range parts(err) {
-		e.Findings = append(e.Findings, holdfast.Finding{Check: "configuration", Grade: holdfast.GradeFailed,
-			Detail: t.sentence(one), Remedy: "holdfast config show tells where each value came from"})
+		r.Checks = append(r.Checks, doctor.Check{Name: "configuration", Severity: doctor.Failed,
+			Detail: t.sentence(one), Remedy: holdfast.Hint{Kind: holdfast.HintShowSettings}})
 	}
-	return e, nil
+	return r, nil
 }
 
-// remedies prints the table, with what to do under each line that is not ok.
-func (t *tool) remedies(results []checked) error {
+// print prints the table, with what to do under each line that is not ok.
+func (t doctorCommand) print(results []checked) error {
 	head, rows := cells(results, []column[checked]{
 		{"check", func(r checked) string { return r.Check }},
 		{"result", func(r checked) string { return string(r.Result) }},
@@ -94,15 +98,11 @@ func (t *tool) remedies(results []checked) error {
 	return t.table(head, lines)
 }
 
-// verdict is the exit code of an examination.
-func verdict(e app.Examination, strict bool) error {
-	count := map[holdfast.Grade]int{}
-	for _, f := range e.Findings {
-		count[f.Grade]++
-	}
-	failed, warned := count[holdfast.GradeFailed], count[holdfast.GradeWarning]
+// verdict is the exit code of a report.
+func verdict(r doctor.Report, strict bool) error {
+	failed, warned := r.Count(doctor.Failed), r.Count(doctor.Warning)
 	switch text := fmt.Sprintf("%s failed, %s", several(failed, "check"), several(warned, "warning")); {
-	case e.Unreachable:
+	case r.Unreachable:
 		return &failure{err: errors.New(text + "; a server did not answer"), code: exitUnavailable}
 	case failed > 0 || strict && warned > 0:
 		return &failure{err: errors.New(text), code: exitCheck}

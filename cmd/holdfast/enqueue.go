@@ -132,7 +132,7 @@ func (t enqueueCommand) warnIfUnhandled(ctx context.Context, b *app.Backend, typ
 func (t enqueueCommand) standsInTheWay(ctx context.Context, b *app.Backend, id holdfast.TaskID) holdfast.State {
 	task, err := b.Store.Task(ctx, id)
 	if err != nil {
-		t.say("nothing was stored: task %s has this unique key; its state is not known: %v", id, err)
+		t.sayError(fmt.Sprintf("nothing was stored: task %s has this unique key; its state is not known", id), err)
 		return ""
 	}
 	t.say("nothing was stored: task %s has this unique key; its state is %s", id, task.State)
@@ -150,9 +150,9 @@ func (t enqueueCommand) warnIfAway(ctx context.Context, b *app.Backend) {
 		return
 	}
 	if _, embedded := b.Embedded(); embedded {
-		t.say("warning: tasks are stored, but wait: %v", err)
+		t.sayError("warning: tasks are stored, but wait", err)
 	} else {
-		t.say("warning: tasks are stored, but run only when RabbitMQ is back: %v", err)
+		t.sayError("warning: tasks are stored, but run only when RabbitMQ is back", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -89,19 +90,39 @@ func exitCode(err error) int {
 	return exitOK
 }
 
-// report prints an error as one line, joined ones as one line each, and the hint.
+// report prints an error as one line, joined ones as one line each, and then each hint once.
 func (t *tool) report(err error) {
 	if err == nil {
 		return
 	}
+	var hints []string
 	for _, one := range parts(err) {
 		if text := t.sentence(one); text != "" {
 			t.say("%s", text)
 		}
+		hints = append(hints, wording(holdfast.HintOf(one)))
 	}
-	if f, ok := errors.AsType[*failure](err); ok && f.hint != "" {
-		fmt.Fprintln(t.stderr, f.hint)
+	if f, ok := errors.AsType[*failure](err); ok {
+		hints = append(hints, f.hint)
 	}
+	for i, hint := range hints {
+		if !slices.Contains(hints[:i], hint) {
+			t.hint(hint)
+		}
+	}
+}
+
+// hint prints what to do next, if there is something to do.
+func (t *tool) hint(text string) {
+	if text != "" {
+		fmt.Fprintln(t.stderr, singleLine(text))
+	}
+}
+
+// sayError prints what an error is about, the error, and its hint.
+func (t *tool) sayError(about string, err error) {
+	t.say("%s: %s", about, t.sentence(err))
+	t.hint(wording(holdfast.HintOf(err)))
 }
 
 // say prints one message for people.

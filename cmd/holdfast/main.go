@@ -110,7 +110,7 @@ func commands(t *tool) []*cli.Command {
 		transferCommands{t}.exportCommand(),
 		transferCommands{t}.importCommand(),
 		topologyCommands{t}.command(),
-		t.doctorCommand(),
+		doctorCommand{t}.command(),
 		benchCommand{t}.command(),
 		configCommands{t}.command(),
 		completionCommands{t}.command(),

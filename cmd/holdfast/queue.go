@@ -120,7 +120,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 		}
 		if _, embedded := b.Embedded(); embedded {
 			if err := b.Ping(ctx, brokerPatience); err != nil {
-				t.say("warning: tasks wait: %v", err)
+				t.sayError("warning: tasks wait", err)
 			}
 			return list(t.tool, c, queues, "", columns...)
 		}
@@ -175,7 +175,7 @@ func addDepths(ctx context.Context, t *tool, b *app.Backend, queues []queue) {
 		depths, err = b.Broker.Depths(ctx, names)
 	}
 	if err != nil && ctx.Err() == nil {
-		t.say("warning: the broker's figures are missing: %v", err)
+		t.sayError("warning: the broker's figures are missing", err)
 	}
 	for i := range queues {
 		queues[i].see(depths)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 // topologyCommands are the commands of the noun topology.
@@ -132,7 +132,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 		return err
 	})
 	if err != nil {
-		t.say("warning: without the store, lanes and incarnation are only examples: %s", t.sentence(err))
+		t.sayError("warning: without the store, lanes and incarnation are only examples", err)
 	}
 	slices.Sort(lanes)
 	var objects []object
@@ -145,25 +145,25 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 		column[object]{"arguments", object.arguments})
 }
 
-// finding is something that is not as it should be.
-type finding struct {
-	Name    string         `json:"name"`
-	Result  holdfast.Grade `json:"result"`
-	Problem string         `json:"problem"`
-	Remedy  string         `json:"remedy"`
+// problem is a check of the broker that is not OK.
+type problem struct {
+	Name    string          `json:"name"`
+	Result  doctor.Severity `json:"result"`
+	Problem string          `json:"problem"`
+	Remedy  string          `json:"remedy"`
 }
 
 func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
 	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		findings, failed, err := inspect(ctx, b)
+		problems, failed, err := inspect(ctx, b)
 		if err != nil {
 			return err
 		}
-		err = list(t.tool, c, findings, "everything is as it should be",
-			column[finding]{"name", func(f finding) string { return f.Name }},
-			column[finding]{"result", func(f finding) string { return string(f.Result) }},
-			column[finding]{"problem", func(f finding) string { return f.Problem }},
-			column[finding]{"remedy", func(f finding) string { return f.Remedy }})
+		err = list(t.tool, c, problems, "everything is as it should be",
+			column[problem]{"name", func(p problem) string { return p.Name }},
+			column[problem]{"result", func(p problem) string { return string(p.Result) }},
+			column[problem]{"problem", func(p problem) string { return p.Problem }},
+			column[problem]{"remedy", func(p problem) string { return p.Remedy }})
 		if err == nil && failed > 0 {
 			err = &failure{err: fmt.Errorf("the topology differs in %s", several(failed, "place")), code: exitCheck}
 		}
@@ -172,32 +172,22 @@ func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
 }
 
 // inspect returns what a person should look at, in the server and in the queues, and how many of it failed.
-func inspect(ctx context.Context, b *app.Backend) (findings []finding, failed int, err error) {
-	lanes, err := b.Store.LaneNames(ctx)
+func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed int, err error) {
+	checks, err := b.CheckBroker(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	var all []holdfast.Finding
-	if server, ok := b.Broker.(broker.Examiner); ok {
-		if all, err = server.Server(ctx); err != nil {
-			return nil, 0, err
-		}
-	}
-	objects, err := b.CompareTopology(ctx, lanes)
-	if err != nil {
-		return nil, 0, err
-	}
-	findings = []finding{}
-	for _, f := range append(all, objects...) {
-		switch f.Grade {
-		case holdfast.GradeFailed:
+	problems = []problem{}
+	for _, c := range checks {
+		switch c.Severity {
+		case doctor.Failed:
 			failed++
-		case holdfast.GradeOK, holdfast.GradeSkipped:
+		case doctor.OK, doctor.Skipped:
 			continue
 		}
-		findings = append(findings, finding{f.Check, f.Grade, f.Detail, f.Remedy})
+		problems = append(problems, problem{c.Name, c.Severity, c.Detail, wording(c.Remedy)})
 	}
-	return findings, failed, nil
+	return problems, failed, nil
 }
 
 func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {

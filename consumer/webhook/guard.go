@@ -67,8 +67,9 @@ func (g *guard) checkHost(host string) error {
 	return nil
 }
 
-// errForbidden is the reason of a refused address. It says what an operator may do.
-var errForbidden = errors.New("not on the public internet; webhook.allow_cidrs can permit it")
+// errForbidden is the reason of a refused address.
+var errForbidden = holdfast.WithHint(errors.New("not on the public internet, and in none of the networks that are allowed"),
+	holdfast.Hint{Kind: holdfast.HintAllowAddress})
 
 // numeric reports whether the last part of a host makes the host an address, by the
 // rule browsers follow.

@@ -123,11 +123,11 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 		`{"url":"http://a","timeout":5}`:                                         "the payload is no http request",
 		`{"url":"http://a","timeout":"1h"}`:                                      "the timeout 1h0m0s is more than the limit of 30s",
 		`{"url":"http://a","secret_ref":"other"}`:                                `there is no webhook secret named "other"`,
-		`{"url":"https://example.com:8443","secret_ref":"billing"}`:              `the webhook secret "billing" may not sign requests to example.com:8443; webhook.secret_hosts.billing lists`,
+		`{"url":"https://example.com:8443","secret_ref":"billing"}`:              `the webhook secret "billing" may not sign requests to example.com:8443, which is none of its hosts`,
 		`{"url":"http://example.com","secret_ref":"billing"}`:                    `may not sign requests to example.com:80`,
 		`{"url":"https://evil.example/?x=example.com","secret_ref":"billing"}`:   `may not sign requests to evil.example:443`,
 		`{"url":"https://example.com.evil.example","secret_ref":"billing"}`:      `may not sign requests to example.com.evil.example:443`,
-		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet; webhook.allow_cidrs can permit it",
+		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet, and in none of the networks that are allowed",
 		`{"url":"http://[fe80::1%25eth0]/"}`:                                     "the url's host holds a zone or an escape",
 		`{"url":"http://2130706433/"}`:                                           `the host "2130706433" is neither a name nor an address in the usual form`,
 	} {

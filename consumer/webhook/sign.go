@@ -70,8 +70,9 @@ func (s *secret) mayGoTo(u *url.URL) error {
 	if slices.ContainsFunc(s.hosts, func(p hosts.Pattern) bool { return p.Match(u.Hostname(), port) }) {
 		return nil
 	}
-	return fmt.Errorf("%w: the webhook secret %q may not sign requests to %.300s; webhook.secret_hosts.%s lists the hosts it may",
-		holdfast.ErrInvalid, s.name, net.JoinHostPort(u.Hostname(), port), s.name)
+	err := fmt.Errorf("%w: the webhook secret %q may not sign requests to %.300s, which is none of its hosts",
+		holdfast.ErrInvalid, s.name, net.JoinHostPort(u.Hostname(), port))
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintAllowHost, Arg: s.name})
 }
 
 // sign sets the headers that identify the delivery.

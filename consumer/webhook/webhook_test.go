@@ -242,7 +242,7 @@ func TestASecretSignsForItsHostsOnly(t *testing.T) {
 		err := h.Handle(t.Context(), task(`{"url":"`+url+`","secret_ref":"billing"}`))
 		report, d := details(t, err)
 		if event, _ := verdict(t, err); event != holdfast.EventGiveUp || report.Class != "forbidden_secret" || d.URL == "" ||
-			!strings.Contains(report.Error, "webhook.secret_hosts.billing lists the hosts it may") {
+			holdfast.HintOf(err) != (holdfast.Hint{Kind: holdfast.HintAllowHost, Arg: "billing"}) {
 			t.Errorf("%s: got %s, %+v", url, event, report)
 		}
 	}

@@ -78,8 +78,8 @@ func quiet(ctx context.Context, s Store) error {
 	if err != nil || len(runs) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: worker %s is live, last seen at %s; stop every holdfast serve of this store with SIGTERM first; if its process is gone, start holdfast serve once and stop it",
-		holdfast.ErrConflict, runs[0].Name, runs[0].RenewedAt.Format(time.RFC3339))
+	err = fmt.Errorf("%w: worker %s is live, last seen at %s", holdfast.ErrConflict, runs[0].Name, runs[0].RenewedAt.Format(time.RFC3339))
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintStopWorkers})
 }
 
 // encoder writes lines.

@@ -76,9 +76,9 @@ func (r *Reader) line() (l line, text []byte, err error) {
 		case err != nil:
 			return l, nil, fmt.Errorf("read an export: line %d: %w", r.number, err)
 		case r.number == 1:
-			return l, nil, fmt.Errorf("%w: the export is empty; holdfast export has not written it, or has failed", holdfast.ErrInvalid)
+			return l, nil, exportAgain(fmt.Errorf("%w: the export is empty: it was not written by an export, or the export failed", holdfast.ErrInvalid))
 		}
-		return l, nil, r.wrong(invalid("the export ends without its last line: it was cut off, or holdfast export has failed; export again"))
+		return l, nil, exportAgain(r.wrong(invalid("the export ends without its last line: it was cut off, or the export failed")))
 	}
 	text = r.lines.Bytes()
 	if !utf8.Valid(text) { // which the decoder would mend in silence
@@ -103,10 +103,15 @@ func (r *Reader) header() error {
 	return nil
 }
 
+// exportAgain is an error of an export that is not complete.
+func exportAgain(err error) error {
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintExportAgain})
+}
+
 // end compares what was read with what was written. It returns io.EOF.
 func (r *Reader) end(totals Totals) error {
 	if differ := totals.differences(r.sums.totals()); differ != "" {
-		return r.wrong(invalid("the export is not what was written; there are %s; export again", differ))
+		return exportAgain(r.wrong(invalid("the export is not what was written; there are %s", differ)))
 	}
 	if totals.LastID < r.last {
 		return r.wrong(invalid("last_id is %d, less than the id %s of a task", totals.LastID, r.last))

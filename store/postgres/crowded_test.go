@@ -85,7 +85,7 @@ func TestACrowdedPoolerIsNotTakenForSessions(t *testing.T) {
 			if err == nil {
 				t.Errorf("opened, keeps sessions: %t", s.KeepsSessions())
 				_ = s.Close()
-			} else if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+			} else if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, c.want) {
 				t.Errorf("open: %v", err)
 			}
 			direct, err := postgres.Open(t.Context(), postgres.Options{URL: pgtest.URL(t), DirectURL: newCrowded(t, c.refuse)})

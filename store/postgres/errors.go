@@ -13,11 +13,9 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
 )
-
-// migrateHint is what to do about a schema that is behind.
-const migrateHint = "run: holdfast migrate up"
 
 // translate turns an error of the driver into one of the contract, with the name of
 // the operation. Errors that already belong to the contract pass.
@@ -36,26 +34,17 @@ func translate(ctx context.Context, operation string, err error) error {
 			return fmt.Errorf("%s: %w", operation, ended)
 		}
 	}
-	if _, ok := errors.AsType[*refusal](err); !ok && pq.As(err, pqerror.InsufficientPrivilege) != nil {
-		err = &refusal{err, "holdfast doctor names the missing grant"}
+	if holdfast.HintOf(err) == (holdfast.Hint{}) && pq.As(err, pqerror.InsufficientPrivilege) != nil {
+		err = holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintFindGrant})
 	}
 	if kind == nil || errors.Is(err, kind) {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if kind == store.ErrSchema {
-		return fmt.Errorf("%s: %w: %w; %s", operation, kind, err, migrateHint)
+		return fmt.Errorf("%s: %w", operation, schema.Outdated("%w", err))
 	}
 	return fmt.Errorf("%s: %w: %w", operation, kind, err)
 }
-
-// refusal is an error of the server with a remedy.
-type refusal struct {
-	error
-	remedy string
-}
-
-func (r *refusal) Error() string { return r.error.Error() + "; " + r.remedy }
-func (r *refusal) Unwrap() error { return r.error }
 
 // isEnd reports whether err is what the end of a context leads to.
 func isEnd(err error) bool {

@@ -14,10 +14,10 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
-var _ store.Examiner = (*Store)(nil)
+var _ doctor.StoreChecker = (*Store)(nil)
 
 // oldest is the first version that has everything the statements use.
 const oldest = 13
@@ -43,8 +43,8 @@ type rights struct {
 	Sequences pq.StringArray
 }
 
-// Settings implements store.Examiner.
-func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
+// Settings implements doctor.StoreChecker.
+func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 	k := keeping{pooling: s.pooling, sessions: s.sessions, role: s.config.User}
 	err := s.do(ctx, "ask for the settings", func() error {
 		var err error
@@ -72,7 +72,9 @@ func (s *Store) Settings(ctx context.Context) ([]holdfast.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []holdfast.Finding{k.versionFinding(), k.primaryFinding(), k.durabilityFinding(), k.poolerFinding(), k.rightsFinding(s.schema)}, nil
+	return []doctor.Check{
+		k.versionCheck(), k.primaryCheck(), k.durabilityCheck(), k.poolerCheck(), k.presenceCheck(), k.rightsCheck(s.schema),
+	}, nil
 }
 
 // readSettings returns what holds in a session, by names in lower case.
@@ -113,75 +115,79 @@ func (s *Store) warnOfSettings(ctx context.Context) {
 	}
 }
 
-func (k keeping) versionFinding() holdfast.Finding {
-	f := holdfast.Finding{Check: "store version", Grade: holdfast.GradeOK, Detail: "PostgreSQL " + k.version}
+func (k keeping) versionCheck() doctor.Check {
+	f := doctor.Check{Name: "store version", Severity: doctor.OK, Detail: "PostgreSQL " + k.version}
 	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // of 16.4, or 18beta1
 	if n, err := strconv.Atoi(k.version[:major]); err == nil && n < oldest {
-		f.Grade = holdfast.GradeFailed
-		f.Remedy = fmt.Sprintf("use PostgreSQL %d or later", oldest)
+		f.Severity = doctor.Failed
+		f.Remedy = holdfast.Advice(fmt.Sprintf("use PostgreSQL %d or later", oldest))
 	}
 	return f
 }
 
-func (k keeping) primaryFinding() holdfast.Finding {
-	f := holdfast.Finding{Check: "store primary", Grade: holdfast.GradeOK, Detail: "this is the primary"}
+func (k keeping) primaryCheck() doctor.Check {
+	f := doctor.Check{Name: "store primary", Severity: doctor.OK, Detail: "this is the primary"}
 	switch {
 	case k.standby:
-		f.Grade, f.Detail = holdfast.GradeFailed, "this is a standby, where nothing can be stored"
-		f.Remedy = "connect to the primary, or name all hosts and add target_session_attrs=read-write to DATABASE_URL"
+		f.Severity, f.Detail = doctor.Failed, "this is a standby, where nothing can be stored"
+		f.Remedy = holdfast.Hint{Kind: holdfast.HintPrimary}
 	case k.settings["default_transaction_read_only"] == "on":
-		f.Grade, f.Detail = holdfast.GradeFailed, "transactions are read-only by default"
-		f.Remedy = "set default_transaction_read_only = off for this user and database, and find out who set it and why"
+		f.Severity, f.Detail = doctor.Failed, "transactions are read-only by default"
+		f.Remedy = holdfast.Advice("set default_transaction_read_only = off for this user and database, and find out who set it and why")
 	}
 	return f
 }
 
-func (k keeping) durabilityFinding() holdfast.Finding {
-	f := holdfast.Finding{Check: "store durability", Grade: holdfast.GradeOK, Detail: "commits are on the disk when they return"}
+func (k keeping) durabilityCheck() doctor.Check {
+	f := doctor.Check{Name: "store durability", Severity: doctor.OK, Detail: "commits are on the disk when they return"}
 	commit, standbys := k.settings["synchronous_commit"], k.settings["synchronous_standby_names"]
-	set := func(grade holdfast.Grade, detail, remedy string) { f.Grade, f.Detail, f.Remedy = grade, detail, remedy }
+	set := func(severity doctor.Severity, detail, remedy string) {
+		f.Severity, f.Detail, f.Remedy = severity, detail, holdfast.Advice(remedy)
+	}
 	switch {
 	case k.settings["fsync"] == "off":
-		set(holdfast.GradeFailed, "fsync = off: a crash of the machine loses commits and can damage the database", "set fsync = on in postgresql.conf and reload")
+		set(doctor.Failed, "fsync = off: a crash of the machine loses commits and can damage the database", "set fsync = on in postgresql.conf and reload")
 	case commit == "off":
-		set(holdfast.GradeFailed, "synchronous_commit = off: a crash of the server loses the tasks accepted last", "set synchronous_commit = on for this user, database or server")
+		set(doctor.Failed, "synchronous_commit = off: a crash of the server loses the tasks accepted last", "set synchronous_commit = on for this user, database or server")
 	case k.settings["full_page_writes"] == "off":
-		set(holdfast.GradeWarning, "full_page_writes = off: a crash of the machine can damage the database", "set full_page_writes = on, unless the file system never tears a page")
+		set(doctor.Warning, "full_page_writes = off: a crash of the machine can damage the database", "set full_page_writes = on, unless the file system never tears a page")
 	case standbys != "" && commit == "local":
-		set(holdfast.GradeWarning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
+		set(doctor.Warning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
 	case k.replicas > 0 && k.synced == 0:
-		set(holdfast.GradeWarning, fmt.Sprintf("commits wait for no replica (%d may be behind): promoting one can lose accepted tasks, and run finished ones again", k.replicas),
+		set(doctor.Warning, fmt.Sprintf("commits wait for no replica (%d may be behind): promoting one can lose accepted tasks, and run finished ones again", k.replicas),
 			"name one in synchronous_standby_names and promote only that")
 	}
 	return f
 }
 
-func (k keeping) poolerFinding() holdfast.Finding {
-	f := holdfast.Finding{Check: "store pooler", Grade: holdfast.GradeOK, Detail: "each connection has a session of its own"}
+func (k keeping) poolerCheck() doctor.Check {
+	f := doctor.Check{Name: "store pooler", Severity: doctor.OK, Detail: "each connection has a session of its own"}
 	if k.pooling != lentSession {
 		return f
 	}
 	f.Detail = "a connection pooler lends sessions for single transactions and tracks prepared statements"
-	var remedies []string
-	if !k.sessions {
-		f.Detail += "; presence is off, so recovery waits for leases"
-		remedies = append(remedies, "set database.direct_url to the server itself")
-	}
 	if missing := unset(k.settings); len(missing) > 0 {
+		f.Severity = doctor.Warning
 		f.Detail += "; the sessions lack " + strings.Join(missing, ", ")
-		remedies = append(remedies, "set them with: alter role "+pq.QuoteIdentifier(k.role)+" set NAME = VALUE")
-	}
-	if len(remedies) > 0 {
-		f.Grade, f.Remedy = holdfast.GradeWarning, strings.Join(remedies, ", and ")+"; see docs/poolers.md"
+		f.Remedy = holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(k.role)}
 	}
 	return f
 }
 
-// rightsFinding names the rights that are missing, and the statements that grant them.
-func (k keeping) rightsFinding(schema string) holdfast.Finding {
-	f := holdfast.Finding{Check: "store rights", Grade: holdfast.GradeOK}
+func (k keeping) presenceCheck() doctor.Check {
+	f := doctor.Check{Name: "store presence", Severity: doctor.OK, Detail: "the store has sessions that can show which workers are present"}
+	if k.pooling == lentSession && !k.sessions {
+		f.Severity, f.Detail = doctor.Warning, "presence is off, because a connection pooler keeps no sessions; recovery waits for leases"
+		f.Remedy = holdfast.Hint{Kind: holdfast.HintDirectURL}
+	}
+	return f
+}
+
+// rightsCheck names the rights that are missing, and the statements that grant them.
+func (k keeping) rightsCheck(schema string) doctor.Check {
+	f := doctor.Check{Name: "store rights", Severity: doctor.OK}
 	if k.rights == nil {
-		f.Grade, f.Detail = holdfast.GradeSkipped, fmt.Sprintf("there is no schema %q yet", schema)
+		f.Severity, f.Detail = doctor.Skipped, fmt.Sprintf("there is no schema %q yet", schema)
 		return f
 	}
 	var missing, grants []string
@@ -203,14 +209,14 @@ func (k keeping) rightsFinding(schema string) holdfast.Finding {
 		f.Detail = k.rights.Role + " may read and write all tables"
 		return f
 	}
-	f.Grade = holdfast.GradeFailed
+	f.Severity = doctor.Failed
 	f.Detail = k.rights.Role + " may not " + strings.Join(missing, ", nor ")
-	f.Remedy = "as the owner of the tables: " + strings.Join(grants, "; ")
+	f.Remedy = holdfast.Hint{Kind: holdfast.HintGrant, Arg: strings.Join(grants, "; ")}
 	return f
 }
 
-// Signs implements store.Examiner.
-func (s *Store) Signs(ctx context.Context, old time.Duration) (store.Signs, error) {
+// Janitors implements doctor.StoreChecker.
+func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitors, error) {
 	type row struct {
 		Receipts, Oldest, Turned int64
 		Setback                  sql.NullTime
@@ -218,14 +224,14 @@ func (s *Store) Signs(ctx context.Context, old time.Duration) (store.Signs, erro
 	var found row
 	err := s.do(ctx, "look for the janitors", func() error {
 		var err error
-		found, err = one[row](ctx, s, s.db, "signs", micros(old))
+		found, err = one[row](ctx, s, s.db, "janitors", micros(age))
 		return err
 	})
 	if err != nil {
-		return store.Signs{}, err
+		return doctor.Janitors{}, err
 	}
-	return store.Signs{
-		Receipts: found.Receipts, Oldest: time.Duration(found.Oldest) * time.Microsecond,
-		Turned: time.Duration(found.Turned) * time.Microsecond, SetBack: found.Setback.Time,
+	return doctor.Janitors{
+		OutboxEntries: found.Receipts, Oldest: time.Duration(found.Oldest) * time.Microsecond,
+		LastTurn: time.Duration(found.Turned) * time.Microsecond, LostCommits: found.Setback.Time,
 	}, nil
 }

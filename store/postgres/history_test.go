@@ -113,9 +113,9 @@ func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
 			t.Fatalf("nothing was restored, and the history changed from %q to %q", first, got)
 		}
 	}
-	signs, err := s.Signs(t.Context(), time.Minute)
-	if err != nil || !signs.SetBack.IsZero() {
-		t.Fatalf("nothing was restored: %+v, %v", signs, err)
+	found, err := s.Janitors(t.Context(), time.Minute)
+	if err != nil || !found.LostCommits.IsZero() {
+		t.Fatalf("nothing was restored: %+v, %v", found, err)
 	}
 	var snapshot time.Time
 	if err := pgtest.Admin(t).QueryRow("select renewed_at from "+s.Schema()+".runs where id = $1", run).Scan(&snapshot); err != nil {
@@ -132,7 +132,7 @@ func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
 	if got := renewed(t, s, run); got != second {
 		t.Errorf("the history went on to change from %q to %q", second, got)
 	}
-	if signs, err = s.Signs(t.Context(), time.Minute); err != nil || signs.SetBack.IsZero() {
-		t.Errorf("the doctor does not learn of it: %+v, %v", signs, err)
+	if found, err = s.Janitors(t.Context(), time.Minute); err != nil || found.LostCommits.IsZero() {
+		t.Errorf("the doctor does not learn of it: %+v, %v", found, err)
 	}
 }

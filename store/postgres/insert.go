@@ -141,9 +141,11 @@ func keyHeld(err error) error {
 	}
 	switch row := tupleOf.FindStringSubmatch(failure.Where); {
 	case row == nil:
-		return &refusal{err, "another session has locked a table of the store, for example to create an index; try again when it has ended"}
+		return holdfast.WithHint(fmt.Errorf("another session has locked a table of the store, for example to create an index: %w", err),
+			holdfast.Advice("try again when that session has ended"))
 	case row[1] == "lanes":
-		return &refusal{err, "another open transaction stores the same lane; try again when it has ended"}
+		return holdfast.WithHint(fmt.Errorf("another open transaction stores the same lane: %w", err),
+			holdfast.Advice("try again when that transaction has ended"))
 	}
 	return new(store.KeyHeldError)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
@@ -216,7 +217,7 @@ func (s *leaser) renewer(ctx context.Context, run holdfast.RunID) (store.Tx, err
 		return nil, err
 	}
 	if _, err = one[struct{ Held bool }](ctx, s, session, "presence_renewing", int64(run)); errors.Is(err, sql.ErrNoRows) {
-		err = fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, migrateHint)
+		err = schema.Outdated("the incarnation is missing")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -141,17 +141,17 @@ func (s *migrator) createSchema(ctx context.Context) error {
 	}
 	_, err = s.exec(ctx, s.migrations, "schema_create")
 	if pq.As(err, pqerror.InsufficientPrivilege) != nil {
-		return &refusal{err, "the owner of the database permits it with: " + state.Grant}
+		return holdfast.WithHint(err, holdfast.Advice("the owner of the database permits it with: "+state.Grant))
 	}
 	return err
 }
 
-// owned adds the name of the role that may migrate to a refusal.
+// owned adds the hint which role may migrate to a refusal.
 func owned(err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
 		return err
 	}
-	return &refusal{err, "migrate as the role that owns the schema and its tables"}
+	return holdfast.WithHint(err, holdfast.Advice("migrate as the role that owns the schema and its tables"))
 }
 
 // alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. While f
@@ -248,7 +248,7 @@ func (s *migrator) Incarnation(ctx context.Context) (string, error) {
 		var err error
 		row, err = one[struct{ Value string }](ctx, s, s.db, "incarnation")
 		if errors.Is(err, sql.ErrNoRows) {
-			err = fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, migrateHint)
+			err = schema.Outdated("the incarnation is missing")
 		}
 		return err
 	})

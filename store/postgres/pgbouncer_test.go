@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -141,7 +142,10 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	if _, _, err := s.Show(t.Context(), run); s.KeepsSessions() || !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("keeps sessions: %t; show: %v", s.KeepsSessions(), err)
 	}
-	if f := finding(t, s, "store pooler"); f.Grade != holdfast.GradeWarning || !strings.Contains(f.Remedy, "database.direct_url") || !strings.Contains(f.Detail, "enable_seqscan") {
+	if f := finding(t, s, "store pooler"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintSessionSettings || !strings.Contains(f.Detail, "enable_seqscan") {
+		t.Errorf("%+v", f)
+	}
+	if f := finding(t, s, "store presence"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintDirectURL {
 		t.Errorf("%+v", f)
 	}
 
@@ -153,10 +157,10 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	absentAre(t, both, "shown past the pooler")
 	stays(t, "shown past the pooler", gone)
 	release()
-	if f := finding(t, both, "store pooler"); strings.Contains(f.Remedy, "database.direct_url") {
+	if f := finding(t, both, "store presence"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
-	if _, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: address}); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "database.direct_url") {
+	if _, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: address}); !errors.Is(err, holdfast.ErrInvalid) || holdfast.HintOf(err).Kind != holdfast.HintDirectURL {
 		t.Errorf("a direct URL through the pooler: %v", err)
 	}
 }
@@ -204,7 +208,7 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	s := pgtest.Connect(t, postgres.Options{URL: address, DirectURL: target})
 	f := finding(t, s, "store pooler")
 	_, lacks, ok := strings.Cut(f.Detail, "the sessions lack ")
-	if !ok || !strings.Contains(f.Remedy, "alter role \""+role+"\" set ") {
+	if !ok || f.Remedy != (holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: `"` + role + `"`}) {
 		t.Fatalf("%+v", f)
 	}
 	for _, setting := range strings.Split(lacks, ", ") {
@@ -214,7 +218,7 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	script("down")
 	script("up")
 	s = pgtest.Connect(t, postgres.Options{URL: script("url"), DirectURL: target})
-	if f := finding(t, s, "store pooler"); f.Grade != holdfast.GradeOK {
+	if f := finding(t, s, "store pooler"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
 }

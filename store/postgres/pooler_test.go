@@ -15,7 +15,7 @@ import (
 
 	"github.com/lib/pq"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -140,7 +140,7 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 			t.Errorf("%s is %q, not %q: %v", name, got, want, err)
 		}
 	}
-	if f := finding(t, s, "store pooler"); f.Grade != holdfast.GradeOK {
+	if f := finding(t, s, "store pooler"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
 	if _, err := s.MigrateDown(t.Context()); err != nil {

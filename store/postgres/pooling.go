@@ -38,14 +38,14 @@ const (
 
 // errCrowded says that the second connection of a probe got no session. The pooler may be in session mode and have one
 // session only, or in transaction mode while other clients use all its sessions.
-var errCrowded = fmt.Errorf("%w: a connection pooler gave no session to a second connection within %s, so its mode is unknown; "+
-	"try again when it is less busy, or give it more sessions (PgBouncer: default_pool_size), see docs/poolers.md",
-	holdfast.ErrUnavailable, sessionWait)
+var errCrowded = holdfast.WithHint(
+	fmt.Errorf("%w: a connection pooler gave no session to a second connection within %s, so its mode is unknown", holdfast.ErrUnavailable, sessionWait),
+	holdfast.Advice("try again when it is less busy, or give it more sessions (PgBouncer: default_pool_size), see docs/poolers.md"))
 
 // errMixed refuses poolers that mix up statements.
-var errMixed = fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements; "+
-	"connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md",
-	holdfast.ErrInvalid)
+var errMixed = holdfast.WithHint(
+	fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements", holdfast.ErrInvalid),
+	holdfast.Advice("connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md"))
 
 // poolingOf returns how connections share sessions. If the server sees the client's own port, the connection is direct,
 // which one statement shows. Otherwise poolingOf compares the sessions of two connections. A pooler with few sessions

@@ -136,7 +136,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, unreachable(ctx, config, err)
 	}
 	if kind == lentSession && len(given) > 0 {
-		return nil, fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep; set it for the role, with alter role", holdfast.ErrInvalid, strings.Join(given, ", "))
+		err := fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep", holdfast.ErrInvalid, strings.Join(given, ", "))
+		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(config.User)})
 	}
 	direct, directSession, sessions, err := directly(ctx, o.DirectURL, kind)
 	if err != nil {
@@ -204,7 +205,8 @@ func directly(ctx context.Context, address string, kind pooling) (config pq.Conf
 		return config, nil, false, unreachable(ctx, config, err)
 	}
 	if own != ownSession {
-		return config, nil, false, fmt.Errorf("%w: the direct URL of PostgreSQL leads through a connection pooler that lends sessions for single transactions; name the server itself in database.direct_url", holdfast.ErrInvalid)
+		err := fmt.Errorf("%w: the direct URL of PostgreSQL leads through a connection pooler that lends sessions for single transactions", holdfast.ErrInvalid)
+		return config, nil, false, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintDirectURL})
 	}
 	return config, session, true, nil
 }
@@ -230,7 +232,8 @@ func open(c *connector, conns int) *sqlx.DB {
 // URL, which win. given names the settings of the URL.
 func configure(address string) (config pq.Config, session settings, given []string, err error) {
 	if address == "" {
-		return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL is empty; set it, for example DATABASE_URL=postgres://user:password@host/database", holdfast.ErrInvalid)
+		return pq.Config{}, nil, nil, holdfast.WithHint(fmt.Errorf("%w: the URL of PostgreSQL is empty", holdfast.ErrInvalid),
+			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host/database"})
 	}
 	if config, err = pq.NewConfig(spread(address)); err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
@@ -307,7 +310,7 @@ func unlimited(schema string) settings {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// unreachable says why the first connection failed, and what to do.
+// unreachable says why the first connection failed. Its hint is what to do.
 func unreachable(ctx context.Context, config pq.Config, err error) error {
 	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	for _, more := range config.Multi {
@@ -320,12 +323,13 @@ func unreachable(ctx context.Context, config pq.Config, err error) error {
 	encrypted := ofTLS(err)
 	err = translate(ctx, operation, err)
 	if encrypted {
-		return fmt.Errorf("%w; check sslmode in DATABASE_URL or the configuration, and the certificates that sslrootcert, sslcert and sslkey name there", err)
+		return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintCheckDatabase,
+			Arg: "sslmode, and the certificates that sslrootcert, sslcert and sslkey name,"})
 	}
 	if errors.Is(err, holdfast.ErrUnavailable) {
-		return fmt.Errorf("%w; is the server running, and are host and port right? They come from DATABASE_URL or the configuration", err)
+		return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintReachDatabase})
 	}
-	return fmt.Errorf("%w; check user, password, database and sslmode in DATABASE_URL or the configuration", err)
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintCheckDatabase, Arg: "user, password, database and sslmode"})
 }
 
 // ofTLS reports whether err says that an encrypted connection could not be made: the certificate of one side does not satisfy

@@ -16,7 +16,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -96,7 +96,8 @@ func (s *presenter) Watch(ctx context.Context) (gone <-chan struct{}, release fu
 // hold opens a session and takes the lock with that number.
 func (s *presenter) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
 	if !s.sessions {
-		return nil, nil, fmt.Errorf("%s: %w: the connection pooler keeps no session; set database.direct_url", operation, holdfast.ErrInvalid)
+		err := fmt.Errorf("%s: %w: the connection pooler keeps no session", operation, holdfast.ErrInvalid)
+		return nil, nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintDirectURL})
 	}
 	leave, err := s.presences.enter()
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32)
 	for waiting := false; ; waiting = true {
 		got, err := one[struct{ Held bool }](ctx, s, session, "presence_take", number)
 		if errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, migrateHint)
+			return schema.Outdated("the incarnation is missing")
 		}
 		if err != nil || got.Held {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -38,23 +39,23 @@ func execute(t *testing.T, statements ...string) {
 	}
 }
 
-func rightsOf(t *testing.T, s *postgres.Store) holdfast.Finding {
+func rightsOf(t *testing.T, s *postgres.Store) doctor.Check {
 	t.Helper()
 	return finding(t, s, "store rights")
 }
 
 // finding returns what a check of the doctor says.
-func finding(t *testing.T, s *postgres.Store, check string) holdfast.Finding {
+func finding(t *testing.T, s *postgres.Store, check string) doctor.Check {
 	t.Helper()
-	findings, err := s.Settings(t.Context())
+	checks, err := s.Settings(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(findings, func(f holdfast.Finding) bool { return f.Check == check })
+	i := slices.IndexFunc(checks, func(f doctor.Check) bool { return f.Name == check })
 	if i < 0 {
-		t.Fatalf("no finding is about %s: %+v", check, findings)
+		t.Fatalf("no finding is about %s: %+v", check, checks)
 	}
-	return findings[i]
+	return checks[i]
 }
 
 // The recipe of docs/operations.md: one role owns the tables and migrates, another one works and may only read and write.
@@ -64,7 +65,7 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	app, appURL := newRole(t)
 	name := pgtest.Name(t)
 	works := pgtest.Connect(t, postgres.Options{URL: appURL, Schema: name})
-	if f := rightsOf(t, works); f.Grade != holdfast.GradeSkipped {
+	if f := rightsOf(t, works); f.Severity != doctor.Skipped {
 		t.Errorf("without a schema: %+v", f)
 	}
 	execute(t, "create schema "+name+" authorization "+owner)
@@ -76,25 +77,24 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	// The doctor names what is missing, and what it advises is enough.
 	for range 3 {
 		f := rightsOf(t, works)
-		if f.Grade == holdfast.GradeOK {
+		if f.Severity == doctor.OK {
 			break
 		}
-		grants, ok := strings.CutPrefix(f.Remedy, "as the owner of the tables: ")
-		if !ok || !strings.Contains(f.Detail, app) {
+		if f.Remedy.Kind != holdfast.HintGrant || !strings.Contains(f.Detail, app) {
 			t.Fatalf("%+v", f)
 		}
 		t.Log(f.Detail)
-		execute(t, grants)
+		execute(t, f.Remedy.Arg)
 	}
-	if f := rightsOf(t, works); f.Grade != holdfast.GradeOK {
+	if f := rightsOf(t, works); f.Severity != doctor.OK {
 		t.Errorf("after the grants: %+v", f)
 	}
 	execute(t, "revoke insert on "+name+".tasks from "+app)
-	if f := rightsOf(t, works); f.Grade != holdfast.GradeFailed || !strings.HasSuffix(f.Detail, "may not read and write tasks") {
+	if f := rightsOf(t, works); f.Severity != doctor.Failed || !strings.HasSuffix(f.Detail, "may not read and write tasks") {
 		t.Errorf("without one right: %+v", f)
 	}
 	task := []holdfast.NewTask{{Type: "t", Lane: "lane"}}
-	if _, err := works.Insert(t.Context(), task, 0); err == nil || !strings.Contains(err.Error(), "holdfast doctor names the missing grant") {
+	if _, err := works.Insert(t.Context(), task, 0); holdfast.HintOf(err).Kind != holdfast.HintFindGrant {
 		t.Errorf("insert without the right: %v", err)
 	}
 	execute(t, "grant insert on "+name+".tasks to "+app)
@@ -118,7 +118,7 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	if _, err := migrates.MigrateDown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := works.MigrateUp(t.Context()); err == nil || !strings.Contains(err.Error(), "migrate as the role that owns the schema") {
+	if _, err := works.MigrateUp(t.Context()); !strings.Contains(holdfast.HintOf(err).Arg, "migrate as the role that owns the schema") {
 		t.Errorf("something to apply, without the right: %v", err)
 	}
 	for len(status(t, migrates)) > 0 {
@@ -131,7 +131,7 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	if _, err := migrates.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if f := rightsOf(t, works); f.Grade != holdfast.GradeOK {
+	if f := rightsOf(t, works); f.Severity != doctor.OK {
 		t.Errorf("with default privileges: %+v", f)
 	}
 }

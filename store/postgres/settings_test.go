@@ -1,11 +1,13 @@
 package postgres
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 // Most of these settings can only be made for a whole server.
@@ -21,32 +23,33 @@ func TestSettingsAreJudged(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		kept  keeping
-		judge func(keeping) holdfast.Finding
-		grade holdfast.Grade
+		judge func(keeping) doctor.Check
+		grade doctor.Severity
 		text  string
 	}{
-		"new":                {keeping{version: "18beta1"}, keeping.versionFinding, holdfast.GradeOK, "PostgreSQL 18beta1"},
-		"of Debian":          {keeping{version: "15.14 (Debian 15.14-0+deb12u1)"}, keeping.versionFinding, holdfast.GradeOK, "15.14"},
-		"too old":            {keeping{version: "12.22"}, keeping.versionFinding, holdfast.GradeFailed, "13 or later"},
-		"odd":                {keeping{version: "?"}, keeping.versionFinding, holdfast.GradeOK, "?"},
-		"primary":            {keeping{settings: sound}, keeping.primaryFinding, holdfast.GradeOK, ""},
-		"standby":            {keeping{settings: sound, standby: true}, keeping.primaryFinding, holdfast.GradeFailed, "target_session_attrs"},
-		"read-only":          {keeping{settings: with("default_transaction_read_only", "on")}, keeping.primaryFinding, holdfast.GradeFailed, "read-only"},
-		"durable":            {keeping{settings: sound}, keeping.durabilityFinding, holdfast.GradeOK, ""},
-		"no fsync":           {keeping{settings: with("fsync", "off")}, keeping.durabilityFinding, holdfast.GradeFailed, "fsync"},
-		"asynchronous":       {keeping{settings: with("synchronous_commit", "off")}, keeping.durabilityFinding, holdfast.GradeFailed, "accepted last"},
-		"torn pages":         {keeping{settings: with("full_page_writes", "off")}, keeping.durabilityFinding, holdfast.GradeWarning, "full_page_writes"},
-		"local":              {keeping{settings: with("synchronous_commit", "local", "synchronous_standby_names", "*")}, keeping.durabilityFinding, holdfast.GradeWarning, "replicas"},
-		"local, no replicas": {keeping{settings: with("synchronous_commit", "local")}, keeping.durabilityFinding, holdfast.GradeOK, ""},
-		"replicas behind":    {keeping{settings: sound, replicas: 2}, keeping.durabilityFinding, holdfast.GradeWarning, "synchronous_standby_names"},
-		"one is waited for":  {keeping{settings: sound, replicas: 2, synced: 1}, keeping.durabilityFinding, holdfast.GradeOK, ""},
-		"direct":             {keeping{settings: with()}, keeping.poolerFinding, holdfast.GradeOK, "session of its own"},
-		"lent":               {keeping{settings: standard, pooling: lentSession}, keeping.poolerFinding, holdfast.GradeWarning, "database.direct_url"},
-		"lent, direct too":   {keeping{settings: standard, pooling: lentSession, sessions: true}, keeping.poolerFinding, holdfast.GradeOK, "tracks"},
-		"lent, not set":      {keeping{settings: standard.with(settings{"jit": "on"}), pooling: lentSession, sessions: true, role: "app"}, keeping.poolerFinding, holdfast.GradeWarning, "lack jit = 'off'set them with: alter role \"app\""},
+		"new":                {keeping{version: "18beta1"}, keeping.versionCheck, doctor.OK, "PostgreSQL 18beta1"},
+		"of Debian":          {keeping{version: "15.14 (Debian 15.14-0+deb12u1)"}, keeping.versionCheck, doctor.OK, "15.14"},
+		"too old":            {keeping{version: "12.22"}, keeping.versionCheck, doctor.Failed, "13 or later"},
+		"odd":                {keeping{version: "?"}, keeping.versionCheck, doctor.OK, "?"},
+		"primary":            {keeping{settings: sound}, keeping.primaryCheck, doctor.OK, ""},
+		"standby":            {keeping{settings: sound, standby: true}, keeping.primaryCheck, doctor.Failed, "primary"},
+		"read-only":          {keeping{settings: with("default_transaction_read_only", "on")}, keeping.primaryCheck, doctor.Failed, "read-only"},
+		"durable":            {keeping{settings: sound}, keeping.durabilityCheck, doctor.OK, ""},
+		"no fsync":           {keeping{settings: with("fsync", "off")}, keeping.durabilityCheck, doctor.Failed, "fsync"},
+		"asynchronous":       {keeping{settings: with("synchronous_commit", "off")}, keeping.durabilityCheck, doctor.Failed, "accepted last"},
+		"torn pages":         {keeping{settings: with("full_page_writes", "off")}, keeping.durabilityCheck, doctor.Warning, "full_page_writes"},
+		"local":              {keeping{settings: with("synchronous_commit", "local", "synchronous_standby_names", "*")}, keeping.durabilityCheck, doctor.Warning, "replicas"},
+		"local, no replicas": {keeping{settings: with("synchronous_commit", "local")}, keeping.durabilityCheck, doctor.OK, ""},
+		"replicas behind":    {keeping{settings: sound, replicas: 2}, keeping.durabilityCheck, doctor.Warning, "synchronous_standby_names"},
+		"one is waited for":  {keeping{settings: sound, replicas: 2, synced: 1}, keeping.durabilityCheck, doctor.OK, ""},
+		"direct":             {keeping{settings: with()}, keeping.poolerCheck, doctor.OK, "session of its own"},
+		"lent":               {keeping{settings: standard, pooling: lentSession}, keeping.presenceCheck, doctor.Warning, "direct_url"},
+		"present":            {keeping{settings: standard, pooling: lentSession, sessions: true}, keeping.presenceCheck, doctor.OK, "present"},
+		"lent, direct too":   {keeping{settings: standard, pooling: lentSession, sessions: true}, keeping.poolerCheck, doctor.OK, "tracks"},
+		"lent, not set":      {keeping{settings: standard.with(settings{"jit": "on"}), pooling: lentSession, sessions: true, role: "app"}, keeping.poolerCheck, doctor.Warning, "lack jit = 'off' session_settings \"app\""},
 	} {
 		got := c.judge(c.kept)
-		if got.Grade != c.grade || !strings.Contains(got.Detail+got.Remedy, c.text) || (got.Grade == holdfast.GradeOK) != (got.Remedy == "") {
+		if got.Severity != c.grade || !strings.Contains(fmt.Sprint(got.Detail, " ", got.Remedy.Kind, " ", got.Remedy.Arg), c.text) || (got.Severity == doctor.OK) != (got.Remedy == holdfast.Hint{}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

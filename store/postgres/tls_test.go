@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store/postgres"
 )
 
@@ -35,8 +36,9 @@ func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 			}
 		}()
 		_, err = postgres.Open(t.Context(), postgres.Options{URL: "postgres://somebody:secret@" + server.Addr().String() + "/app?sslmode=verify-full"})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "check sslmode") || strings.Contains(err.Error(), "password") {
-			t.Errorf("%s: %v", answer, err)
+		hint := holdfast.HintOf(err)
+		if err == nil || !strings.Contains(err.Error(), want) || hint.Kind != holdfast.HintCheckDatabase || !strings.HasPrefix(hint.Arg, "sslmode") || strings.Contains(hint.Arg, "password") {
+			t.Errorf("%s: %v, %+v", answer, err, hint)
 		}
 	}
 }

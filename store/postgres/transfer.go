@@ -82,7 +82,8 @@ func (s *transferer) transfer(ctx context.Context, pool *sqlx.DB, f func(context
 		_ = tx.Rollback() // does nothing after a commit
 	}()
 	if _, err := s.exec(ctx, tx, "transfer_lock"); pq.As(err, pqerror.LockNotAvailable) != nil {
-		return fmt.Errorf("%w; a transaction on %s.tasks has been open for long: find it in pg_stat_activity (xact_start, pid) and end it, then try again", err, s.schema)
+		return holdfast.WithHint(fmt.Errorf("a transaction on %s.tasks has been open for long: %w", s.schema, err),
+			holdfast.Advice("find the transaction in pg_stat_activity (xact_start, pid) and end it, then try again"))
 	} else if err != nil {
 		return err
 	}

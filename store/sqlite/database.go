@@ -40,7 +40,8 @@ func (d *database) now() time.Time { return d.clock.now() }
 func (d *database) gone() error {
 	info, err := os.Stat(d.path)
 	if err != nil || !os.SameFile(info, d.opened) {
-		return fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use; stop holdfast, put the file back if that was a mistake, and start it again", holdfast.ErrUnavailable, d.path)
+		return holdfast.WithHint(fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use", holdfast.ErrUnavailable, d.path),
+			holdfast.Hint{Kind: holdfast.HintReturnDatabase})
 	}
 	return d.disowned()
 }
@@ -115,8 +116,8 @@ func (d *database) patiently(ctx context.Context, f func() error) error {
 			return err
 		}
 		if waited := time.Since(began); waited > d.writer.limit {
-			return fmt.Errorf("%w: another process has kept %s locked for %s; look for a long transaction, for example in a sqlite3 shell (fuser or lsof tell who has the file open): %w",
-				holdfast.ErrUnavailable, d.path, waited.Round(time.Second), err)
+			err = fmt.Errorf("%w: another process has kept %s locked for %s: %w", holdfast.ErrUnavailable, d.path, waited.Round(time.Second), err)
+			return holdfast.WithHint(err, holdfast.Advice("look for a long transaction, for example in a sqlite3 shell; fuser and lsof show which processes have the file open"))
 		}
 		if err := pause.Wait(ctx); err != nil {
 			return err
@@ -161,8 +162,9 @@ func (d *database) checkOwner(ctx context.Context, q querier) error {
 	if err != nil || owner.Application == application || owner.Application == 0 && owner.Table == "" {
 		return err
 	}
-	return fmt.Errorf("%w: %s is the database of another program (application id %d, with the table %q); give holdfast a file of its own: set DATABASE_URL=sqlite:/path/to/holdfast.db",
+	err = fmt.Errorf("%w: %s is the database of another program (application id %d, with the table %q)",
 		holdfast.ErrInvalid, d.path, owner.Application, owner.Table)
+	return holdfast.WithHint(err, anotherFile)
 }
 
 // versions returns the versions that are applied, none if there are no tables. Its errors are the driver's.

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// translate turns an error of the driver into one of the contract, with the name of the operation and what
-// to do. Errors that already belong to the contract pass.
+// translate turns an error of the driver into one of the contract, with the name of the operation and a
+// hint what to do. Errors that already belong to the contract pass.
 func (d *database) translate(ctx context.Context, operation string, err error) error {
 	switch {
 	case err == nil:
@@ -39,35 +39,42 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 		}
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	advice, kind := d.explain(code)
+	why, kind, hint := d.explain(code)
 	if kind == nil {
-		return fmt.Errorf("%s: %s: %w", operation, advice, err)
+		err = fmt.Errorf("%s: %s: %w", operation, why, err)
+	} else {
+		err = fmt.Errorf("%s: %w: %s: %w", operation, kind, why, err)
 	}
-	return fmt.Errorf("%s: %w: %s: %w", operation, kind, advice, err)
+	if hint != (holdfast.Hint{}) {
+		err = holdfast.WithHint(err, hint)
+	}
+	return err
 }
 
-// explain says what to do about a primary result code, and which error of the contract stands for it, nil if
-// none.
-func (d *database) explain(code int) (advice string, kind error) {
+// explain says what a primary result code means, which error of the contract stands for it, nil if none, and what to do.
+func (d *database) explain(code int) (why string, kind error, hint holdfast.Hint) {
 	switch code {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_PROTOCOL:
-		return "another process keeps " + d.path + " locked", holdfast.ErrUnavailable
+		return "another process keeps " + d.path + " locked", holdfast.ErrUnavailable, hint
 	case codes.SQLITE_FULL:
-		return "the disk that holds " + d.path + " is full: free space; nothing that was accepted is lost", holdfast.ErrUnavailable
+		return "the disk that holds " + d.path + " is full", holdfast.ErrUnavailable, holdfast.Advice("free space; nothing that was accepted is lost")
 	case codes.SQLITE_IOERR:
-		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means: look whether the disk is full, and into the system's log", holdfast.ErrUnavailable
+		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means", holdfast.ErrUnavailable,
+			holdfast.Advice("look whether the disk is full, and into the system's log")
 	case codes.SQLITE_CANTOPEN:
-		return d.path + " cannot be opened: look whether it and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm", holdfast.ErrUnavailable
+		return d.path + " cannot be opened", holdfast.ErrUnavailable,
+			holdfast.Advice("look whether the file and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm")
 	case codes.SQLITE_NOMEM:
-		return "there is no memory left", holdfast.ErrUnavailable
+		return "there is no memory left", holdfast.ErrUnavailable, hint
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
-		return "this user may not write to " + d.path + ": give it the right to write to the file, to those beside it that end in -wal and -shm, and to the folder", nil
+		return "this user may not write to " + d.path, nil,
+			holdfast.Advice("give this user the right to write to the file, to those beside it that end in -wal and -shm, and to the folder")
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_FORMAT:
-		return d.path + " is damaged or is not an SQLite database: stop holdfast, put the file aside and restore a backup (docs/operations.md)", nil
+		return d.path + " is damaged or is not an SQLite database", nil, holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: d.path}
 	case codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
-		return "the database cannot hold such a value", holdfast.ErrInvalid
+		return "the database cannot hold such a value", holdfast.ErrInvalid, hint
 	}
-	return d.path + " answers with an error", nil
+	return d.path + " answers with an error", nil, hint
 }
 
 // codeOf returns the primary result code of an error of the driver.

@@ -99,7 +99,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		_, err = s.Insert(t.Context(), newTasks(1), 0)
 		defer func() { _ = s.Close() }()
 	}
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "write") {
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(holdfast.HintOf(err).Arg, "write") {
 		t.Errorf("on a read-only file system: %v", err)
 	}
 	if _, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(folder, "new", "jobs.db"), Create: true}); err == nil || !strings.Contains(err.Error(), "new") {

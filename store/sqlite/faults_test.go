@@ -24,7 +24,7 @@ func TestDatabaseFull(t *testing.T) {
 	stored := insert(t, s, 100)
 	change(t, s, "pragma max_page_count = 1") // means as many as there are
 	_, err := s.Insert(t.Context(), newTasks(5000), 0)
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "free space") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, "free space") {
 		t.Errorf("without room: %v", err)
 	}
 	// The session was replaced after the error.
@@ -112,7 +112,10 @@ func TestDamagedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = use(t, path)
-		for _, want := range []string{path, "damaged", "backup"} {
+		if holdfast.HintOf(err) != (holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: path}) {
+			t.Errorf("%s: the hint is %+v", name, holdfast.HintOf(err))
+		}
+		for _, want := range []string{path, "damaged"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want an error that names %q", name, err, want)
 			}

@@ -38,19 +38,21 @@ func find(path string, create bool) (string, os.FileInfo, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", nil, fmt.Errorf("%w: there is no database at %s yet; holdfast serve, holdfast enqueue or holdfast migrate up makes it", holdfast.ErrNotFound, path)
+		return "", nil, holdfast.WithHint(fmt.Errorf("%w: there is no database at %s yet", holdfast.ErrNotFound, path),
+			holdfast.Hint{Kind: holdfast.HintCreateDatabase})
 	case err != nil:
 		return "", nil, refused(path, err)
 	case !info.Mode().IsRegular():
-		return "", nil, fmt.Errorf("%w: %s is not a file but a %s; name a file for the database", holdfast.ErrInvalid, path, kindOfFile(info))
+		return "", nil, holdfast.WithHint(fmt.Errorf("%w: %s is not a file but a %s", holdfast.ErrInvalid, path, kindOfFile(info)), anotherFile)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", nil, refused(path, err)
 	}
 	if why := otherNames(real, info); why != "" {
-		return "", nil, fmt.Errorf("%w: %s can be reached under two names, for %s; then two processes do not see each other's locks and overwrite what the other has stored; leave it one name",
+		err := fmt.Errorf("%w: %s can be reached under two names, for %s; then two processes do not see each other's locks and overwrite what the other has stored",
 			holdfast.ErrInvalid, real, why)
+		return "", nil, holdfast.WithHint(err, holdfast.Advice("leave the file one name"))
 	}
 	return real, info, nil
 }
@@ -62,8 +64,8 @@ const hardLinked = "there are hard links to it (find them with: find -samefile)"
 func orphaned(path string) error {
 	for _, beside := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(path + beside); err == nil {
-			return fmt.Errorf("%w: %s is gone, but %s is there: it was moved or deleted, perhaps while in use; put it back, or delete the files beside it to begin with no tasks",
-				holdfast.ErrConflict, path, path+beside)
+			err := fmt.Errorf("%w: %s is gone, but %s is there: it was moved or deleted, perhaps while in use", holdfast.ErrConflict, path, path+beside)
+			return holdfast.WithHint(err, holdfast.Advice("put the file back, or delete the files beside it to begin with no tasks"))
 		}
 	}
 	return nil
@@ -87,12 +89,15 @@ func makeFile(path string) error {
 	return nil
 }
 
+// anotherFile is the hint to keep the database in another file.
+var anotherFile = holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "sqlite:/path/to/holdfast.db"}
+
 // refused explains an error of the operating system.
 func refused(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("this user may not use %s: %w; give it the right to read and write the file and its folder, or name another one in DATABASE_URL", path, err)
+		return holdfast.WithHint(fmt.Errorf("this user may not use %s: %w", path, err), holdfast.Hint{Kind: holdfast.HintDatabaseAccess})
 	}
-	return fmt.Errorf("%w: %s cannot be used: %w; name another file in DATABASE_URL", holdfast.ErrInvalid, path, err)
+	return holdfast.WithHint(fmt.Errorf("%w: %s cannot be used: %w", holdfast.ErrInvalid, path, err), anotherFile)
 }
 
 func kindOfFile(info os.FileInfo) string {

@@ -57,8 +57,9 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	}
 	inserted, err := insert(ctx, callers{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
 	if busy(err) {
-		return store.Inserted{}, fmt.Errorf("%s: %w: somebody else writes to %s; roll back, try again, and begin with the right to write: open the database with _txlock=immediate: %w",
-			operation, holdfast.ErrUnavailable, s.path, err)
+		err = fmt.Errorf("%s: %w: another connection writes to %s: %w", operation, holdfast.ErrUnavailable, s.path, err)
+		return store.Inserted{}, holdfast.WithHint(err,
+			holdfast.Advice("roll back, try again, and begin with the right to write: open the database with _txlock=immediate"))
 	}
 	if err != nil {
 		return store.Inserted{}, s.translate(ctx, operation, err)

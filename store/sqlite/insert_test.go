@@ -100,7 +100,7 @@ func TestInsertTxHoldsUpOthers(t *testing.T) {
 	}
 	s.SetBusyLimit(50 * time.Millisecond)
 	_, err = s.Insert(t.Context(), newTasks(1), 0)
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(err.Error(), "fuser") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(holdfast.HintOf(err).Arg, "fuser") {
 		t.Errorf("beside a transaction that does not end: %v", err)
 	}
 	s.SetBusyLimit(time.Minute) // so that the deadline comes first, however busy the machine is
@@ -140,7 +140,7 @@ func TestInsertTxLosesItsUpgrade(t *testing.T) {
 	}
 	insert(t, s, 1)
 	_, err = s.InsertTx(t.Context(), tx, newTasks(1), 0)
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "_txlock=immediate") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, "_txlock=immediate") {
 		t.Errorf("got %v, want an ErrUnavailable with advice", err)
 	}
 }

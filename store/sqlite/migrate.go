@@ -130,7 +130,7 @@ func (s *migrator) Incarnation(ctx context.Context) (string, error) {
 		var err error
 		row, err = one[struct{ Value string }](ctx, c, "incarnation")
 		if errors.Is(err, sql.ErrNoRows) {
-			err = fmt.Errorf("%w: the incarnation is missing; %s", store.ErrSchema, schema.MigrateHint)
+			err = schema.Outdated("the incarnation is missing")
 		}
 		return err
 	})

@@ -21,10 +21,8 @@ func TestOpenMissing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "none", "jobs.db")
 	_, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
-	for _, want := range []string{path, "holdfast serve", "holdfast enqueue", "holdfast migrate up"} {
-		if !errors.Is(err, holdfast.ErrNotFound) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an ErrNotFound that names %q", err, want)
-		}
+	if !errors.Is(err, holdfast.ErrNotFound) || !strings.Contains(err.Error(), path) || holdfast.HintOf(err).Kind != holdfast.HintCreateDatabase {
+		t.Errorf("got %v, want an ErrNotFound that names %q", err, path)
 	}
 	if _, err := os.Stat(filepath.Dir(path)); err == nil {
 		t.Error("the folder was made")
@@ -129,7 +127,7 @@ func TestSchemaAhead(t *testing.T) {
 	_, upErr := s.MigrateUp(t.Context())
 	_, downErr := s.MigrateDown(t.Context())
 	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr} {
-		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "newer holdfast") {
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 999") || holdfast.HintOf(err).Kind != holdfast.HintUpgrade {
 			t.Errorf("%s: %v", operation, err)
 		}
 	}
@@ -140,10 +138,10 @@ func TestSchemaMissing(t *testing.T) {
 	t.Parallel()
 	s := connect(t, filepath.Join(t.TempDir(), "jobs.db"))
 	err := s.CheckSchema(t.Context())
-	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || !strings.Contains(err.Error(), "holdfast migrate up") {
+	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
 		t.Errorf("check: %v", err)
 	}
-	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "holdfast migrate up") {
+	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
 		t.Errorf("list lanes: %v", err)
 	}
 	if _, err := s.Insert(t.Context(), newTasks(1), 0); !errors.Is(err, store.ErrSchema) {

@@ -42,13 +42,14 @@ func (s *ownership) Own() (release func() error, err error) {
 	}
 	if !locked {
 		_ = lock.Close()
-		return nil, fmt.Errorf("%s: %w: %s is in use by %s; stop that one first, or use another file: one process at a time runs the tasks of a file",
-			operation, holdfast.ErrConflict, s.path, holder(path))
+		err := fmt.Errorf("%s: %w: %s is in use by %s", operation, holdfast.ErrConflict, s.path, holder(path))
+		return nil, holdfast.WithHint(err, holdfast.Advice("stop that one first, or use another file: one process at a time runs the tasks of a file"))
 	}
 	mark, err := os.Stat(path)
 	if held, statErr := lock.Stat(); err != nil || statErr != nil || !os.SameFile(mark, held) {
 		_ = lock.Close()
-		return nil, fmt.Errorf("%s: %w: %s was deleted or replaced just now; try again", operation, holdfast.ErrUnavailable, path)
+		err := fmt.Errorf("%s: %w: %s was deleted or replaced just now", operation, holdfast.ErrUnavailable, path)
+		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintRetry})
 	}
 	s.owned.Store(&mark)
 	release = sync.OnceValue(func() error {
@@ -75,7 +76,8 @@ func (d *database) disowned() error {
 	}
 	path := d.path + ".lock"
 	if info, err := os.Stat(path); err != nil || !os.SameFile(info, *mark) {
-		return fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s by now; this one writes nothing any more: stop it, and start it again if no other does", holdfast.ErrUnavailable, path, d.path)
+		err := fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s by now; this one writes nothing any more", holdfast.ErrUnavailable, path, d.path)
+		return holdfast.WithHint(err, holdfast.Advice("stop this process, and start it again if no other one serves the file"))
 	}
 	return nil
 }

@@ -7,25 +7,26 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/doctor"
 )
 
 func TestFolderAndDiskAreJudged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		got   holdfast.Finding
-		grade holdfast.Grade
+		got   doctor.Check
+		grade doctor.Severity
 		text  string
 	}{
-		"a disk":         {folderFinding("/d", "", nil), holdfast.GradeOK, "/d"},
-		"a network":      {folderFinding("/d", "NFS", nil), holdfast.GradeFailed, "NFS"},
-		"not writable":   {folderFinding("/d", "", fs.ErrPermission), holdfast.GradeFailed, "/d"},
-		"full":           {folderFinding("/d", "", errors.New("no space left")), holdfast.GradeFailed, "no space left"},
-		"enough":         {diskFinding("/d", 2<<30, true), holdfast.GradeOK, "2147 MB free"},
-		"getting scarce": {diskFinding("/d", 500<<20, true), holdfast.GradeWarning, "/d"},
-		"too little":     {diskFinding("/d", 1<<20, true), holdfast.GradeFailed, "/d"},
-		"not known":      {diskFinding("/d", 0, false), holdfast.GradeSkipped, "df /d"},
+		"a disk":         {folderCheck("/d", "", nil), doctor.OK, "/d"},
+		"a network":      {folderCheck("/d", "NFS", nil), doctor.Failed, "NFS"},
+		"not writable":   {folderCheck("/d", "", fs.ErrPermission), doctor.Failed, "/d"},
+		"full":           {folderCheck("/d", "", errors.New("no space left")), doctor.Failed, "no space left"},
+		"enough":         {diskCheck("/d", 2<<30, true), doctor.OK, "2147 MB free"},
+		"getting scarce": {diskCheck("/d", 500<<20, true), doctor.Warning, "/d"},
+		"too little":     {diskCheck("/d", 1<<20, true), doctor.Failed, "/d"},
+		"not known":      {diskCheck("/d", 0, false), doctor.Skipped, "df /d"},
 	} {
-		if c.got.Grade != c.grade || !strings.Contains(c.got.Detail+c.got.Remedy, c.text) || (c.grade == holdfast.GradeOK) != (c.got.Remedy == "") {
+		if c.got.Severity != c.grade || !strings.Contains(c.got.Detail+c.got.Remedy.Arg, c.text) || (c.grade == doctor.OK) != (c.got.Remedy == holdfast.Hint{}) {
 			t.Errorf("%s: %+v", name, c.got)
 		}
 	}

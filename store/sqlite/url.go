@@ -102,7 +102,7 @@ func (e environment) defaultPath() (string, error) {
 	}
 	home, err := e.home()
 	if err != nil || !filepath.IsAbs(home) {
-		return "", fmt.Errorf("%w: there is no home directory to keep the database in; set DATABASE_URL=sqlite:/path/to/holdfast.db", holdfast.ErrInvalid)
+		return "", holdfast.WithHint(fmt.Errorf("%w: there is no home directory to keep the database in", holdfast.ErrInvalid), anotherFile)
 	}
 	return filepath.Join(home, ".local", "share", "holdfast", name), nil
 }

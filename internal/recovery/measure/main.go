@@ -99,8 +99,8 @@ func versions(ctx context.Context, log logrus.FieldLogger) (postgres, rabbit str
 	if err != nil {
 		return "", "", err
 	}
-	for _, finding := range app.Examine(ctx, cfg, log).Findings {
-		switch found := product.FindString(finding.Detail); {
+	for _, check := range app.Examine(ctx, cfg, log).Checks {
+		switch found := product.FindString(check.Detail); {
 		case strings.HasPrefix(found, "PostgreSQL"):
 			postgres = found
 		case found != "":

@@ -1,0 +1,211 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// world is a store and a broker. A server that does not answer has an error.
+type world struct {
+	storeErr, schemaErr, brokerErr, servedErr error
+	lanes                                     []store.Lane
+	runs                                      []store.Run
+	janitors                                  Janitors
+	depths                                    map[string]broker.Depth
+	missing                                   bool // everything in the broker
+	closed                                    []string
+}
+
+func (w *world) system(embedded bool) System {
+	s := System{Database: "db", Prefix: "p", Shards: 1}
+	s.OpenStore = func(context.Context) (OpenStore, error) { return &storeDouble{w}, w.storeErr }
+	if embedded {
+		s.Served = func() error { return w.servedErr }
+	} else {
+		s.Brokers = []string{"mq"}
+		s.OpenBroker = func(context.Context) (OpenBroker, error) { return &brokerDouble{w}, w.brokerErr }
+	}
+	return s
+}
+
+type storeDouble struct{ *world }
+
+func (s *storeDouble) Close() error                                    { s.closed = append(s.closed, "store"); return nil }
+func (s *storeDouble) Now(context.Context) (time.Time, error)          { return time.Now(), nil }
+func (s *storeDouble) CheckSchema(context.Context) error               { return s.schemaErr }
+func (s *storeDouble) Incarnation(context.Context) (string, error)     { return "1", nil }
+func (s *storeDouble) LaneNames(context.Context) ([]string, error)     { return []string{"a"}, nil }
+func (s *storeDouble) Lanes(context.Context) ([]store.Lane, error)     { return s.lanes, nil }
+func (s *storeDouble) Settings(context.Context) ([]Check, error)       { return nil, nil }
+func (s *storeDouble) Runs(context.Context, bool) ([]store.Run, error) { return s.runs, nil }
+func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
+	return []store.Migration{{Version: 3}}, nil
+}
+func (s *storeDouble) Janitors(context.Context, time.Duration) (Janitors, error) {
+	return s.world.janitors, nil
+}
+
+type brokerDouble struct{ *world }
+
+func (b *brokerDouble) Close() error                            { b.closed = append(b.closed, "broker"); return nil }
+func (b *brokerDouble) Server(context.Context) ([]Check, error) { return nil, nil }
+func (b *brokerDouble) Depths(context.Context, []string) (map[string]broker.Depth, error) {
+	return b.depths, nil
+}
+func (b *brokerDouble) Compare(_ context.Context, objects []broker.Object) (checks []Check, err error) {
+	for _, o := range objects {
+		c := Check{Name: o.Name, Severity: OK, Detail: "as it should be"}
+		if b.missing {
+			c.Severity, c.Detail, c.Remedy = Failed, Missing, holdfast.Hint{Kind: holdfast.HintDeclareTopology}
+		}
+		checks = append(checks, c)
+	}
+	return checks, nil
+}
+
+// text has a line for each check that is not OK.
+func text(r Report) string {
+	var lines []string
+	for _, c := range r.Checks {
+		if c.Severity != OK {
+			lines = append(lines, fmt.Sprintf("%s %s %s", c.Name, c.Severity, c.Remedy.Kind))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	live := store.Run{RunInfo: store.RunInfo{Name: "ann", Concurrency: 4}, LeaseUntil: time.Now().Add(time.Hour)}
+	dead := live
+	dead.LeaseUntil = time.Now().Add(-time.Hour)
+	due := []store.Lane{{Name: "a", Due: 2, OldestDue: time.Minute}}
+	away := fmt.Errorf("%w: refused", holdfast.ErrUnavailable)
+	consumed := map[string]broker.Depth{"p.main.a": {Consumers: 1}}
+	for name, c := range map[string]struct {
+		world       world
+		embedded    bool
+		want        string
+		unreachable bool
+		closed      string
+	}{
+		"all is well":          {world{runs: []store.Run{live}}, false, "", false, "broker store"},
+		"all is well, in file": {world{runs: []store.Run{live}}, true, "dead letters skipped ", false, "store"},
+		"no file yet": {world{storeErr: holdfast.WithHint(holdfast.ErrNotFound, holdfast.Hint{Kind: holdfast.HintCreateDatabase})}, true,
+			"store warning create_database", false, ""},
+		"no store":  {world{storeErr: away}, false, "store failed retry\ntopology skipped ", true, "broker"},
+		"no broker": {world{brokerErr: away, runs: []store.Run{live}}, false, "broker failed reach_broker\ndead letters skipped ", true, "store"},
+		"an old schema": {world{schemaErr: holdfast.WithHint(store.ErrSchema, holdfast.Hint{Kind: holdfast.HintMigrate})}, false,
+			"schema failed migrate\ntopology skipped ", false, "broker store"},
+		"a wiped broker": {world{missing: true, runs: []store.Run{live}}, false,
+			"topology failed declare_topology\nmarker failed declare_topology", false, "broker store"},
+		"nothing runs": {world{}, false, "workers warning serve", false, "broker store"},
+		"tasks wait":   {world{lanes: due}, false, "workers failed serve\nlanes failed serve_queue", false, "broker store"},
+		"a lane is not consumed": {world{lanes: due, runs: []store.Run{live}, depths: map[string]broker.Depth{"p.main.a": {}}}, false,
+			"lanes failed readiness", false, "broker store"},
+		"a slow worker": {world{lanes: due, runs: []store.Run{live}, depths: consumed}, false, "", false, "broker store"},
+		"no janitor": {world{runs: []store.Run{live, dead}, janitors: Janitors{LastTurn: -1}}, false,
+			"janitors failed serve_janitor", false, "broker store"},
+		"an old outbox": {world{runs: []store.Run{live}, janitors: Janitors{OutboxEntries: 1}}, false, "receipts failed advice", false, "broker store"},
+		"a restore": {world{runs: []store.Run{live}, janitors: Janitors{LostCommits: time.Now()}}, false,
+			"restore warning restart_workers", false, "broker store"},
+		"a served file":    {world{runs: []store.Run{live}, janitors: Janitors{LastTurn: -1}}, true, "dead letters skipped ", false, "store"},
+		"an unserved file": {world{servedErr: away}, true, "broker warning serve\nworkers warning serve\ndead letters skipped ", false, "store"},
+		"dead letters": {world{runs: []store.Run{live}, depths: map[string]broker.Depth{"p.rescue": {Ready: 1}, "p.quarantine": {Ready: 2}}}, false,
+			"dead letters warning advice\ndead letters warning read_quarantine", false, "broker store"},
+	} {
+		got := Examine(t.Context(), c.world.system(c.embedded))
+		if text(got) != c.want || got.Unreachable != c.unreachable || strings.Join(c.world.closed, " ") != c.closed {
+			t.Errorf("%s: unreachable %t, closed %q\n%s\nwant\n%s", name, got.Unreachable, c.world.closed, text(got), c.want)
+		}
+	}
+}
+
+func TestAnErrorBecomesACheck(t *testing.T) {
+	t.Parallel()
+	other := holdfast.Advice("look there")
+	hint := holdfast.Hint{Kind: holdfast.HintMigrate}
+	invalid := fmt.Errorf("%w: bad value; it is odd", holdfast.ErrInvalid)
+	for _, c := range []struct {
+		err  error
+		want Check
+	}{
+		{holdfast.WithHint(invalid, hint), Check{"a", Failed, "bad value; it is odd", hint}},
+		{fmt.Errorf("read: %w", holdfast.WithHint(invalid, hint)), Check{"a", Failed, "read: invalid: bad value; it is odd", hint}},
+		{errors.New("no idea"), Check{"a", Failed, "no idea", other}},
+	} {
+		if got := Failure("a", c.err, other); got != c.want {
+			t.Errorf("got %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+func TestWorkIsJudged(t *testing.T) {
+	t.Parallel()
+	late := []store.Lane{{Name: "a", Due: 2, OldestDue: time.Minute}, {Name: "b", Due: 5, OldestDue: time.Second}}
+	all := []store.Run{{RunInfo: store.RunInfo{Name: "ann", Concurrency: 4}, Running: 3}}
+	for name, c := range map[string]struct {
+		judge    func(*examination)
+		severity Severity
+		text     string
+	}{
+		"workers":              {func(e *examination) { e.examineWorkers(all, late) }, OK, "1 lives: 3 of 4 handlers"},
+		"no workers":           {func(e *examination) { e.examineWorkers(nil, nil) }, Warning, "none lives"},
+		"no workers, and work": {func(e *examination) { e.examineWorkers(nil, late) }, Failed, "2 tasks are due, the first for 1m0s"},
+		"never restored":       {func(e *examination) { e.examineSetback(time.Now(), time.Time{}) }, OK, "no worker"},
+		"restored":             {func(e *examination) { e.examineSetback(time.Now(), time.Now().Add(-time.Hour)) }, Warning, "1h0m0s ago"},
+		"restored long ago":    {func(e *examination) { e.examineSetback(time.Now(), time.Now().Add(-48*time.Hour)) }, OK, "no worker"},
+		"lanes":                {func(e *examination) { e.examineLanes(t.Context(), all, late) }, OK, ""},
+		"a draining worker": {func(e *examination) {
+			e.examineLanes(t.Context(), []store.Run{{Draining: true}}, late)
+		}, Failed, "a: 2 tasks are due, the first for 1m0s, and no live worker"},
+		"a lane of others": {func(e *examination) {
+			e.examineLanes(t.Context(), []store.Run{{RunInfo: store.RunInfo{Lanes: []string{"b"}}}}, late)
+		}, Failed, "no live worker takes this lane serve_queue a"},
+	} {
+		e := &examination{}
+		c.judge(e)
+		if len(e.Checks) != 1 {
+			t.Errorf("%s: %+v", name, e.Checks)
+			continue
+		}
+		f := e.Checks[0]
+		if line := fmt.Sprint(f.Detail, " ", f.Remedy.Kind, " ", f.Remedy.Arg); f.Severity != c.severity || !strings.Contains(line, c.text) {
+			t.Errorf("%s: %s %s", name, f.Severity, line)
+		}
+	}
+}
+
+func TestObjectsAreSummedUp(t *testing.T) {
+	t.Parallel()
+	object := func(name, detail string) Check {
+		severity := Failed
+		if detail == "" {
+			severity = OK
+		}
+		return Check{Name: name, Severity: severity, Detail: detail, Remedy: holdfast.Advice("r")}
+	}
+	got := summarize([]Check{object("q1", ""), object("q2", Missing), object("q3", "x-message-ttl is 1"), object("q4", Missing), object("m", Missing)})
+	text := ""
+	for _, f := range got {
+		text += fmt.Sprintf("%s %s %s\n", f.Name, f.Severity, f.Detail)
+	}
+	if want := `topology failed q3: x-message-ttl is 1
+topology failed 2 of 4 queues are missing: q2, q4
+marker failed missing: this broker was wiped, or never had the queues of this store; once they are declared, every waiting task gets a new ticket
+`; text != want {
+		t.Errorf("got\n%s", text)
+	}
+	got = summarize([]Check{object("q1", ""), object("m", "")})
+	if len(got) != 2 || got[0].Detail != "1 queue is as it should be" || got[1].Severity != OK {
+		t.Errorf("got %+v", got)
+	}
+}
