@@ -23,10 +23,10 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all test-short demo demo-servers bench bench-scale microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build test test-all test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
@@ -57,6 +57,9 @@ bench: go ## Holdfast beside its peers, writes docs/benchmarks.md
 bench-scale: go ## how its own speed holds, writes docs/scale.md (half an hour, 5 GB of disk)
 	cd bench && go build -buildvcs=false -o ../bin/bench .
 	scripts/servers run bin/bench scale -report docs/scale.md $(BENCHFLAGS)
+
+bench-recovery: go ## what it and its peers do after a kill -9, writes docs/recovery-peers.md (half an hour; BENCHFLAGS="-patience 75m" for River)
+	scripts/servers run scripts/bench recovery -report docs/recovery-peers.md $(BENCHFLAGS)
 
 microbench: go ## the benchmarks of single parts, with servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...

@@ -41,12 +41,12 @@ var asynqSystem = system{
 			}
 		}
 	},
-	open: func(context.Context) (queue, error) {
+	open: func(_ context.Context, executors int) (queue, error) {
 		client, err := dialRedis()
 		if err != nil {
 			return nil, err
 		}
-		return &asynqQueue{client, asynq.NewClientFromRedisClient(client)}, nil
+		return &asynqQueue{executors, client, asynq.NewClientFromRedisClient(client)}, nil
 	},
 }
 
@@ -60,8 +60,9 @@ func dialRedis() (*redis.Client, error) {
 }
 
 type asynqQueue struct {
-	redis  *redis.Client
-	client *asynq.Client
+	executors int
+	redis     *redis.Client
+	client    *asynq.Client
 }
 
 func (q *asynqQueue) Close() error { return q.redis.Close() }
@@ -81,7 +82,7 @@ func (q *asynqQueue) Put(ctx context.Context, payload []byte, delay time.Duratio
 
 func (q *asynqQueue) Work(ctx context.Context, handle func([]byte) error) error {
 	server := asynq.NewServerFromRedisClient(q.redis, asynq.Config{
-		Concurrency: concurrency, Queues: map[string]int{asynqQueueName: 1}, LogLevel: asynq.ErrorLevel,
+		Concurrency: q.executors, Queues: map[string]int{asynqQueueName: 1}, LogLevel: asynq.ErrorLevel,
 		// Its defaults are 1 s and 5 s.
 		TaskCheckInterval: time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond,
 	})

@@ -17,12 +17,14 @@ var servers = []string{"postgres", "beam.smp", "redis-server"}
 // tick is the unit of the times in /proc, USER_HZ.
 const tick = 10 * time.Millisecond
 
-// processorTime is what this process and all servers on the machine have used so far, with their children that have ended.
-func processorTime() (time.Duration, error) {
+// processorTime is what this process, the worker's and all servers on the machine have used so far, with their children
+// that have ended.
+func processorTime(worker int) (time.Duration, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return 0, err
 	}
+	ours := []string{fmt.Sprintf("/proc/%d", os.Getpid()), fmt.Sprintf("/proc/%d", worker)}
 	var ticks int64
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
@@ -33,7 +35,7 @@ func processorTime() (time.Duration, error) {
 		if open < 0 || end < open {
 			return 0, fmt.Errorf("%s is not as expected: %q", path, stat)
 		}
-		if name := string(stat[open+1 : end]); !slices.Contains(servers, name) && filepath.Dir(path) != fmt.Sprintf("/proc/%d", os.Getpid()) {
+		if name := string(stat[open+1 : end]); !slices.Contains(servers, name) && !slices.Contains(ours, filepath.Dir(path)) {
 			continue
 		}
 		fields := strings.Fields(string(stat[end+1:]))
@@ -54,8 +56,9 @@ const (
 	peak     = "VmHWM" // the largest resident size it ever had
 )
 
-func memoryMiB(name string) (float64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+func memoryMiB(pid int, name string) (float64, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	status, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -65,5 +68,5 @@ func memoryMiB(name string) (float64, error) {
 			return kib / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("no %s in /proc/self/status", name)
+	return 0, fmt.Errorf("no %s in %s", name, path)
 }

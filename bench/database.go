@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // execute runs statements on the database, each on its own.
@@ -21,6 +22,20 @@ func execute(ctx context.Context, statements ...string) error {
 		}
 	}
 	return nil
+}
+
+// databaseConnections is how many connections a system may use, unless another number suits it better. The client's
+// default depends on the number of cores, and is 4 on a small machine.
+const databaseConnections = 20
+
+// pool returns connections to the database, for a schema.
+func pool(ctx context.Context, schema string, connections int32) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(within(schema))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = connections
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // within is the database's URL, for a schema.

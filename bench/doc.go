@@ -11,4 +11,9 @@
 //
 // measures Holdfast in proportion to itself instead, in one run: with many finished tasks kept and none, with a large
 // backlog and a small one, with several workers and one, and minute by minute of a long steady state.
+//
+//	make bench-recovery
+//
+// kills workers and brokers with kill -9. It measures how soon the tasks of a dead worker begin again, and counts the
+// tasks that run twice because a broker died.
 package main

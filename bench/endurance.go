@@ -23,7 +23,7 @@ var endureStep = step{name: "endurance", fresh: true, run: func(ctx context.Cont
 	defer stop()
 	c := &counted{Queue: q}
 	w := watch{
-		every: min(time.Minute, o.For/5), done: func() int { return c.progress().Done }, memory: func() (float64, error) { return memoryMiB(resident) },
+		every: min(time.Minute, o.For/5), done: func() int { return c.progress().Done }, memory: func() (float64, error) { return memoryMiB(os.Getpid(), resident) },
 	}
 	_, err := o.Steady(ctx, c, func() { w.begin(ctx) }, w.end)
 	return w.minutes, errors.Join(err, w.err)

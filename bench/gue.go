@@ -11,13 +11,11 @@ import (
 
 const gueSchema = "bench_gue"
 
-// A worker holds a transaction while its task runs, and takes one at a time: more of them only wait for each other.
-const gueWorkers = 20
-
 var gueSystem = system{
 	name: "gue", module: "github.com/vgarvardt/gue/v5", servers: []string{databaseURL},
 	settings: "20 workers, each in a transaction while its task runs; by run_at, which its index suits; poll interval 10 ms, 40 " +
 		"connections; stored with EnqueueBatch.",
+	executors: 20, // each holds a transaction while its task runs, and takes one at a time: more only wait for each other
 	fresh: func(ctx context.Context) error {
 		return execute(ctx, "drop schema if exists "+gueSchema+" cascade", "create schema "+gueSchema,
 			`create table `+gueSchema+`.gue_jobs (
@@ -27,25 +25,21 @@ var gueSystem = system{
 			)`,
 			"create index idx_gue_jobs_selector on "+gueSchema+".gue_jobs (queue, run_at, priority)")
 	},
-	open: func(ctx context.Context) (queue, error) {
-		config, err := pgxpool.ParseConfig(within(gueSchema))
-		if err != nil {
-			return nil, err
-		}
-		config.MaxConns = 2 * gueWorkers
-		pool, err := pgxpool.NewWithConfig(ctx, config)
+	open: func(ctx context.Context, executors int) (queue, error) {
+		pool, err := pool(ctx, gueSchema, int32(2*executors))
 		if err != nil {
 			return nil, err
 		}
 		client, err := gue.NewClient(pgxv5.NewConnPool(pool))
-		return &gueQueue{pool, client}, err
+		return &gueQueue{executors, pool, client}, err
 	},
 	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+gueSchema+".gue_jobs") },
 }
 
 type gueQueue struct {
-	pool   *pgxpool.Pool
-	client *gue.Client
+	executors int
+	pool      *pgxpool.Pool
+	client    *gue.Client
 }
 
 func (q *gueQueue) Close() error {
@@ -71,7 +65,7 @@ func (q *gueQueue) Put(ctx context.Context, payload []byte, delay time.Duration)
 
 func (q *gueQueue) Work(ctx context.Context, handle func([]byte) error) error {
 	jobs := gue.WorkMap{taskType: func(_ context.Context, j *gue.Job) error { return handle(j.Args) }}
-	workers, err := gue.NewWorkerPool(q.client, jobs, gueWorkers,
+	workers, err := gue.NewWorkerPool(q.client, jobs, q.executors,
 		// Its default is 5 s.
 		gue.WithPoolPollInterval(10*time.Millisecond),
 		// The order its index has; the default one would sort all that is due for every task.

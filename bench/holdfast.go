@@ -14,7 +14,10 @@ import (
 )
 
 // On PostgreSQL and RabbitMQ, with all promises: claims, the holding queue, fencing, the outbox.
-var holdfastServers = place{"bench_holdfast", "bench"}.system("Holdfast")
+var (
+	holdfastPlace   = place{"bench_holdfast", "bench"}
+	holdfastServers = holdfastPlace.system("Holdfast")
+)
 
 // In one process, on a file.
 var holdfastEmbedded = system{
@@ -26,19 +29,19 @@ var holdfastEmbedded = system{
 		}
 		return os.MkdirAll(embeddedFolder, 0o700)
 	},
-	open: func(ctx context.Context) (queue, error) {
-		return newHoldfast(ctx, []string{"HOLDFAST_DATABASE_URL=sqlite:" + filepath.Join(embeddedFolder, "holdfast.db"), "HOLDFAST_AMQP_URLS=inproc:", "DATABASE_URL=", "AMQP_URL="})
+	open: func(ctx context.Context, executors int) (queue, error) {
+		return newHoldfast(ctx, executors, []string{"HOLDFAST_DATABASE_URL=sqlite:" + filepath.Join(embeddedFolder, "holdfast.db"), "HOLDFAST_AMQP_URLS=inproc:", "DATABASE_URL=", "AMQP_URL="})
 	},
 }
 
 var embeddedFolder = filepath.Join(os.TempDir(), "holdfast-bench")
 
-func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) {
+func openHoldfast(ctx context.Context, executors int, settings []string) (*app.Backend, error) {
 	cfg, err := configs.Load(configs.Options{Env: append(os.Environ(), settings...)})
 	if err != nil {
 		return nil, err
 	}
-	cfg.Listen, cfg.Worker.Concurrency = "", concurrency
+	cfg.Listen, cfg.Worker.Concurrency = "", executors
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	if os.Getenv("BENCH_LOG") != "" {
@@ -50,8 +53,8 @@ func openHoldfast(ctx context.Context, settings []string) (*app.Backend, error) 
 	return app.Open(ctx, cfg, log)
 }
 
-func newHoldfast(ctx context.Context, settings []string) (queue, error) {
-	b, err := openHoldfast(ctx, settings)
+func newHoldfast(ctx context.Context, executors int, settings []string) (queue, error) {
+	b, err := openHoldfast(ctx, executors, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -48,12 +48,12 @@ var machinerySystem = system{
 		_, err = channel.QueueDeclare(machineryQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
 		return err
 	},
-	open: func(context.Context) (queue, error) {
+	open: func(_ context.Context, executors int) (queue, error) {
 		nothing := stdlog.New(io.Discard, "", 0)
 		log.SetDebug(nothing)
 		log.SetInfo(nothing)
 		log.SetWarning(nothing)
-		return &machineryQueue{newMachinery()}, nil
+		return &machineryQueue{executors, newMachinery()}, nil
 	},
 }
 
@@ -69,6 +69,7 @@ func newMachinery() *machinery.Server {
 }
 
 type machineryQueue struct {
+	executors int
 	publisher *machinery.Server
 }
 
@@ -104,7 +105,7 @@ func (q *machineryQueue) Work(ctx context.Context, handle func([]byte) error) er
 	if err := server.RegisterTask(taskType, func(payload string) error { return handle([]byte(payload)) }); err != nil {
 		return err
 	}
-	worker := server.NewWorker("bench", concurrency)
+	worker := server.NewWorker("bench", q.executors)
 	worker.SetErrorHandler(func(err error) { fmt.Fprintln(os.Stderr, "machinery:", err) })
 	ended := make(chan error, 1)
 	worker.LaunchAsync(ended)

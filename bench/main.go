@@ -26,8 +26,13 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
-		return runScale(ctx, os.Args[2:])
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case scaleCommand:
+			return runScale(ctx, os.Args[2:])
+		case recoveryCommand:
+			return runRecovery(ctx, os.Args[2:])
+		}
 	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
@@ -44,16 +49,20 @@ func run(ctx context.Context) error {
 		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] measures Holdfast beside its peers:\n")
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's own speed holds; -help tells them\n", scaleCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures what each does after a kill -9; -help lists them\n", recoveryCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {
 		return child(ctx, *inChild, *inStep, *options)
 	}
 	r := report{
-		when: time.Now(), command: command("make bench", flag.CommandLine), cores: runtime.NumCPU(), goVersion: runtime.Version(), versions: moduleVersions(),
-		rounds: *rounds, scale: o, systems: chosen(*only), found: make(results),
+		when: time.Now(), command: command("make bench", flag.CommandLine), cores: runtime.NumCPU(), goVersion: runtime.Version(),
+		rounds: *rounds, scale: o, systems: chosen(systems, *only), found: make(results),
 	}
 	var err error
+	if r.versions, err = moduleVersions(); err != nil {
+		return err
+	}
 	if r.servers, err = serverVersions(ctx, r.systems); err != nil {
 		return err
 	}
@@ -90,6 +99,9 @@ func (r report) measure(ctx context.Context, round int, names string) error {
 // take has a system take steps one after the other.
 func (r report) take(ctx context.Context, turn int, s system, group []step) error {
 	for _, st := range group {
+		if st.unfit != nil && st.unfit(s) {
+			continue
+		}
 		f, err := measure(ctx, s, st, r.scale)
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", s.name, st.name, err)
@@ -148,9 +160,9 @@ func command(target string, set *flag.FlagSet) string {
 	return fmt.Sprintf("%s BENCHFLAGS=%q", target, strings.Join(flags, " "))
 }
 
-// chosen returns the systems that are asked for and can be measured.
-func chosen(names string) (list []system) {
-	for _, s := range systems {
+// chosen returns the systems of a list that are asked for and can be measured.
+func chosen(list []system, names string) (found []system) {
+	for _, s := range list {
 		if names != "" && !slices.Contains(strings.Split(names, ","), s.name) {
 			continue
 		}
@@ -158,9 +170,9 @@ func chosen(names string) (list []system) {
 			fmt.Fprintf(os.Stderr, "%s is left out: %s not set\n", s.name, strings.Join(missing, ", "))
 			continue
 		}
-		list = append(list, s)
+		found = append(found, s)
 	}
-	return list
+	return found
 }
 
 // order turns the list around in every second round, so that nothing always comes first.

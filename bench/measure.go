@@ -40,6 +40,10 @@ type step struct {
 	// goesOn means that a system takes it right after the step before; otherwise all systems take that one first.
 	goesOn bool
 	turns  int // that each system has of it in a round; 0 is one
+	// executors is how many tasks the worker runs at once; 0 leaves it to the system.
+	executors int
+	// unfit says which systems do not take it; nil is none.
+	unfit func(system) bool
 	// run returns figures, or whatever else goes to the parent as JSON.
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
@@ -51,6 +55,8 @@ type scale struct {
 	PickUps  int
 	Delayed  int
 	Profiles string // folder for CPU profiles of each step, or empty
+	// Lasts is how long a task runs, where a step kills something.
+	Lasts time.Duration
 }
 
 // steps in their order. What is compared is measured within a minute or two: a machine can be half as fast a quarter of an
@@ -63,17 +69,26 @@ var steps = []step{
 	}},
 	{name: "singles256", fresh: true, goesOn: true, run: singles(256, singles256)},
 	{name: "singles16", fresh: true, goesOn: true, run: singles(16, singles16)},
-	{name: "fill", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
-		_, err := o.Bulk(ctx, q, o.Backlog)
-		return figures{}, err
-	}},
-	{name: "drain", goesOn: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "fill", fresh: true, run: fill},
+	{name: "drain", goesOn: true, run: func(ctx context.Context, s system, q queue, o scale) (any, error) {
 		rate, err := o.Drain(ctx, q, o.Backlog)
 		if err != nil {
 			return nil, err
 		}
-		most, err := memoryMiB(peak)
-		return figures{drain: rate.PerSecond(), workerMemory: most}, err
+		found := figures{drain: rate.PerSecond()}
+		if !s.crowded() {
+			found[workerMemory], err = memoryMiB(workerProcess(q), peak)
+		}
+		return found, err
+	}},
+	// What a task in work takes counts as often as there are such tasks, so none may have more of them.
+	{name: "fill again", fresh: true, goesOn: true, unfit: comfortable, run: fill},
+	{name: "memory", goesOn: true, executors: concurrency, unfit: comfortable, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+		if _, err := o.Drain(ctx, q, o.Backlog); err != nil {
+			return nil, err
+		}
+		most, err := memoryMiB(workerProcess(q), peak)
+		return figures{workerMemory: most}, err
 	}},
 	// A machine that stands still for a moment has all of a turn's slowest tasks. Of many short turns only some.
 	{name: "pickup", fresh: true, turns: 5, run: pickUp(pickUp50, pickUp99)},
@@ -85,6 +100,17 @@ var steps = []step{
 		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
 	}},
+}
+
+// crowded reports whether the worker runs more tasks at once where speed is measured than where memory is.
+func (s system) crowded() bool { return s.executors > concurrency }
+
+func comfortable(s system) bool { return !s.crowded() }
+
+// fill stores the backlog of a drain.
+func fill(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	_, err := o.Bulk(ctx, q, o.Backlog)
+	return figures{}, err
 }
 
 // singles stores tasks one by one from some callers, for a column.
@@ -114,7 +140,7 @@ func measureSteady(ctx context.Context, s system, q queue, o scale) (any, error)
 	var used time.Duration
 	var problems []error
 	clock := func() time.Duration {
-		now, err := processorTime()
+		now, err := processorTime(workerProcess(q))
 		problems = append(problems, err)
 		return now
 	}
@@ -187,13 +213,18 @@ func child(ctx context.Context, name, stepName, options string) error {
 		return err
 	}
 	// All systems are linked into this program. The memory which that takes is not the worker's.
-	start, err := memoryMiB(peak)
+	start, err := memoryMiB(os.Getpid(), peak)
 	if err != nil {
 		return err
 	}
-	q, err := s.open(ctx)
+	q, err := s.open(ctx, s.executorsIn(st))
 	if err != nil {
 		return err
+	}
+	if worker := workerProcess(q); worker != os.Getpid() { // nor is that of another program, before it begins
+		if start, err = memoryMiB(worker, peak); err != nil {
+			return errors.Join(err, q.Close())
+		}
 	}
 	stop, err := o.profile(s, st)
 	if err != nil {
@@ -213,7 +244,7 @@ func child(ctx context.Context, name, stepName, options string) error {
 
 // find knows all steps: those of the comparison and those of a look at how speed holds.
 func find(name, stepName string) (system, step, error) {
-	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps)
+	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, []step{attendStep})
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
 	st := slices.IndexFunc(allSteps, func(st step) bool { return st.name == stepName })
 	if s < 0 || st < 0 {

@@ -22,8 +22,10 @@ func (p place) system(name string) system {
 		name: name, ours: true, servers: []string{databaseURL, amqpURL},
 		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
 		fresh:    p.fresh,
-		open:     func(ctx context.Context) (queue, error) { return newHoldfast(ctx, p.settings()) },
-		analyze:  p.analyze,
+		open: func(ctx context.Context, executors int) (queue, error) {
+			return newHoldfast(ctx, executors, p.settings())
+		},
+		analyze: p.analyze,
 	}
 }
 
@@ -36,7 +38,7 @@ func (p place) fresh(ctx context.Context) error {
 	if err := p.delete(ctx); err != nil {
 		return err
 	}
-	b, err := openHoldfast(ctx, p.settings())
+	b, err := openHoldfast(ctx, concurrency, p.settings())
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (p place) delete(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	b, err := openHoldfast(ctx, p.settings())
+	b, err := openHoldfast(ctx, concurrency, p.settings())
 	if err != nil {
 		return fmt.Errorf("%w; if another build has left it: drop schema %s cascade", err, p.schema)
 	}

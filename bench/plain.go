@@ -21,7 +21,7 @@ import (
 var plain = system{
 	name: "plain RabbitMQ worker", servers: []string{databaseURL, amqpURL},
 	settings: "What a team writes by hand: a row for the record, a message with the payload in a quorum queue, prefetch 2,000, " +
-		"100 handlers, results and acks in batches. Nothing publishes what a crash left behind, nothing keeps a task from running " +
+		"100 handlers, 20 connections to PostgreSQL, results and acks in batches. Nothing publishes what a crash left behind, nothing keeps a task from running " +
 		"twice at once, nothing delays or counts tries.",
 	fresh: func(ctx context.Context) error {
 		err := execute(ctx, "drop schema if exists bench_plain cascade", "create schema bench_plain",
@@ -43,8 +43,8 @@ var plain = system{
 		_, err = channel.QueueDeclare(plainQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
 		return err
 	},
-	open: func(ctx context.Context) (queue, error) {
-		pool, err := pgxpool.New(ctx, within("bench_plain"))
+	open: func(ctx context.Context, executors int) (queue, error) {
+		pool, err := pool(ctx, "bench_plain", databaseConnections)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ var plain = system{
 		if err != nil {
 			return nil, err
 		}
-		q := &plainQueue{pool: pool, conn: conn, channel: channel, windows: make(chan *amqp.Channel, plainWindows)}
+		q := &plainQueue{executors: executors, pool: pool, conn: conn, channel: channel, windows: make(chan *amqp.Channel, plainWindows)}
 		for range plainWindows {
 			window, err := conn.Channel()
 			if err == nil {
@@ -87,10 +87,11 @@ func dialPlain() (*amqp.Connection, *amqp.Channel, error) {
 }
 
 type plainQueue struct {
-	pool    *pgxpool.Pool
-	conn    *amqp.Connection
-	channel *amqp.Channel // of single tasks
-	windows chan *amqp.Channel
+	executors int
+	pool      *pgxpool.Pool
+	conn      *amqp.Connection
+	channel   *amqp.Channel // of single tasks
+	windows   chan *amqp.Channel
 }
 
 func (q *plainQueue) Close() error {
@@ -183,7 +184,7 @@ func (q *plainQueue) Work(ctx context.Context, handle func([]byte) error) error 
 	}
 	results := make(chan plainResult, 2000)
 	var handlers sync.WaitGroup
-	for range concurrency {
+	for range q.executors {
 		handlers.Go(func() {
 			for d := range deliveries {
 				at := len(d.Body) - 8

@@ -121,8 +121,8 @@ func (r report) explained() string {
 		fmt.Sprintf("**%s**: tasks that are stored and run at the same time for %s, with about %s in between. The processor time is that of the process "+
 			"and of all servers.", steady, o.For, count(o.Ahead)),
 		fmt.Sprintf("**%s**: tasks that are stored for %s, %s at a time.", bulk, o.For, count(o.Batch)),
-		fmt.Sprintf("**%s**: %s tasks, run by a worker that finds them stored. The memory is what this worker takes at most, beyond that of the "+
-			"program before it begins.", drain, count(o.Backlog)),
+		fmt.Sprintf("**%s**: %s tasks, run by a worker that finds them stored. The memory is what a worker takes at most for them, beyond that of "+
+			"the program before it begins, with at most %d tasks at once.", drain, count(o.Backlog), concurrency),
 		fmt.Sprintf("**%s** and **%s**: calls that store a task each, for %s, from that many goroutines at once.", singles16, singles256, o.For),
 		fmt.Sprintf("**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart, %s in each "+
 			"of %d turns a round. The figures are medians of the turns'.", count(o.PickUps), stepOf("pickup").turns),

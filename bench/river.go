@@ -16,15 +16,13 @@ import (
 
 const riverSchema = "bench_river"
 
-// With far more workers than elsewhere, which is what makes it fetch in large batches.
-const riverWorkers = 2000
-
 const riverCooldown = time.Millisecond
 
 var riverSystem = system{
 	name: "River", module: "github.com/riverqueue/river", servers: []string{databaseURL},
-	settings: "2,000 workers, which makes it fetch in large batches; fetch cooldown 1 ms, poll interval 100 ms, 20 connections; " +
-		"stored with InsertManyFast.",
+	settings: "2,000 workers, which makes it fetch in large batches, and 100 where memory is measured; fetch cooldown 1 ms, poll " +
+		"interval 100 ms, 20 connections; stored with InsertManyFast.",
+	executors: 2000,
 	fresh: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+riverSchema+" cascade", "create schema "+riverSchema); err != nil {
 			return err
@@ -41,13 +39,8 @@ var riverSystem = system{
 		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
 		return err
 	},
-	open: func(ctx context.Context) (queue, error) {
-		config, err := pgxpool.ParseConfig(within(riverSchema))
-		if err != nil {
-			return nil, err
-		}
-		config.MaxConns = 20
-		pool, err := pgxpool.NewWithConfig(ctx, config)
+	open: func(ctx context.Context, executors int) (queue, error) {
+		pool, err := pool(ctx, riverSchema, databaseConnections)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +48,7 @@ var riverSystem = system{
 			Schema: riverSchema, Logger: quiet,
 			FetchCooldown: riverCooldown, // which also limits how often workers are told of new tasks
 		})
-		return &riverQueue{pool, client}, err
+		return &riverQueue{executors, pool, client}, err
 	},
 	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+riverSchema+".river_job") },
 }
@@ -63,8 +56,9 @@ var riverSystem = system{
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 type riverQueue struct {
-	pool   *pgxpool.Pool
-	client *river.Client[pgx.Tx]
+	executors int
+	pool      *pgxpool.Pool
+	client    *river.Client[pgx.Tx]
 }
 
 func (q *riverQueue) Close() error {
@@ -110,7 +104,7 @@ func (q *riverQueue) Work(ctx context.Context, handle func([]byte) error) error 
 	river.AddWorker(workers, &riverWorker{handle: handle})
 	client, err := river.NewClient(riverpgxv5.New(q.pool), &river.Config{
 		Schema: riverSchema, Logger: quiet, Workers: workers,
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: q.executors}},
 		// As short as it allows: its defaults are 100 ms and 1 s.
 		FetchCooldown: riverCooldown, FetchPollInterval: 100 * time.Millisecond,
 	})

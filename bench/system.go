@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -23,8 +24,10 @@ type system struct {
 	servers []string
 	// fresh makes it empty, and ready for use.
 	fresh func(ctx context.Context) error
-	// open returns a connection for one process.
-	open func(ctx context.Context) (queue, error)
+	// executors is how many tasks its worker runs at once where speed is measured; 0 is `concurrency`.
+	executors int
+	// open returns a connection for one process, whose worker runs so many tasks at once.
+	open func(ctx context.Context, executors int) (queue, error)
 	// analyze refreshes the statistics of its tables, as a database does by itself in the long run; nil without any.
 	analyze func(ctx context.Context) error
 }
@@ -34,8 +37,24 @@ type queue interface {
 	Close() error
 }
 
-// concurrency is how many tasks run at once in a worker, unless more suits it better.
+// outside is a queue whose worker is a process of its own, between open and Close.
+type outside interface{ pid() int }
+
+// workerProcess returns the process that the worker of q runs in.
+func workerProcess(q queue) int {
+	if o, ok := q.(outside); ok {
+		return o.pid()
+	}
+	return os.Getpid()
+}
+
+// concurrency is how many tasks run at once in a worker, unless another number suits the system better.
 const concurrency = 100
+
+// executorsIn returns how many tasks a worker of the system runs at once in a step.
+func (s system) executorsIn(st step) int {
+	return cmp.Or(st.executors, s.executors, concurrency)
+}
 
 // taskType names the tasks, where they have names.
 const taskType = "bench"
@@ -47,7 +66,7 @@ const (
 )
 
 // systems in the order of the tables.
-var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, asynqSystem, machinerySystem, gueSystem}
+var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, graphileSystem, asynqSystem, machinerySystem, gueSystem}
 
 // missing returns the variables without which the system cannot be measured.
 func (s system) missing() (names []string) {

@@ -70,13 +70,17 @@ func redisVersion(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("INFO names no version: %q", info)
 }
 
-// moduleVersions are those of all modules that this program is made of.
-func moduleVersions() map[string]string {
+// moduleVersions are those of all modules that this program is made of, and of the peer that is no Go module.
+func moduleVersions() (map[string]string, error) {
 	versions := make(map[string]string)
+	var err error
+	if versions[graphileModule], err = graphileVersion(); err != nil {
+		return nil, fmt.Errorf("read the version of %s: %w", graphileModule, err)
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
 			versions[module.Path] = module.Version
 		}
 	}
-	return versions
+	return versions, nil
 }
