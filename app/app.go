@@ -148,17 +148,22 @@ func (b *Backend) Embedded() (path string, ok bool) {
 	return b.file.store.Path(), true
 }
 
-// Producer returns a producer over the backend. observer may be nil.
+// Producer returns a producer over the backend. observer may be nil. It panics if the backend has no broker, as OpenStore
+// leaves it: the settings have been validated, so only the program can be wrong.
 func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	var inserter store.Inserter = b.Store
 	if b.file != nil {
 		inserter = b.file.inserter()
 	}
-	return producer.New(producer.Options{
+	p, err := producer.New(producer.Options{
 		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
 	})
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // Close closes the broker, then the store.

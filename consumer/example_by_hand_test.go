@@ -71,7 +71,10 @@ func byHand(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	produce := producer.New(producer.Options{Store: tasks, Broker: tickets, Topology: topology})
+	produce, err := producer.New(producer.Options{Store: tasks, Broker: tickets, Topology: topology})
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, produce.Close()) }()
 	if _, err := produce.Enqueue(ctx, holdfast.NewTask{Type: "welcome", Payload: []byte(`"ada@example.com"`)}); err != nil {
 		return err

@@ -34,7 +34,10 @@ func ExampleProducer_Enqueue() {
 	ctx := context.Background()
 	backend := open(ctx)
 	defer backend.Close()
-	p := producer.New(producer.Options{Store: backend.Store, Broker: backend.Broker, Topology: backend.Topology})
+	p, err := producer.New(producer.Options{Store: backend.Store, Broker: backend.Broker, Topology: backend.Topology})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer p.Close()
 
 	result, err := p.Enqueue(ctx, holdfast.NewTask{

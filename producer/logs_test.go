@@ -15,7 +15,7 @@ func TestCloseLeavesNoLineOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
 		s := &partly{tickets: make(map[string]int)}
-		p := New(Options{Store: s, Broker: s, Topology: broker.NewTopology("p", 1, "test"), Log: log})
+		p := made(Options{Store: s, Broker: s, Topology: broker.NewTopology("p", 1, "test"), Log: log})
 		p.o.Log.Warn("again")
 		p.o.Log.Warn("again")
 		if err := p.Close(); err != nil {

@@ -31,7 +31,7 @@ type window struct {
 
 func newPaced(confirms time.Duration) *paced {
 	p := &paced{confirms: confirms}
-	p.publisher = New(Options{Store: discharged{}, Broker: p, Topology: broker.NewTopology("paced.", 1, "test")}).publisher
+	p.publisher = made(Options{Store: discharged{}, Broker: p, Topology: broker.NewTopology("paced.", 1, "test")}).publisher
 	return p
 }
 

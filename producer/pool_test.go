@@ -13,7 +13,7 @@ import (
 // A pool runs each statement in a transaction of its own, so the tasks would be stored whatever becomes of the caller's.
 func TestAPoolIsNoTransaction(t *testing.T) {
 	t.Parallel()
-	p := New(Options{})
+	p := made(storeless)
 	for _, pool := range []store.Tx{new(sql.DB), struct{ *sql.DB }{new(sql.DB)}} { // sqlx.DB embeds one
 		_, err := p.EnqueueTx(t.Context(), pool, holdfast.NewTask{Type: "t"})
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "is not a transaction; pass the *sql.Tx") {
@@ -26,7 +26,7 @@ func TestAPoolIsNoTransaction(t *testing.T) {
 func TestPayloadsAreCheckedByType(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("no url")
-	p := New(Options{Check: map[string]func([]byte) error{"http": func(payload []byte) error {
+	p := made(Options{Store: storeless.Store, Broker: storeless.Broker, Topology: storeless.Topology, Check: map[string]func([]byte) error{"http": func(payload []byte) error {
 		if string(payload) == "{}" {
 			return wrong
 		}

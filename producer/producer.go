@@ -70,9 +70,16 @@ type Producer struct {
 	answered sync.Pool // of *call; their channels may not leave a test's bubble, so each producer has its own
 }
 
-// New returns a Producer. It starts nothing; goroutines live while there are tasks to store or tickets to
-// publish, and Close waits for them.
-func New(o Options) *Producer {
+// complete fills in the defaults.
+func (o *Options) complete() error {
+	switch {
+	case o.Store == nil || o.Broker == nil || o.Topology.Prefix == "" || o.Topology.Incarnation == "":
+		return fmt.Errorf("%w: a producer needs a store, a broker and a topology with its incarnation", holdfast.ErrInvalid)
+	case o.MaxPayload < 0:
+		return fmt.Errorf("%w: the limit of payloads %d is negative", holdfast.ErrInvalid, o.MaxPayload)
+	case o.ConfirmTimeout < 0 || o.OutboxGrace < 0:
+		return fmt.Errorf("%w: a producer's durations cannot be negative", holdfast.ErrInvalid)
+	}
 	if o.MaxPayload == 0 {
 		o.MaxPayload = holdfast.DefaultMaxPayload
 	}
@@ -86,10 +93,19 @@ func New(o Options) *Producer {
 		o.Observer = holdfast.Discard
 	}
 	o.Log = logs.Limited(o.Log)
+	return nil
+}
+
+// New checks the options. It starts nothing; goroutines live while there are tasks to store or tickets to publish, and Close
+// waits for them.
+func New(o Options) (*Producer, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
 		queues: make(map[string]*outgoing), closing: make(chan struct{}),
-	}}
+	}}, nil
 }
 
 // ErrClosed is returned by calls that come after Close.

@@ -34,7 +34,7 @@ var stuck = broker.NewTopology("p", 1, "test").Main("stuck")
 
 func newPartly() (*partly, *Producer) {
 	p := &partly{tickets: make(map[string]int)}
-	return p, New(Options{Store: p, Broker: p, Topology: broker.NewTopology("p", 1, "test")})
+	return p, made(Options{Store: p, Broker: p, Topology: broker.NewTopology("p", 1, "test")})
 }
 
 func (p *partly) Insert(_ context.Context, tasks []holdfast.NewTask, _ time.Duration) (store.Inserted, error) {

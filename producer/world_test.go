@@ -47,7 +47,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	if change != nil {
 		change(&o)
 	}
-	w.Producer = New(o)
+	w.Producer = made(o)
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }

@@ -61,11 +61,14 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		w.runWorker(t, &b, nil, map[string]consumer.Handler{
 			kind: consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }),
 		})
-		p := producer.New(producer.Options{
+		p, err := producer.New(producer.Options{
 			Store: w.Store, Broker: deafToProducer, Topology: w.Topology, Settings: w.Config.Settings(), Log: logger(t),
 			ConfirmTimeout: 10 * time.Minute, // else its wait for the silent queue would end by itself
 			OutboxGrace:    10 * time.Minute, // else a janitor would publish what it delays
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer p.Close()
 		end := sync.OnceFunc(func() { close(over) })
 		defer end()

@@ -194,9 +194,12 @@ func settings() holdfast.Settings {
 // produce enqueues the tasks that fall to this process, those that an earlier life has not begun with.
 func (p *process) produce() {
 	w := p.world
-	source := producer.New(producer.Options{
+	source, err := producer.New(producer.Options{
 		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
 	})
+	if err != nil {
+		panic(err) // the options are those above
+	}
 	done := make(chan struct{})
 	n := 0
 	w.mu.Lock()
