@@ -15,8 +15,8 @@
 // has all promises and their limits.
 //
 // The package composes a producer, a worker and a janitor over one store and one broker. It opens no port, has no task type
-// of its own and links no metrics: package app/daemon adds those for the command holdfast serve. An [Observer] option
-// receives what metrics need.
+// of its own and links no metrics: package app/daemon adds those for the command holdfast serve. A program that wants the
+// type http registers the handler of package consumer/webhook. An [Observer] option receives what metrics need.
 //
 // # Settings
 //

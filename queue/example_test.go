@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/queue"
 )
 
@@ -90,6 +92,27 @@ func ExampleHandle() {
 		}
 		return err // nil is success, and anything else a failure that is retried
 	}, queue.MaxAttempts(5), queue.Backoff(time.Second, 10*time.Minute), queue.Timeout(30*time.Second))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// The task type http of the daemon, in a program that asks for it.
+func ExampleHandle_http() {
+	path, remove := place()
+	defer remove()
+	q, err := queue.Open(context.Background(), queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	deliver, err := webhook.New(webhook.Options{Timeout: 10 * time.Second})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	err = queue.Handle(q, webhook.Type, func(ctx context.Context, task holdfast.Task, _ json.RawMessage) error {
+		return deliver.Handle(ctx, task)
+	})
 	fmt.Println(err)
 	// Output: <nil>
 }

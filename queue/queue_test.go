@@ -97,7 +97,7 @@ func TestOptionsOfATask(t *testing.T) {
 // A task has the limit that Enqueue gave it, else that of the worker's handler, whichever process stored it.
 func TestTheHandlerLimitsAttempts(t *testing.T) {
 	everywhere(t, func(w *world) {
-		other, q := w.open(), w.open()
+		other, q := w.open(queue.Set("types.fails.max_attempts", "9")), w.open()
 		w.must(queue.Handle(q, "fails", func(context.Context, holdfast.Task, any) error { return errBoom }, queue.MaxAttempts(2)))
 		w.must(queue.Handle(q, "inherits", func(context.Context, holdfast.Task, any) error { return errBoom }))
 		w.run(q)
