@@ -43,7 +43,7 @@ func filled(t testing.TB, n int) *sqlite.Store {
 	s := open(t)
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: "q", MaxAttempts: i % 2, Payload: json.RawMessage(fmt.Sprintf(`{ "n": %d, "text": "<é> " }`, i))}
+		tasks[i] = holdfast.NewTask{Type: "t", Lane: "q", MaxAttempts: (n - i) % 2, Payload: json.RawMessage(fmt.Sprintf(`{ "n": %d, "text": "<é> " }`, i))}
 	}
 	if _, err := s.Insert(t.Context(), tasks, 0); err != nil {
 		t.Fatal(err)
