@@ -98,7 +98,7 @@ type Store struct {
 	keeper
 	inspector
 	migrator
-	transferer
+	transfers
 	presenter
 
 	config  pq.Config
@@ -173,7 +173,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		keeper:     keeper{d},
 		inspector:  roles.NewDesk(named{d}, choose),
 		migrator:   migrator{d, make(chan struct{}, 1)},
-		transferer: transferer{d},
+		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(present)}, unpooled), newPresences()},
 		config:     config,
 		pooling:    kind,

@@ -17,13 +17,13 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// transferer is the role store.Transfer.
-type transferer struct{ *database }
+// transfers is the role store.Transfer.
+type transfers struct{ *database }
 
 var _ store.Transfer = (*Store)(nil)
 
 // Export implements store.Transfer.
-func (s *transferer) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
+func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
 	var ofCaller error
 	err = s.transfer(ctx, s.migrations, func(ctx context.Context, tx *sqlx.Tx) error {
 		row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
@@ -44,7 +44,7 @@ func (s *transferer) Export(ctx context.Context, f func(store.Record) error) (la
 
 // eachRecord calls f with every record. After an error it does not close the rows, because the driver would read all of
 // them; they end with the transaction.
-func (s *transferer) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
+func (s *transfers) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
 	rows, err := tx.QueryxContext(ctx, s.text("export"))
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *transferer) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.R
 
 // transfer runs f in a transaction during which no other session stores or changes a task. The context of f ends with
 // the transaction.
-func (s *transferer) transfer(ctx context.Context, pool *sqlx.DB, f func(context.Context, *sqlx.Tx) error) error {
+func (s *transfers) transfer(ctx context.Context, pool *sqlx.DB, f func(context.Context, *sqlx.Tx) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	tx, err := pool.BeginTxx(ctx, nil)
@@ -94,7 +94,7 @@ func (s *transferer) transfer(ctx context.Context, pool *sqlx.DB, f func(context
 }
 
 // Import implements store.Transfer.
-func (s *transferer) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+func (s *transfers) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	stored := 0
 	err := s.do(ctx, "import tasks", func() error {
 		return s.transfer(ctx, s.db, func(ctx context.Context, tx *sqlx.Tx) error {
@@ -117,7 +117,7 @@ func (s *transferer) Import(ctx context.Context, records []store.Record, last ho
 }
 
 // importTasks stores the records whose tasks the store does not have, and returns their ids.
-func (s *transferer) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
+func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
 	stored := make(map[holdfast.TaskID]bool, len(records))
 	if len(records) == 0 {
 		return stored, nil
@@ -146,7 +146,7 @@ func (s *transferer) importTasks(ctx context.Context, tx *sqlx.Tx, records []sto
 }
 
 // clash checks whether the store has the tasks of the records that were not stored.
-func (s *transferer) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
+func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
 	if len(skipped) == 0 {
 		return nil
 	}

@@ -39,7 +39,7 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 		}
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	why, kind, hint := d.explain(code)
+	why, hint, kind := d.explain(code)
 	if kind == nil {
 		err = fmt.Errorf("%s: %s: %w", operation, why, err)
 	} else {
@@ -51,30 +51,30 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 	return err
 }
 
-// explain says what a primary result code means, which error of the contract stands for it, nil if none, and what to do.
-func (d *database) explain(code int) (why string, kind error, hint holdfast.Hint) {
+// explain says what a primary result code means, what to do, and which error of the contract stands for it, nil if none.
+func (d *database) explain(code int) (why string, hint holdfast.Hint, kind error) {
 	switch code {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_PROTOCOL:
-		return "another process keeps " + d.path + " locked", holdfast.ErrUnavailable, hint
+		return "another process keeps " + d.path + " locked", hint, holdfast.ErrUnavailable
 	case codes.SQLITE_FULL:
-		return "the disk that holds " + d.path + " is full", holdfast.ErrUnavailable, holdfast.Advice("free space; nothing that was accepted is lost")
+		return "the disk that holds " + d.path + " is full", holdfast.Advice("free space; nothing that was accepted is lost"), holdfast.ErrUnavailable
 	case codes.SQLITE_IOERR:
-		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means", holdfast.ErrUnavailable,
-			holdfast.Advice("look whether the disk is full, and into the system's log")
+		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means",
+			holdfast.Advice("look whether the disk is full, and into the system's log"), holdfast.ErrUnavailable
 	case codes.SQLITE_CANTOPEN:
-		return d.path + " cannot be opened", holdfast.ErrUnavailable,
-			holdfast.Advice("look whether the file and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm")
+		return d.path + " cannot be opened",
+			holdfast.Advice("look whether the file and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm"), holdfast.ErrUnavailable
 	case codes.SQLITE_NOMEM:
-		return "there is no memory left", holdfast.ErrUnavailable, hint
+		return "there is no memory left", hint, holdfast.ErrUnavailable
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
-		return "this user may not write to " + d.path, nil,
-			holdfast.Advice("give this user the right to write to the file, to those beside it that end in -wal and -shm, and to the folder")
+		return "this user may not write to " + d.path,
+			holdfast.Advice("give this user the right to write to the file, to those beside it that end in -wal and -shm, and to the folder"), nil
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_FORMAT:
-		return d.path + " is damaged or is not an SQLite database", nil, holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: d.path}
+		return d.path + " is damaged or is not an SQLite database", holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: d.path}, nil
 	case codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
-		return "the database cannot hold such a value", holdfast.ErrInvalid, hint
+		return "the database cannot hold such a value", hint, holdfast.ErrInvalid
 	}
-	return d.path + " answers with an error", nil, hint
+	return d.path + " answers with an error", hint, nil
 }
 
 // codeOf returns the primary result code of an error of the driver.

@@ -65,7 +65,7 @@ type Store struct {
 	keeper
 	inspector
 	migrator
-	transferer
+	transfers
 	ownership
 }
 
@@ -107,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		keeper:     keeper{d},
 		inspector:  roles.NewDesk(named{d}, choose),
 		migrator:   migrator{d},
-		transferer: transferer{d},
+		transfers:  transfers{d},
 		ownership:  ownership{d},
 	}
 	if err := s.prepare(ctx); err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// transferer is the role store.Transfer.
-type transferer struct{ *database }
+// transfers is the role store.Transfer.
+type transfers struct{ *database }
 
 var _ store.Transfer = (*Store)(nil)
 
 // Export implements store.Transfer.
-func (s *transferer) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
+func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
 	var ofCaller error
 	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes meanwhile
 		before, err := one[scan.ID](ctx, tx, "insert_first")
@@ -66,7 +66,7 @@ func eachRecord(ctx context.Context, tx *transaction, f func(store.Record) error
 }
 
 // Import implements store.Transfer.
-func (s *transferer) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+func (s *transfers) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	stored := 0
 	err := s.write(ctx, "import tasks", func(ctx context.Context, tx *transaction) error {
 		var lanes []string
