@@ -11,7 +11,7 @@ import (
 // wordings says every hint in the words of this program. ARG stands for what the hint is about.
 var wordings = map[holdfast.HintKind]string{
 	holdfast.HintAdvice: "ARG",
-	holdfast.HintRetry:  "try again; if it stays, see docs/operations.md",
+	holdfast.HintRetry:  "try again; if it stays, see docs/troubleshoot.md",
 
 	holdfast.HintMigrate:         "run: holdfast migrate up",
 	holdfast.HintMigrationStatus: "see: holdfast migrate status",
@@ -22,7 +22,7 @@ var wordings = map[holdfast.HintKind]string{
 
 	holdfast.HintCreateDatabase:  "make it with: holdfast serve, holdfast enqueue or holdfast migrate up",
 	holdfast.HintDatabaseAccess:  "give this user the right to read and write the file and its folder, or name another file in DATABASE_URL",
-	holdfast.HintRestoreDatabase: "stop the server and restore a backup; without one, save what can be read with: sqlite3 ARG .recover; see docs/operations.md",
+	holdfast.HintRestoreDatabase: "stop the server and restore a backup; without one, save what can be read with: sqlite3 ARG .recover; see docs/troubleshoot.md, The file is damaged",
 	holdfast.HintReturnDatabase:  "stop the server, put the file back if it was moved by mistake or restore a backup, then: holdfast serve",
 
 	holdfast.HintSetDatabase:     "set DATABASE_URL, for example ARG",
@@ -36,7 +36,7 @@ var wordings = map[holdfast.HintKind]string{
 	holdfast.HintReachBroker:     "check that RabbitMQ runs there, that AMQP_URL is right, and that nothing in between drops packets",
 	holdfast.HintDeclareTopology: "start a janitor (holdfast serve), or: holdfast topology apply",
 	holdfast.HintReplaceQueue:    "stop all workers, delete ARG in RabbitMQ, then: holdfast topology apply",
-	holdfast.HintReadQuarantine:  "read the messages, then purge ARG: see docs/operations.md, Messages are in the quarantine",
+	holdfast.HintReadQuarantine:  "read the messages, then purge ARG: see docs/troubleshoot.md, Messages are in the quarantine",
 
 	holdfast.HintServe:          "start one: holdfast serve",
 	holdfast.HintServeQueue:     "start one that does: holdfast serve --lanes ARG",
@@ -44,7 +44,7 @@ var wordings = map[holdfast.HintKind]string{
 	holdfast.HintAllRoles:       "leave --roles out, or name worker and janitor; to split them, use PostgreSQL and RabbitMQ",
 	holdfast.HintListen:         "choose another address with: holdfast serve --listen HOST:PORT",
 	holdfast.HintReadiness:      "ask /healthz/ready of ARG why",
-	holdfast.HintRestartWorkers: "restart every worker that has run since before that, so that tasks it finished meanwhile run again; see docs/operations.md, Backup and retention",
+	holdfast.HintRestartWorkers: "restart every worker that has run since before that, so that tasks it finished meanwhile run again; see docs/backup.md",
 	holdfast.HintStopWorkers:    "stop every holdfast serve of this store with SIGTERM first; if its process is gone, start holdfast serve once and stop it",
 	holdfast.HintFinishTasks:    "start holdfast serve, wait until it has finished or handed back such tasks, stop it with SIGTERM, then export again",
 	holdfast.HintExportAgain:    "write the export again, with: holdfast export",

@@ -467,7 +467,7 @@ func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
 			inCode["holdfast_"+strings.TrimPrefix(text, "holdfast_")] = true
 		}
 	}
-	text := read(t, "docs/operations.md")
+	text := read(t, "docs/monitor.md")
 	_, section, _ := strings.Cut(text, "\n## Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	inTable := map[string]bool{}
@@ -478,7 +478,7 @@ func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(inCode)) {
 		if !inTable[name] {
-			t.Errorf("docs/operations.md does not list the metric %s", name)
+			t.Errorf("docs/monitor.md does not list the metric %s", name)
 		}
 	}
 	for _, p := range pages(t) {
@@ -506,14 +506,14 @@ func TestTheExitCodesAreThoseOfTheCode(t *testing.T) {
 		}
 		return true
 	})
-	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Exit codes\n")
+	_, section, _ := strings.Cut(read(t, "docs/configure.md"), "\n## Exit codes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var inTable []string
 	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(section, -1) {
 		inTable = append(inTable, row[1])
 	}
 	if !slices.Equal(inCode, inTable) {
-		t.Errorf("docs/operations.md lists the exit codes %v, the code has %v", inTable, inCode)
+		t.Errorf("docs/configure.md lists the exit codes %v, the code has %v", inTable, inCode)
 	}
 }
 

@@ -58,7 +58,7 @@ func finding(t *testing.T, s *postgres.Store, check string) doctor.Check {
 	return checks[i]
 }
 
-// The recipe of docs/operations.md: one role owns the tables and migrates, another one works and may only read and write.
+// The recipe of docs/upgrade.md: one role owns the tables and migrates, another one works and may only read and write.
 func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	t.Parallel()
 	owner, ownerURL := newRole(t)
