@@ -52,14 +52,14 @@ func TestFullDiskLosesNothing(t *testing.T) {
 			accepted++
 		}
 	}
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "full: free space") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "is full") || !strings.Contains(holdfast.HintOf(err).Arg, "free space") {
 		t.Fatalf("after %d tasks: %v", accepted, err)
 	}
 	_, problems, code := w.run(t, "enqueue", "--type", "http", "--payload", string(payload))
-	if code != 6 || !strings.Contains(problems, "full: free space") {
+	if code != 6 || !strings.Contains(problems, "is full") || !strings.Contains(problems, "free space") {
 		t.Errorf("enqueue: exit code %d: %s", code, problems)
 	}
-	poll(t, 30*time.Second, func() string { return "the server does not say why it stands still" }, func(context.Context) bool { return server.logged("full: free space") })
+	poll(t, 30*time.Second, func() string { return "the server does not say why it stands still" }, func(context.Context) bool { return server.logged("free space") })
 
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
