@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfastq/holdfast/configs"
 )
@@ -64,7 +66,7 @@ func (o Options) command(p part, listen string) (arguments, environment []string
 }
 
 // next says what to try, and with Keep leaves a process serving for it.
-func (o Options) next() error {
+func (o Options) next(ctx context.Context) error {
 	program, first := "bin/holdfast", ""
 	switch path, embedded := o.Backend.Embedded(); {
 	case !embedded:
@@ -75,7 +77,7 @@ func (o Options) next() error {
 		o.say("  %s demo --keep", o.Binary)
 		return nil
 	default:
-		pid, log, err := o.leave()
+		pid, log, err := o.leave(ctx)
 		if err != nil {
 			return err
 		}
@@ -103,8 +105,8 @@ func (o Options) next() error {
 	return nil
 }
 
-// leave starts a process that goes on when this one ends, and returns its id and its log.
-func (o Options) leave() (pid int, log string, err error) {
+// leave starts a process that goes on when this one ends. When it serves, leave returns its id and its log.
+func (o Options) leave(ctx context.Context) (pid int, log string, err error) {
 	log = filepath.Join(o.Logs, "serve.log")
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -117,6 +119,42 @@ func (o Options) leave() (pid int, log string, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, "", err
 	}
-	pid = cmd.Process.Pid // unknown once it is released
-	return pid, log, cmd.Process.Release()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(ended)
+	}()
+	if err := serving(ctx, log, ended); err != nil {
+		_ = cmd.Process.Kill() // the only error is that it has ended
+		return 0, "", err
+	}
+	return cmd.Process.Pid, log, nil
+}
+
+// serving waits until the process with this log says that it does its work. Until then another process could take the
+// file.
+func serving(ctx context.Context, log string, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lines, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		if found := servedAt.FindSubmatch(lines); found != nil {
+			if err := pollReady(ctx, "http://"+string(found[1])+"/healthz/ready"); err != nil {
+				return fmt.Errorf("holdfast serve did not become ready; its log is %s: %w", log, err)
+			}
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("holdfast serve ended at once; its log is %s", log)
+		case <-ctx.Done():
+			return fmt.Errorf("holdfast serve did not start; its log is %s: %w", log, ctx.Err())
+		case <-tick.C:
+		}
+	}
 }

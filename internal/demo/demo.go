@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := facts.check(); err != nil {
 		return err
 	}
-	return o.next()
+	return o.next(ctx)
 }
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
