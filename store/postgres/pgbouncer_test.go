@@ -8,10 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -84,7 +83,7 @@ func TestPoolersThatMixStatementsAreRefused(t *testing.T) {
 		for range 3 {
 			for _, direct := range []string{"", pgtest.URL(t)} {
 				s, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: direct})
-				if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "docs/poolers.md") {
+				if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(holdfast.HintOf(err).Arg, "docs/poolers.md") {
 					t.Errorf("%q: opened with %v", conf, err)
 				}
 				if err == nil {
@@ -186,7 +185,7 @@ func TestAPoolerThatChangesItsMode(t *testing.T) {
 	script("mode", "transaction")
 	eventually(t, "it is not ready", func() error {
 		disturb()
-		if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "docs/poolers.md") {
+		if err := s.Ready(t.Context()); err == nil || !strings.Contains(holdfast.HintOf(err).Arg, "docs/poolers.md") {
 			return errors.New("ready")
 		}
 		return nil

@@ -254,8 +254,19 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		}
 	}
 	correct(false)
+	begun, err := s.Claim(t.Context(), leased(t, s, time.Minute), store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
 	m.move(2*time.Hour, 0)
 	correct(false)
+	handBack, err := holdfast.Settle(begun[0].Task, holdfast.Interrupted(nil), time.Now(), holdfast.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), []holdfast.Transition{handBack}); err != nil {
+		t.Fatal(err)
+	}
 	tickets := insert(t, s, 5) // whose outbox entries stay
 	waits := storetest.ComputeTimes(t, s, leased(t, s, time.Minute), tickets)
 	given := newTasks(1)
@@ -268,13 +279,16 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	m.move(-2*time.Hour, 0)
 	correct(true)
 	correct(false)
-	if published := storetest.DispatchOutbox(t, s); published != 5 {
-		t.Errorf("the outbox gave %d tickets, want 5", published)
+	if published := storetest.DispatchOutbox(t, s); published != 6 {
+		t.Errorf("the outbox gave %d tickets, want 6", published)
 	}
 	for i, want := range waits {
 		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Millisecond || wait < want-time.Second {
 			t.Errorf("task %d waits for %s, want %s", i, wait, want)
 		}
+	}
+	if wait := storetest.Wait(t, s, handBack.Task); wait > 0 {
+		t.Errorf("a task handed back waits for %s", wait)
 	}
 	if wait := storetest.Wait(t, s, inserted.Tasks[0].ID); wait < 2*time.Hour {
 		t.Errorf("a delay that was given is cut to %s", wait)
@@ -285,7 +299,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 			due[d.Ticket] = true
 		}
 		return slices.Repeat([]bool{true}, len(list))
-	}); err != nil || len(due) != 3 {
-		t.Errorf("due are %v, %v; want the interrupted, the parked and the unticketed task", due, err)
+	}); err != nil || len(due) != 4 {
+		t.Errorf("due are %v, %v; want both interrupted, the parked and the unticketed task", due, err)
 	}
 }

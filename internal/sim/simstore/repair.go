@@ -283,7 +283,7 @@ func (t *Task) correctNext(now time.Time) time.Time {
 		return since(failed)
 	case t.Attempt > 1 && ahead(now, t.StartedAt):
 		return since(t.StartedAt)
-	case !t.NextRunAt.After(t.CreatedAt):
+	case !t.NextRunAt.After(t.CreatedAt), t.Again && t.NextRunAt.After(now.Add(2*time.Minute)):
 		return now
 	}
 	return t.NextRunAt
