@@ -43,14 +43,16 @@ func (j *Janitor) lostTickets(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	n, err := j.o.Store.UnticketLost(ctx, j.o.SentinelSlack)
-	if err != nil {
-		return err
+	lost, doubtful, err := j.o.Store.UnticketLost(ctx, j.o.SentinelSlack)
+	if lost > 0 {
+		j.o.Log.WithField("tasks", lost).Warn("tickets were lost without a fault anybody saw; the tasks get new ones")
+		j.see(holdfast.ObservedRepaired, lost)
 	}
-	if n > 0 {
-		j.o.Log.WithField("tasks", n).Warn("tickets were lost without a fault anybody saw; the tasks get new ones")
-		j.see(holdfast.ObservedRepaired, n)
+	if doubtful > 0 {
+		j.o.Log.WithField("tasks", doubtful).Info("tickets are overdue; the tasks get another one each, and a second ticket is dropped")
+	}
+	if lost+doubtful > 0 {
 		j.Nudge(0)
 	}
-	return nil
+	return err
 }

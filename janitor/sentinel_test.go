@@ -62,7 +62,7 @@ func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
 		select $1, $2, 10, '{"user": 12345, "url": "https://example.com/hook"}', 'done', now() from generate_series(1, $3::int)`, kind, lane, finished)
 	w.prove()
 	first := time.Now()
-	_, err := w.store.UnticketLost(t.Context(), 0)
+	_, _, err := w.store.UnticketLost(t.Context(), 0)
 	w.must(err)
 	t.Logf("the first look took %s", time.Since(first))
 	w.sql(`insert into holdfast.tasks (type, lane, max_attempts, ticketed_at)
@@ -88,7 +88,7 @@ func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
 	t.Logf("%d lost tickets beside %d finished tasks: all ran after %s", waiting, finished, time.Since(began))
 	for n := -1; n != 0; { // until the list is up to date
 		w.prove()
-		n, err = w.store.UnticketLost(t.Context(), 0)
+		n, _, err = w.store.UnticketLost(t.Context(), 0)
 		w.must(err)
 	}
 	const looks = 10
@@ -96,7 +96,7 @@ func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
 	for range looks {
 		w.prove()
 		before := time.Now()
-		_, err := w.store.UnticketLost(t.Context(), 0)
+		_, _, err := w.store.UnticketLost(t.Context(), 0)
 		w.must(err)
 		total += time.Since(before)
 	}
@@ -278,7 +278,7 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	for _, m := range w.take(w.main()) {
 		w.must(w.store.Drained(t.Context(), *m.Sentinel))
 	}
-	_, err := w.store.UnticketLost(t.Context(), time.Nanosecond) // holds that one
+	_, _, err := w.store.UnticketLost(t.Context(), time.Nanosecond) // holds that one
 	w.must(err)
 	now, err := w.store.Now(t.Context())
 	w.must(err)

@@ -21,12 +21,13 @@ type Repair interface {
 	// received a ticket has claimed it or returned it by then, and a returned ticket comes out first. The tickets are
 	// older than the first sentinel by slack or ten seconds, whichever is less, for new tasks count as ticketed a moment
 	// before they are; and by ten times slack if they are Again, because a sentinel says nothing about the requeue
-	// queue. Their tickets may still wait there: these tasks get another ticket, and the number that it returns leaves
-	// them out. A call holds the newest sentinel that has come out, and a later call makes it the proof. A proof counts
+	// queue. It returns how many tickets are lost, and how many are replaced in doubt: those of tasks that are Again,
+	// which may still wait there, and all of a step while a live run says that all its executors are busy, because a
+	// worker without room may hold or return the same ticket whenever a sentinel goes past it. A call holds the newest sentinel that has come out, and a later call makes it the proof. A proof counts
 	// until a later one replaces it. Tasks that a receipt may cover are spared. If a call has found no lost ticket for a
 	// few seconds, it ends, and the next call of any process goes on from there. Its cost depends on the number of tasks
 	// that are ticketed or new, not on the number of all tasks; once a day it looks at all tasks.
-	UnticketLost(ctx context.Context, slack time.Duration) (int, error)
+	UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error)
 	// SentinelsDue picks the lanes that need a sentinel now, at most one every interval and none while an earlier one
 	// is still on its way for less than lost, and marks them as sent. It ignores times of a lane's sentinels that lie
 	// more than two seconds in the future: the clock was set back since then.

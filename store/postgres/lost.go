@@ -34,17 +34,15 @@ const (
 // the schema. A step adds to the list when it reads tasks for the first time, and DispatchDue when it marks a task that
 // a step has read before. A task that leaves the list, because it runs, returns through DispatchDue only. All processes
 // share the list and the progress.
-func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error) {
 	const operation = "unticket lost tasks"
 	scan := lostScan{slack: slack}
-	var err error
 	if scan.lanes, scan.moments, err = s.proofs(ctx, operation, slack); err != nil || len(scan.lanes) == 0 {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := s.do(ctx, operation, func() error { return s.beginLostScan(ctx, &scan, writersLimit) }); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	total := 0
 	for began, more := time.Now(), true; more; {
 		var did lostStep
 		err := s.tx(ctx, func(tx *sqlx.Tx) error {
@@ -62,12 +60,12 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, 
 			did = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
-			return total, translate(ctx, operation, err)
+			return lost, doubtful, translate(ctx, operation, err)
 		}
-		total, scan.resume = total+did.lost, did.resume
+		lost, doubtful, scan.resume = lost+did.lost, doubtful+did.changed-did.lost, did.resume
 		more = did.more && (did.changed > 0 || !spent)
 	}
-	return total, s.do(ctx, operation, func() error {
+	return lost, doubtful, s.do(ctx, operation, func() error {
 		_, err := s.exec(ctx, s.db, "unticket_lost_resume", scan.resume)
 		return err
 	})
@@ -167,7 +165,7 @@ func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience t
 // lostStep is the result of a step.
 type lostStep struct {
 	changed int
-	lost    int   // of these, those whose loss is proved
+	lost    int   // of these, those without doubt
 	resume  int64 // the block to go on with, 0 at the end
 	more    bool
 	first   bool // it read tasks that no step had read

@@ -34,7 +34,7 @@ func look(t *testing.T, s *postgres.Store) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := s.UnticketLost(t.Context(), time.Minute)
+		n, _, err := s.UnticketLost(t.Context(), time.Minute)
 		switch {
 		case err == nil:
 			return n
@@ -274,7 +274,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 			if err := prove(ctx, t, s); err != nil {
 				return err
 			}
-			_, err := s.UnticketLost(ctx, time.Minute)
+			_, _, err := s.UnticketLost(ctx, time.Minute)
 			return err
 		})
 	}

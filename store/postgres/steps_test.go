@@ -67,7 +67,7 @@ func TestWalksReachEverything(t *testing.T) {
 	if err := prove(t.Context(), t, s); err != nil {
 		t.Fatal(err)
 	}
-	changed, err = s.UnticketLost(t.Context(), time.Second)
+	changed, _, err = s.UnticketLost(t.Context(), time.Second)
 	expect("unticketed as lost", changed, n, err)
 
 	run := openRun(t, s)

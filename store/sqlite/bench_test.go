@@ -134,7 +134,7 @@ func BenchmarkIdle(b *testing.B) {
 		},
 		"Turn":         func(ctx context.Context) error { _, err := s.Turn(ctx, "duty", time.Hour); return err },
 		"SentinelsDue": func(ctx context.Context) error { _, err := s.SentinelsDue(ctx, time.Hour, time.Hour); return err },
-		"UnticketLost": func(ctx context.Context) error { _, err := s.UnticketLost(ctx, time.Minute); return err },
+		"UnticketLost": func(ctx context.Context) error { _, _, err := s.UnticketLost(ctx, time.Minute); return err },
 		"Abandoned":    func(ctx context.Context) error { _, err := s.Abandoned(ctx, 0, 100); return err },
 		"LaneNames":    func(ctx context.Context) error { _, err := s.LaneNames(ctx); return err },
 		"Prune": func(ctx context.Context) error {

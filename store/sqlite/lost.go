@@ -7,13 +7,12 @@ import (
 )
 
 // UnticketLost implements store.Repair. An index finds the tasks, so it costs little if there are none.
-func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error) {
 	const operation = "unticket lost tasks"
 	lanes, err := s.proofs(ctx, operation, slack)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	total := 0
 	for _, lane := range lanes {
 		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_settle.
 		before := lane.ProvedThrough - micros(min(slack, 10*time.Second))
@@ -21,17 +20,23 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (int, 
 			before = min(before, lane.Uncertain)
 		}
 		n, err := s.unticketBefore(ctx, operation, lane.Name, before, false)
-		total += n
-		if err != nil {
-			return total, err
+		if lane.Full { // its worker may hold or return the same ticket whenever a sentinel goes past it
+			doubtful += n
+		} else {
+			lost += n
 		}
-		// The tickets of these went to the requeue queue, about which the sentinel proves nothing. Their tasks get new tickets and do not count as lost.
+		if err != nil {
+			return lost, doubtful, err
+		}
+		// The tickets of these went to the requeue queue, about which the sentinel proves nothing.
 		again := min(before, lane.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
-		if _, err := s.unticketBefore(ctx, operation, lane.Name, again, true); err != nil {
-			return total, err
+		n, err = s.unticketBefore(ctx, operation, lane.Name, again, true)
+		doubtful += n
+		if err != nil {
+			return lost, doubtful, err
 		}
 	}
-	return total, nil
+	return lost, doubtful, nil
 }
 
 // unticketBefore makes the tasks of a lane due that were ticketed before a time and whose Again is as given.
@@ -52,6 +57,7 @@ type provedLane struct {
 	// Uncertain is when the oldest receipt of the lane was stored. Tasks since then have perhaps never had
 	// a ticket; the receipt will give them one.
 	Uncertain int64
+	Full      bool // a live run says that all its executors are busy; the same for every lane
 }
 
 // proofs returns the lanes of which something is proved: a sentinel has come out, and so has another one that was sent at

@@ -158,7 +158,7 @@ func (w *pair) unticketLost(t *rapid.T) {
 		slack = w.short.Draw(t, "slack")
 	}
 	w.ask(fmt.Sprint("unticket lost ", slack), func(h *half, _ int) (string, error) {
-		n, err := h.UnticketLost(w.ctx, slack)
+		n, _, err := h.UnticketLost(w.ctx, slack)
 		return fmt.Sprint(n), err
 	})
 }

@@ -82,7 +82,7 @@ func (s teller) tell(t *testing.T, l loss) (found []int) {
 		}
 	}
 	look := func() {
-		n, err := s.UnticketLost(t.Context(), l.slack)
+		n, _, err := s.UnticketLost(t.Context(), l.slack)
 		must(err)
 		found = append(found, n)
 	}

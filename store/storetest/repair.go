@@ -16,6 +16,7 @@ var repairTests = []test{
 	{"untickets tasks at their attempt", testUnticket},
 	{"untickets a lane", testUnticketLane},
 	{"untickets what a sentinel proves lost", testUnticketLost},
+	{"doubts a loss while a worker is full", testUnticketLostDoubt},
 	{"spares what was passed on", testUnticketLostPassedOn},
 	{"spares what a receipt covers", testUnticketLostReceipt},
 	{"sends one sentinel at a time", testSentinels},
@@ -66,7 +67,7 @@ func testUnticketLane(s *suite) {
 func (s *suite) drainLane() {
 	s.Helper()
 	s.comesOut()
-	_, err := s.UnticketLost(s.ctx, time.Hour)
+	_, _, err := s.UnticketLost(s.ctx, time.Hour)
 	s.must(err)
 	s.comesOut()
 }
@@ -83,15 +84,15 @@ func (s *suite) comesOut() {
 
 func testUnticketLost(s *suite) {
 	lost := s.insertDischarged()
-	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
 		s.Errorf("without a sentinel: %d, %v", n, err)
 	}
 	s.drainLane()
 	young := s.insertDischarged()
-	if n, err := s.UnticketLost(s.ctx, time.Hour); n != 0 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, time.Hour); n != 0 || err != nil {
 		s.Errorf("within the slack: %d, %v", n, err)
 	}
-	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil {
 		s.Errorf("lost are %d, %v", n, err)
 	}
 	if s.position(lost).Ticketed || !s.position(young).Ticketed {
@@ -100,17 +101,50 @@ func testUnticketLost(s *suite) {
 
 	// A later ticket than the sentinel says nothing.
 	s.dispatch(10)
-	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
 		s.Errorf("ticketed again just now: %d, %v", n, err)
 	}
 	// The look above holds the newest sentinel, which was sent before both tickets. The next look holds a later one.
 	s.comesOut()
-	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil {
 		s.Errorf("ticketed after the sentinel that is held: %d, %v", n, err)
 	}
 	s.comesOut()
-	if n, err := s.UnticketLost(s.ctx, 0); n != 2 || err != nil {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 2 || err != nil {
 		s.Errorf("a later sentinel proves %d, %v", n, err)
+	}
+}
+
+func testUnticketLostDoubt(s *suite) {
+	lost := s.insertDischarged()
+	run, err := s.OpenRun(s.ctx, store.RunInfo{Name: "full", Concurrency: 2}, time.Minute)
+	s.must(err)
+	running := func(n int) {
+		_, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Minute, Running: n})
+		s.must(err)
+	}
+	lose := func() { // the new ticket is lost too
+		s.dispatch(10)
+		s.comesOut()
+		_, _, err := s.UnticketLost(s.ctx, 0) // holds that sentinel
+		s.must(err)
+		s.comesOut()
+	}
+	running(2)
+	s.drainLane()
+	if n, doubtful, err := s.UnticketLost(s.ctx, 0); n != 0 || doubtful != 1 || err != nil || s.position(lost).Ticketed {
+		s.Errorf("while a worker is full: %d lost, %d in doubt, %v", n, doubtful, err)
+	}
+	lose()
+	running(1)
+	if n, doubtful, err := s.UnticketLost(s.ctx, 0); n != 1 || doubtful != 0 || err != nil {
+		s.Errorf("while it has room: %d lost, %d in doubt, %v", n, doubtful, err)
+	}
+	lose()
+	running(2)
+	s.must(s.CloseRun(s.ctx, run, true))
+	if n, doubtful, err := s.UnticketLost(s.ctx, 0); n != 1 || doubtful != 0 || err != nil {
+		s.Errorf("after it has ended: %d lost, %d in doubt, %v", n, doubtful, err)
 	}
 }
 
@@ -132,15 +166,15 @@ func testUnticketLostPassedOn(s *suite) {
 	s.must(s.PassedOn(s.ctx, []message.Ticket{passed, running}))
 	s.must(s.PassedOn(s.ctx, []message.Ticket{{Task: lost.Task, Attempt: 2}, newer, {Task: 1 << 60, Attempt: 1}}))
 	s.must(s.PassedOn(s.ctx, nil))
-	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(lost).Ticketed || !s.position(passed).Ticketed {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(lost).Ticketed || !s.position(passed).Ticketed {
 		s.Errorf("lost are %d, %v; want the one that was not passed on", n, err)
 	}
 	// Of the other queue no sentinel says anything. Much later the ticket is replaced nevertheless. It may rest there, so it is not counted.
 	s.comesOut()
-	_, err := s.UnticketLost(s.ctx, 0) // holds that one
+	_, _, err := s.UnticketLost(s.ctx, 0) // holds that one
 	s.must(err)
 	s.comesOut()
-	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || s.position(passed).Ticketed {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || s.position(passed).Ticketed {
 		s.Errorf("after the next sentinel %d, %v", n, err)
 	}
 	due, _ := s.dispatch(10)
@@ -159,12 +193,12 @@ func testUnticketLostReceipt(s *suite) {
 	s.must(err)
 	covered := inserted.Receipts[0].Tickets[0]
 	s.drainLane()
-	if n, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || !s.position(covered).Ticketed {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || !s.position(covered).Ticketed {
 		s.Errorf("unticketed %d although its receipt stands, %v", n, err)
 	}
 	// What is proved stays proved: a look that could not pass the task yet was not the last one.
 	s.must(s.Discharge(s.ctx, []int64{inserted.Receipts[0].ID}))
-	if n, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(covered).Ticketed {
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil || s.position(covered).Ticketed {
 		s.Errorf("lost are %d, %v; want the one whose receipt is gone", n, err)
 	}
 }
@@ -317,7 +351,7 @@ func testUnticketConcurrently(s *suite) {
 	}
 	hammer(func() error { _, err := s.UnticketLane(s.ctx, defaultLane); return err })
 	hammer(func() error { _, err := s.Unticket(s.ctx, tickets); return err })
-	hammer(func() error { _, err := s.UnticketLost(s.ctx, 0); return err })
+	hammer(func() error { _, _, err := s.UnticketLost(s.ctx, 0); return err })
 	hammer(func() error { return s.Park(s.ctx, tickets, 0, "parked") })
 	hammer(func() error { s.dispatch(40); return nil })
 	hammer(func() error {

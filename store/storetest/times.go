@@ -29,7 +29,7 @@ func SentinelDue(t *testing.T, s store.Store, when string) message.Sentinel {
 // CheckLost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
 func CheckLost(t *testing.T, s store.Store, when string, want map[message.Ticket]bool) {
 	t.Helper()
-	if _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
+	if _, _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for ticket, want := range want {

@@ -104,9 +104,6 @@ func (c *consumer) deliver(m *Message) {
 	ch.unacked = append(ch.unacked, entry{m, c})
 	m.Holder = ch.conn.client
 	wire, redelivered := ch.last, m.Redelivered()
-	if m.Content.Sentinel != nil && !redelivered {
-		ch.queue.overtake()
-	}
 	ch.conn.client.post(ch.down, Step{"deliver", m.String}, func() { ch.sub.arrive(wire, m, redelivered) })
 }
 

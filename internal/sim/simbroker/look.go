@@ -22,9 +22,6 @@ type Message struct {
 	Holder  *Client         // whose subscription has it; nil while it waits
 	Dead    bool            // came back too often, and waits for the queue of the dead letters
 
-	// Overtaken is how many sentinels of its queue were delivered for the first time while a subscription had the message.
-	Overtaken int
-
 	gone bool // from its queue, but its delivery is not settled
 }
 

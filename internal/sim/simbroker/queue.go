@@ -86,17 +86,6 @@ func (q *queue) dispatch() {
 	}
 }
 
-// overtake notes for every message that a subscription has that a sentinel goes past it.
-func (q *queue) overtake() {
-	for _, ch := range q.channels {
-		for _, e := range ch.unacked {
-			if e.message != nil {
-				e.message.Overtaken++
-			}
-		}
-	}
-}
-
 // enlist puts a consumer with credit behind the others.
 func (q *queue) enlist(c *consumer) {
 	if c.inTurn || !c.active || c.inHand >= c.prefetch {

@@ -48,18 +48,18 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 // UnticketLane implements store.Repair. After an error some tasks are changed and
 // others are not; calling it again does the rest.
 func (c *Client) UnticketLane(ctx context.Context, lane string) (int, error) {
-	n, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, true, func(task *Task) bool { return task.Lane == lane })
+	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, func(task *Task) bool { return task.Lane == lane })
 	return n, err
 }
 
 // unticketInSteps unticks the tasks that match in the order of their ids, through the largest there is at the first
 // step, or until the steps have passed so many ticketed tasks that do not match. match is called inside the effects, for ticketed
-// tasks above last. It returns how many it changed, without those that are Again unless countAgain is set, and how far it came, 0 if it
-// came to the end.
-func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, countAgain bool, match func(*Task) bool) (int, holdfast.TaskID, error) {
-	total, passed, through := 0, 0, holdfast.TaskID(0)
+// tasks above last. It returns how many it changed, how many of them in doubt, see UnticketLost, and how far it came, 0 if it came to
+// the end.
+func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, match func(*Task) bool) (total, inDoubt int, through holdfast.TaskID, err error) {
+	passed := 0
 	for {
-		changed, counted, spared, after := 0, 0, 0, last // of this step alone: one that failed may still write to its own
+		changed, doubtful, spared, after := 0, 0, 0, last // of this step alone: one that failed may still write to its own
 		reached, end, room := after, through, most-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
@@ -74,8 +74,8 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 				if reached = task.ID; match(task) {
 					c.store.unticket(step.Op, task, now)
 					changed++
-					if countAgain || !task.Again {
-						counted++
+					if task.Again || c.store.Full() {
+						doubtful++
 					}
 				} else {
 					spared++
@@ -84,30 +84,35 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 			return nil
 		})
 		if err != nil {
-			return total, last, err
+			return total, inDoubt, last, err
 		}
-		total, passed, last, through = total+counted, passed+spared, reached, end
+		total, inDoubt, passed, last, through = total+changed, inDoubt+doubtful, passed+spared, reached, end
 		switch {
 		case passed >= most:
-			return total, last, nil
+			return total, inDoubt, last, nil
 		case changed < stepSize:
-			return total, 0, nil
+			return total, inDoubt, 0, nil
 		}
 	}
 }
 
+// Full reports whether a live run says that all its executors are busy.
+func (s *Store) Full() bool {
+	return slices.ContainsFunc(s.db.runs, func(r Run) bool { return r.State == store.RunLive && r.Running >= r.Concurrency })
+}
+
 // UnticketLost implements store.Repair.
-func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, error) {
+func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error) {
 	var proved []proof
 	var resume holdfast.TaskID
-	err := c.do(ctx, Step{Op: "UnticketLost proofs"}, func(now time.Time) error {
+	err = c.do(ctx, Step{Op: "UnticketLost proofs"}, func(now time.Time) error {
 		proved, resume = c.store.proofs(slack), c.store.db.lostResume
 		return nil
 	})
 	if err != nil || len(proved) == 0 {
-		return 0, err
+		return 0, 0, err
 	}
-	n, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, false, func(task *Task) bool {
+	total, doubtful, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, func(task *Task) bool {
 		i := slices.IndexFunc(proved, func(p proof) bool { return p.lane == task.Lane })
 		if i < 0 {
 			return false
@@ -118,15 +123,15 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (int, er
 		}
 		// The ticket of a new task goes out a moment after the row says so: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing; they get new tickets without counting as lost
+		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))
 	})
-	if err != nil {
-		return n, err
+	if lost = total - doubtful; err != nil {
+		return lost, doubtful, err
 	}
-	return n, c.do(ctx, Step{Op: "UnticketLost end"}, func(time.Time) error {
+	return lost, doubtful, c.do(ctx, Step{Op: "UnticketLost end"}, func(time.Time) error {
 		c.store.db.lostResume = resume
 		return nil
 	})

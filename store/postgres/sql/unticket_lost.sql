@@ -48,4 +48,7 @@ with proved as materialized (
 ), moved as (
   update holdfast.ticket_scan set through = $8 where through < $8
 )
-select count(*) as changed, count(*) filter (where not again) as lost from changed
+-- A worker without room may hold or return the same ticket whenever a sentinel goes past it.
+select count(*) as changed,
+  count(*) filter (where not again and not exists (select from holdfast.runs where state = 'live' and running >= concurrency)) as lost
+from changed
