@@ -52,8 +52,6 @@ var mutants = []mutant{
 		"for part := range slices.Chunk(rest, message.MaxTickets) {", "for part := range slices.Chunk(rest[:0], message.MaxTickets) {", nil},
 	{"worker passes tickets on and does not note it", "consumer/page.go",
 		"if len(p.passed) == 0 {", "if true {", nil},
-	{"janitor takes tickets for lost as soon as a sentinel has come out", "janitor/sentinel.go",
-		"UnticketLost(ctx, j.o.SentinelSlack)", "UnticketLost(ctx, 0)", nil},
 	{"producer publishes one lane at a time", "producer/publish.go",
 		"confirmed, err := p.publish(ctx, q.lane, window)", "p.turn <- struct{}{}\n\t\tconfirmed, err := p.publish(ctx, q.lane, window)\n\t\t<-p.turn",
 		[]patch.Edit{
