@@ -1,31 +1,29 @@
-// Package holdfast is the domain of a reliable retry worker: what a task is,
-// which states it passes through, and who judges what one attempt meant.
+// Package holdfast is the domain of a reliable retry worker: it defines tasks, their states, and the rules that decide
+// the outcome of each attempt.
 //
-// A task is a row in a SQL store, which is the truth. A ticket in RabbitMQ is
-// only a hint that a task may be run. Consumers claim the tasks their tickets
-// name, list the page they took in a manifest in a second, holding queue, run
-// the handlers and write the results. A janitor reads the manifests and
-// returns the work of processes that are gone.
+// A task is a row in a SQL store. The store is the source of truth about tasks. A ticket in RabbitMQ is only a hint
+// that a task may run. Consumers claim the tasks that their tickets name and list each page of tickets in a manifest in
+// a holding queue. Then they run the handlers and write the results. A janitor reads the manifests and hands back the
+// tasks of workers that have died.
 //
-// The package imports the standard library only and does no input or output.
-// Everything in it is a value or a pure function, and is safe for concurrent
-// use unless its comment says otherwise.
+// The package imports only the standard library and does no input or output. Everything in it is a value or a pure
+// function, and is safe for concurrent use unless its comment says otherwise.
 //
 // # The life of a task
 //
-//  1. A producer inserts the row in state [Ready] together with an outbox
-//     receipt, commits, publishes the ticket and deletes the receipt.
-//  2. A consumer claims it: [Running], owned by one [RunID], for one attempt.
-//  3. [Settle] judges what the attempt meant; the store applies the resulting
-//     [Transition] only if the row still stands where the judge saw it.
-//  4. The task is [Done], or [Ready] again at a later time with a new attempt
-//     number, or [Dead] and waits for a person, or [Cancelled].
+//  1. A producer inserts the row in state [Ready] together with an outbox entry, commits, publishes the ticket, and
+//     deletes the outbox entry.
+//  2. A consumer claims the task. The task is [Running] and belongs to one [WorkerID] for one attempt.
+//  3. [Settle] decides the outcome of the attempt. The store applies the resulting [Transition] only if the state, the
+//     attempt and the owner of the row have not changed.
+//  4. The task is [Done]; or [Ready] again, at a later time and with a new attempt number; or [Dead], until an operator
+//     retries it; or [Cancelled].
 //
-// # Two numbers that are easily confused
+// # Attempts and failures
 //
-// Task.Attempt numbers the executions: it grows by one each time a task is
-// handed back, whatever the reason, so (task id, attempt) is a fencing token
-// that no two accepted results share. Task.Failures counts the attempts the
-// task itself failed, and only those use up MaxAttempts: shutdowns, deferrals and
-// crashes of a worker have their own counters and limits.
+// Task.Attempt numbers the executions. It grows by one each time the task becomes ready again, for any reason. So (task
+// id, attempt) is a fencing token: the store accepts at most one result for it.
+//
+// Task.Failures counts the attempts in which the task itself failed. Only failures use up MaxAttempts. Crashes and
+// deferrals have their own counters and limits. Hand-backs during a shutdown are not counted.
 package holdfast

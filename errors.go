@@ -8,25 +8,23 @@ import (
 	"time"
 )
 
-// Sentinels that callers act on. They are wrapped; compare with errors.Is.
+// Sentinel errors that callers act on. They are usually wrapped; compare with errors.Is.
 var (
-	// ErrInvalid marks input that can never be accepted as it is.
+	// ErrInvalid marks input that is never accepted in its present form.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotFound marks a task, run or lane that does not exist.
+	// ErrNotFound marks a task, worker or queue that does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict marks a request that does not fit the present state, such as
-	// retrying a task that is running.
+	// ErrConflict marks a request that is not allowed in the present state, such as a retry of a running task.
 	ErrConflict = errors.New("conflict")
-	// ErrUnavailable marks a server that cannot be reached now; trying later may help.
+	// ErrUnavailable marks a server that cannot be reached now. The caller may try again later.
 	ErrUnavailable = errors.New("unavailable")
 )
 
-// Causes a handler's context is cancelled with; see [context.Cause].
+// Causes with which the worker cancels the context of a handler; see [context.Cause].
 var (
-	// ErrLeaseLost: this process could not renew its lease, so another one may
-	// already run the task.
+	// ErrLeaseLost: the worker could not renew its lease, so another worker may already run the task.
 	ErrLeaseLost = errors.New("the worker lost its lease")
-	// ErrDraining: the worker is shutting down and the time to finish is over.
+	// ErrDraining: the worker is shutting down, and its drain timeout has expired.
 	ErrDraining = errors.New("the worker is shutting down")
 	// ErrCancelled: an operator cancelled the task.
 	ErrCancelled = errors.New("the task was cancelled")
@@ -34,13 +32,13 @@ var (
 	ErrTimeout = errors.New("the attempt timed out")
 )
 
-// outcome is the error behind Permanent, Defer, RetryAfter, Cancel and WorkerFault: a
-// handler's wish, with the reason.
+// outcome is the error behind Permanent, Defer, RetryAfter, Cancel and WorkerFault. It has the event that the handler
+// requests, and the reason.
 type outcome struct {
 	event Event
 	after time.Duration
 	cause error
-	free  bool // the deferral is not counted, because the worker is at fault
+	free  bool // the deferral is not counted, because the fault is in the worker
 }
 
 func (o *outcome) Error() string {
@@ -52,28 +50,29 @@ func (o *outcome) Error() string {
 
 func (o *outcome) Unwrap() error { return o.cause }
 
-// Permanent makes the task dead at once: trying again cannot help. err may be nil.
+// Permanent returns an error that makes the task dead at once, because another attempt would fail too. err may be nil.
 func Permanent(err error) error { return &outcome{event: EventGiveUp, cause: err} }
 
-// Defer defers the task: it comes back after d (a negative d is zero) and
-// no failure is counted. Policy.MaxDeferrals and Policy.Deadline bound how often.
+// Defer returns an error that makes the task ready again after d without counting a failure. A negative d is zero.
+// Policy.MaxDeferrals and Policy.Deadline limit the deferrals. err may be nil.
 func Defer(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err}
 }
 
-// RetryAfter fails the attempt, which is counted, and overrides the policy's delay
-// for this one error with d (a negative d is zero).
+// RetryAfter returns an error that counts as a failure and replaces the delay of the policy with d, for this attempt
+// only. A negative d is zero. err may be nil.
 func RetryAfter(d time.Duration, err error) error {
 	return &outcome{event: EventRetry, after: max(d, 0), cause: err}
 }
 
-// Cancel ends the task in state Cancelled: its work is no longer wanted. err
-// says why and may be nil.
+// Cancel returns an error that moves the task to the state Cancelled, because its work is no longer wanted. err gives
+// the reason and may be nil.
 func Cancel(err error) error { return &outcome{event: EventCancel, cause: err} }
 
-// WorkerFault defers the task, because this worker and not the task is at fault: it has no file descriptors left, say,
-// or no network. The task comes back after d (a negative d is zero) and nothing is counted; only Policy.Deadline bounds
-// how often. The worker takes fewer tasks for a while.
+// WorkerFault returns an error that makes the task ready again after d, because the fault is in this worker and not in
+// the task: the worker has no free file descriptors or no network, for example. A negative d is zero. Neither a failure
+// nor a deferral is counted; only Policy.Deadline limits such attempts. The worker takes fewer tasks for a while. err
+// may be nil.
 func WorkerFault(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err, free: true}
 }
@@ -84,14 +83,14 @@ func IsWorkerFault(err error) bool {
 	return ok && o.free
 }
 
-// HasOutcome reports whether err says by itself what shall become of the task:
-// whether it was made with Permanent, Defer, RetryAfter, Cancel or WorkerFault.
+// HasOutcome reports whether err specifies the outcome of the attempt: whether it was made with Permanent, Defer,
+// RetryAfter, Cancel or WorkerFault.
 func HasOutcome(err error) bool {
 	_, ok := errors.AsType[*outcome](err)
 	return ok
 }
 
-// PanicError is a panic of a handler, caught at its boundary.
+// PanicError is a panic of a handler, recovered by the worker.
 type PanicError struct {
 	Value any
 	Stack string
@@ -99,10 +98,10 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// Detailed wraps err with facts to keep in the attempt's record, such as an HTTP
-// response. class says in a word what kind of error it is, at most MaxNameLength bytes.
-// details must marshal to JSON of at most MaxDetailsLength bytes; of others only the reason
-// why not is kept. It returns nil if err is nil.
+// Detailed wraps err with data for the record of the attempt, such as an HTTP response. class is the short name of a
+// kind of error, at most MaxNameLength bytes long; Detailed cuts a longer one. details must marshal to at most
+// MaxDetailsLength bytes of JSON. If they do not, the record has the reason instead. Detailed returns nil if err is
+// nil.
 func Detailed(err error, class string, details any) error {
 	if err == nil {
 		return nil
@@ -114,7 +113,7 @@ func Detailed(err error, class string, details any) error {
 	if marshalErr != nil {
 		encoded, _ = json.Marshal(map[string]string{"unreadable": marshalErr.Error()})
 	}
-	// A json.RawMessage may hold what is no UTF-8, which SQL stores refuse.
+	// A json.RawMessage may contain invalid UTF-8, which SQL stores refuse.
 	encoded = bytes.ToValidUTF8(encoded, []byte("\uFFFD"))
 	return &detailed{err, clip(class, MaxNameLength), encoded}
 }
@@ -127,14 +126,14 @@ type detailed struct {
 
 func (d *detailed) Unwrap() error { return d.error }
 
-// Bounds of what is kept of an error, in bytes.
+// Limits of the record of an error, in bytes.
 const (
 	MaxErrorLength   = 8 << 10
 	MaxStackLength   = 16 << 10
 	MaxDetailsLength = 512 << 10
 )
 
-// Report is what is kept of an error in an attempt's record.
+// Report describes an error in the record of an attempt.
 type Report struct {
 	Class   string
 	Error   string
@@ -142,8 +141,8 @@ type Report struct {
 	Details json.RawMessage
 }
 
-// ReportOf reads what there is to keep of err. Class is the first of: the class
-// given to Detailed, the name of a known cause, "error".
+// ReportOf returns the report of err. Class is the class given to Detailed, else the name of a known cause, else
+// "error".
 func ReportOf(err error) Report {
 	if err == nil {
 		return Report{}

@@ -40,7 +40,7 @@ func TestReportOf(t *testing.T) {
 	}
 }
 
-func TestDetailsThatCannotBeKept(t *testing.T) {
+func TestUnusableDetailsAreReplaced(t *testing.T) {
 	t.Parallel()
 	for want, details := range map[string]any{
 		`{"unreadable":"json: unsupported type: func()"}`:                 func() {},
@@ -52,14 +52,14 @@ func TestDetailsThatCannotBeKept(t *testing.T) {
 		}
 	}
 	if err := holdfast.Detailed(nil, "c", 1); err != nil {
-		t.Errorf("nothing became %v", err)
+		t.Errorf("Detailed(nil) returns %v", err)
 	}
 	if class := holdfast.ReportOf(holdfast.Detailed(errBoom, strings.Repeat("\x00", 500), 1)).Class; len(class) > holdfast.MaxNameLength || strings.Contains(class, "\x00") {
 		t.Errorf("got the class %q", class)
 	}
 }
 
-func TestWishesKeepTheirReason(t *testing.T) {
+func TestOutcomesKeepTheirReason(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		holdfast.Permanent(errBoom), holdfast.Defer(1, errBoom), holdfast.RetryAfter(1, errBoom), holdfast.Cancel(errBoom), holdfast.Detailed(errBoom, "c", nil),
@@ -70,8 +70,9 @@ func TestWishesKeepTheirReason(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptFitsEveryStore: valid UTF-8 without NUL, cut between characters.
-func TestWhatIsKeptFitsEveryStore(t *testing.T) {
+// TestReportsFitEveryStore checks that the texts of a report are valid UTF-8 without NUL, and are cut between
+// characters.
+func TestReportsFitEveryStore(t *testing.T) {
 	t.Parallel()
 	fits := func(text string, limit int) bool {
 		return len(text) <= limit && utf8.ValidString(text) && !strings.Contains(text, "\x00")
@@ -81,13 +82,13 @@ func TestWhatIsKeptFitsEveryStore(t *testing.T) {
 		text := strings.Repeat(string(piece), rapid.IntRange(0, 2000).Draw(t, "times"))
 		report := holdfast.ReportOf(errors.Join(errors.New(text), &holdfast.PanicError{Value: 1, Stack: text}))
 		if !fits(report.Error, holdfast.MaxErrorLength) || !fits(report.Stack, holdfast.MaxStackLength) {
-			t.Fatalf("%d and %d bytes of %q", len(report.Error), len(report.Stack), piece)
+			t.Fatalf("the error has %d bytes and the stack %d, from repetitions of %q", len(report.Error), len(report.Stack), piece)
 		}
 		if utf8.ValidString(text) && !strings.Contains(text, "\x00") && len(text) <= holdfast.MaxStackLength && report.Stack != text {
 			t.Fatalf("%q was changed", text)
 		}
 		if len(report.Stack) > holdfast.MaxStackLength-8 && len(text) > 3*holdfast.MaxStackLength && !strings.HasSuffix(report.Stack, "…") {
-			t.Fatalf("the cut does not show")
+			t.Fatalf("a cut text does not end in an ellipsis")
 		}
 	})
 }

@@ -2,42 +2,42 @@ package holdfast
 
 import "time"
 
-// Observer is told what happens, for metrics and tests. Calls come from many
-// goroutines at once and must return quickly.
+// Observer receives observations, for metrics and tests. Observe must be safe for concurrent use and return quickly.
 type Observer interface {
 	Observe(Observation)
 }
 
-// Observation is one thing that happened. Fields that do not apply are zero.
+// Observation describes one occurrence, or Count equal ones. Fields that do not apply are zero.
 type Observation struct {
 	Kind  ObservationKind
-	Lane  string
+	Queue string
 	Type  string
-	Event Event         // with ObservedSettled: what became of the attempt
-	Count int           // how many; at least 1
-	Took  time.Duration // of the thing itself
-	Late  time.Duration // between the moment it was due and now
+	Event Event         // the outcome of the attempt, with ObservedSettled
+	Count int           // at least 1
+	Took  time.Duration // the duration of the occurrence
+	Late  time.Duration // how long ago it was due
 }
 
-// ObservationKind names what happened.
+// ObservationKind is the kind of an observation.
 type ObservationKind string
 
-// What can be observed.
+// The kinds of observations.
 const (
 	ObservedEnqueued    ObservationKind = "enqueued"    // tasks stored by a producer
-	ObservedDuplicate   ObservationKind = "duplicate"   // refused for their unique key
+	ObservedDuplicate   ObservationKind = "duplicate"   // tasks refused because of their unique key
 	ObservedPublished   ObservationKind = "published"   // tickets confirmed by the broker
-	ObservedClaimed     ObservationKind = "claimed"     // tasks taken; Late since they were due
-	ObservedStale       ObservationKind = "stale"       // tickets that were not needed any more
-	ObservedContended   ObservationKind = "contended"   // tickets of tasks another run holds
-	ObservedParked      ObservationKind = "parked"      // tasks with no handler here
-	ObservedQuarantined ObservationKind = "quarantined" // malformed messages put aside
-	ObservedSettled     ObservationKind = "settled"     // results accepted; Took is the handler's time
-	ObservedRefused     ObservationKind = "refused"     // results that came too late
-	ObservedLeaseLost   ObservationKind = "lease_lost"  // a run that stopped itself or was fenced
-	ObservedFenced      ObservationKind = "fenced"      // runs declared gone by this janitor
-	ObservedRecovered   ObservationKind = "recovered"   // tasks handed back from a gone run
-	ObservedRearmed     ObservationKind = "rearmed"     // manifests put to the tail again
+	ObservedClaimed     ObservationKind = "claimed"     // tasks claimed; Late is the time since they were due
+	ObservedStale       ObservationKind = "stale"       // tickets that were no longer needed
+	ObservedContended   ObservationKind = "contended"   // tickets of tasks that another worker runs
+	ObservedParked      ObservationKind = "parked"      // tasks parked because the worker has no handler
+	ObservedQuarantined ObservationKind = "quarantined" // malformed messages moved to the quarantine
+	ObservedUnread      ObservationKind = "unread"      // messages of a newer version moved to the unread queue
+	ObservedSettled     ObservationKind = "settled"     // results accepted; Took is the time of the handler
+	ObservedRefused     ObservationKind = "refused"     // results refused because they came too late
+	ObservedLeaseLost   ObservationKind = "lease_lost"  // a worker that stopped itself or was fenced
+	ObservedFenced      ObservationKind = "fenced"      // workers fenced by this janitor
+	ObservedRecovered   ObservationKind = "recovered"   // tasks handed back from a dead worker
+	ObservedRearmed     ObservationKind = "rearmed"     // manifests published again at the tail of their queue
 	ObservedRepaired    ObservationKind = "repaired"    // tasks whose ticket was missing
 	ObservedPruned      ObservationKind = "pruned"      // old rows deleted
 )

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A policy that begins with a second, doubles, and stops growing at a minute.
+// A policy whose delays begin at one second, double each time, and stop growing at one minute.
 func ExamplePolicy() {
 	policy := holdfast.DefaultPolicy()
 	policy.Base, policy.Factor, policy.Max = time.Second, 2, time.Minute
-	policy.Jitter = 0 // so that this output is always the same
+	policy.Jitter = 0 // for the same output at each run
 	policy.MaxAttempts = 8
 	if err := policy.Validate(); err != nil {
 		fmt.Println(err)
@@ -26,25 +26,25 @@ func ExamplePolicy() {
 	// Output: 1s 2s 4s 8s 16s 32s 1m0s dead
 }
 
-// The types that differ have complete settings of their own; all others have the defaults.
+// Types that differ have complete settings of their own. All other types use the defaults.
 func ExampleSettings() {
-	reports := holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), Timeout: 2 * time.Hour, Lane: "slow"}
+	reports := holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), Timeout: 2 * time.Hour, Queue: "slow"}
 	reports.Policy.MaxAttempts = 3
 	settings := holdfast.Settings{Types: map[string]holdfast.TypeSettings{"report": reports}}
 	for _, name := range []string{"report", "mail"} {
 		s := settings.For(name)
-		fmt.Println(name, s.Lane, s.Policy.MaxAttempts, s.Timeout)
+		fmt.Println(name, s.Queue, s.Policy.MaxAttempts, s.Timeout)
 	}
 	// Output:
 	// report slow 3 2h0m0s
 	// mail default 10 0s
 }
 
-// What the judge makes of a handler's answers.
+// Settle decides the outcome of an attempt from the error of its handler.
 func ExampleSettle() {
 	busy := errors.New("the target is busy")
 	task := holdfast.Task{ID: 42, State: holdfast.Running, Attempt: 3, Failures: 2, MaxAttempts: 4, CreatedAt: time.Now()}
-	for _, answer := range []error{
+	for _, result := range []error{
 		nil,
 		busy,
 		holdfast.RetryAfter(time.Minute, busy),
@@ -52,7 +52,7 @@ func ExampleSettle() {
 		holdfast.Permanent(busy),
 		holdfast.Cancel(busy),
 	} {
-		move, err := holdfast.Settle(task, holdfast.Returned(answer), time.Now(), holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(task, holdfast.Returned(result), time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			fmt.Println(err)
 			continue

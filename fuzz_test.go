@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// anyPolicy makes a policy of numbers that mean nothing, valid or not.
+// anyPolicy returns a policy with arbitrary values, which may be invalid.
 func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jitter float64, limits uint32) holdfast.Policy {
 	names := []holdfast.Strategy{holdfast.Exponential, holdfast.Linear, holdfast.Fixed, holdfast.List, "", "hope"}
 	return holdfast.Policy{
@@ -24,8 +24,8 @@ func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jit
 	}
 }
 
-// FuzzPolicy: a policy is refused with a reason, or none of its delays is out of bounds, whatever the number of
-// failures and however the dice fall.
+// FuzzPolicy checks that Validate returns a reason for every policy that is not valid, and that the delays of a valid
+// policy stay in their range.
 func FuzzPolicy(f *testing.F) {
 	const five = 5<<16 | 5<<8 | 5
 	f.Add(uint8(0), int64(time.Second), int64(0), int64(0), int64(0), 2.5, 0.1, uint32(five), 7, 0.5)
@@ -50,7 +50,7 @@ func FuzzPolicy(f *testing.F) {
 			t.Fatalf("%+v after %d failures: %s without jitter", p, failures, middle)
 		}
 		low, high := float64(middle)*(1-p.Jitter), min(float64(middle)*(1+p.Jitter), float64(century))
-		const slack = 1e-9 // of rounding
+		const slack = 1e-9 // for rounding
 		if d := float64(got); got < 0 || d < low*(1-slack)-1 || d > high*(1+slack)+1 {
 			t.Fatalf("%+v after %d failures, dice %v: %s is not from %v to %v", p, failures, dice, got, low, high)
 		}
@@ -58,25 +58,25 @@ func FuzzPolicy(f *testing.F) {
 			t.Fatalf("%+v: the delay shrinks after %d failures", p, failures)
 		}
 		if err := (holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: p}}).Validate(); err != nil {
-			t.Fatalf("valid alone, but not as a setting: %v", err)
+			t.Fatalf("the policy is valid, but not the settings that contain it: %v", err)
 		}
 	})
 }
 
-// causes are one of each kind, by number.
-func causes(kind uint8, wait int64) holdfast.Cause {
+// anyCause returns the cause that kind selects.
+func anyCause(kind uint8, wait int64) holdfast.Cause {
 	d := time.Duration(wait)
 	all := []holdfast.Cause{
 		holdfast.Returned(nil), holdfast.Returned(errBoom), holdfast.Returned(holdfast.RetryAfter(d, errBoom)), holdfast.Returned(holdfast.Defer(d, errBoom)),
 		holdfast.Returned(holdfast.Permanent(errBoom)), holdfast.Returned(holdfast.Cancel(nil)), holdfast.Crashed(9), holdfast.Interrupted(errBoom),
-		holdfast.Asked(holdfast.EventRequeue), holdfast.Asked(holdfast.EventCancel), holdfast.Asked(holdfast.EventArchive),
-		holdfast.Asked(holdfast.EventRestore), holdfast.Asked(holdfast.EventComplete), holdfast.Asked("\x00"),
+		holdfast.Requested(holdfast.EventRequeue), holdfast.Requested(holdfast.EventCancel), holdfast.Requested(holdfast.EventArchive),
+		holdfast.Requested(holdfast.EventRestore), holdfast.Requested(holdfast.EventComplete), holdfast.Requested("\x00"),
 	}
 	return all[int(kind)%len(all)]
 }
 
-// FuzzSettle judges any task for any cause by any valid policy: the move is one of the table, and the budgets hold,
-// also for tasks whose counters are past them already.
+// FuzzSettle settles any task for any cause with any valid policy. It checks that the transition is in the state table
+// and that no limit is exceeded, even if the counters of the task already exceed their limits.
 func FuzzSettle(f *testing.F) {
 	const five = 5<<16 | 5<<8 | 5
 	for kind := range uint8(14) {
@@ -95,19 +95,19 @@ func FuzzSettle(f *testing.F) {
 			MaxAttempts: number(2), Failures: number(3), Crashes: number(4), Deferrals: number(5),
 		}
 		if task.State == holdfast.Running {
-			task.Run = 9
+			task.Worker = 9
 		}
-		cause := causes(kind, wait)
+		cause := anyCause(kind, wait)
 		if move, err := holdfast.Settle(task, cause, now, policy); err != nil {
 			if !errors.Is(err, holdfast.ErrConflict) || !reflect.DeepEqual(move, holdfast.Transition{}) || !strings.Contains(err.Error(), "cannot") {
 				t.Fatalf("%+v: %+v, %v", task, move, err)
 			}
 			return
 		}
-		move := judge(t, task, cause, now, policy)
+		move := settle(t, task, cause, now, policy)
 		row := holdfast.Moves()[move.Event]
 		if move.To != row.To || !reflect.DeepEqual(move.From, row.From) || !slices.Contains(move.From, task.State) ||
-			move.Task != task.ID || move.Attempt != task.Attempt || move.Run != task.Run {
+			move.Task != task.ID || move.Attempt != task.Attempt || move.Worker != task.Worker {
 			t.Fatalf("%+v of %+v is not in the table", move, task)
 		}
 		limit := task.MaxAttempts
@@ -118,7 +118,7 @@ func FuzzSettle(f *testing.F) {
 			move.Event == holdfast.EventCrash && move.Crashes >= policy.MaxCrashes ||
 			move.Event == holdfast.EventDefer && move.Deferrals > policy.MaxDeferrals
 		if over || move.Wait > century || len(move.Report.Error) > holdfast.MaxErrorLength {
-			t.Fatalf("over its budget: %+v of %+v by %+v", move, task, policy)
+			t.Fatalf("the transition exceeds a limit: %+v of %+v with %+v", move, task, policy)
 		}
 	})
 }

@@ -2,22 +2,22 @@ package holdfast
 
 import "errors"
 
-// Hint says what a person can do about an error or a failed check. It is data: the program that shows it to a person
-// finds the words, because only that program knows the names of its commands, flags and settings. The zero value means
-// that there is nothing to do.
+// Hint is what a person can do about an error or a failed check. A hint is data: only the program that shows it knows
+// the names of its commands, flags and settings, and so that program writes the text. The zero value means that there
+// is no hint.
 type Hint struct {
 	Kind HintKind
-	Arg  string // what the kind needs; see the kinds
+	Arg  string // depends on the kind
 }
 
-// HintKind names one thing to do.
+// HintKind is one kind of remedy.
 type HintKind string
 
 // The kinds of hints.
 const (
-	// HintAdvice is about something outside of this program. Arg is the whole sentence.
+	// HintAdvice concerns something outside of this program. Arg is the complete sentence.
 	HintAdvice HintKind = "advice"
-	// HintRetry: nothing is known but that a later try may help.
+	// HintRetry: a later try may succeed.
 	HintRetry HintKind = "retry"
 
 	// HintMigrate: the schema is older than this build.
@@ -26,11 +26,11 @@ const (
 	HintMigrationStatus HintKind = "migration_status"
 	// HintUpgrade: the schema is newer than this build.
 	HintUpgrade HintKind = "upgrade"
-	// HintGrant: rights are missing. Arg is the SQL that grants them.
+	// HintGrant: privileges are missing. Arg is the SQL that grants them.
 	HintGrant HintKind = "grant"
-	// HintFindGrant: a right is missing, and the doctor says which.
+	// HintFindGrant: a privilege is missing. The doctor reports which one.
 	HintFindGrant HintKind = "find_grant"
-	// HintSessionSettings: a connection pooler drops settings of the session. Arg is the role that needs them.
+	// HintSessionSettings: a connection pooler drops the settings of a session. Arg is the role that needs them.
 	HintSessionSettings HintKind = "session_settings"
 
 	// HintCreateDatabase: there is no database file yet.
@@ -50,7 +50,7 @@ const (
 	HintReachDatabase HintKind = "reach_database"
 	// HintPrimary: the database is a standby.
 	HintPrimary HintKind = "primary"
-	// HintDirectURL: the connection leads through a pooler, and a direct one is needed too.
+	// HintDirectURL: the connection uses a pooler. A direct connection is needed too.
 	HintDirectURL HintKind = "direct_url"
 	// HintSetBroker: the setting for the broker is missing. Arg is an example of a value.
 	HintSetBroker HintKind = "set_broker"
@@ -60,47 +60,52 @@ const (
 	HintCheckBroker HintKind = "check_broker"
 	// HintReachBroker: the broker does not answer.
 	HintReachBroker HintKind = "reach_broker"
-	// HintDeclareTopology: queues or exchanges are missing in the broker.
+	// HintDeclareTopology: AMQP queues or exchanges are missing.
 	HintDeclareTopology HintKind = "declare_topology"
-	// HintReplaceQueue: a queue has other arguments than it needs. Arg is its name.
+	// HintReplaceQueue: an AMQP queue has the wrong arguments. Arg is its name.
 	HintReplaceQueue HintKind = "replace_queue"
-	// HintReadQuarantine: there are messages in quarantine. Arg is the queue.
+	// HintReadQuarantine: there are messages in the quarantine queue. Arg is its name.
 	HintReadQuarantine HintKind = "read_quarantine"
 
 	// HintServe: no process runs tasks.
 	HintServe HintKind = "serve"
-	// HintServeQueue: no worker consumes a queue of tasks. Arg is its name.
+	// HintServeQueue: no worker consumes a queue. Arg is its name.
 	HintServeQueue HintKind = "serve_queue"
-	// HintServeJanitor: no janitor is at work.
+	// HintListDead: there are dead tasks.
+	HintListDead HintKind = "list_dead"
+	// HintHandleType: no worker has a handler for a task type. Arg is the type.
+	HintHandleType HintKind = "handle_type"
+	// HintServeJanitor: no janitor is running.
 	HintServeJanitor HintKind = "serve_janitor"
 	// HintAllRoles: the process that serves a file needs all roles.
 	HintAllRoles HintKind = "all_roles"
 	// HintListen: the address of the endpoints cannot be used.
 	HintListen HintKind = "listen"
-	// HintReadiness: a worker does not consume what it should. Arg names the worker.
+	// HintReadiness: a worker does not consume all its queues. Arg is the name of the worker.
 	HintReadiness HintKind = "readiness"
-	// HintRestartWorkers: the store has lost commits, as after the restore of a backup.
+	// HintRestartWorkers: the store has lost commits, for example because a backup was restored.
 	HintRestartWorkers HintKind = "restart_workers"
-	// HintStopWorkers: workers must end first.
+	// HintStopWorkers: all workers must be stopped first.
 	HintStopWorkers HintKind = "stop_workers"
-	// HintFinishTasks: tasks that run must end first.
+	// HintFinishTasks: running tasks must finish first.
 	HintFinishTasks HintKind = "finish_tasks"
-	// HintExportAgain: an export is not complete.
+	// HintExportAgain: an export is incomplete.
 	HintExportAgain HintKind = "export_again"
 
 	// HintAllowAddress: a setting can permit requests to the address.
 	HintAllowAddress HintKind = "allow_address"
-	// HintAllowHost: a setting lists the hosts that a secret may sign requests to. Arg is the name of the secret.
+	// HintAllowHost: a setting lists the hosts to which requests may be signed with a secret. Arg is the name of the
+	// secret.
 	HintAllowHost HintKind = "allow_host"
 
-	// HintShowSettings: a setting has a value that cannot be used.
+	// HintShowSettings: the value of a setting is not valid.
 	HintShowSettings HintKind = "show_settings"
 )
 
 // Advice returns a hint about something outside of this program.
 func Advice(text string) Hint { return Hint{Kind: HintAdvice, Arg: text} }
 
-// WithHint returns err with a hint. The text of the error stays as it is. WithHint returns nil if err is nil.
+// WithHint returns err with a hint. The text of the error does not change. Returns nil if err is nil.
 func WithHint(err error, hint Hint) error {
 	if err == nil {
 		return nil
@@ -108,8 +113,8 @@ func WithHint(err error, hint Hint) error {
 	return &hinted{err, hint}
 }
 
-// HintOf returns the hint of err, the zero value if it has none. If several errors in its tree have one, HintOf returns
-// the first that errors.As meets.
+// HintOf returns the hint of err, or the zero value if it has none. If several errors in its tree have one, HintOf
+// returns the first that errors.As finds.
 func HintOf(err error) Hint {
 	h, ok := errors.AsType[*hinted](err)
 	if !ok {

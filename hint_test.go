@@ -36,7 +36,7 @@ func TestHintOf(t *testing.T) {
 		t.Errorf("the hint changes the error to %q", hinted)
 	}
 	if holdfast.WithHint(nil, migrate) != nil {
-		t.Error("nil with a hint is an error")
+		t.Error("WithHint(nil) is not nil")
 	}
 }
 

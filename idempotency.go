@@ -6,17 +6,18 @@ import (
 	"strconv"
 )
 
-// keyEncoding writes keys in lower-case letters and digits, which no header, URL or database changes.
+// keyEncoding encodes keys in lower-case letters and digits, which headers, URLs and databases leave unchanged.
 var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// IdempotencyKey returns the key that tells a task from every other task of every store: "task_", its id, "_" and a hash, at
-// most 64 lower-case letters, digits and underscores. The key is the same at every attempt and is not stored: it is computed
-// from what does not change between attempts. A task that came from another store has the key that it had there. A
-// handler's task has what the key is computed from: its payload and the incarnation of its store.
+// IdempotencyKey returns a key that is unique among the tasks of all stores: "task_", the id, "_" and a hash. It has at
+// most 64 lower-case letters, digits and underscores. The key is the same for every attempt. It is not stored but
+// computed from data that does not change between attempts. An imported task has the key that it had in its original
+// store. The payload and the incarnation must be set, as they are in the task that a handler receives.
 //
-// The id alone is no key: after a restored backup, or the promotion of a replica that was behind, a store gives out the
-// same ids again, and another store gives them out anyway. Then the time of creation, the payload or the incarnation
-// differs. A task with an edited payload has a new key, because its receiver must take it as another request.
+// The id alone is not unique. A store gives out the same ids again after the restore of a backup, or after the
+// promotion of a replica that lagged. Other stores give out the same ids anyway. In these cases the creation time, the
+// payload or the incarnation differs. A task with an edited payload has a new key, because its receiver must treat it
+// as another request.
 func (t Task) IdempotencyKey() string {
 	if t.Key != "" {
 		return t.Key
@@ -35,7 +36,8 @@ func (t Task) IdempotencyKey() string {
 	return string(keyEncoding.AppendEncode(key, hash.Sum(sum[:0])[:16]))
 }
 
-// WithIncarnation returns the task with the incarnation of its store, from which [Task.IdempotencyKey] computes the key.
+// WithIncarnation returns a copy of the task with the incarnation of its store. [Task.IdempotencyKey] uses the
+// incarnation.
 func (t Task) WithIncarnation(incarnation string) Task {
 	t.incarnation = incarnation
 	return t

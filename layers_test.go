@@ -17,11 +17,11 @@ import (
 
 const module = "github.com/holdfastq/holdfast"
 
-// imports are what the packages of the module import, by folder; "." is the root.
+// imports has the imports of each package of the module, by folder; "." is the root.
 type imports struct{ code, tests map[string][]string }
 
-// readImports parses every file's imports. Besides being quick, it makes the files part of
-// what the test's cached result depends on, which running a command would not.
+// readImports parses the imports of every file. It is fast, and the files become inputs of the cached test result. A
+// command would not have that effect.
 func readImports(t *testing.T) imports {
 	t.Helper()
 	found := imports{make(map[string][]string), make(map[string][]string)}
@@ -61,20 +61,20 @@ func readImports(t *testing.T) imports {
 	return found
 }
 
-// nested reports whether the folder is a module of its own.
+// nested reports whether the folder is a separate module.
 func nested(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	return err == nil
 }
 
-// inside reports whether a folder is one of the others or below it.
+// inside reports whether a folder is one of the others or below one of them.
 func inside(folder string, others ...string) bool {
 	return slices.ContainsFunc(others, func(other string) bool {
 		return folder == other || strings.HasPrefix(folder, other+"/")
 	})
 }
 
-// own returns the folder of an imported package of this module.
+// own returns the folder of an imported package if it belongs to this module.
 func own(imported string) (folder string, ok bool) {
 	if imported == module {
 		return ".", true
@@ -82,9 +82,13 @@ func own(imported string) (folder string, ok bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// TestLayers says which package may import which: the domain imports none, the messages import the domain, contracts
-// import both, services, the doctor and adapters import contracts but not each other, and app joins them. Adapters import
-// the doctor for the type of its checks.
+// TestLayers checks which package imports which:
+//
+//   - The domain imports no other package of the module, and the messages import only the domain.
+//   - Contracts import the domain and the messages.
+//   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
+//     type of its checks.
+//   - Package app joins them.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -93,7 +97,7 @@ func TestLayers(t *testing.T) {
 		"schema":                   {".", "store"},
 		"internal/message":         {"."},
 		"store":                    {".", "internal/message"},
-		"broker":                   {"."},
+		"broker":                   {".", "internal/message"},
 		"configs":                  {".", "internal/hosts"},
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
 		"consumer":                 {".", "internal/message", "presence", "store", "broker", "configs"},
@@ -152,8 +156,8 @@ func TestTheDomainImportsTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-// TestLibrariesStayWhereTheyBelong keeps each driver behind the package that wraps it.
-// Tests below internal, which look at real servers, may use drivers too.
+// TestLibrariesStayWhereTheyBelong checks that only the package that wraps a driver imports it. Tests below internal
+// use real servers and may import drivers too.
 func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -184,10 +188,10 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
-// dependencies returns everything that is linked into the packages.
+// dependencies returns the packages that the given packages link.
 func dependencies(t *testing.T, packages ...string) []string {
 	t.Helper()
-	readImports(t) // of which the result depends
+	readImports(t) // makes the files inputs of the cached result
 	if _, err := os.ReadFile("go.mod"); err != nil {
 		t.Fatal(err)
 	}
@@ -200,8 +204,7 @@ func dependencies(t *testing.T, packages ...string) []string {
 	return strings.Fields(string(listed))
 }
 
-// TestAProgramLinksNoDaemon: package queue has no metrics, no HTTP server or client, no task type of its own, no command
-// line, and no pgx.
+// TestAProgramLinksNoDaemon checks that package queue links no metrics, HTTP, task type, command line or pgx.
 func TestAProgramLinksNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, linked := range dependencies(t, "./queue") {
@@ -212,8 +215,8 @@ func TestAProgramLinksNoDaemon(t *testing.T) {
 	}
 }
 
-// TestAProgramByHandLinksOneStore: a program that wires the services itself links them, one store, one broker, and neither
-// configuration nor composition.
+// TestAProgramByHandLinksOneStore checks that a program that wires the services itself links one store and one broker,
+// and neither package configs nor package app.
 func TestAProgramByHandLinksOneStore(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "consumer/example_by_hand_test.go", nil, parser.ImportsOnly)
@@ -236,7 +239,7 @@ func TestAProgramByHandLinksOneStore(t *testing.T) {
 	}
 }
 
-// TestNoTestCodeInTheBinary looks at everything that is linked into the commands.
+// TestNoTestCodeInTheBinary checks the packages that the commands link.
 func TestNoTestCodeInTheBinary(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -251,11 +254,11 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 	}
 }
 
-// TestTheDriverHasItsOwnLibc: the SQLite driver is translated code that fits one version of its C library only,
-// and another dependency may ask for a newer one. Source: the driver's release notes.
+// TestTheDriverHasItsOwnLibc checks the version of the translated C library. The SQLite driver works with exactly one
+// version, and another dependency may require a newer one. Source: the release notes of the driver.
 func TestTheDriverHasItsOwnLibc(t *testing.T) {
 	t.Parallel()
-	ask := func(format, path string) string {
+	query := func(format, path string) string {
 		command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", format, path)
 		command.Stderr = os.Stderr
 		answer, err := command.Output()
@@ -264,11 +267,11 @@ func TestTheDriverHasItsOwnLibc(t *testing.T) {
 		}
 		return strings.TrimSpace(string(answer))
 	}
-	wants, err := os.ReadFile(ask("{{.GoMod}}", "modernc.org/sqlite"))
+	required, err := os.ReadFile(query("{{.GoMod}}", "modernc.org/sqlite"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if has := ask("{{.Version}}", "modernc.org/libc"); !strings.Contains(string(wants), "modernc.org/libc "+has+"\n") {
-		t.Errorf("modernc.org/libc is at %s, which is not what modernc.org/sqlite was made with", has)
+	if has := query("{{.Version}}", "modernc.org/libc"); !strings.Contains(string(required), "modernc.org/libc "+has+"\n") {
+		t.Errorf("modernc.org/libc is at %s; modernc.org/sqlite requires another version", has)
 	}
 }

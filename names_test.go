@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// TestPackagesBelowAppNameNoCommand: a package below app gives hints as data, and only the command line names commands,
-// flags, settings and environment variables. Package configs may name its own settings.
+// TestPackagesBelowAppNameNoCommand checks the texts in the packages below app: none names a command, a flag, a setting
+// or an environment variable. Only the command line does that. Package configs may name its own settings.
 func TestPackagesBelowAppNameNoCommand(t *testing.T) {
 	t.Parallel()
 	forbidden := forbiddenNames(t)
@@ -40,7 +40,7 @@ func TestPackagesBelowAppNameNoCommand(t *testing.T) {
 	}
 }
 
-// TestForbiddenNames: the test above finds what it looks for.
+// TestForbiddenNames checks the pattern of the test above.
 func TestForbiddenNames(t *testing.T) {
 	t.Parallel()
 	forbidden := forbiddenNames(t)
@@ -66,7 +66,7 @@ func TestForbiddenNames(t *testing.T) {
 	}
 }
 
-// below returns the folders of the packages that one imports, directly or not.
+// below returns the folders of the packages that a package imports, directly or indirectly.
 func below(found imports, folder string) []string {
 	var folders []string
 	for todo := []string{folder}; len(todo) > 0; todo = todo[1:] {
@@ -80,7 +80,7 @@ func below(found imports, folder string) []string {
 	return folders
 }
 
-// forbiddenNames matches what only the command line may name.
+// forbiddenNames returns a pattern for the names that only the command line may use.
 func forbiddenNames(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	parts := []string{`\bHOLDFAST_[A-Z]`, `(^|[\s(])--[a-z][a-z-]+`}
@@ -94,12 +94,12 @@ func forbiddenNames(t *testing.T) *regexp.Regexp {
 	}
 	commands := commandNames(t)
 	if !slices.Contains(commands, "serve") || !slices.Contains(commands, "migrate") {
-		t.Fatalf("not the commands: %q", commands)
+		t.Fatalf("commands are missing in %q", commands)
 	}
 	return regexp.MustCompile(strings.Join(append(parts, `\bholdfast (`+strings.Join(commands, "|")+`)\b`), "|"))
 }
 
-// commandNames reads the names of the commands from the literals of cmd/holdfast: each cli.Command has a Name.
+// commandNames returns the names of the commands: the field Name of each cli.Command literal in cmd/holdfast.
 func commandNames(t *testing.T) (names []string) {
 	t.Helper()
 	inspect(t, "cmd/holdfast", func(_ *token.FileSet, node ast.Node) {
@@ -124,7 +124,7 @@ func commandNames(t *testing.T) (names []string) {
 	return names
 }
 
-// isCommand reports whether the literal is a cli.Command. The type of an element of a list of commands is left out.
+// isCommand reports whether the literal is a cli.Command. Elements of a list of commands have no type in the source.
 func isCommand(literal *ast.CompositeLit) bool {
 	of, ok := literal.Type.(*ast.SelectorExpr)
 	return literal.Type == nil || ok && of.Sel.Name == "Command"
@@ -132,7 +132,7 @@ func isCommand(literal *ast.CompositeLit) bool {
 
 type text struct{ value, position string }
 
-// stringsOf returns the string literals of a package, without those of its tests, tags and imports.
+// stringsOf returns the string literals of a package, except those in tests, tags and imports.
 func stringsOf(t *testing.T, folder string) (texts []text) {
 	t.Helper()
 	skip := make(map[*ast.BasicLit]bool)
@@ -151,7 +151,7 @@ func stringsOf(t *testing.T, folder string) (texts []text) {
 	return texts
 }
 
-// inspect calls f with every node of the Go files of a folder, without tests.
+// inspect calls f with every node of the Go files of a folder, except tests.
 func inspect(t *testing.T, folder string, f func(*token.FileSet, ast.Node)) {
 	t.Helper()
 	files := token.NewFileSet()

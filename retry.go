@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Strategy says how the delay grows from one failure to the next.
+// Strategy is how the delay grows from one failure to the next.
 type Strategy string
 
 // The strategies. n is the number of failures so far, from 1.
@@ -15,26 +15,26 @@ const (
 	Exponential Strategy = "exponential" // Base × Factor^(n-1)
 	Linear      Strategy = "linear"      // Base × n
 	Fixed       Strategy = "fixed"       // Base
-	List        Strategy = "list"        // Delays[n-1], the last one from then on
+	List        Strategy = "list"        // Delays[n-1]; after the end of the list, its last element
 )
 
-// Policy says how often and when a failed task is tried again, and when it is
-// given up. Get a complete one from DefaultPolicy and change what differs.
+// Policy determines when a failed task is retried and when it is given up. Start with DefaultPolicy and change the
+// fields that differ.
 type Policy struct {
 	Strategy Strategy
-	Base     time.Duration   // > 0, but 0 is allowed with Fixed: try again at once
+	Base     time.Duration   // > 0; with Fixed also 0, which means at once
 	Factor   float64         // ≥ 1, for Exponential
-	Max      time.Duration   // cap of one delay before jitter; 0 means none
-	Jitter   float64         // 0 to 1: the delay varies by up to ± this part of it
+	Max      time.Duration   // limit of one delay before jitter; 0 means none
+	Jitter   float64         // 0 to 1: the delay varies by up to ± this fraction
 	Delays   []time.Duration // for List: at least one, none negative
 
-	MaxAttempts  int           // failures allowed unless the task names its own number; ≥ 1
-	MaxCrashes   int           // attempts that may end with their worker; ≥ 1
-	MaxDeferrals int           // Defer results; ≥ 0
+	MaxAttempts  int           // failures allowed, unless the task has its own number; ≥ 1
+	MaxCrashes   int           // crashes allowed; ≥ 1
+	MaxDeferrals int           // deferrals allowed; ≥ 0
 	Deadline     time.Duration // since the task was created; 0 means none
 }
 
-// DefaultPolicy tries ten times over roughly four hours.
+// DefaultPolicy returns a policy with ten attempts over about four hours.
 func DefaultPolicy() Policy {
 	return Policy{
 		Strategy: Exponential, Base: 10 * time.Second, Factor: 2.5, Max: time.Hour, Jitter: 0.1,
@@ -42,7 +42,7 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Validate reports the first value that is out of its range as an [ErrInvalid].
+// Validate returns an [ErrInvalid] that describes the first value that is out of range, or nil.
 func (p Policy) Validate() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: retry policy: "+format, append([]any{ErrInvalid}, args...)...)
@@ -67,7 +67,7 @@ func (p Policy) Validate() error {
 	}
 	switch {
 	case p.Base < 0, p.Base == 0 && (p.Strategy == Exponential || p.Strategy == Linear):
-		return bad("base %s must be more than zero", p.Base)
+		return bad("base %s must be greater than zero", p.Base)
 	case p.Max < 0:
 		return bad("max %s is negative", p.Max)
 	case !(p.Jitter >= 0 && p.Jitter <= 1):
@@ -84,12 +84,11 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// maxDelay keeps every sum of a delay and a moment inside what stores can hold.
+// maxDelay keeps every sum of a time and a delay in the range of the stores.
 const maxDelay = 100 * 365 * 24 * time.Hour
 
-// Delay returns how long to wait after the given number of failures (from 1)
-// before the next attempt. dice, from 0 up to but not including 1, places the
-// delay inside the jitter. The result is never negative.
+// Delay returns the delay before the next attempt after the given number of failures, from 1. dice, in [0, 1), is the
+// position of the delay in the range of the jitter. The result is never negative.
 func (p Policy) Delay(failures int, dice float64) time.Duration {
 	n := max(failures, 1)
 	var d float64
@@ -106,24 +105,24 @@ func (p Policy) Delay(failures int, dice float64) time.Duration {
 	if p.Max > 0 {
 		d = min(d, float64(p.Max))
 	}
-	d = min(d, float64(maxDelay)) // before the jitter: infinity times zero is no number
+	d = min(d, float64(maxDelay)) // before the jitter, because infinity times zero is NaN
 	d *= 1 + p.Jitter*(2*dice-1)
 	return time.Duration(max(0, min(d, float64(maxDelay))))
 }
 
-// TypeSettings is everything that can be set for the tasks of one type.
+// TypeSettings are the settings for the tasks of one type.
 type TypeSettings struct {
 	Policy Policy
-	// PolicyFor, if set, returns the policy for an attempt that ended with err, given Policy. So a policy can differ by
-	// the class of the error. Goroutines may call it at the same time. A worker that does not have the function, and a
-	// janitor that judges a crash, use Policy.
+	// PolicyFor, if set, returns the policy for an attempt that ended with err, given Policy. So the policy can depend
+	// on the class of the error. PolicyFor must be safe for concurrent use. A worker without this function uses Policy,
+	// and so does a janitor that settles a crash.
 	PolicyFor func(policy Policy, err error) Policy
 	Timeout   time.Duration // of one attempt; 0 means none
-	Lane      string        // for tasks that name none; empty means DefaultLane
+	Queue     string        // for tasks without a queue; empty means DefaultQueue
 }
 
-// PolicyOf returns the policy by which to judge an attempt. It is that of PolicyFor if the handler returned an error. If
-// PolicyFor panics or returns a policy that is not valid, PolicyOf returns Policy and the error.
+// PolicyOf returns the policy for an attempt. If the handler returned an error and PolicyFor is set, that is the result
+// of PolicyFor. If PolicyFor panics or its result is not valid, PolicyOf returns Policy and an error.
 func (t TypeSettings) PolicyOf(cause Cause) (policy Policy, err error) {
 	if t.PolicyFor == nil || cause.event != "" || cause.err == nil {
 		return t.Policy, nil
@@ -140,8 +139,8 @@ func (t TypeSettings) PolicyOf(cause Cause) (policy Policy, err error) {
 	return policy, nil
 }
 
-// Settings has two levels: what holds for every type, and complete settings for
-// the types that differ. The zero value means DefaultPolicy and no timeout.
+// Settings has two levels: defaults for all types, and complete settings for single types. The zero value means
+// DefaultPolicy and no timeout.
 type Settings struct {
 	Defaults TypeSettings
 	Types    map[string]TypeSettings
@@ -156,13 +155,13 @@ func (s Settings) For(taskType string) TypeSettings {
 	if settings.Policy.Strategy == "" {
 		settings.Policy = DefaultPolicy()
 	}
-	if settings.Lane == "" {
-		settings.Lane = DefaultLane
+	if settings.Queue == "" {
+		settings.Queue = DefaultQueue
 	}
 	return settings
 }
 
-// Validate reports the first setting that is out of its range.
+// Validate returns an [ErrInvalid] that describes a setting that is out of range, or nil.
 func (s Settings) Validate() error {
 	check := func(name string, t TypeSettings) error {
 		if t.Policy.Strategy != "" {

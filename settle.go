@@ -8,47 +8,44 @@ import (
 	"unicode/utf8"
 )
 
-// Cause is why a task is judged. Make one with Returned, Crashed, Interrupted
-// or Asked.
+// Cause is the reason to settle a task. Returned, Crashed, Interrupted and Requested make one.
 type Cause struct {
-	event Event // "" when the handler's error decides
+	event Event // "" if the error of the handler decides
 	err   error
 }
 
-var errCrashed = errors.New("the worker that ran the task is gone")
+var errCrashed = errors.New("the worker of the task died")
 
-// Returned is the cause "the handler returned err"; nil means success.
+// Returned is the cause "the handler returned err". A nil err means success.
 func Returned(err error) Cause { return Cause{err: err} }
 
-// Crashed is the cause "the worker's lease ran out before it wrote a result". A task that is Buffered is not charged.
-func Crashed(run RunID) Cause {
-	return Cause{EventCrash, fmt.Errorf("%w (run %s)", errCrashed, run)}
+// Crashed is the cause "the worker died before it wrote a result". No crash is counted for a task that is Buffered.
+func Crashed(worker WorkerID) Cause {
+	return Cause{EventCrash, fmt.Errorf("%w (worker %s)", errCrashed, worker)}
 }
 
-// Interrupted is the cause "the worker handed the task back unfinished"; why
-// is kept for the person who reads the attempts and may be nil.
+// Interrupted is the cause "the worker handed the task back unfinished". why appears in the record of the attempt and
+// may be nil.
 func Interrupted(why error) Cause { return Cause{EventInterrupt, why} }
 
-// Asked is the cause "an operator asked for event": EventRequeue, EventCancel,
-// EventArchive or EventRestore. Nobody can ask for another one: Settle answers those
-// with an ErrConflict.
-func Asked(event Event) Cause {
+// Requested is the cause "an operator requests event", which is EventRequeue, EventCancel, EventArchive or EventRestore.
+// For any other event, Settle returns an ErrConflict.
+func Requested(event Event) Cause {
 	switch event {
 	case EventRequeue, EventCancel, EventArchive, EventRestore:
 		return Cause{event: event}
 	}
-	return Cause{event: Event(fmt.Sprintf("be asked to %.100q", event))}
+	return Cause{event: Event(fmt.Sprintf("%.100q", event))}
 }
 
-// Transition is one judged move of one task. The store applies it only while the
-// task still is in one of the states From, at attempt Attempt and owned by Run;
-// otherwise it changes nothing and says so.
+// Transition is a change of one task. The store applies it only if the task is in one of the states From, at attempt
+// Attempt, and owned by Worker. Otherwise the store changes nothing and reports that.
 type Transition struct {
 	Task    TaskID
 	Event   Event
 	From    []State
-	Attempt int   // the attempt that was judged
-	Run     RunID // the owner at the time of judgement; 0 for a task nobody runs
+	Attempt int      // the attempt that Settle saw
+	Worker  WorkerID // the owner that Settle saw; 0 if the task was not running
 
 	To          State
 	NextAttempt int
@@ -56,32 +53,34 @@ type Transition struct {
 	Crashes     int
 	Deferrals   int
 	MaxAttempts int
-	// Wait is how long after the store applies the move the task becomes due, if
-	// To is Ready. It is relative because only the store's clock counts.
+	// Wait is the time from when the store applies the transition until the task is due, if To is Ready. It is relative
+	// because only the clock of the store counts.
 	Wait time.Duration
-	// Report describes the failed attempt; its zero value means there is nothing
-	// to keep.
+	// Report describes the failed attempt. The zero value means that the store adds no record.
 	Report Report
 }
 
-// Settle judges what cause means for t and returns the move to apply. It is the
-// only judge: the consumer calls it with the handler's error, the janitor with
-// Crashed, and operators through Asked.
+// Settle returns the transition of t for a cause. No other code decides the outcome of an attempt: the consumer calls
+// Settle with the error of the handler, the janitor with Crashed, and operators with Requested.
 //
-// now is compared only with t.CreatedAt for the policy's deadline. The error is
-// an ErrConflict when the cause does not fit t.State, and then the Transition is
-// empty. A task is given up when a counted failure is its MaxAttempts-th, a crash
-// its MaxCrashes-th, a deferral exceeds MaxDeferrals, or when the next attempt
-// would begin after the deadline.
+// Settle compares now with t.CreatedAt to enforce the deadline of the policy, and uses it for nothing else. Returns
+// ErrConflict and an empty Transition if the cause does not fit t.State.
+//
+// The task is given up if one of these limits is reached:
+//
+//   - the number of failures reaches MaxAttempts,
+//   - the number of crashes reaches MaxCrashes,
+//   - the number of deferrals exceeds MaxDeferrals,
+//   - the next attempt would begin after the deadline.
 func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, error) {
 	move := Transition{
-		Task: t.ID, Attempt: t.Attempt, Run: t.Run, NextAttempt: t.Attempt,
+		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, NextAttempt: t.Attempt,
 		Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals, MaxAttempts: t.MaxAttempts,
 	}
 	move.Event = cause.event
-	var wish *outcome
+	var requested *outcome
 	if move.Event == "" {
-		move.Event, wish = eventOf(cause.err)
+		move.Event, requested = eventOf(cause.err)
 	}
 	if cause.err != nil {
 		move.Report = ReportOf(cause.err)
@@ -95,15 +94,15 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	case EventRetry:
 		move.Failures++
 		move.Wait = policy.Delay(move.Failures, dice(t.ID, t.Attempt))
-		if wish != nil {
-			move.Wait = min(wish.after, maxDelay)
+		if requested != nil {
+			move.Wait = min(requested.after, maxDelay)
 		}
 		if move.Failures >= limit {
 			move.Event = EventGiveUp
 		}
 	case EventDefer:
-		move.Wait = min(wish.after, maxDelay)
-		if wish.free {
+		move.Wait = min(requested.after, maxDelay)
+		if requested.free {
 			break
 		}
 		move.Deferrals++
@@ -111,7 +110,7 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 			move.Event = EventGiveUp
 		}
 	case EventCrash:
-		if t.Buffered { // perhaps it never started
+		if t.Buffered { // the handler may not have started
 			move.Event = EventInterrupt
 			break
 		}
@@ -122,16 +121,16 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		}
 	case EventGiveUp:
 		move.Failures++
-	case EventRequeue: // a fresh budget: whoever sends it again has mended something
+	case EventRequeue: // the operator has probably fixed the cause, so all counters restart
 		move.Failures, move.Crashes, move.Deferrals = 0, 0, 0
 	}
-	if move.again() && policy.Deadline > 0 && now.Add(move.Wait).After(t.CreatedAt.Add(policy.Deadline)) {
+	if move.isRetry() && policy.Deadline > 0 && now.Add(move.Wait).After(t.CreatedAt.Add(policy.Deadline)) {
 		move.Event = EventGiveUp
-		move.Report.Error = clip(fmt.Sprintf("the deadline of %s is over; last error: %s", policy.Deadline, move.Report.Error), MaxErrorLength)
+		move.Report.Error = clip(fmt.Sprintf("the deadline of %s has passed; last error: %s", policy.Deadline, move.Report.Error), MaxErrorLength)
 	}
 
 	if !Allowed(move.Event, t.State) {
-		return Transition{}, fmt.Errorf("%w: task %s is %s and cannot %s", ErrConflict, t.ID, t.State, move.Event)
+		return Transition{}, notAllowed(t, move.Event)
 	}
 	move.From, move.To = moves[move.Event].From, moves[move.Event].To
 	if move.To == Ready {
@@ -142,8 +141,33 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	return move, nil
 }
 
-// crashWait separates the tasks that crashed together: one of them may be what kills the workers, and
-// would take the same neighbours along each time. The first crash costs no time.
+// operations has the verb of each event that an operator can request, and its participle.
+var operations = map[Event][2]string{
+	EventRequeue: {"retry", "retried"}, EventCancel: {"cancel", "cancelled"},
+	EventArchive: {"archive", "archived"}, EventRestore: {"restore", "restored"},
+}
+
+// notAllowed returns the ErrConflict for an event that the state of the task does not allow.
+func notAllowed(t Task, event Event) error {
+	words, ok := operations[event]
+	if !ok {
+		return fmt.Errorf("%w: cannot %s task %s: its state is %s", ErrConflict, event, t.ID, t.State)
+	}
+	var from []string
+	for _, state := range moves[event].From {
+		from = append(from, string(state))
+	}
+	last := len(from) - 1
+	allowed := from[last]
+	if last > 0 {
+		allowed = strings.Join(from[:last], ", ") + " or " + allowed
+	}
+	return fmt.Errorf("%w: cannot %s task %s: its state is %s; only %s tasks can be %s",
+		ErrConflict, words[0], t.ID, t.State, allowed, words[1])
+}
+
+// crashWait returns the delay after a crash. The delays spread the tasks that crashed together, because one of these
+// tasks may crash every worker that runs it. The first crash has no delay.
 func crashWait(crashes int, dice float64) time.Duration {
 	if crashes < 2 {
 		return 0
@@ -152,29 +176,29 @@ func crashWait(crashes int, dice float64) time.Duration {
 	return time.Duration(float64(min(grown, time.Minute)) * (0.5 + dice))
 }
 
-// again reports whether the event would start another attempt because of what
-// the last one did; a hand-back is no reason to look at the deadline.
-func (t Transition) again() bool {
+// isRetry reports whether the outcome of the last attempt causes another attempt. The deadline applies only to these
+// events, and not to a hand-back.
+func (t Transition) isRetry() bool {
 	return t.Event == EventRetry || t.Event == EventDefer || t.Event == EventCrash
 }
 
-// eventOf reads what a handler's error asks for. The outermost wish counts.
+// eventOf returns the event that the error of a handler requests. If several errors request one, the outermost counts.
 func eventOf(err error) (Event, *outcome) {
 	if err == nil {
 		return EventComplete, nil
 	}
-	if wish, ok := errors.AsType[*outcome](err); ok {
-		if wish.event == EventGiveUp || wish.event == EventCancel {
-			return wish.event, nil
+	if requested, ok := errors.AsType[*outcome](err); ok {
+		if requested.event == EventGiveUp || requested.event == EventCancel {
+			return requested.event, nil
 		}
-		return wish.event, wish
+		return requested.event, requested
 	}
 	return EventRetry, nil
 }
 
-// dice is a number in [0, 1) that is the same whoever computes it, so that a
-// judgement can be repeated and explained, and yet differs between tasks. The
-// mixing is that of splitmix64 (Steele, Lea, Flood, 2014).
+// dice returns a number in [0, 1) that depends only on the task and the attempt. So Settle always returns the same
+// transition for the same attempt, but the delays differ between tasks. The mixing function is that of splitmix64
+// (Steele, Lea, Flood, 2014).
 func dice(id TaskID, attempt int) float64 {
 	x := uint64(id)*0x9e3779b97f4a7c15 + uint64(attempt)
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -183,8 +207,7 @@ func dice(id TaskID, attempt int) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// clip makes text fit for any store: at most limit bytes of valid UTF-8 without
-// NUL.
+// clip returns text in a form that every store accepts: at most limit bytes of valid UTF-8 without NUL.
 func clip(text string, limit int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= limit {

@@ -16,7 +16,7 @@ var (
 	errBoom = errors.New("boom")
 )
 
-// exact is a policy without chance: 10 s, 20 s, 40 s, up to a minute.
+// exact returns a policy without jitter. Its delays are 10 s, 20 s, 40 s, and then a minute.
 func exact() holdfast.Policy {
 	return holdfast.Policy{
 		Strategy: holdfast.Exponential, Base: 10 * time.Second, Factor: 2, Max: time.Minute,
@@ -25,10 +25,11 @@ func exact() holdfast.Policy {
 }
 
 func running() holdfast.Task {
-	return holdfast.Task{ID: 7, State: holdfast.Running, Attempt: 4, Run: 9, CreatedAt: now.Add(-time.Minute)}
+	return holdfast.Task{ID: 7, State: holdfast.Running, Attempt: 4, Worker: 9, CreatedAt: now.Add(-time.Minute)}
 }
 
-// TestEveryCauseInEveryState is the whole table: what can be judged where, and the event.
+// TestEveryCauseInEveryState checks for each cause and each state which event results, or that Settle returns a
+// conflict.
 func TestEveryCauseInEveryState(t *testing.T) {
 	t.Parallel()
 	const no = ""
@@ -49,14 +50,14 @@ func TestEveryCauseInEveryState(t *testing.T) {
 		{"crash", holdfast.Crashed(9), [6]holdfast.Event{no, "crash", no, no, no, no}},
 		{"interrupt", holdfast.Interrupted(holdfast.ErrDraining), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
 		{"interrupt for no reason", holdfast.Interrupted(nil), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
-		{"ask requeue", holdfast.Asked(holdfast.EventRequeue), [6]holdfast.Event{no, no, no, "requeue", "requeue", no}},
-		{"ask cancel", holdfast.Asked(holdfast.EventCancel), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
-		{"ask archive", holdfast.Asked(holdfast.EventArchive), [6]holdfast.Event{no, no, no, "archive", no, no}},
-		{"ask restore", holdfast.Asked(holdfast.EventRestore), [6]holdfast.Event{no, no, no, no, no, "restore"}},
-		{"ask complete", holdfast.Asked(holdfast.EventComplete), [6]holdfast.Event{}},
-		{"ask defer", holdfast.Asked(holdfast.EventDefer), [6]holdfast.Event{}},
-		{"ask claim", holdfast.Asked(holdfast.EventClaim), [6]holdfast.Event{}},
-		{"ask nothing", holdfast.Asked(""), [6]holdfast.Event{}},
+		{"request requeue", holdfast.Requested(holdfast.EventRequeue), [6]holdfast.Event{no, no, no, "requeue", "requeue", no}},
+		{"request cancel", holdfast.Requested(holdfast.EventCancel), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
+		{"request archive", holdfast.Requested(holdfast.EventArchive), [6]holdfast.Event{no, no, no, "archive", no, no}},
+		{"request restore", holdfast.Requested(holdfast.EventRestore), [6]holdfast.Event{no, no, no, no, no, "restore"}},
+		{"request complete", holdfast.Requested(holdfast.EventComplete), [6]holdfast.Event{}},
+		{"request defer", holdfast.Requested(holdfast.EventDefer), [6]holdfast.Event{}},
+		{"request claim", holdfast.Requested(holdfast.EventClaim), [6]holdfast.Event{}},
+		{"request nothing", holdfast.Requested(""), [6]holdfast.Event{}},
 	} {
 		for i, state := range order {
 			task := running()
@@ -72,8 +73,8 @@ func TestEveryCauseInEveryState(t *testing.T) {
 			if err != nil || move.Event != test.want[i] || move.To != row.To || !reflect.DeepEqual(move.From, row.From) {
 				t.Errorf("%s while %s: got %+v, %v; want %s", test.name, state, move, err, test.want[i])
 			}
-			if move.Task != task.ID || move.Attempt != task.Attempt || move.Run != task.Run {
-				t.Errorf("%s while %s: judged %+v", test.name, state, move)
+			if move.Task != task.ID || move.Attempt != task.Attempt || move.Worker != task.Worker {
+				t.Errorf("%s while %s: wrong task, attempt or worker in %+v", test.name, state, move)
 			}
 		}
 	}
@@ -96,9 +97,9 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "second failure", before: counters{1, 1, 1}, after: counters{2, 1, 1}, cause: holdfast.Returned(errBoom), event: "retry", wait: 20 * time.Second},
 		{name: "last failure", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
 		{name: "the task's own limit", before: counters{2, 0, 0}, after: counters{3, 0, 0}, limit: 5, cause: holdfast.Returned(errBoom), event: "retry", wait: 40 * time.Second},
-		{name: "the delay's cap", before: counters{3, 0, 0}, after: counters{4, 0, 0}, limit: 9, cause: holdfast.Returned(errBoom), event: "retry", wait: time.Minute},
+		{name: "limit of the delay", before: counters{3, 0, 0}, after: counters{4, 0, 0}, limit: 9, cause: holdfast.Returned(errBoom), event: "retry", wait: time.Minute},
 		{name: "only one attempt", limit: 1, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
-		{name: "a limit lowered meanwhile", before: counters{7, 0, 0}, limit: 2, after: counters{8, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
+		{name: "limit lowered after the failures", before: counters{7, 0, 0}, limit: 2, after: counters{8, 0, 0}, cause: holdfast.Returned(errBoom), event: "give_up"},
 		{name: "RetryAfter", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "retry", wait: time.Hour},
 		{name: "RetryAfter at once", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(-1, errBoom)), event: "retry"},
 		{name: "the last RetryAfter", before: counters{2, 0, 0}, after: counters{3, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "give_up"},
@@ -109,8 +110,8 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "Cancel", before: counters{1, 1, 1}, after: counters{1, 1, 1}, cause: holdfast.Returned(holdfast.Cancel(nil)), event: "cancel"},
 		{name: "crash", before: counters{2, 0, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "crash"},
 		{name: "last crash", before: counters{0, 1, 0}, after: counters{0, 2, 0}, cause: holdfast.Crashed(9), event: "give_up"},
-		{name: "crash before it started", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
-		{name: "failure of a task that waited", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
+		{name: "crash of a buffered task", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
+		{name: "failure of a buffered task", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
 		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
 		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
 	} {
@@ -135,8 +136,8 @@ func TestRequeueGivesAFreshBudget(t *testing.T) {
 	t.Parallel()
 	for _, state := range []holdfast.State{holdfast.Dead, holdfast.Cancelled} {
 		task := running()
-		task.State, task.Run, task.Failures, task.Crashes, task.Deferrals = state, 0, 3, 2, 1
-		move, err := holdfast.Settle(task, holdfast.Asked(holdfast.EventRequeue), now, exact())
+		task.State, task.Worker, task.Failures, task.Crashes, task.Deferrals = state, 0, 3, 2, 1
+		move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventRequeue), now, exact())
 		if err != nil || move.Failures+move.Crashes+move.Deferrals != 0 || move.Wait != 0 || move.NextAttempt != 5 {
 			t.Errorf("%s: got %+v, %v", state, move, err)
 		}
@@ -163,7 +164,7 @@ func TestTheDeadline(t *testing.T) {
 		if err != nil || move.Event != test.event {
 			t.Errorf("%s: got %s, %v", name, move.Event, err)
 		}
-		if move.Event == "give_up" && (!strings.HasPrefix(move.Report.Error, "the deadline of 1m10s is over; last error: boom") || move.Wait != 0) {
+		if move.Event == "give_up" && (!strings.HasPrefix(move.Report.Error, "the deadline of 1m10s has passed; last error: boom") || move.Wait != 0) {
 			t.Errorf("%s: got %+v", name, move)
 		}
 	}
@@ -177,17 +178,17 @@ func TestTheDeadline(t *testing.T) {
 	}
 }
 
-// TestWishesInsideOtherErrors wraps a wish and details in every order.
-func TestWishesInsideOtherErrors(t *testing.T) {
+// TestOutcomesInsideOtherErrors wraps an outcome and details in every order.
+func TestOutcomesInsideOtherErrors(t *testing.T) {
 	t.Parallel()
 	facts := map[string]int{"status": 429}
 	for name, err := range map[string]error{
-		"details outside":       holdfast.Detailed(holdfast.Defer(time.Hour, errBoom), "http_429", facts),
-		"details inside":        holdfast.Defer(time.Hour, holdfast.Detailed(errBoom, "http_429", facts)),
-		"with text around":      fmt.Errorf("call: %w", holdfast.Detailed(fmt.Errorf("x: %w", holdfast.Defer(time.Hour, errBoom)), "http_429", facts)),
-		"with text between":     holdfast.Defer(time.Hour, fmt.Errorf("x: %w", holdfast.Detailed(errBoom, "http_429", facts))),
-		"joined":                errors.Join(holdfast.Detailed(errBoom, "http_429", facts), holdfast.Defer(time.Hour, nil)),
-		"the outer wish counts": holdfast.Defer(time.Hour, holdfast.Permanent(holdfast.Detailed(errBoom, "http_429", facts))),
+		"details outside":          holdfast.Detailed(holdfast.Defer(time.Hour, errBoom), "http_429", facts),
+		"details inside":           holdfast.Defer(time.Hour, holdfast.Detailed(errBoom, "http_429", facts)),
+		"with text around":         fmt.Errorf("call: %w", holdfast.Detailed(fmt.Errorf("x: %w", holdfast.Defer(time.Hour, errBoom)), "http_429", facts)),
+		"with text between":        holdfast.Defer(time.Hour, fmt.Errorf("x: %w", holdfast.Detailed(errBoom, "http_429", facts))),
+		"joined":                   errors.Join(holdfast.Detailed(errBoom, "http_429", facts), holdfast.Defer(time.Hour, nil)),
+		"the outer outcome counts": holdfast.Defer(time.Hour, holdfast.Permanent(holdfast.Detailed(errBoom, "http_429", facts))),
 	} {
 		move, settleErr := holdfast.Settle(running(), holdfast.Returned(err), now, exact())
 		if settleErr != nil || move.Event != "defer" || move.Wait != time.Hour {
@@ -208,16 +209,29 @@ func TestWishesInsideOtherErrors(t *testing.T) {
 	}
 }
 
+func TestConflictsNameTheAllowedStates(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[holdfast.Event]string{
+		holdfast.EventRequeue: "conflict: cannot retry task 7: its state is running; only dead or cancelled tasks can be retried",
+		holdfast.EventArchive: "conflict: cannot archive task 7: its state is running; only dead tasks can be archived",
+		holdfast.EventClaim:   `conflict: cannot "claim" task 7: its state is running`,
+	} {
+		if _, err := holdfast.Settle(running(), holdfast.Requested(event), now, exact()); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", event, err, want)
+		}
+	}
+}
+
 func TestOnlyFailedAttemptsAreReported(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []holdfast.Cause{holdfast.Returned(nil), holdfast.Interrupted(nil), holdfast.Asked(holdfast.EventCancel)} {
+	for _, cause := range []holdfast.Cause{holdfast.Returned(nil), holdfast.Interrupted(nil), holdfast.Requested(holdfast.EventCancel)} {
 		move, err := holdfast.Settle(running(), cause, now, exact())
 		if err != nil || !reflect.DeepEqual(move.Report, holdfast.Report{}) {
 			t.Errorf("got %+v, %v", move.Report, err)
 		}
 	}
 	move, err := holdfast.Settle(running(), holdfast.Crashed(9), now, exact())
-	if err != nil || move.Report.Class != "crash" || move.Report.Error != "the worker that ran the task is gone (run 9)" {
+	if err != nil || move.Report.Class != "crash" || move.Report.Error != "the worker of the task died (worker 9)" {
 		t.Errorf("got %+v, %v", move.Report, err)
 	}
 }

@@ -2,47 +2,46 @@ package holdfast
 
 import "slices"
 
-// State is where a task stands. The zero value is not a state.
+// State is the state of a task. The zero value is not a state.
 type State string
 
 // The states of a task. Scheduled, retrying and queued are views of Ready.
 const (
 	Ready     State = "ready"     // waits for its time, its ticket or a free worker
-	Running   State = "running"   // claimed by one run
-	Done      State = "done"      // finished with success; final
-	Dead      State = "dead"      // gave up; waits for a person
+	Running   State = "running"   // claimed by one worker
+	Done      State = "done"      // succeeded; final
+	Dead      State = "dead"      // failed for good; waits for an operator
 	Cancelled State = "cancelled" // stopped on request; final
-	Archived  State = "archived"  // a dead task somebody has put away
+	Archived  State = "archived"  // a dead task that an operator has archived
 )
 
-// States returns every state, in the order people list them.
+// States returns every state, in the order in which lists show them.
 func States() []State {
 	return []State{Ready, Running, Done, Dead, Cancelled, Archived}
 }
 
-// Valid reports whether s is one of the known states.
+// Valid reports whether s is a known state.
 func (s State) Valid() bool { return slices.Contains(States(), s) }
 
-// Final reports whether no worker will touch a task in this state again unless
-// an operator asks for it.
+// Final reports whether a task in this state stays in it unless an operator changes it.
 func (s State) Final() bool { return s != Ready && s != Running && s.Valid() }
 
-// Event is what happens to a task; it decides the next state.
+// Event is something that happens to a task. It determines the next state.
 type Event string
 
 // The events of a task's life.
 const (
-	EventClaim     Event = "claim"     // a run took it
-	EventComplete  Event = "complete"  // the handler returned nil
-	EventRetry     Event = "retry"     // failed, will be tried again; the failure is counted
-	EventDefer     Event = "defer"     // asked to come back later; nothing counted against it
-	EventInterrupt Event = "interrupt" // handed back by a draining worker; nothing counted
-	EventCrash     Event = "crash"     // its worker is gone; the crash is counted
-	EventGiveUp    Event = "give_up"   // a limit was reached or the error is permanent
-	EventRequeue   Event = "requeue"   // an operator sends a dead or cancelled task again
-	EventCancel    Event = "cancel"    // an operator or the handler stops it
-	EventArchive   Event = "archive"   // an operator puts a dead task away
-	EventRestore   Event = "restore"   // an operator takes it back out
+	EventClaim     Event = "claim"     // a worker takes the task
+	EventComplete  Event = "complete"  // the handler returns nil
+	EventRetry     Event = "retry"     // the attempt fails; the failure is counted
+	EventDefer     Event = "defer"     // the handler defers the task; no failure is counted
+	EventInterrupt Event = "interrupt" // the worker hands the task back; nothing is counted
+	EventCrash     Event = "crash"     // the worker dies; the crash is counted
+	EventGiveUp    Event = "give_up"   // a limit is reached, or the error is permanent
+	EventRequeue   Event = "requeue"   // an operator retries a dead or cancelled task
+	EventCancel    Event = "cancel"    // an operator or the handler cancels the task
+	EventArchive   Event = "archive"   // an operator archives a dead task
+	EventRestore   Event = "restore"   // an operator restores an archived task
 )
 
 // Move is one row of the state table.
@@ -51,7 +50,7 @@ type Move struct {
 	To   State
 }
 
-// moves is the state machine. Nothing else in the module decides a state.
+// moves is the state machine. No other part of the module decides a state.
 var moves = map[Event]Move{
 	EventClaim:     {[]State{Ready}, Running},
 	EventComplete:  {[]State{Running}, Done},
@@ -66,8 +65,8 @@ var moves = map[Event]Move{
 	EventRestore:   {[]State{Archived}, Dead},
 }
 
-// Moves returns a copy of the state table: for every event, the states it may
-// leave and the state it leads to. Documentation and tests are made from it.
+// Moves returns a copy of the state table: for each event, the states in which it is allowed and the state to which it
+// leads.
 func Moves() map[Event]Move {
 	table := make(map[Event]Move, len(moves))
 	for event, move := range moves {
@@ -76,7 +75,7 @@ func Moves() map[Event]Move {
 	return table
 }
 
-// Allowed reports whether event may happen to a task in state from.
+// Allowed reports whether event is allowed for a task in state from.
 func Allowed(event Event, from State) bool {
 	return slices.Contains(moves[event].From, from)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-var update = flag.Bool("update", false, "write the generated files again")
+var update = flag.Bool("update", false, "rewrite the generated files")
 
 const machineFile = "docs/state_machine.md"
 
-// TestTheDocumentOfTheStatesIsCurrent compares docs/state_machine.md with the table.
+// TestTheDocumentOfTheStatesIsCurrent compares docs/state_machine.md with the state table.
 func TestTheDocumentOfTheStatesIsCurrent(t *testing.T) {
 	t.Parallel()
 	want := machineDocument(t)
@@ -38,10 +38,10 @@ func TestTheDocumentOfTheStatesIsCurrent(t *testing.T) {
 	}
 }
 
-// constant is a constant of state.go with the comment behind it.
+// constant is a constant of state.go and its comment.
 type constant struct{ value, comment string }
 
-// constants reads the constants of a type from state.go, in their order.
+// constants returns the constants of a type in state.go, in order.
 func constants(t *testing.T, typeName string) []constant {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "state.go", nil, parser.ParseComments)
@@ -77,7 +77,7 @@ func machineDocument(t *testing.T) string {
 
 <!-- Generated from state.go; run "go test . -run DocumentOfTheStates -update" after a change there. -->
 
-Every task is in one of these states. A worker touches only those that are not final; only a person brings a final one back.
+Every task is in one of these states. A task in a final state stays in it unless an operator changes it.
 
 | state | final | meaning |
 |---|---|---|
@@ -90,12 +90,13 @@ Every task is in one of these states. A worker touches only those that are not f
 		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", s.value, final, s.comment)
 	}
 	fmt.Fprint(&out, `
-Scheduled, retrying and queued are not states but views of `+"`ready`"+`: it waits for its time, for another attempt, or for a free worker.
+Scheduled, retrying and queued are not states but views of `+"`ready`"+`: the task waits for its time, for another attempt, or for a free
+worker.
 
 ## Moves
 
-An event moves a task only from the states named here. Every move is a compare-and-set on state, attempt and owner, so of two that
-compete one changes nothing and is told so. `+"`Settle`"+` alone chooses the event, for results, crashes and operators alike.
+An event moves a task only from the states listed here. Every move is a compare-and-set on state, attempt and owner. If two moves
+compete, the store applies one and refuses the other. `+"`Settle`"+` chooses the event for every result, crash and request of an operator.
 
 | event | from | to | when |
 |---|---|---|---|
@@ -112,10 +113,10 @@ compete one changes nothing and is told so. `+"`Settle`"+` alone chooses the eve
 	return out.String()
 }
 
-// picture draws the table.
+// picture writes the state table as a diagram.
 func picture(out *strings.Builder, states, events []constant) {
 	moves := holdfast.Moves()
-	fmt.Fprint(out, "\n## Picture\n\n```mermaid\nstateDiagram-v2\n    [*] --> ready: enqueue\n")
+	fmt.Fprint(out, "\n## Diagram\n\n```mermaid\nstateDiagram-v2\n    [*] --> ready: enqueue\n")
 	type edge struct{ from, to string }
 	labels := make(map[edge][]string)
 	var edges []edge
@@ -133,8 +134,8 @@ func picture(out *strings.Builder, states, events []constant) {
 		fmt.Fprintf(out, "    %s --> %s: %s\n", at.from, at.to, strings.Join(labels[at], ", "))
 	}
 	for _, s := range states {
-		if holdfast.State(s.value).Final() && s.value != string(holdfast.Dead) { // which waits as long as it takes
-			fmt.Fprintf(out, "    %s --> [*]: pruned after its time\n", s.value)
+		if holdfast.State(s.value).Final() && s.value != string(holdfast.Dead) { // dead tasks are never pruned
+			fmt.Fprintf(out, "    %s --> [*]: pruned\n", s.value)
 		}
 	}
 	out.WriteString("```\n")
@@ -147,7 +148,7 @@ func TestTheTableIsComplete(t *testing.T) {
 	for _, s := range constants(t, "State") {
 		listed = append(listed, holdfast.State(s.value))
 		if s.comment == "" {
-			t.Errorf("the state %s is not explained", s.value)
+			t.Errorf("the state %s has no comment", s.value)
 		}
 	}
 	if !slices.Equal(listed, holdfast.States()) {
@@ -157,7 +158,7 @@ func TestTheTableIsComplete(t *testing.T) {
 	left := make(map[holdfast.State]bool)
 	events := constants(t, "Event")
 	if len(events) != len(moves) {
-		t.Errorf("%d events, %d rows", len(events), len(moves))
+		t.Errorf("%d events, but %d rows in the table", len(events), len(moves))
 	}
 	for _, e := range events {
 		move, ok := moves[holdfast.Event(e.value)]
@@ -173,15 +174,15 @@ func TestTheTableIsComplete(t *testing.T) {
 		}
 	}
 	if len(reached) != len(listed) {
-		t.Errorf("only %v can be reached", slices.Collect(maps.Keys(reached)))
+		t.Errorf("only these states can be reached: %v", slices.Collect(maps.Keys(reached)))
 	}
 	for _, s := range listed {
 		if !left[s] && s != holdfast.Done {
-			t.Errorf("nothing leads out of %s", s)
+			t.Errorf("no event leaves the state %s", s)
 		}
 		if s.Final() {
 			if holdfast.Allowed(holdfast.EventClaim, s) || holdfast.Allowed(holdfast.EventCrash, s) {
-				t.Errorf("%s is final and yet a worker may touch it", s)
+				t.Errorf("the state %s is final, but a worker or a crash may change it", s)
 			}
 		}
 	}
@@ -207,7 +208,7 @@ func TestMovesIsACopy(t *testing.T) {
 	table[holdfast.EventClaim].From[0] = holdfast.Done
 	delete(table, holdfast.EventRetry)
 	if !holdfast.Allowed(holdfast.EventClaim, holdfast.Ready) || !holdfast.Allowed(holdfast.EventRetry, holdfast.Running) {
-		t.Error("a caller can change the machine")
+		t.Error("a caller can change the state table")
 	}
 }
 
@@ -215,7 +216,7 @@ func TestUnknownStates(t *testing.T) {
 	t.Parallel()
 	for _, s := range []holdfast.State{"", "Ready", "queued"} {
 		if s.Valid() || s.Final() {
-			t.Errorf("%q is a state", s)
+			t.Errorf("%q is taken for a state", s)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// TaskID identifies a task for ever; ids grow but have gaps. In JSON it is a
-// string, so that no reader rounds it.
+// TaskID identifies a task. A store never reuses an id. Ids increase, with gaps. In JSON an id is a string, so that no
+// reader rounds it.
 type TaskID int64
 
 // String returns the id in decimal.
@@ -30,7 +30,7 @@ func (id *TaskID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseTaskID reads an id as a person types it: a positive decimal number.
+// ParseTaskID parses a task id: a positive decimal number. Returns ErrInvalid if text is anything else.
 func ParseTaskID(text string) (TaskID, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 {
@@ -39,42 +39,43 @@ func ParseTaskID(text string) (TaskID, error) {
 	return TaskID(n), nil
 }
 
-// RunID identifies one life of one worker process. It is never used again.
-// Zero means "no run". In JSON it is a string.
-type RunID int64
+// WorkerID identifies one registration of a worker process. A store never reuses an id. Zero means "no worker". In JSON
+// an id is a string.
+type WorkerID int64
 
 // String returns the id in decimal.
-func (id RunID) String() string { return strconv.FormatInt(int64(id), 10) }
+func (id WorkerID) String() string { return strconv.FormatInt(int64(id), 10) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (id RunID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id WorkerID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (id *RunID) UnmarshalText(text []byte) error {
+func (id *WorkerID) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || n < 0 {
-		return fmt.Errorf("%w: run id %q is not a number", ErrInvalid, text)
+		return fmt.Errorf("%w: worker id %q is not a number", ErrInvalid, text)
 	}
-	*id = RunID(n)
+	*id = WorkerID(n)
 	return nil
 }
 
-// Limits and defaults of a task. A payload limit of one's own can be set on the
-// producer.
+// Limits and defaults of a task. A producer may have another limit of the payload.
 const (
-	DefaultLane        = "default"
+	DefaultQueue       = "default"
 	DefaultMaxAttempts = 10
 	DefaultMaxPayload  = 1 << 20 // bytes
-	MaxNameLength      = 100     // of a type or lane, in bytes
+	MaxNameLength      = 100     // of a type or queue, in bytes
 	MaxUniqueLength    = 255     // of a unique key, in bytes
 )
 
-// typeName and laneName say which names are good, but for their length.
+// typeName reports whether a task type has only valid characters. It does not check the length.
 func typeName(name string) bool { return madeOf(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "_.:/-") }
 
-func laneName(name string) bool { return madeOf(name, "", "_-") }
+// queueName reports whether the name of a queue has only valid characters. It does not check the length.
+func queueName(name string) bool { return madeOf(name, "", "_-") }
 
-// madeOf reports whether a name has only lower-case letters, digits and those others, and none of the inner ones at its start.
+// madeOf reports whether a name is not empty and has only lower-case letters, digits and characters of others and
+// inner. The first character must not be one of inner.
 func madeOf(name, others, inner string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -88,45 +89,40 @@ func madeOf(name, others, inner string) bool {
 	return name != ""
 }
 
-// NewTask is what a caller asks for. Type is required, the zero value of
-// everything else is a sensible default.
+// NewTask describes a task to store. Type is required. The zero value of every other field is a useful default.
 type NewTask struct {
-	// Type chooses the handler: letters, digits and . _ : / -, at most
-	// MaxNameLength bytes.
+	// Type selects the handler. It has letters, digits and . _ : / - and at most MaxNameLength bytes.
 	Type string
-	// Payload is the handler's input, valid JSON. Empty means null.
+	// Payload is the input of the handler, valid JSON. Empty means null.
 	Payload json.RawMessage
-	// Lane is the queue the task waits in: lower-case letters, digits, _ and -.
-	// Empty means DefaultLane.
-	Lane string
-	// Delay keeps the task from running before now + Delay by the store's clock.
-	// It must not be negative, and not be set together with At.
+	// Queue is the name of the queue: lower-case letters, digits, _ and -. Empty means the setting of the type.
+	Queue string
+	// Delay is how long after its creation the task becomes due, by the clock of the store. It must not be negative.
+	// Delay and At must not both be set.
 	Delay time.Duration
-	// At keeps the task from running before that moment. A past moment means now.
+	// At is when the task becomes due. If it is in the past, the task is due at once.
 	At time.Time
-	// MaxAttempts is how many failures the task may have before it is dead; 0
-	// means the setting of its type.
+	// MaxAttempts is the number of failures after which the task is dead. 0 means the setting of the type.
 	MaxAttempts int
-	// Unique, if not empty, makes the store refuse a second task with the same
-	// key for as long as the first one's row is kept.
+	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
+	// exists.
 	Unique string
 }
 
-// Validate reports the first thing that is wrong with the request, as an
-// [ErrInvalid] whose text a person can act on. maxPayload is in bytes.
+// Validate returns an [ErrInvalid] that describes the first problem of the task, or nil. maxPayload is in bytes.
 func (n NewTask) Validate(maxPayload int) error {
 	switch {
 	case n.Type == "":
 		return fmt.Errorf("%w: a task needs a type", ErrInvalid)
 	case len(n.Type) > MaxNameLength || !typeName(n.Type):
 		return fmt.Errorf("%w: task type %.120q must be at most %d letters, digits or . _ : / -", ErrInvalid, n.Type, MaxNameLength)
-	case n.Lane != "" && (len(n.Lane) > MaxNameLength || !laneName(n.Lane)):
-		return fmt.Errorf("%w: lane %.120q must be at most %d lower-case letters, digits, _ or -", ErrInvalid, n.Lane, MaxNameLength)
+	case n.Queue != "" && (len(n.Queue) > MaxNameLength || !queueName(n.Queue)):
+		return fmt.Errorf("%w: queue %.120q must be at most %d lower-case letters, digits, _ or -", ErrInvalid, n.Queue, MaxNameLength)
 	case len(n.Payload) > maxPayload:
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)
 	case len(n.Payload) > 0 && !json.Valid(n.Payload):
 		return fmt.Errorf("%w: the payload is not valid JSON", ErrInvalid)
-	case !utf8.Valid(n.Payload): // which json.Valid lets pass and SQL stores refuse
+	case !utf8.Valid(n.Payload): // json.Valid accepts invalid UTF-8, and SQL stores refuse it
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
 	case !utf8.ValidString(n.Unique) || strings.ContainsRune(n.Unique, 0):
 		return fmt.Errorf("%w: the unique key %.120q is not plain UTF-8 text", ErrInvalid, n.Unique)
@@ -134,7 +130,7 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the delay %s is negative", ErrInvalid, n.Delay)
 	case n.Delay > 0 && !n.At.IsZero():
 		return fmt.Errorf("%w: give a delay or a time, not both", ErrInvalid)
-	case n.At.UTC().Year() > 9999: // which RFC 3339 cannot write
+	case n.At.UTC().Year() > 9999: // RFC 3339 has no later years
 		return fmt.Errorf("%w: the time is after the year 9999", ErrInvalid)
 	case n.MaxAttempts < 0 || n.MaxAttempts > math.MaxInt32:
 		return fmt.Errorf("%w: max attempts %d must be between 0 and %d", ErrInvalid, n.MaxAttempts, math.MaxInt32)
@@ -144,35 +140,34 @@ func (n NewTask) Validate(maxPayload int) error {
 	return nil
 }
 
-// Task is a stored task. Times are UTC and the store's clock; a zero time means
-// "not yet". A Task is a snapshot: changing it changes nothing in the store.
+// Task is a stored task. Times are in UTC and by the clock of the store; a zero time means "not yet". A Task is a
+// snapshot: a change to it does not change the store.
 type Task struct {
 	ID          TaskID          `json:"id"`
 	Type        string          `json:"type"`
-	Lane        string          `json:"lane"`
+	Queue       string          `json:"queue"`
 	State       State           `json:"state"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Unique      string          `json:"unique,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
-	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means what the settings of its worker say
-	Failures    int             `json:"failures"`     // attempts the task itself failed
+	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the setting of the type in the worker
+	Failures    int             `json:"failures"`     // attempts in which the task itself failed
 	Crashes     int             `json:"crashes"`      // attempts that ended with their worker
-	Deferrals   int             `json:"deferrals"`    // attempts that asked to come back later
-	Run         RunID           `json:"run,omitempty"`
+	Deferrals   int             `json:"deferrals"`    // attempts that ended with Defer
+	Worker      WorkerID        `json:"worker,omitempty"`
 	NextRunAt   time.Time       `json:"next_run_at"`
 	CreatedAt   time.Time       `json:"created_at"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`  // of the last claim
 	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when it reached a final state
-	// Buffered says that the worker of a running task claimed it before an executor was free. The handler may not have
-	// started.
+	// Buffered means that the worker claimed the task before an executor was free. The handler may not have started.
 	Buffered bool `json:"buffered,omitempty"`
-	// LastError is the text of the newest failure, at most MaxErrorLength bytes.
+	// LastError is the text of the latest failure, at most MaxErrorLength bytes.
 	LastError string `json:"last_error,omitempty"`
-	// Parked says why a ready task waits although it is due, for example because
-	// the worker that took its ticket has no handler for its type.
+	// Parked is the reason why a ready task waits although it is due. For example, the worker that received its ticket
+	// has no handler for its type.
 	Parked string `json:"parked,omitempty"`
-	// Key is the idempotency key that the task has brought from another store, and "" for most tasks. Handlers call
-	// [Task.IdempotencyKey].
+	// Key is the idempotency key of a task that was imported from another store, and "" for all other tasks. Handlers
+	// call [Task.IdempotencyKey].
 	Key string `json:"idempotency_key,omitempty"`
 
 	incarnation string // see WithIncarnation
@@ -183,12 +178,12 @@ type Attempt struct {
 	Task       TaskID          `json:"task"`
 	Attempt    int             `json:"attempt"`
 	Event      Event           `json:"event"`
-	Run        RunID           `json:"run"`
-	Worker     string          `json:"worker"` // name of the process, as in the list of workers
+	Worker     WorkerID        `json:"worker"`
+	WorkerName string          `json:"worker_name"` // as in the list of workers
 	StartedAt  time.Time       `json:"started_at,omitzero"`
 	FinishedAt time.Time       `json:"finished_at"`
-	Class      string          `json:"class"` // short and stable: what kind of error
+	Class      string          `json:"class"` // short, stable name of the kind of error
 	Error      string          `json:"error"`
 	Stack      string          `json:"stack,omitempty"`   // of a panic
-	Details    json.RawMessage `json:"details,omitempty"` // what the handler added, for example a response
+	Details    json.RawMessage `json:"details,omitempty"` // from Detailed, for example a response
 }

@@ -15,16 +15,16 @@ import (
 func TestTasksInJSON(t *testing.T) {
 	t.Parallel()
 	full := holdfast.Task{
-		ID: math.MaxInt64, Type: "http", Lane: "default", State: holdfast.Running, Payload: json.RawMessage(`{"a":1}`), Unique: "u",
-		Attempt: 2, MaxAttempts: 10, Failures: 1, Crashes: 3, Deferrals: 4, Run: math.MaxInt64, NextRunAt: now, CreatedAt: now,
+		ID: math.MaxInt64, Type: "http", Queue: "default", State: holdfast.Running, Payload: json.RawMessage(`{"a":1}`), Unique: "u",
+		Attempt: 2, MaxAttempts: 10, Failures: 1, Crashes: 3, Deferrals: 4, Worker: math.MaxInt64, NextRunAt: now, CreatedAt: now,
 		StartedAt: now, FinishedAt: now, LastError: "e", Parked: "p",
 	}
 	for want, task := range map[string]holdfast.Task{
-		`{"id":"9223372036854775807","type":"http","lane":"default","state":"running","payload":{"a":1},"unique":"u","attempt":2,"max_attempts":10,` +
-			`"failures":1,"crashes":3,"deferrals":4,"run":"9223372036854775807","next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z",` +
+		`{"id":"9223372036854775807","type":"http","queue":"default","state":"running","payload":{"a":1},"unique":"u","attempt":2,"max_attempts":10,` +
+			`"failures":1,"crashes":3,"deferrals":4,"worker":"9223372036854775807","next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z",` +
 			`"started_at":"2026-07-01T12:00:00Z","finished_at":"2026-07-01T12:00:00Z","last_error":"e","parked":"p"}`: full,
-		`{"id":"1","type":"a","lane":"b","state":"ready","attempt":1,"max_attempts":0,"failures":0,"crashes":0,"deferrals":0,` +
-			`"next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z"}`: {ID: 1, Type: "a", Lane: "b", State: holdfast.Ready, Attempt: 1, NextRunAt: now, CreatedAt: now},
+		`{"id":"1","type":"a","queue":"b","state":"ready","attempt":1,"max_attempts":0,"failures":0,"crashes":0,"deferrals":0,` +
+			`"next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z"}`: {ID: 1, Type: "a", Queue: "b", State: holdfast.Ready, Attempt: 1, NextRunAt: now, CreatedAt: now},
 	} {
 		got, err := json.Marshal(task)
 		if err != nil || string(got) != want {
@@ -39,8 +39,8 @@ func TestTasksInJSON(t *testing.T) {
 
 func TestAttemptsInJSON(t *testing.T) {
 	t.Parallel()
-	a := holdfast.Attempt{Task: 1, Attempt: 2, Event: holdfast.EventCrash, Run: 3, Worker: "w", FinishedAt: now, Class: "crash", Error: "gone"}
-	const want = `{"task":"1","attempt":2,"event":"crash","run":"3","worker":"w","finished_at":"2026-07-01T12:00:00Z","class":"crash","error":"gone"}`
+	a := holdfast.Attempt{Task: 1, Attempt: 2, Event: holdfast.EventCrash, Worker: 3, WorkerName: "w", FinishedAt: now, Class: "crash", Error: "gone"}
+	const want = `{"task":"1","attempt":2,"event":"crash","worker":"3","worker_name":"w","finished_at":"2026-07-01T12:00:00Z","class":"crash","error":"gone"}`
 	if got, err := json.Marshal(a); err != nil || string(got) != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)
 	}
@@ -61,11 +61,11 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%q in JSON: got %d, %v", text, id, err)
 		}
 	}
-	for text, want := range map[string]holdfast.RunID{"0": 0, "7": 7, "-1": -1, "x": -1} {
-		var id holdfast.RunID
+	for text, want := range map[string]holdfast.WorkerID{"0": 0, "7": 7, "-1": -1, "x": -1} {
+		var id holdfast.WorkerID
 		err := id.UnmarshalText([]byte(text))
 		if (want < 0) != errors.Is(err, holdfast.ErrInvalid) || want >= 0 && id != want {
-			t.Errorf("run %q: got %d, %v", text, id, err)
+			t.Errorf("worker %q: got %d, %v", text, id, err)
 		}
 	}
 	var id holdfast.TaskID
@@ -84,9 +84,9 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		`task type "a\n" must be`:                  {Type: "a\n"},
 		`task type "é" must be`:                    {Type: "é"},
 		`task type "xxx`:                           {Type: long},
-		`lane "A" must be`:                         {Type: "a", Lane: "A"},
-		`lane "a.b" must be`:                       {Type: "a", Lane: "a.b"},
-		`lane "xxx`:                                {Type: "a", Lane: long},
+		`queue "A" must be`:                        {Type: "a", Queue: "A"},
+		`queue "a.b" must be`:                      {Type: "a", Queue: "a.b"},
+		`queue "xxx`:                               {Type: "a", Queue: long},
 		"the payload has 21 bytes":                 {Type: "a", Payload: json.RawMessage(`"` + strings.Repeat("x", 19) + `"`)},
 		"the payload is not valid JSON":            {Type: "a", Payload: json.RawMessage("{")},
 		"the payload is not valid UTF-8":           {Type: "a", Payload: json.RawMessage("\"\xff\"")},
@@ -105,8 +105,8 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		}
 	}
 	for _, task := range []holdfast.NewTask{
-		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Lane: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1"},
-		{Type: long[1:], Lane: long[1:], Unique: strings.Repeat("x", 255), At: time.Unix(0, 0), MaxAttempts: math.MaxInt32},
+		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Queue: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1"},
+		{Type: long[1:], Queue: long[1:], Unique: strings.Repeat("x", 255), At: time.Unix(0, 0), MaxAttempts: math.MaxInt32},
 		{Type: "0", Payload: json.RawMessage(`"` + strings.Repeat("x", 18) + `"`)},
 	} {
 		if err := task.Validate(20); err != nil {

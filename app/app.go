@@ -1,9 +1,9 @@
-// Package app is the composition root: it turns a configuration into a store, a
-// broker and the services over them, runs them, and stops them in order.
+// Package app is the composition root: from a configuration it opens a store and a broker, runs the worker and the
+// janitor over them, and stops everything in order.
 //
-// It holds the only switch on backend in the module. It has no metrics, no endpoints and no task type of its own: package
-// daemon adds those. Package queue, the daemon, the command line and tests share it; none of it parses flags or exits the
-// process.
+// It has the only switch on the backend in the module. It has no metrics, no endpoints and no task type; package daemon
+// adds these. Package queue, package daemon, the command line and tests use it. It never parses flags and never exits
+// the process.
 package app
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Backend is a store with the broker and topology that belong to it.
+// Backend is a store with its broker and topology.
 type Backend struct {
 	Config   configs.Config
 	Store    store.Store
@@ -29,21 +29,22 @@ type Backend struct {
 	Topology broker.Topology
 	Log      logrus.FieldLogger
 
-	// Check, if set, returns what is wrong with a payload of a type. Producers return that error.
+	// Check, if set, has a function for some task types, which returns an error if a payload is invalid. Producers
+	// return that error.
 	Check map[string]func(payload []byte) error
 
-	file *file // of the embedded default; nil with servers
+	file *file // of the embedded backend; nil with servers
 }
 
-// OpenStore opens the store alone, as it is, and does not look at its schema. The error is an
-// ErrInvalid if the configuration names none, an ErrUnavailable that names the server
-// if it cannot be reached, and an ErrNotFound if there is no file yet.
+// OpenStore opens the store without a broker, and does not check its schema. It returns an ErrInvalid if the
+// configuration has no valid database, an ErrUnavailable that names the server if the server does not answer, and an
+// ErrNotFound if the database file does not exist.
 func OpenStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
 	return openStore(ctx, cfg, log, false)
 }
 
 func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (*Backend, error) {
-	log = logs.Limited(log) // one limit for all parts
+	log = logs.Limited(log) // all parts share one limit
 	chosen, err := choose(cfg, log)
 	if err != nil {
 		return nil, err
@@ -55,14 +56,16 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	return b, nil
 }
 
-// Open opens the store, checks that its schema is the one this build needs, and starts to connect to the broker. A
-// broker that is away is no error here: it is connected to when it is back; see Ping. The file of the embedded default
-// is made and migrated if need be, because no other call does; it never migrates a database on a server: see Migrate.
+// Open opens the store, checks its schema, and starts to connect to the broker. If the broker is unavailable, Open
+// returns no error, and the backend connects when the broker is back; see Ping. Open creates and migrates the file of
+// the embedded backend if necessary. It never migrates a database on a server; see Migrate. Open returns
+// store.ErrSchema if this build cannot run on the version of the schema, an ErrInvalid if the store and the broker do
+// not fit together, and the errors of OpenStore.
 func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
 	return open(ctx, cfg, log, true)
 }
 
-// Attach is Open for a look at what is there: it makes no file and migrates nothing.
+// Attach is like Open, but creates no file and migrates nothing.
 func Attach(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*Backend, error) {
 	return open(ctx, cfg, log, false)
 }
@@ -97,15 +100,15 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err != nil {
 		return nil, err
 	}
-	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation)
+	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// Migrate brings the schema up to date, makes the file of the embedded default if need be, and
-// returns what it applied. Errors are those of OpenStore and store.Migrations.
+// Migrate migrates the schema to the version of this build and returns the applied migrations. It creates the file of
+// the embedded backend if necessary. Errors are those of OpenStore and store.Migrations.
 func Migrate(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (applied []store.Migration, err error) {
 	b, err := openStore(ctx, cfg, log, true)
 	if err != nil {
@@ -118,15 +121,14 @@ func Migrate(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (a
 func (b *Backend) migrate(ctx context.Context) ([]store.Migration, error) {
 	applied, err := b.Store.MigrateUp(ctx)
 	for _, m := range applied {
-		b.Log.WithField("version", m.Version).WithField("name", m.Name).Info("applied migration")
+		b.Log.WithField("version", m.Version).WithField("name", m.Name).Info("migration applied")
 	}
 	return applied, err
 }
 
-// Ping returns nil if a broker can take tickets within the limit, else an ErrUnavailable that
-// names it. It waits for the end of the first attempt to connect even if that takes longer, because RabbitMQ
-// refuses a wrong password only after some seconds. The embedded broker can if some process serves the file, this one or
-// another.
+// Ping returns nil if the broker can take tickets within limit, and otherwise an ErrUnavailable that names the broker.
+// It waits for the end of the first attempt to connect even if that takes longer, because RabbitMQ refuses a wrong
+// password only after some seconds. The embedded broker can take tickets if any process serves the file.
 func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	if b.file != nil {
 		return b.file.served()
@@ -139,8 +141,8 @@ func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// Embedded returns the path of the file if the backend is the embedded default: a file that one
-// process serves, with the broker inside that process.
+// Embedded returns the path of the database file, and true, if the backend is the embedded one: a file that one process
+// serves, with the broker inside that process.
 func (b *Backend) Embedded() (path string, ok bool) {
 	if b.file == nil {
 		return "", false
@@ -148,8 +150,8 @@ func (b *Backend) Embedded() (path string, ok bool) {
 	return b.file.store.Path(), true
 }
 
-// Producer returns a producer over the backend. observer may be nil. It panics if the backend has no broker, as OpenStore
-// leaves it: the settings have been validated, so only the program can be wrong.
+// Producer returns a producer over the backend. observer may be nil. Producer panics if the backend has no broker, as
+// after OpenStore: that is a mistake in the program.
 func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	var inserter store.Inserter = b.Store
 	if b.file != nil {

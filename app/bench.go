@@ -17,22 +17,23 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// benchPatience is how long a measurement waits for RabbitMQ before it begins.
-const benchPatience = 3 * time.Second
+// benchConnectWait is how long a measurement waits for RabbitMQ before it starts.
+const benchConnectWait = 3 * time.Second
 
-// Bench is a place to measure a configuration's servers in: a schema and queues that exist for nothing else, or a file in a
-// folder of its own. Nothing that was there before is touched. It is not safe for concurrent use.
+// Bench is a temporary place for measurements: a schema and AMQP queues of its own on the servers of a configuration,
+// or a file in a temporary folder. It changes no other data. It is not safe for concurrent use.
 type Bench struct {
 	cfg      configs.Config
 	log      logrus.FieldLogger
 	observer holdfast.Observer
 	folder   string // of the file; empty with servers
 	queue    *BenchQueue
-	// What was made and not deleted yet.
+	// Whether the schema and the AMQP queues exist and are not deleted yet.
 	schema, queues bool
 }
 
-// NewBench chooses names that nobody has. On servers it makes nothing, and asks nothing. observer is that of NewBenchQueue.
+// NewBench returns a Bench with random names. It does not connect to servers; for a file it creates a temporary folder.
+// observer may be nil; see NewBenchQueue.
 func NewBench(cfg configs.Config, log logrus.FieldLogger, observer holdfast.Observer) (*Bench, error) {
 	chosen, err := choose(cfg, log)
 	if err == nil {
@@ -44,7 +45,7 @@ func NewBench(cfg configs.Config, log logrus.FieldLogger, observer holdfast.Obse
 	b := &Bench{cfg: cfg, log: log, observer: observer}
 	if cfg.Embedded() {
 		if b.folder, err = os.MkdirTemp(benchFolder(), "holdfast-bench-"); err != nil {
-			return nil, fmt.Errorf("make a folder for the file: %w; set TMPDIR to a folder you may write to", err)
+			return nil, fmt.Errorf("create a folder for the file: %w; set TMPDIR to a folder you may write to", err)
 		}
 		b.cfg.Database.URL = configs.EmbeddedDatabase + filepath.Join(b.folder, "holdfast.db")
 		return b, nil
@@ -56,7 +57,8 @@ func NewBench(cfg configs.Config, log logrus.FieldLogger, observer holdfast.Obse
 	return b, nil
 }
 
-// benchFolder is where temporary files are on a disk: /tmp is in memory on many machines, which would be measured then.
+// benchFolder returns a folder for temporary files on a disk. On many machines /tmp is in memory, which would be
+// measured instead of the disk.
 func benchFolder() string {
 	const onDisk = "/var/tmp"
 	if info, err := os.Stat(onDisk); os.Getenv("TMPDIR") == "" && err == nil && info.IsDir() {
@@ -65,7 +67,7 @@ func benchFolder() string {
 	return os.TempDir()
 }
 
-// Place says for people where it is, without passwords.
+// Place describes the place for people, without passwords.
 func (b *Bench) Place() string {
 	if b.folder != "" {
 		return "the file " + filepath.Join(b.folder, "holdfast.db")
@@ -74,10 +76,10 @@ func (b *Bench) Place() string {
 		strings.Join(redacted(b.cfg.AMQP.URLs), ", "), b.cfg.AMQP.Prefix)
 }
 
-// Fresh deletes what is there, makes all of it anew, and returns a queue on it that is empty. The queue is valid until
-// the next call of Fresh or Delete. Errors are those of Open and Ping, and of whatever may not be made; Delete cleans up
-// after them too.
-func (b *Bench) Fresh(ctx context.Context) (*BenchQueue, error) {
+// Fresh deletes the place, creates it again, and returns an empty queue on it. The queue is valid until the next call
+// of Fresh or Delete. Errors are those of Open and Ping, and of the servers if they refuse to create something. Delete
+// also cleans up after an error.
+func (b *Bench) Recreate(ctx context.Context) (*BenchQueue, error) {
 	if err := b.Delete(ctx); err != nil {
 		return nil, err
 	}
@@ -101,9 +103,9 @@ func (b *Bench) Fresh(ctx context.Context) (*BenchQueue, error) {
 	}
 	b.queue = NewBenchQueue(backend, b.observer)
 	if b.folder != "" {
-		return b.queue, nil // its queues are in this process
+		return b.queue, nil // the broker is inside this process
 	}
-	if err := backend.Ping(ctx, benchPatience); err != nil {
+	if err := backend.Ping(ctx, benchConnectWait); err != nil {
 		return nil, err
 	}
 	b.queues = true
@@ -111,11 +113,12 @@ func (b *Bench) Fresh(ctx context.Context) (*BenchQueue, error) {
 	return b.queue, err
 }
 
-// Delete deletes everything that was made. Its error says what is left, and how to delete that; it can be called again.
+// Delete deletes everything that Fresh has created. Its error says what remains and how a person can delete it. Delete
+// can be called again.
 func (b *Bench) Delete(ctx context.Context) error {
 	if err := b.deleteQueues(ctx); err != nil {
-		schema, prefix := b.cfg.Database.Schema, b.cfg.AMQP.Prefix // the names of the queues are made with what is in the schema
-		return fmt.Errorf("%w; left behind are queues in RabbitMQ and a schema in PostgreSQL; delete them with: holdfast topology delete --yes --schema %s --prefix %s; and then in the database: drop schema %s cascade",
+		schema, prefix := b.cfg.Database.Schema, b.cfg.AMQP.Prefix // the command topology delete needs the schema
+		return fmt.Errorf("%w; left behind: queues in RabbitMQ and a schema in PostgreSQL; delete them with: holdfast topology delete --yes --schema %s --prefix %s; and then in the database: drop schema %s cascade",
 			err, schema, prefix, schema)
 	}
 	var closing error
@@ -125,12 +128,12 @@ func (b *Bench) Delete(ctx context.Context) error {
 	}
 	if b.folder != "" {
 		if err := os.RemoveAll(b.folder); err != nil {
-			return errors.Join(closing, fmt.Errorf("%w; left behind is the folder %s", err, b.folder))
+			return errors.Join(closing, fmt.Errorf("%w; left behind: the folder %s", err, b.folder))
 		}
 		return closing
 	}
 	if err := b.dropSchema(ctx); err != nil {
-		return errors.Join(closing, fmt.Errorf("%w; left behind is a schema in PostgreSQL; delete it in the database with: drop schema %s cascade", err, b.cfg.Database.Schema))
+		return errors.Join(closing, fmt.Errorf("%w; left behind: a schema in PostgreSQL; delete it in the database with: drop schema %s cascade", err, b.cfg.Database.Schema))
 	}
 	return closing
 }
@@ -139,11 +142,12 @@ func (b *Bench) deleteQueues(ctx context.Context) error {
 	if !b.queues {
 		return nil
 	}
-	_ = b.queue.producer.Close() // nothing may be published any more; it never fails
-	topology, broker, lanes := b.queue.backend.Topology, b.queue.backend.Broker, []string{holdfast.DefaultLane}
-	missing, err := topology.Verify(ctx, broker, lanes)
-	if err == nil && len(missing) <= len(topology.Queues(lanes)) { // else there is none, nor the marker: who may make none may delete none
-		err = topology.Delete(ctx, broker, lanes)
+	_ = b.queue.producer.Close() // so that nothing is published any more; it never fails
+	topology, broker, queues := b.queue.backend.Topology, b.queue.backend.Broker, []string{holdfast.DefaultQueue}
+	missing, err := topology.Verify(ctx, broker, queues)
+	// Skip Delete if all objects are missing: a user who may not create them may not delete them either.
+	if err == nil && len(missing) <= len(topology.Queues(queues)) {
+		err = topology.Delete(ctx, broker, queues)
 	}
 	b.queues = err != nil
 	return err
@@ -162,7 +166,7 @@ func (b *Bench) dropSchema(ctx context.Context) error {
 	return err
 }
 
-// schemaDropper is what only a store on a server can do.
+// schemaDropper is implemented by a store on a server.
 type schemaDropper interface {
 	DropSchema(ctx context.Context) error
 }

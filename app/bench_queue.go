@@ -12,11 +12,12 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-// benchType is the type of the tasks that are measured.
+// benchType is the type of the measured tasks.
 const benchType = "bench"
 
-// BenchQueue is a backend as measurements see it: tasks of one type, in the default lane, with all promises kept. It runs
-// whatever else waits in that lane, so the backend must have been made for it; see Bench. It is safe for concurrent use.
+// BenchQueue measures a backend with tasks of one type in the default queue. It keeps all promises of the system. It
+// also runs any other tasks in that queue, so the backend must exist only for it; see Bench. It is safe for concurrent
+// use.
 type BenchQueue struct {
 	backend  *Backend
 	producer *producer.Producer
@@ -25,16 +26,16 @@ type BenchQueue struct {
 
 var _ load.Queue = (*BenchQueue)(nil)
 
-// NewBenchQueue returns a queue over a backend, which is the queue's to close. observer is the worker's and the janitor's:
-// the metrics of a daemon take time too. It may be nil.
+// NewBenchQueue returns a queue over a backend. Closing the queue closes the backend. observer is for the worker and
+// the janitor, so that a measurement can include the cost of metrics. It may be nil.
 func NewBenchQueue(b *Backend, observer holdfast.Observer) *BenchQueue {
 	own := *b
 	own.Config.Roles = []string{configs.RoleWorker, configs.RoleJanitor}
-	own.Config.Worker.Lanes = []string{holdfast.DefaultLane}
+	own.Config.Worker.Queues = []string{holdfast.DefaultQueue}
 	return &BenchQueue{&own, own.Producer(nil), observer}
 }
 
-// Fill stores many tasks at once.
+// Fill stores one task for each payload, in one call.
 func (q *BenchQueue) Fill(ctx context.Context, payloads [][]byte) error {
 	tasks := make([]holdfast.NewTask, len(payloads))
 	for i, payload := range payloads {
@@ -44,7 +45,7 @@ func (q *BenchQueue) Fill(ctx context.Context, payloads [][]byte) error {
 	return err
 }
 
-// Put stores one task.
+// Put stores one task that is due after delay.
 func (q *BenchQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
 	task := benchTask(payload)
 	task.Delay = delay
@@ -53,7 +54,7 @@ func (q *BenchQueue) Put(ctx context.Context, payload []byte, delay time.Duratio
 }
 
 func benchTask(payload []byte) holdfast.NewTask {
-	return holdfast.NewTask{Type: benchType, Lane: holdfast.DefaultLane, Payload: payload}
+	return holdfast.NewTask{Type: benchType, Queue: holdfast.DefaultQueue, Payload: payload}
 }
 
 // Work runs a worker and a janitor, as Serve does, until ctx is done.
@@ -63,7 +64,7 @@ func (q *BenchQueue) Work(ctx context.Context, handle func(payload []byte) error
 	}})
 }
 
-// Close waits for calls under way and closes the backend.
+// Close waits for calls in progress and closes the backend.
 func (q *BenchQueue) Close() error {
 	return errors.Join(q.producer.Close(), q.backend.Close())
 }

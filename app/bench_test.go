@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// benchServers is a configuration of the servers, of whose schema and prefix nothing may come into being.
+// benchServers returns a configuration of the servers. A Bench must create nothing in its schema and under its prefix.
 func benchServers(t *testing.T) configs.Config {
 	t.Helper()
 	cfg := configs.Default()
@@ -58,16 +58,16 @@ func schemaExists(t *testing.T, name string) bool {
 	return found
 }
 
-// left looks in the broker, with a connection of its own.
+// left returns the names of the objects of a topology that exist in the broker. It uses a connection of its own.
 func left(t *testing.T, cfg configs.Config, topology broker.Topology) (names []string) {
 	t.Helper()
-	look, err := openRabbitMQ(cfg, logs.Limited(nil))(t.Context())
+	b, err := openRabbitMQ(cfg, logs.Limited(nil))(t.Context())
 	must(t, err)
-	defer look.Close()
-	lanes := []string{holdfast.DefaultLane}
-	missing, err := topology.Verify(t.Context(), look, lanes)
+	defer b.Close()
+	queues := []string{holdfast.DefaultQueue}
+	missing, err := topology.Verify(t.Context(), b, queues)
 	must(t, err)
-	for _, o := range append(topology.Queues(lanes), topology.MarkerObject()) {
+	for _, o := range append(topology.Queues(queues), topology.MarkerObject()) {
 		if !slices.Contains(missing, o.Name) {
 			names = append(names, o.Name)
 		}
@@ -75,8 +75,8 @@ func left(t *testing.T, cfg configs.Config, topology broker.Topology) (names []s
 	return names
 }
 
-// runOne stores a task and waits until a worker has run it.
-func runOne(t *testing.T, q *BenchQueue) {
+// runTwo stores two tasks and waits until a worker has run both.
+func runTwo(t *testing.T, q *BenchQueue) {
 	t.Helper()
 	must(t, q.Fill(t.Context(), [][]byte{[]byte(`"filled"`)}))
 	must(t, q.Put(t.Context(), []byte(`"put"`), time.Millisecond))
@@ -90,7 +90,7 @@ func runOne(t *testing.T, q *BenchQueue) {
 		return nil
 	}))
 	if got := []string{<-seen, <-seen}; !slices.Contains(got, `"filled"`) || !slices.Contains(got, `"put"`) {
-		t.Errorf("ran %s", got)
+		t.Errorf("ran %s, want both tasks", got)
 	}
 }
 
@@ -99,34 +99,34 @@ func TestBenchOnServersLeavesNothing(t *testing.T) {
 	cfg := benchServers(t)
 	b := newBench(t, cfg)
 	if b.cfg.Database.Schema == cfg.Database.Schema || b.cfg.AMQP.Prefix == cfg.AMQP.Prefix {
-		t.Fatalf("it measures in %s", b.Place())
+		t.Fatalf("the bench uses the schema or prefix of the configuration: %s", b.Place())
 	}
-	q, err := b.Fresh(t.Context())
+	q, err := b.Recreate(t.Context())
 	must(t, err)
 	must(t, q.Put(t.Context(), []byte(`"left over"`), 0))
 	first := q.backend.Topology
-	q, err = b.Fresh(t.Context())
+	q, err = b.Recreate(t.Context())
 	must(t, err)
 	if slices.Contains(left(t, cfg, first), first.Marker()) {
-		t.Error("the first queues were not deleted")
+		t.Error("the first call's queues were not deleted")
 	}
-	runOne(t, q)
+	runTwo(t, q)
 	topology := q.backend.Topology
 	if !schemaExists(t, b.cfg.Database.Schema) || len(left(t, cfg, topology)) == 0 {
-		t.Error("it measures somewhere else")
+		t.Error("the bench has not created its schema or its queues")
 	}
 	for range 2 {
 		must(t, b.Delete(t.Context()))
 	}
 	if schemaExists(t, b.cfg.Database.Schema) || len(left(t, cfg, topology)) > 0 {
-		t.Error("something is left")
+		t.Error("the schema or queues are left")
 	}
 	if schemaExists(t, cfg.Database.Schema) {
-		t.Error("it has made the schema of the configuration")
+		t.Error("the bench has created the schema of the configuration")
 	}
 }
 
-func TestBenchSaysWhatIsLeftAndCanDeleteItLater(t *testing.T) {
+func TestBenchReportsWhatIsLeftAndCanDeleteItLater(t *testing.T) {
 	t.Parallel()
 	cfg := benchServers(t)
 	direct := cfg
@@ -139,7 +139,7 @@ func TestBenchSaysWhatIsLeftAndCanDeleteItLater(t *testing.T) {
 	cfg.AMQP.URLs = []string{address.String()}
 
 	b := newBench(t, cfg)
-	q, err := b.Fresh(t.Context())
+	q, err := b.Recreate(t.Context())
 	must(t, err)
 	topology := q.backend.Topology
 	proxy.Refuse()
@@ -149,17 +149,17 @@ func TestBenchSaysWhatIsLeftAndCanDeleteItLater(t *testing.T) {
 	schema, prefix := b.cfg.Database.Schema, b.cfg.AMQP.Prefix
 	for _, want := range []string{"holdfast topology delete --yes --schema " + schema + " --prefix " + prefix, "drop schema " + schema + " cascade"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
+			t.Errorf("error is %v, want one with %q", err, want)
 		}
 	}
 	if !schemaExists(t, schema) || len(left(t, direct, topology)) == 0 {
-		t.Error("what the commands need is gone")
+		t.Error("the schema or the queues are deleted, but the commands need them")
 	}
 	proxy.Heal()
 	must(t, q.backend.Ping(t.Context(), 30*time.Second))
 	must(t, b.Delete(t.Context()))
 	if schemaExists(t, schema) || len(left(t, direct, topology)) > 0 {
-		t.Error("something is left")
+		t.Error("the schema or queues are left")
 	}
 }
 
@@ -170,9 +170,9 @@ func TestBenchOnAFileLeavesNothing(t *testing.T) {
 	cfg.Database.URL = configs.EmbeddedDatabase + own
 	b := newBench(t, cfg)
 	for range 2 {
-		q, err := b.Fresh(t.Context())
+		q, err := b.Recreate(t.Context())
 		must(t, err)
-		runOne(t, q)
+		runTwo(t, q)
 	}
 	must(t, b.Delete(t.Context()))
 	for _, path := range []string{own, b.folder} {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -16,29 +14,30 @@ import (
 	"github.com/holdfastq/holdfast/broker/inproc"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// choice is what the URLs of a configuration stand for.
+// choice is the backend that the URLs of a configuration select.
 type choice struct {
-	// store opens the store. With create it may make the file of the embedded default, which is
-	// nil for a server.
+	// store opens the store. With create it may create the file of the embedded backend. The file is nil for a server.
 	store  func(ctx context.Context, create bool) (store.Store, *file, error)
 	broker func(context.Context) (broker.Broker, error)
-	// mismatch says why this store has no broker, although it can be used alone.
+	// mismatch, if not nil, is why the configured broker does not fit the store. The store can still be used alone.
 	mismatch error
 }
 
-// choose is the one switch on backend. It opens nothing.
+// choose is the only switch on the backend. It opens nothing. It returns an ErrInvalid if the database URL has no known
+// scheme.
 func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
-	inside := slices.Equal(cfg.AMQP.URLs, []string{configs.EmbeddedBroker})
+	embeddedBroker := slices.Equal(cfg.AMQP.URLs, []string{configs.EmbeddedBroker})
 	switch scheme, _, _ := strings.Cut(cfg.Database.URL, ":"); scheme {
 	case "postgres", "postgresql":
 		chosen := choice{store: openPostgres(cfg, log), broker: openRabbitMQ(cfg, log)}
-		if inside || len(cfg.AMQP.URLs) == 0 {
-			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: PostgreSQL goes with RabbitMQ, and no broker is configured", holdfast.ErrInvalid),
+		if embeddedBroker || len(cfg.AMQP.URLs) == 0 {
+			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: PostgreSQL needs RabbitMQ, and no broker is configured", holdfast.ErrInvalid),
 				holdfast.Hint{Kind: holdfast.HintSetBroker, Arg: "amqp://guest:guest@localhost:5672/"})
 		}
 		return chosen, nil
@@ -46,13 +45,13 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 		chosen := choice{store: openSQLite(cfg, log), broker: func(context.Context) (broker.Broker, error) {
 			return inproc.Open(inproc.Options{Log: log}), nil
 		}}
-		if !inside {
-			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: the broker is RabbitMQ, but the tasks would be in a file", holdfast.ErrInvalid),
+		if !embeddedBroker {
+			chosen.mismatch = holdfast.WithHint(fmt.Errorf("%w: RabbitMQ needs PostgreSQL, but the database is a file", holdfast.ErrInvalid),
 				holdfast.Hint{Kind: holdfast.HintSetServers, Arg: "postgres://user:password@localhost:5432/app"})
 		}
 		return chosen, nil
 	default:
-		return choice{}, holdfast.WithHint(fmt.Errorf("%w: the database is %q", holdfast.ErrInvalid, scheme+":"),
+		return choice{}, holdfast.WithHint(fmt.Errorf("%w: unknown database %q", holdfast.ErrInvalid, scheme+":"),
 			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host:5432/name or sqlite:/path/to/file.db"})
 	}
 }
@@ -73,8 +72,8 @@ func openRabbitMQ(cfg configs.Config, log logrus.FieldLogger) func(context.Conte
 	return func(ctx context.Context) (broker.Broker, error) {
 		b, err := rabbitmq.Open(ctx, rabbitmq.Options{
 			URLs: cfg.AMQP.URLs, ConfirmTimeout: cfg.Producer.ConfirmTimeout, Log: log,
-			// Tickets that were delivered to a process that hangs or is cut off come back when the
-			// broker misses its heartbeats; that should not take much longer than its lease.
+			// If a process hangs or loses its network, its tickets return to their AMQP queues when the broker misses
+			// its heartbeats. That must not take much longer than its lease.
 			Heartbeat: max(time.Second, cfg.Worker.Lease*3/5),
 		})
 		if err != nil {
@@ -98,12 +97,12 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 	}
 }
 
-// presence returns the roles by which a backend's servers see at once that a process is gone. Both are nil if one of
-// them is missing: the lock on a file does the same, and a pooler may keep no sessions.
+// presence returns the servers that notice at once that a process has ended. Both are nil if one of them is missing.
+// The embedded backend has a lock on its file instead, and a connection pooler may keep no sessions.
 func (b *Backend) presence() (presence.Store, presence.Broker) {
-	s, seesStore := b.Store.(presence.Store)
-	q, seesBroker := b.Broker.(presence.Broker)
-	if !seesStore || !seesBroker {
+	s, storeOK := b.Store.(presence.Store)
+	q, brokerOK := b.Broker.(presence.Broker)
+	if !storeOK || !brokerOK {
 		return nil, nil
 	}
 	if b.sessionless() {
@@ -112,7 +111,7 @@ func (b *Backend) presence() (presence.Store, presence.Broker) {
 	return s, q
 }
 
-// sessionless reports whether a connection pooler keeps the store from having sessions, so that it has no presence.
+// sessionless reports whether the store has no sessions because of a connection pooler, and so cannot provide presence.
 func (b *Backend) sessionless() bool {
 	p, ok := b.Store.(*postgres.Store)
 	return ok && !p.KeepsSessions()

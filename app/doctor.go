@@ -15,10 +15,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/logs"
 )
 
-// examinePatience is how long a doctor waits for RabbitMQ.
-const examinePatience = 3 * time.Second
+// examineConnectWait is how long Examine waits for RabbitMQ.
+const examineConnectWait = 3 * time.Second
 
-// Examine has a doctor check the system of a configuration. It changes nothing.
+// Examine checks the system of a configuration with package doctor. It changes nothing.
 func Examine(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) doctor.Report {
 	log = logs.Limited(log)
 	chosen, err := choose(cfg, log)
@@ -33,7 +33,7 @@ func Examine(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) do
 	b := &Backend{Config: cfg, Log: log}
 	system := doctor.System{
 		Database: configs.RedactURL(cfg.Database.URL), Brokers: redacted(cfg.AMQP.URLs),
-		Prefix: cfg.AMQP.Prefix, Shards: cfg.AMQP.Shards,
+		Prefix: cfg.AMQP.Prefix, HoldingQueues: cfg.AMQP.HoldingQueues,
 		OpenStore: func(ctx context.Context) (doctor.OpenStore, error) {
 			var err error
 			b.Store, b.file, err = chosen.store(ctx, false)
@@ -44,7 +44,7 @@ func Examine(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) do
 			if b.Broker, err = chosen.broker(ctx); err != nil {
 				return nil, err
 			}
-			if err = b.Ping(ctx, examinePatience); err != nil {
+			if err = b.Ping(ctx, examineConnectWait); err != nil {
 				return nil, errors.Join(err, b.Broker.Close())
 			}
 			return b.Broker, nil
@@ -64,14 +64,14 @@ func redacted(urls []string) []string {
 	return hidden
 }
 
-// CheckBroker checks the broker's server, and compares the queues and the marker with what should be in it. It changes
-// nothing. It returns an ErrInvalid if the broker cannot check itself.
+// CheckBroker checks the server of the broker, and compares its AMQP queues and its marker with the topology. It
+// changes nothing. It returns an ErrInvalid if the broker is not a doctor.BrokerChecker.
 func (b *Backend) CheckBroker(ctx context.Context) ([]doctor.Check, error) {
 	checker, ok := b.Broker.(doctor.BrokerChecker)
 	if !ok {
 		return nil, fmt.Errorf("%w: this broker cannot check itself", holdfast.ErrInvalid)
 	}
-	lanes, err := b.Store.LaneNames(ctx)
+	queues, err := b.Store.QueueNames(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,6 @@ func (b *Backend) CheckBroker(ctx context.Context) ([]doctor.Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := doctor.CompareTopology(ctx, checker, b.Topology, lanes)
+	objects, err := doctor.CompareTopology(ctx, checker, b.Topology, queues)
 	return append(checks, objects...), err
 }

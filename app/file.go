@@ -12,15 +12,16 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// file is the embedded default: one process serves it, with the broker in its own memory,
-// and others reach that process through the file alone.
+// file is the database file of the embedded backend. One process serves it, with the broker in its memory. Other
+// processes communicate with that process only through the file.
 type file struct {
-	store *sqlite.Store
-	own   atomic.Bool // this process serves it
-	stuck atomic.Bool // something that works on it did not stop: nobody else may serve it before this process ends
+	store   *sqlite.Store
+	serving atomic.Bool // this process serves the file
+	stuck   atomic.Bool // a part that uses the file did not stop, so this process must keep the lock until it ends
 }
 
-// serve makes this process the one that serves the file. An ErrConflict names the one that does.
+// serve makes this process the one that serves the file. It returns an ErrConflict that names the other process if
+// another one serves the file, and an ErrInvalid if the configuration lacks a role.
 func (f *file) serve(cfg configs.Config) (release func(context.Context) error, err error) {
 	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
 		return nil, holdfast.WithHint(fmt.Errorf("%w: one process does all the work on a file, so it needs all roles", holdfast.ErrInvalid),
@@ -30,19 +31,19 @@ func (f *file) serve(cfg configs.Config) (release func(context.Context) error, e
 	if err != nil {
 		return nil, err
 	}
-	f.own.Store(true)
+	f.serving.Store(true)
 	return func(context.Context) error {
 		if f.stuck.Load() {
 			return nil
 		}
-		f.own.Store(false)
+		f.serving.Store(false)
 		return unlock()
 	}, nil
 }
 
-// served returns an ErrUnavailable if no process serves the file now.
+// served returns an ErrUnavailable if no process serves the file.
 func (f *file) served() error {
-	if f.own.Load() {
+	if f.serving.Load() {
 		return nil
 	}
 	served, err := f.store.Served()
@@ -53,18 +54,18 @@ func (f *file) served() error {
 		holdfast.Hint{Kind: holdfast.HintServe})
 }
 
-// inserter stores tasks so that whoever serves the file publishes them without delay: from any other
-// process there is no broker to publish to, hence no reason to wait for the producer to do so.
-func (f *file) inserter() store.Inserter { return &elsewhere{f.store, f} }
+// inserter returns an Inserter for producers. A producer in a process that does not serve the file has no broker. So
+// the inserter stores its tasks without a grace, and the serving process publishes their tickets at once.
+func (f *file) inserter() store.Inserter { return &fileInserter{f.store, f} }
 
-type elsewhere struct {
+type fileInserter struct {
 	store.Inserter
 	file *file
 }
 
 // Insert implements store.Inserter.
-func (e *elsewhere) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
-	if !e.file.own.Load() {
+func (e *fileInserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	if !e.file.serving.Load() {
 		grace = 0
 	}
 	return e.Inserter.Insert(ctx, tasks, grace)

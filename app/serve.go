@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -15,28 +13,30 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/process"
 	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// ServeOptions says what a daemon runs. Backend is required.
+// ServeOptions configures Serve. Backend is required.
 type ServeOptions struct {
 	Backend *Backend
 	Version string
 	// Handlers adds the task types that the worker runs; nil adds none.
 	Handlers func(*consumer.Registry)
 	Observer holdfast.Observer // of the worker and the janitor; nil discards
-	// Abort, when closed, ends a drain at once: handlers are cancelled, their tasks handed back.
+	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
-	// Beside, if set, starts what the process runs beside the services, before any of them starts. Serve calls stop after
-	// they have ended. worker and jan are nil without those roles.
-	Beside func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error)
+	// Beside, if set, starts something that the process runs beside the worker and the janitor, for example endpoints.
+	// Serve calls it before the worker and the janitor start, and calls stop after both have ended. worker and jan are
+	// nil without those roles.
+	StartBeside func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error)
 }
 
-// Serve runs the roles of the backend's configuration until ctx is done or an operator drains the
-// worker, and returns when all of it has ended, in this order: the worker drains, the janitor
-// stops, then what runs beside them. The backend is the caller's to close. The error is the first that
-// kept a part from starting, or the worker's, if results could not be written. It is an ErrConflict
-// if another process serves the embedded default's file.
+// Serve runs the roles of the backend's configuration until ctx is done or an operator drains the worker. It then
+// drains the worker, stops the janitor, stops what Beside has started, and returns. The caller closes the backend.
+//
+// Serve returns an error if a part cannot start, if the worker cannot write its results, or if a part cannot stop. It
+// returns an ErrConflict if another process serves the database file.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	cfg, log := o.Backend.Config, o.Backend.Log
 	var stack teardown
@@ -48,7 +48,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 			return err
 		}
 		stack.push("file", time.Second, release)
-		log.WithField("file", f.store.Path()).Info("tasks are kept in this file, which only this process serves now")
+		log.WithField("file", f.store.Path()).Info("tasks are kept in this file, which this process serves")
 	}
 	if o.Backend.sessionless() {
 		log.Warn("presence is off: a connection pooler keeps no sessions; set database.direct_url to recover within a second")
@@ -66,12 +66,12 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		}
 		warnOfFewFiles(log, cfg.Worker.Concurrency, maxFiles())
 	}
-	if o.Beside != nil {
-		stop, err := o.Beside(worker, jan)
+	if o.StartBeside != nil {
+		stop, err := o.StartBeside(worker, jan)
 		if err != nil {
 			return err
 		}
-		stack.push("beside the services", 5*time.Second, stop)
+		stack.push("beside", 5*time.Second, stop)
 	}
 	if jan != nil {
 		stop := background(ctx, jan.Run)
@@ -102,13 +102,13 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	return err
 }
 
-// besideTasks is how many files and connections a process has open besides those of its tasks: for the servers or the
-// file, for the endpoints, and connections to targets that it keeps for the next request.
-const besideTasks = 100
+// otherFiles is how many files and connections a process needs besides one for each task: for the servers or the
+// database file, for the endpoints, and for idle connections to targets.
+const otherFiles = 100
 
-// warnOfFewFiles warns if each task cannot have a connection of its own.
+// warnOfFewFiles warns if the limit of open files is too low for one connection for each running task.
 func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
-	if needed := uint64(concurrency + besideTasks); limit > 0 && limit < needed {
+	if needed := uint64(concurrency + otherFiles); limit > 0 && limit < needed {
 		log.WithFields(logrus.Fields{"limit": limit, "needed": needed, "concurrency": concurrency}).Warn(
 			"the limit of open files is low for the concurrency; raise it (ulimit -n, LimitNOFILE=) or lower worker.concurrency")
 	}
@@ -122,9 +122,9 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
 		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
 		SentinelInterval: c.Janitor.SentinelInterval, SentinelSlack: c.Janitor.SentinelSlack, RebuildEvery: c.Janitor.RebuildEvery,
-		Keep: store.PruneAges{
+		Prune: store.PruneAges{
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
-			Archived: c.Janitor.KeepArchived, Runs: c.Janitor.KeepRuns,
+			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers,
 		},
 		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer,
 	})
@@ -158,12 +158,13 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
-		Concurrency: c.Worker.Concurrency, Lanes: c.Worker.Lanes, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
+		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
 		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: o.Observer,
 	})
 }
 
-// background runs a service beside the caller and returns what stops it and waits for it.
+// background runs a service in a goroutine. It returns a function that stops the service, and waits until the service
+// has ended or limit is done.
 func background(ctx context.Context, run func(context.Context) error) func(context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)

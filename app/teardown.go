@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// teardown is a stack of named steps, run last in, first out.
+// teardown is a stack of named steps. The last step runs first.
 type teardown []step
 
 type step struct {
@@ -22,12 +22,12 @@ func (t *teardown) push(name string, limit time.Duration, stop func(context.Cont
 	*t = append(*t, step{name, limit, stop})
 }
 
-// run does every step, each within its own limit, whatever became of the others.
+// run runs every step with its own time limit, also after errors. It returns all errors joined.
 func (t *teardown) run(log logrus.FieldLogger) error {
 	var errs []error
 	for i := len(*t) - 1; i >= 0; i-- {
 		s := (*t)[i]
-		ctx, cancel := context.WithTimeout(context.Background(), s.limit) // the caller's is over by now
+		ctx, cancel := context.WithTimeout(context.Background(), s.limit) // the caller's context has ended
 		began := time.Now()
 		if err := s.stop(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", s.name, err))

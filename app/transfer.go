@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
-// Export writes every task of the configured store as lines of JSON; see transfer.Export.
+// Export writes every task of the configured store to to, as lines of JSON; see transfer.Export.
 func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, err error) {
 	b, err := OpenStore(ctx, cfg, log)
 	if err != nil {
@@ -24,8 +24,8 @@ func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to 
 	return transfer.Export(ctx, b.Store.(transfer.Store), to)
 }
 
-// Import stores the tasks of an export in the configured store; see transfer.Import. Like Open it makes and migrates the
-// file of the embedded default if need be.
+// Import stores the tasks of an export in the configured store; see transfer.Import. Like Open, it creates and migrates
+// the file of the embedded backend if necessary.
 func Import(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, from io.Reader) (imported transfer.Imported, err error) {
 	b, err := openStore(ctx, cfg, log, true)
 	if err != nil {

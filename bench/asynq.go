@@ -11,16 +11,16 @@ import (
 
 const asynqQueueName = "bench"
 
-// It has no call for many tasks.
+// asynqCallers is how many goroutines store tasks, because asynq has no call for many tasks.
 const asynqCallers = 32
 
 var asynqSystem = system{
 	name: "asynq", module: "github.com/hibiken/asynq", servers: []string{redisURL},
-	settings: "Concurrency 100, task check interval 1 ms, delayed task check interval 10 ms, no retention; stored from 32 goroutines, " +
-		"as it has no call for many. Redis brings what it appends to the disk once a second: a crash of the machine may lose what " +
-		"was accepted in that second. Delays end on whole seconds: a task may run up to a second early.",
-	// Only what is its own: the server may have other tenants.
-	fresh: func(ctx context.Context) error {
+	settings: "Concurrency 100, task check interval 1 ms, delayed task check interval 10 ms, no retention. Tasks are stored from 32 " +
+		"goroutines, because there is no call for many tasks. Redis writes to the disk once a second: a crash of the machine may " +
+		"lose the tasks of the last second. Delays end on whole seconds: a task may run up to a second early.",
+	// Delete only the keys of this queue, because the server may have other users.
+	reset: func(ctx context.Context) error {
 		client, err := dialRedis()
 		if err != nil {
 			return err
@@ -68,7 +68,7 @@ type asynqQueue struct {
 func (q *asynqQueue) Close() error { return q.redis.Close() }
 
 func (q *asynqQueue) Fill(ctx context.Context, payloads [][]byte) error {
-	return spread(ctx, asynqCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
+	return putConcurrently(ctx, asynqCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
 }
 
 func (q *asynqQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
@@ -83,7 +83,7 @@ func (q *asynqQueue) Put(ctx context.Context, payload []byte, delay time.Duratio
 func (q *asynqQueue) Work(ctx context.Context, handle func([]byte) error) error {
 	server := asynq.NewServerFromRedisClient(q.redis, asynq.Config{
 		Concurrency: q.executors, Queues: map[string]int{asynqQueueName: 1}, LogLevel: asynq.ErrorLevel,
-		// Its defaults are 1 s and 5 s.
+		// The defaults are 1 s and 5 s.
 		TaskCheckInterval: time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond,
 	})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error { return handle(t.Payload()) }))

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// charted are the measures that have a panel each, two in a row.
+// charted lists the measures that have a panel. There are two panels in a row.
 var charted = []string{steady, drain, bulk, singles256}
 
-// The measures of the chart, in pixels.
+// Sizes in the chart, in pixels.
 const (
 	chartMargin  = 16
 	panelWidth   = 420
@@ -17,12 +17,13 @@ const (
 	panelHead    = 30
 	rowHeight    = 24
 	barHeight    = 14
-	barLeft      = 150 // names end here
-	barMost      = 200 // and values come behind it
+	barLeft      = 150 // the right end of the names
+	maxBarWidth  = 200 // the values are to the right of the bar
 	textBaseline = 11  // below the top of a bar
 )
 
-// chartStyle has colours of its own for light and dark, and a background, since the page's may differ from what is asked.
+// chartStyle has colors for light and dark mode. It also has a background, because the background of the page may
+// differ from the mode that the browser reports.
 const chartStyle = `<style>
 .back { fill: #ffffff } .head, .name, .value { fill: #1f2328 } .bar { fill: #9aa4af } .ours { fill: #0969da }
 text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif } .head, .own { font-weight: 600 } .head { font-size: 13px }
@@ -32,7 +33,8 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif } .head, .own
 </style>
 `
 
-// chart is the report as an SVG image: a panel for every measure that was taken, and in it a bar for every system.
+// chart returns the report as an SVG image. Each measure with values has a panel, and each panel has a bar for each
+// system.
 func (r report) chart() string {
 	var panels []string
 	for _, measure := range charted {
@@ -76,7 +78,7 @@ func (r report) panel(measure string) string {
 		}
 		y := panelHead + i*rowHeight
 		value, _ := r.found.median(s.name, measure)
-		width := value / most * barMost
+		width := value / most * maxBarWidth
 		fmt.Fprintf(svg, "<text class=\"%s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", name, barLeft-8, y+textBaseline, html.EscapeString(s.name))
 		fmt.Fprintf(svg, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" rx=\"2\"/>\n", bar, barLeft, y, width, barHeight)
 		fmt.Fprintf(svg, "<text class=\"value\" x=\"%.1f\" y=\"%d\">%s</text>\n", barLeft+width+6, y+textBaseline, r.cell(s, measure))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// drawing is what is looked at in a chart.
+// drawing is the part of a chart that the tests check.
 type drawing struct {
 	Style  string `xml:"style"`
 	Panels []struct {
@@ -30,11 +30,11 @@ func draw(t *testing.T, r report) (d drawing) {
 	return d
 }
 
-func TestChartHasABarOfEverySystemInProportion(t *testing.T) {
+func TestChartHasABarForEverySystemInProportion(t *testing.T) {
 	t.Parallel()
-	d := draw(t, canned())
-	if len(d.Panels) != 1 { // of the steady state; no other rate was measured
-		t.Fatalf("%d panels", len(d.Panels))
+	d := draw(t, exampleReport())
+	if len(d.Panels) != 1 { // the steady state is the only measured rate
+		t.Fatalf("%d panels, want 1", len(d.Panels))
 	}
 	var names, values, highlighted []string
 	for _, text := range d.Panels[0].Texts {
@@ -55,7 +55,7 @@ func TestChartHasABarOfEverySystemInProportion(t *testing.T) {
 		t.Errorf("values %q, want %q", values, want)
 	}
 	if want := []string{"Holdfast", "Holdfast embedded"}; !slices.Equal(highlighted, want) {
-		t.Errorf("highlighted are %q, want %q", highlighted, want)
+		t.Errorf("highlighted names: %q, want %q", highlighted, want)
 	}
 	widths := []float64{100, 51, 32.9, 200}
 	for i, bar := range d.Panels[0].Bars {
@@ -68,40 +68,40 @@ func TestChartHasABarOfEverySystemInProportion(t *testing.T) {
 	}
 }
 
-func TestChartHasAPanelOfEveryRate(t *testing.T) {
+func TestChartHasAPanelForEveryRate(t *testing.T) {
 	t.Parallel()
-	r := canned()
+	r := exampleReport()
 	for _, measure := range []string{bulk, drain, singles16, singles256} {
 		r.found.add(0, "Holdfast", measure, 1000)
 	}
-	var heads []string
+	var titles []string
 	for _, panel := range draw(t, r).Panels {
-		heads = append(heads, panel.Texts[0].Text)
+		titles = append(titles, panel.Texts[0].Text)
 		if panel.Texts[0].Text == bulk && panel.Texts[len(panel.Texts)-1].Text != "—" {
-			t.Errorf("what was not measured has the value %q", panel.Texts[len(panel.Texts)-1].Text)
+			t.Errorf("a rate that was not measured has the value %q", panel.Texts[len(panel.Texts)-1].Text)
 		}
 	}
-	if !slices.Equal(heads, charted) {
-		t.Errorf("panels of %q, want %q", heads, charted)
+	if !slices.Equal(titles, charted) {
+		t.Errorf("panels of %q, want %q", titles, charted)
 	}
 }
 
-func TestChartIsReadableInTheDark(t *testing.T) {
+func TestChartHasColorsForDarkMode(t *testing.T) {
 	t.Parallel()
-	light, dark, ok := strings.Cut(draw(t, canned()).Style, "@media (prefers-color-scheme: dark)")
+	light, dark, ok := strings.Cut(draw(t, exampleReport()).Style, "@media (prefers-color-scheme: dark)")
 	if !ok {
-		t.Fatal("it has one style for light and dark")
+		t.Fatal("the style has no part for dark mode")
 	}
 	for _, class := range []string{".back {", ".head, .name, .value {", ".bar {", ".ours {"} {
 		if !strings.Contains(light, class) || !strings.Contains(dark, class) {
-			t.Errorf("%s has no colour of its own in both", class)
+			t.Errorf("%s does not have a color in both modes", class)
 		}
 	}
 }
 
 func TestChartEscapesNames(t *testing.T) {
 	t.Parallel()
-	r := canned()
+	r := exampleReport()
 	r.systems[0].name = "<a & b>"
 	r.found.add(0, "<a & b>", steady, 1)
 	if got := draw(t, r).Panels[0].Texts[1].Text; got != "<a & b>" {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// servers are the programs whose processor time counts, besides that of the measuring process.
+// servers are the programs whose processor time counts, in addition to the measuring process.
 var servers = []string{"postgres", "beam.smp", "redis-server"}
 
 // tick is the unit of the times in /proc, USER_HZ.
 const tick = 10 * time.Millisecond
 
-// processorTime is what this process, the worker's and all servers on the machine have used so far, with their children
-// that have ended.
+// processorTime returns the processor time of this process, of the worker process and of all servers on the machine. It
+// includes their children that have ended.
 func processorTime(worker int) (time.Duration, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -29,11 +29,11 @@ func processorTime(worker int) (time.Duration, error) {
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has just ended
+			continue // the process has ended meanwhile
 		}
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if open < 0 || end < open {
-			return 0, fmt.Errorf("%s is not as expected: %q", path, stat)
+			return 0, fmt.Errorf("unexpected content of %s: %q", path, stat)
 		}
 		if name := string(stat[open+1 : end]); !slices.Contains(servers, name) && !slices.Contains(ours, filepath.Dir(path)) {
 			continue
@@ -42,7 +42,7 @@ func processorTime(worker int) (time.Duration, error) {
 		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
 			n, err := strconv.ParseInt(field, 10, 64)
 			if err != nil {
-				return 0, fmt.Errorf("%s is not as expected: %q", path, stat)
+				return 0, fmt.Errorf("unexpected content of %s: %q", path, stat)
 			}
 			ticks += n
 		}
@@ -50,10 +50,10 @@ func processorTime(worker int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// The memory of a process, as /proc names it.
+// Names of memory sizes of a process in /proc.
 const (
 	resident = "VmRSS"
-	peak     = "VmHWM" // the largest resident size it ever had
+	peak     = "VmHWM" // the largest resident size so far
 )
 
 func memoryMiB(pid int, name string) (float64, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// execute runs statements on the database, each on its own.
+// execute runs each statement on the database in a transaction of its own.
 func execute(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))
 	if err != nil {
@@ -24,13 +24,13 @@ func execute(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// databaseConnections is how many connections a system may use, unless another number suits it better. The client's
-// default depends on the number of cores, and is 4 on a small machine.
+// databaseConnections is how many connections a system may use, unless another number suits the system better. The
+// default of the client depends on the number of cores and is 4 on a small machine.
 const databaseConnections = 20
 
-// pool returns connections to the database, for a schema.
+// pool returns a pool of connections whose search_path is the schema.
 func pool(ctx context.Context, schema string, connections int32) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(within(schema))
+	config, err := pgxpool.ParseConfig(schemaURL(schema))
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func pool(ctx context.Context, schema string, connections int32) (*pgxpool.Pool,
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// within is the database's URL, for a schema.
-func within(schema string) string {
+// schemaURL returns the URL of the database with the schema as the search_path.
+func schemaURL(schema string) string {
 	url := os.Getenv(databaseURL)
 	separator := "?"
 	if strings.Contains(url, "?") {

@@ -10,51 +10,54 @@ import (
 	"time"
 )
 
-// minute is one of a steady state that is held for long, or a fifth of one that lasts for less than five of them.
-type minute struct {
-	After     time.Duration // at its end, since the warm-up
-	PerSecond float64
-	MiB       float64 // that are resident at its end
+// sample is what was measured in one interval of a steady state. An interval is a minute, or a fifth of a steady state
+// that is shorter than five minutes.
+type sample struct {
+	After     time.Duration // from the end of the warm-up to the end of the interval
+	PerSecond float64       // tasks
+	MiB       float64       // resident memory at the end of the interval
 }
 
-// endureStep holds a steady state, and tells every minute of it. Unlike others it leaves all vacuuming to the database.
-var endureStep = step{name: "endurance", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+// enduranceStep holds a steady state for a long time and takes a sample of each interval. Unlike in other steps, only
+// autovacuum vacuums the tables.
+var enduranceStep = step{name: "endurance", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c := &counted{Queue: q}
-	w := watch{
-		every: min(time.Minute, o.For/5), done: func() int { return c.progress().Done }, memory: func() (float64, error) { return memoryMiB(os.Getpid(), resident) },
+	counting := &countingQueue{Queue: q}
+	s := sampler{
+		every:  min(time.Minute, o.For/5),
+		done:   func() int { return counting.progress().Done },
+		memory: func() (float64, error) { return memoryMiB(os.Getpid(), resident) },
 	}
-	_, err := o.Steady(ctx, c, func() { w.begin(ctx) }, w.end)
-	return w.minutes, errors.Join(err, w.err)
+	_, err := o.Steady(ctx, counting, func() { s.start(ctx) }, s.stop)
+	return s.samples, errors.Join(err, s.err)
 }}
 
-// watch looks at a counter and at the memory again and again, between begin and end.
-type watch struct {
+// sampler reads a counter and the memory at a fixed interval, from start to stop.
+type sampler struct {
 	every  time.Duration
 	done   func() int
 	memory func() (float64, error)
 
-	// To be read after the end.
-	minutes []minute
+	samples []sample
 	err     error
 
-	began, looked time.Time
-	seen          int // at the last look
-	stop          context.CancelFunc
-	looking       sync.WaitGroup
+	startedAt, sampledAt time.Time
+	sampledDone          int // the counter at sampledAt
+	cancel               context.CancelFunc
+	sampling             sync.WaitGroup
 }
 
-func (w *watch) begin(ctx context.Context) {
-	ctx, w.stop = context.WithCancel(ctx)
-	w.began, w.looked, w.seen = time.Now(), time.Now(), w.done()
-	w.looking.Go(func() {
-		tick := time.NewTicker(w.every)
+func (s *sampler) start(ctx context.Context) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.startedAt, s.sampledAt, s.sampledDone = time.Now(), time.Now(), s.done()
+	s.sampling.Go(func() {
+		tick := time.NewTicker(s.every)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				w.look()
+				s.take()
 			case <-ctx.Done():
 				return
 			}
@@ -62,55 +65,56 @@ func (w *watch) begin(ctx context.Context) {
 	})
 }
 
-func (w *watch) end() {
-	w.stop()
-	w.looking.Wait()
-	if time.Since(w.looked) > w.every/2 { // the last tick may be due just now
-		w.look()
+// stop ends the sampling. It takes a last sample if at least half an interval has passed since the one before.
+func (s *sampler) stop() {
+	s.cancel()
+	s.sampling.Wait()
+	if time.Since(s.sampledAt) > s.every/2 { // the last tick may be due at this instant
+		s.take()
 	}
 }
 
-func (w *watch) look() {
-	now, done := time.Now(), w.done()
-	mib, err := w.memory()
-	w.err = errors.Join(w.err, err)
-	m := minute{now.Sub(w.began), float64(done-w.seen) / now.Sub(w.looked).Seconds(), mib}
-	w.minutes, w.looked, w.seen = append(w.minutes, m), now, done
-	fmt.Fprintf(os.Stderr, "after %-8s %12.3f/s %12.3f MiB\n", m.after(), m.PerSecond, m.MiB)
+func (s *sampler) take() {
+	now, done := time.Now(), s.done()
+	mib, err := s.memory()
+	s.err = errors.Join(s.err, err)
+	next := sample{now.Sub(s.startedAt), float64(done-s.sampledDone) / now.Sub(s.sampledAt).Seconds(), mib}
+	s.samples, s.sampledAt, s.sampledDone = append(s.samples, next), now, done
+	fmt.Fprintf(os.Stderr, "after %-8s %12.3f/s %12.3f MiB\n", next.after(), next.PerSecond, next.MiB)
 }
 
-func (m minute) after() time.Duration { return m.After.Round(time.Second / 10) }
+func (s sample) after() time.Duration { return s.After.Round(time.Second / 10) }
 
-func (s *scaling) measureEndurance(ctx context.Context) (err error) {
+func (s *scaleBench) measureEndurance(ctx context.Context) (err error) {
 	o := scale{Options: s.Options}
 	o.For = s.endurance
-	s.minutes, err = take[[]minute](ctx, empty, endureStep, o)
+	s.samples, err = runStep[[]sample](ctx, empty, enduranceStep, o)
 	return err
 }
 
-// held says in proportions how a steady state held. They are 1 if nothing changed.
-type held struct {
-	last   float64 // the last minute's rate to the median of all
-	line   float64 // the end of the straight line that fits the rates best to its beginning
-	memory float64 // at the end to that after the first minute
+// stability says how constant a steady state was. Each ratio is 1 if nothing changed.
+type stability struct {
+	last   float64 // rate of the last sample to the median rate
+	line   float64 // end of the straight line that fits the rates best to its beginning
+	memory float64 // memory of the last sample to memory of the first
 }
 
-func holds(minutes []minute) held {
-	rates := make([]float64, len(minutes))
-	for i, m := range minutes {
-		rates[i] = m.PerSecond
+func stabilityOf(samples []sample) stability {
+	rates := make([]float64, len(samples))
+	for i, s := range samples {
+		rates[i] = s.PerSecond
 	}
 	middle, _ := median(rates)
-	first, last := minutes[0], minutes[len(minutes)-1]
-	return held{last.PerSecond / middle, trend(rates), last.MiB / first.MiB}
+	first, last := samples[0], samples[len(samples)-1]
+	return stability{last.PerSecond / middle, trend(rates), last.MiB / first.MiB}
 }
 
-// trend fits a straight line by least squares, and returns its end in proportion to its beginning.
+// trend fits a straight line by least squares. It returns the ratio of the line's end to its beginning.
 func trend(values []float64) float64 {
 	n := float64(len(values))
 	var sum, weighted, squares float64
 	for i, v := range values {
-		x := float64(i) - (n-1)/2 // from the middle, so that the mean is the line's value at 0
+		x := float64(i) - (n-1)/2 // distance from the middle, so that the mean is the value of the line at 0
 		sum, weighted, squares = sum+v, weighted+x*v, squares+x*x
 	}
 	if squares == 0 {
@@ -120,20 +124,20 @@ func trend(values []float64) float64 {
 	return (sum/n + half) / (sum/n - half)
 }
 
-func (s *scaling) enduranceSection() string {
+func (s *scaleBench) enduranceSection() string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "Whether the speed decays: a steady state is held for %s in a store that was empty, and that keeps all it has run. Vacuums are "+
-		"left to the database. The memory is what is resident of the one process that stores and runs.\n\n", s.endurance)
-	h := holds(s.minutes)
+	fmt.Fprintf(text, "Whether the speed decays over time. A steady state is held for %s in a store that was empty and that keeps all finished tasks. "+
+		"Only autovacuum vacuums the tables. One process stores and runs the tasks; the memory is its resident memory.\n\n", s.endurance)
+	found := stabilityOf(s.samples)
 	text.WriteString(table([][]string{
-		{"in proportion; 1 is no change", "ratio"},
-		{"rate at the end to the median", fmt.Sprintf("%.2f", h.last)},
-		{"rate at the end to the beginning, on the line that fits best", fmt.Sprintf("%.2f", h.line)},
-		{"memory at the end to that after the first line below", fmt.Sprintf("%.2f", h.memory)},
+		{"1 means no change", "ratio"},
+		{"rate at the end to the median", fmt.Sprintf("%.2f", found.last)},
+		{"rate at the end to the beginning, on the line that fits best", fmt.Sprintf("%.2f", found.line)},
+		{"memory at the end to that after the first line below", fmt.Sprintf("%.2f", found.memory)},
 	}))
 	rows := [][]string{{"until", steady, "worker, MiB"}}
-	for _, m := range s.minutes {
-		rows = append(rows, []string{m.after().String(), human(m.PerSecond), human(m.MiB)})
+	for _, s := range s.samples {
+		rows = append(rows, []string{s.after().String(), formatNumber(s.PerSecond), formatNumber(s.MiB)})
 	}
 	fmt.Fprintf(text, "\n%s", table(rows))
 	return text.String()

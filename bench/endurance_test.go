@@ -9,70 +9,70 @@ import (
 	"time"
 )
 
-func TestWatchTellsEveryMinute(t *testing.T) {
+func TestSamplerTakesASampleEveryMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		w := watch{
+		startedAt := time.Now()
+		s := sampler{
 			every:  time.Minute,
-			done:   func() int { s := int(time.Since(began).Seconds()); return 100 + s*s }, // ever faster
-			memory: func() (float64, error) { return 10 + time.Since(began).Minutes(), nil },
+			done:   func() int { n := int(time.Since(startedAt).Seconds()); return 100 + n*n }, // the rate grows
+			memory: func() (float64, error) { return 10 + time.Since(startedAt).Minutes(), nil },
 		}
-		w.begin(t.Context())
+		s.start(t.Context())
 		time.Sleep(2*time.Minute + 45*time.Second)
-		w.end()
-		want := []minute{{time.Minute, 60, 11}, {2 * time.Minute, 180, 12}, {2*time.Minute + 45*time.Second, 285, 12.75}}
-		if w.err != nil || !slices.Equal(w.minutes, want) {
-			t.Errorf("%+v, %v, want %+v", w.minutes, w.err, want)
+		s.stop()
+		want := []sample{{time.Minute, 60, 11}, {2 * time.Minute, 180, 12}, {2*time.Minute + 45*time.Second, 285, 12.75}}
+		if s.err != nil || !slices.Equal(s.samples, want) {
+			t.Errorf("%+v, %v, want %+v", s.samples, s.err, want)
 		}
 	})
 }
 
-// A rate of a moment says little.
-func TestWatchLeavesAShortRestOut(t *testing.T) {
+// The rate of a short interval is not precise.
+func TestSamplerIgnoresAShortLastInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := watch{every: time.Minute, done: func() int { return 0 }, memory: func() (float64, error) { return 0, nil }}
-		w.begin(t.Context())
+		s := sampler{every: time.Minute, done: func() int { return 0 }, memory: func() (float64, error) { return 0, nil }}
+		s.start(t.Context())
 		time.Sleep(time.Minute + time.Second)
-		w.end()
-		if len(w.minutes) != 1 {
-			t.Errorf("%+v", w.minutes)
+		s.stop()
+		if len(s.samples) != 1 {
+			t.Errorf("%+v", s.samples)
 		}
 	})
 }
 
-func TestWatchTellsThatItCouldNotLook(t *testing.T) {
+func TestSamplerReportsErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		gone := errors.New("no such file")
-		w := watch{every: time.Minute, done: func() int { return 0 }, memory: func() (float64, error) { return 0, gone }}
-		w.begin(t.Context())
+		missing := errors.New("no such file")
+		s := sampler{every: time.Minute, done: func() int { return 0 }, memory: func() (float64, error) { return 0, missing }}
+		s.start(t.Context())
 		time.Sleep(time.Minute)
-		w.end()
-		if !errors.Is(w.err, gone) {
-			t.Errorf("got %v", w.err)
+		s.stop()
+		if !errors.Is(s.err, missing) {
+			t.Errorf("got %v", s.err)
 		}
 	})
 }
 
-func TestHoldsIsOneWhereNothingChanges(t *testing.T) {
+func TestStabilityIsOneIfNothingChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rates []float64
-		want  held
+		want  stability
 	}{
-		{[]float64{100, 100, 100}, held{1, 1, 1}},
-		{[]float64{100}, held{1, 1, 1}},
-		{[]float64{100, 90, 80, 70, 60}, held{0.75, 0.6, 1}},
-		{[]float64{100, 110, 120}, held{120.0 / 110, 1.2, 1}},
-		{[]float64{100, 100, 100, 50}, held{0.5, 65.0 / 110, 1}},
+		{[]float64{100, 100, 100}, stability{1, 1, 1}},
+		{[]float64{100}, stability{1, 1, 1}},
+		{[]float64{100, 90, 80, 70, 60}, stability{0.75, 0.6, 1}},
+		{[]float64{100, 110, 120}, stability{120.0 / 110, 1.2, 1}},
+		{[]float64{100, 100, 100, 50}, stability{0.5, 65.0 / 110, 1}},
 	} {
-		var minutes []minute
+		var samples []sample
 		for _, rate := range c.rates {
-			minutes = append(minutes, minute{PerSecond: rate, MiB: 50})
+			samples = append(samples, sample{PerSecond: rate, MiB: 50})
 		}
-		got := holds(minutes)
+		got := stabilityOf(samples)
 		for _, d := range []float64{got.last - c.want.last, got.line - c.want.line, got.memory - c.want.memory} {
 			if math.Abs(d) > 1e-9 {
 				t.Errorf("%v: %+v, want %+v", c.rates, got, c.want)
@@ -80,7 +80,7 @@ func TestHoldsIsOneWhereNothingChanges(t *testing.T) {
 			}
 		}
 	}
-	if got := holds([]minute{{MiB: 40, PerSecond: 1}, {MiB: 90, PerSecond: 1}, {MiB: 60, PerSecond: 1}}); got.memory != 1.5 {
+	if got := stabilityOf([]sample{{MiB: 40, PerSecond: 1}, {MiB: 90, PerSecond: 1}, {MiB: 60, PerSecond: 1}}); got.memory != 1.5 {
 		t.Errorf("memory: %v", got.memory)
 	}
 }

@@ -8,27 +8,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// keptFor is over how long a time kept tasks were finished: a little less than they are kept by default, so that none is
-// deleted during a measurement.
-const keptFor = "6 days"
+// retention is the age of the oldest finished task, as a PostgreSQL interval. It is shorter than the default of
+// janitor.keep_done, so that no task is deleted during a measurement.
+const retention = "6 days"
 
-// keeping is a store in which finished tasks are kept.
-type keeping struct {
+// retainedStore is a store that keeps a number of finished tasks.
+type retainedStore struct {
 	condition string
 	place     place
 	system    system
 	tasks     int
-	newest    int64 // id; what is above came later
+	newest    int64 // highest id of these tasks; tasks of a measurement have higher ids
 }
 
-// The conditions.
-const noneKept = "no finished tasks"
+// noFinished and manyFinished are the names of the two conditions.
+const noFinished = "no finished tasks"
 
-func (s *scaling) manyKept() string { return human(float64(s.finished)) + " finished tasks" }
+func (s *scaleBench) manyFinished() string {
+	return formatNumber(float64(s.finished)) + " finished tasks"
+}
 
-// measureFinished has two stores take turns, which have the same history but for the finished tasks that one of them keeps.
-func (s *scaling) measureFinished(ctx context.Context) error {
-	stores := []*keeping{{condition: noneKept, place: emptyPlace, system: empty}, {condition: s.manyKept(), place: fullPlace, system: full, tasks: s.finished}}
+// measureFinished measures two stores in turns. They have the same history, except that one of them keeps finished
+// tasks.
+func (s *scaleBench) measureFinished(ctx context.Context) error {
+	stores := []*retainedStore{{condition: noFinished, place: emptyPlace, system: empty}, {condition: s.manyFinished(), place: fullPlace, system: full, tasks: s.finished}}
 	for _, k := range stores {
 		fmt.Fprintf(os.Stderr, "storing %s\n", k.condition)
 		if err := k.fill(ctx, s); err != nil {
@@ -38,13 +41,13 @@ func (s *scaling) measureFinished(ctx context.Context) error {
 	for round := range s.rounds {
 		for _, k := range order(stores, round) {
 			st := stepOf("steady")
-			st.fresh = false
-			f, err := take[figures](ctx, k.system, st, scale{Options: s.Options})
+			st.startsEmpty = false
+			f, err := runStep[figures](ctx, k.system, st, scale{Options: s.Options})
 			if err != nil {
 				return err
 			}
 			for _, measure := range []string{steady, cpu} {
-				s.see(round, k.condition, measure, f[measure])
+				s.record(round, k.condition, measure, f[measure])
 			}
 			if err := k.restore(ctx, s); err != nil {
 				return err
@@ -54,11 +57,11 @@ func (s *scaling) measureFinished(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the store anew. A worker runs a task in it, and what that leaves behind is copied, but for the times.
-func (k *keeping) fill(ctx context.Context, s *scaling) error {
+// fill creates the store. A worker runs one task in it, and fill copies the row of that task with other times.
+func (k *retainedStore) fill(ctx context.Context, s *scaleBench) error {
 	one := scale{Options: s.Options, Backlog: 1}
 	for _, name := range []string{"fill", "drain"} {
-		if _, err := take[figures](ctx, k.system, stepOf(name), one); err != nil {
+		if _, err := runStep[figures](ctx, k.system, stepOf(name), one); err != nil {
 			return err
 		}
 	}
@@ -67,12 +70,12 @@ func (k *keeping) fill(ctx context.Context, s *scaling) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	tag, err := conn.Exec(ctx, fmt.Sprintf(copyFinished, k.place.tasks(), keptFor), k.tasks)
+	tag, err := conn.Exec(ctx, fmt.Sprintf(copyFinished, k.place.tasks(), retention), k.tasks)
 	if err != nil {
 		return err
 	}
 	if made := int(tag.RowsAffected()); made != k.tasks {
-		return fmt.Errorf("%d rows were copied, not %d: the task that was run is not done", made, k.tasks)
+		return fmt.Errorf("%d rows were copied instead of %d: the first task is not done", made, k.tasks)
 	}
 	if _, err := conn.Exec(ctx, "delete from "+k.place.tasks()+" where id = (select min(id) from "+k.place.tasks()+")"); err != nil {
 		return err
@@ -83,23 +86,23 @@ func (k *keeping) fill(ctx context.Context, s *scaling) error {
 	return k.system.analyze(ctx)
 }
 
-// copyFinished wants a table with a finished task, an interval, and as $1 a number of rows. They are the older the lower
-// their ids, as if they had come one after the other.
+// copyFinished copies the row of the finished task. Its parameters are a table, an interval, and as $1 the number of
+// rows. The finish times are spread over the interval in the order of the ids.
 const copyFinished = `
 insert into %[1]s (
   created_at, next_run_at, started_at, finished_at,
-  max_attempts, attempt, failures, crashes, deferrals, type, lane, unique_key, payload, state, run_id, due_at, ticketed_at,
-  dead_at, again, last_error, parked
+  max_attempts, attempt, failures, crashes, deferrals, type, queue, unique_key, payload, state, worker_id, due_at, ticketed_at,
+  dead_at, requeued, last_error, parked
 )
 select
   at, at + (next_run_at - created_at), at + (started_at - created_at), at + (finished_at - created_at),
-  max_attempts, attempt, failures, crashes, deferrals, type, lane, unique_key, payload, state, run_id, due_at, ticketed_at,
-  dead_at, again, last_error, parked
+  max_attempts, attempt, failures, crashes, deferrals, type, queue, unique_key, payload, state, worker_id, due_at, ticketed_at,
+  dead_at, requeued, last_error, parked
 from (select * from %[1]s where state = 'done') ran,
   lateral (select now() - interval '%[2]s' * (1 - n / $1::float8) as at from generate_series(1, $1::bigint) n) times`
 
-// restore brings the store back to what it kept before a steady state: that has left tasks that wait, and finished ones.
-func (k *keeping) restore(ctx context.Context, s *scaling) error {
+// restore runs the tasks that a measurement has left ready, and deletes all tasks of the measurement.
+func (k *retainedStore) restore(ctx context.Context, s *scaleBench) error {
 	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))
 	if err != nil {
 		return err
@@ -110,8 +113,8 @@ func (k *keeping) restore(ctx context.Context, s *scaling) error {
 		return err
 	}
 	if waiting > 0 {
-		if _, err := take[figures](ctx, k.system, stepOf("drain"), scale{Options: s.Options, Backlog: waiting}); err != nil {
-			return fmt.Errorf("run what is left: %w", err)
+		if _, err := runStep[figures](ctx, k.system, stepOf("drain"), scale{Options: s.Options, Backlog: waiting}); err != nil {
+			return fmt.Errorf("run the remaining tasks: %w", err)
 		}
 	}
 	if _, err := conn.Exec(ctx, "delete from "+k.place.tasks()+" where id > $1", k.newest); err != nil {
@@ -120,9 +123,10 @@ func (k *keeping) restore(ctx context.Context, s *scaling) error {
 	return k.system.analyze(ctx)
 }
 
-func (s *scaling) finishedSection() string {
-	c := contrast{"the store keeps", []string{noneKept, s.manyKept()}, []goal{{measure: steady}, {measure: cpu, most: 1.10}}}
-	return fmt.Sprintf("What a task costs when many finished ones are kept: a steady state is held for %s in two stores that differ in nothing but rows as "+
-		"finished tasks leave them, of the last %s. What it has added is deleted before the next. The processor time is that of the process and of all servers.\n\n%s",
-		s.For, keptFor, c.table(s.found))
+func (s *scaleBench) finishedSection() string {
+	c := comparison{"the store keeps", []string{noFinished, s.manyFinished()}, []goal{{measure: steady}, {measure: cpu, most: 1.10}}}
+	return fmt.Sprintf("What a task costs when the store keeps many finished tasks. A steady state is held for %s in each of two stores. They differ only in "+
+		"the rows of tasks that were finished in the last %s. The tasks of a measurement are deleted before the next one. The processor time is that "+
+		"of the process and of all servers.\n\n%s",
+		s.For, retention, c.table(s.found))
 }

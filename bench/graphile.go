@@ -19,20 +19,20 @@ import (
 
 const graphileSchema = "bench_graphile"
 
-// graphileModule is its name in the npm registry.
+// graphileModule is the name of graphile-worker in the npm registry.
 const graphileModule = "graphile-worker"
 
 // graphileFolder is the variable that names the folder of bench/graphile with its packages installed.
 const graphileFolder = "BENCH_GRAPHILE"
 
-// Its worker is a process of Node.js, which reports its handlers to this one. This process stores the tasks, with the SQL
-// functions that it has for that.
+// graphileSystem has its worker in a process of Node.js, which reports its handlers to this process. This process
+// stores the tasks with the SQL functions of graphile-worker.
 var graphileSystem = system{
 	name: "graphile-worker", module: graphileModule, servers: []string{databaseURL, graphileFolder},
 	settings: "A worker in one process of Node.js: concurrency 100, a local queue of 1,000 jobs, completions in batches every 5 ms, poll " +
-		"interval 10 ms. Stored from Go over 20 connections, with its SQL functions add_jobs and add_job. A job leaves its table when it " +
-		"is done. The worker reports its handlers through a pipe, and a pick-up includes that.",
-	fresh: func(ctx context.Context) error {
+		"interval 10 ms. Tasks are stored from Go over 20 connections, with the SQL functions add_jobs and add_job. A finished job is " +
+		"deleted. The worker reports its handlers through a pipe, and the pick-up time includes that.",
+	reset: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+graphileSchema+" cascade"); err != nil {
 			return err
 		}
@@ -60,12 +60,12 @@ var graphileSystem = system{
 	},
 }
 
-// graphile is a command of worker.mjs.
+// graphile returns a command of worker.mjs.
 func graphile(ctx context.Context, command string, executors int) (*exec.Cmd, error) {
 	settings, err := json.Marshal(map[string]any{
-		"connectionString": os.Getenv(databaseURL), "schema": graphileSchema, "maxPoolSize": executors, // far fewer are opened, but it warns of fewer
+		"connectionString": os.Getenv(databaseURL), "schema": graphileSchema, "maxPoolSize": executors, // it opens far fewer, but warns about a smaller maximum
 		"concurrentJobs": executors, "localQueue": map[string]any{"size": 1000}, "completeJobBatchDelay": 5, "failJobBatchDelay": 5,
-		"pollInterval": 10, // its default is 2 s
+		"pollInterval": 10, // the default is 2 s
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ type graphileQueue struct {
 	out  *bufio.Reader
 }
 
-// start starts the process, which works once Work tells it to.
+// start starts the process. The process runs no task until Work is called.
 func (q *graphileQueue) start(ctx context.Context, executors int) (err error) {
 	if q.node, err = graphile(ctx, "work", executors); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (q *graphileQueue) Close() error {
 	return errors.Join(q.in.Close(), q.node.Wait())
 }
 
-// pid makes the worker's processor time and memory count.
+// pid implements externalWorker.
 func (q *graphileQueue) pid() int { return q.node.Process.Pid }
 
 func (q *graphileQueue) Fill(ctx context.Context, payloads [][]byte) error {
@@ -148,7 +148,7 @@ func (q *graphileQueue) Work(ctx context.Context, handle func([]byte) error) err
 	return <-ended
 }
 
-// relay calls handle for every handler that worker.mjs reports, up to the line last.
+// relay calls handle for every handler that worker.mjs reports, until it reads the line last.
 func relay(out *bufio.Reader, last string, handle func([]byte) error) error {
 	for {
 		line, err := out.ReadString('\n')
@@ -162,7 +162,7 @@ func relay(out *bufio.Reader, last string, handle func([]byte) error) error {
 		number, payload, found := strings.Cut(line, " ")
 		count, err := strconv.Atoi(number)
 		if err != nil || !found || handle == nil {
-			return fmt.Errorf("graphile-worker wrote %q", line)
+			return fmt.Errorf("unexpected line from graphile-worker: %q", line)
 		}
 		for range count {
 			if err := handle([]byte(payload)); err != nil {
@@ -172,7 +172,7 @@ func relay(out *bufio.Reader, last string, handle func([]byte) error) error {
 	}
 }
 
-// graphileVersion names the versions of graphile-worker and of its Node.js. It is empty if they are not installed.
+// graphileVersion returns the versions of graphile-worker and of its Node.js, or "" if they are not installed.
 func graphileVersion() (string, error) {
 	folder := os.Getenv(graphileFolder)
 	if folder == "" {

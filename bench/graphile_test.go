@@ -19,11 +19,11 @@ func TestRelayCallsTheHandlerForEveryJob(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	if rest, _ := out.ReadString(0); rest != "more" {
-		t.Errorf("read %q beyond the last line", rest)
+		t.Errorf("rest after the last line: %q, want \"more\"", rest)
 	}
 }
 
-func TestRelayRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestRelayRefusesUnexpectedLines(t *testing.T) {
 	t.Parallel()
 	handle := func([]byte) error { return nil }
 	for lines, c := range map[string]struct {
@@ -31,9 +31,9 @@ func TestRelayRefusesWhatItDoesNotKnow(t *testing.T) {
 		want   string
 	}{
 		"2 \"a\"\n":        {handle, `read from graphile-worker until "ended": EOF`},
-		"Error: no such\n": {handle, `graphile-worker wrote "Error: no such"`},
-		"ended too\n":      {handle, `graphile-worker wrote "ended too"`},
-		"1 \"early\"\n":    {nil, `graphile-worker wrote "1 \"early\""`},
+		"Error: no such\n": {handle, `unexpected line from graphile-worker: "Error: no such"`},
+		"ended too\n":      {handle, `unexpected line from graphile-worker: "ended too"`},
+		"1 \"early\"\n":    {nil, `unexpected line from graphile-worker: "1 \"early\""`},
 	} {
 		if err := relay(bufio.NewReader(strings.NewReader(lines)), "ended", c.handle); err == nil || err.Error() != c.want {
 			t.Errorf("%q: got %v, want %s", lines, err, c.want)

@@ -13,10 +13,10 @@ const gueSchema = "bench_gue"
 
 var gueSystem = system{
 	name: "gue", module: "github.com/vgarvardt/gue/v5", servers: []string{databaseURL},
-	settings: "20 workers, each in a transaction while its task runs; by run_at, which its index suits; poll interval 10 ms, 40 " +
-		"connections; stored with EnqueueBatch.",
-	executors: 20, // each holds a transaction while its task runs, and takes one at a time: more only wait for each other
-	fresh: func(ctx context.Context) error {
+	settings: "20 workers, each with an open transaction while its task runs; order by run_at, which its index supports; poll interval " +
+		"10 ms, 40 connections; tasks stored with EnqueueBatch.",
+	executors: 20, // a worker has an open transaction while its task runs; more workers only wait for each other
+	reset: func(ctx context.Context) error {
 		return execute(ctx, "drop schema if exists "+gueSchema+" cascade", "create schema "+gueSchema,
 			`create table `+gueSchema+`.gue_jobs (
 				job_id text primary key, priority smallint not null, run_at timestamptz not null, job_type text not null,
@@ -66,11 +66,11 @@ func (q *gueQueue) Put(ctx context.Context, payload []byte, delay time.Duration)
 func (q *gueQueue) Work(ctx context.Context, handle func([]byte) error) error {
 	jobs := gue.WorkMap{taskType: func(_ context.Context, j *gue.Job) error { return handle(j.Args) }}
 	workers, err := gue.NewWorkerPool(q.client, jobs, q.executors,
-		// Its default is 5 s.
+		// The default is 5 s.
 		gue.WithPoolPollInterval(10*time.Millisecond),
-		// The order its index has; the default one would sort all that is due for every task.
+		// The order of the index. The default order sorts all due tasks for each task.
 		gue.WithPoolPollStrategy(gue.RunAtPollStrategy),
-		// What runs is finished and stored when ctx ends.
+		// Running tasks finish and are stored after ctx is done.
 		gue.WithPoolWorkerContextFactory(context.WithoutCancel))
 	if err != nil {
 		return err

@@ -13,17 +13,17 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// On PostgreSQL and RabbitMQ, with all promises: claims, the holding queue, fencing, the outbox.
+// Holdfast on PostgreSQL and RabbitMQ.
 var (
 	holdfastPlace   = place{"bench_holdfast", "bench"}
 	holdfastServers = holdfastPlace.system("Holdfast")
 )
 
-// In one process, on a file.
+// holdfastEmbedded is Holdfast in one process on a file.
 var holdfastEmbedded = system{
 	name: "Holdfast embedded", ours: true,
 	settings: "The same in one process on a file, without servers.",
-	fresh: func(ctx context.Context) error {
+	reset: func(ctx context.Context) error {
 		if err := os.RemoveAll(embeddedFolder); err != nil {
 			return err
 		}

@@ -21,15 +21,17 @@ import (
 const (
 	machineryQueueName   = "bench.machinery"
 	machineryDelayedName = "bench.machinery.delayed"
-	// It has no call for many tasks either. Each call waits for a confirmation; more than one connection makes it slower.
+	// machineryCallers is how many goroutines store tasks, because machinery has no call for many tasks. Each call
+	// waits for a confirm. A second connection makes it slower.
 	machineryCallers = 256
 )
 
 var machinerySystem = system{
 	name: "machinery", module: "github.com/RichardKnop/machinery/v2", servers: []string{amqpURL},
-	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so that there is no record of a " +
-		"task; stored from 256 goroutines on one connection, as it has no call for many. It opens a connection for every delayed task.",
-	fresh: func(context.Context) error {
+	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so there is no record of a " +
+		"task. Tasks are stored from 256 goroutines on one connection, because there is no call for many tasks. It opens a connection " +
+		"for each delayed task.",
+	reset: func(context.Context) error {
 		conn, err := amqp.Dial(os.Getenv(amqpURL))
 		if err != nil {
 			return err
@@ -44,7 +46,7 @@ var machinerySystem = system{
 				return err
 			}
 		}
-		// It would declare the queue itself, but its publishers do so at once, and the first messages are rejected then.
+		// All publishers would declare the queue at the same time, and then the broker rejects the first messages.
 		_, err = channel.QueueDeclare(machineryQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
 		return err
 	},
@@ -78,10 +80,10 @@ func (q *machineryQueue) Close() error {
 }
 
 func (q *machineryQueue) Fill(ctx context.Context, payloads [][]byte) error {
-	return spread(ctx, machineryCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
+	return putConcurrently(ctx, machineryCallers, payloads, func(ctx context.Context, payload []byte) error { return q.Put(ctx, payload, 0) })
 }
 
-// Concurrent calls take each other's confirmations. Once all have returned, all tasks are confirmed.
+// Put may receive the confirm of a concurrent call. When all calls have returned, all tasks are confirmed.
 func (q *machineryQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
 	task, err := tasks.NewSignature(taskType, []tasks.Arg{{Type: "string", Value: string(payload)}})
 	if err != nil {
@@ -94,7 +96,7 @@ func (q *machineryQueue) Put(ctx context.Context, payload []byte, delay time.Dur
 		if err == nil || time.Until(at) >= time.Millisecond {
 			return err
 		}
-		task.ETA = nil // it refuses one that is due within a millisecond
+		task.ETA = nil // machinery refuses a task that is due within a millisecond
 	}
 	_, err = q.publisher.SendTaskWithContext(ctx, task)
 	return err

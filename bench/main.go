@@ -35,29 +35,29 @@ func run(ctx context.Context) error {
 		}
 	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
-	rounds := flag.Int("rounds", 3, "how often everything is measured; the tables show medians")
-	only := flag.String("systems", "", "names of systems to measure, separated by commas; empty means all")
-	onlySteps := flag.String("steps", "", "names of steps, separated by commas; empty means all")
-	page := flag.String("report", "", "the Markdown file to write, with a chart beside it; empty means that the table goes to stdout")
-	flag.DurationVar(&o.For, "for", o.For, "how long each rate is measured")
-	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "tasks that wait for the worker of a drain")
-	flag.StringVar(&o.Profiles, "profiles", "", "folder for CPU profiles of the measuring processes")
+	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
+	only := flag.String("systems", "", "`names` of the systems to measure, separated by commas; empty means all")
+	onlySteps := flag.String("steps", "", "`names` of the steps, separated by commas; empty means all")
+	page := flag.String("report", "", "Markdown `file` to write, with a chart beside it; empty prints the table")
+	flag.DurationVar(&o.For, "for", o.For, "duration of each measurement of a rate")
+	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "number of stored tasks that a drain runs")
+	flag.StringVar(&o.Profiles, "profiles", "", "`folder` for CPU profiles of the measuring processes")
 	inChild := flag.String("measure", "", "internal")
 	inStep := flag.String("step", "", "internal")
 	options := flag.String("options", "", "internal")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] measures Holdfast beside its peers:\n")
+		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] compares Holdfast with other task queues:\n")
 		flag.PrintDefaults()
-		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's own speed holds; -help tells them\n", scaleCommand)
-		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures what each does after a kill -9; -help lists them\n", recoveryCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures the recovery after a kill -9; -help lists the flags\n", recoveryCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {
-		return child(ctx, *inChild, *inStep, *options)
+		return runChild(ctx, *inChild, *inStep, *options)
 	}
 	r := report{
 		when: time.Now(), command: command("make bench", flag.CommandLine), cores: runtime.NumCPU(), goVersion: runtime.Version(),
-		rounds: *rounds, scale: o, systems: chosen(systems, *only), found: make(results),
+		rounds: *rounds, scale: o, systems: selectSystems(systems, *only), found: make(results),
 	}
 	var err error
 	if r.versions, err = moduleVersions(); err != nil {
@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 	return r.write(*page)
 }
 
-// measure takes every measurement once.
+// measure runs one round: every step for every system.
 func (r report) measure(ctx context.Context, round int, names string) error {
 	for _, group := range groups(steps) {
 		if names != "" {
@@ -87,7 +87,7 @@ func (r report) measure(ctx context.Context, round int, names string) error {
 		turns := turnsOf(group)
 		for turn := round * turns; turn < (round+1)*turns; turn++ {
 			for _, s := range order(r.systems, turn) {
-				if err := r.take(ctx, turn, s, group); err != nil {
+				if err := r.runGroup(ctx, turn, s, group); err != nil {
 					return err
 				}
 			}
@@ -96,10 +96,10 @@ func (r report) measure(ctx context.Context, round int, names string) error {
 	return nil
 }
 
-// take has a system take steps one after the other.
-func (r report) take(ctx context.Context, turn int, s system, group []step) error {
+// runGroup runs the steps of a group for one system, one after another.
+func (r report) runGroup(ctx context.Context, turn int, s system, group []step) error {
 	for _, st := range group {
-		if st.unfit != nil && st.unfit(s) {
+		if st.skip != nil && st.skip(s) {
 			continue
 		}
 		f, err := measure(ctx, s, st, r.scale)
@@ -114,10 +114,10 @@ func (r report) take(ctx context.Context, turn int, s system, group []step) erro
 	return nil
 }
 
-// groups are the steps that a system takes in one turn.
+// groups divides the steps into groups. A system runs the steps of a group in one turn.
 func groups(steps []step) (list [][]step) {
 	for _, st := range steps {
-		if !st.goesOn {
+		if !st.followsPrevious {
 			list = append(list, nil)
 		}
 		list[len(list)-1] = append(list[len(list)-1], st)
@@ -125,7 +125,7 @@ func groups(steps []step) (list [][]step) {
 	return list
 }
 
-// turnsOf is how often each system takes a group in a round.
+// turnsOf returns how many turns each system has with a group in one round.
 func turnsOf(group []step) int {
 	turns := 1
 	for _, st := range group {
@@ -142,7 +142,7 @@ func (r report) write(page string) error {
 	return os.WriteFile(page, []byte(r.page(filepath.Base(chart))), 0o644)
 }
 
-// command is what somebody types to have the same measured: a target of make, with the flags that were set.
+// command returns the command line that repeats the measurement: a target of make, with the flags that were set.
 func command(target string, set *flag.FlagSet) string {
 	var flags []string
 	set.Visit(func(f *flag.Flag) {
@@ -160,14 +160,14 @@ func command(target string, set *flag.FlagSet) string {
 	return fmt.Sprintf("%s BENCHFLAGS=%q", target, strings.Join(flags, " "))
 }
 
-// chosen returns the systems of a list that are asked for and can be measured.
-func chosen(list []system, names string) (found []system) {
+// selectSystems returns the systems of the list that have the given names and can be measured. No names mean all.
+func selectSystems(list []system, names string) (found []system) {
 	for _, s := range list {
 		if names != "" && !slices.Contains(strings.Split(names, ","), s.name) {
 			continue
 		}
 		if missing := s.missing(); len(missing) > 0 {
-			fmt.Fprintf(os.Stderr, "%s is left out: %s not set\n", s.name, strings.Join(missing, ", "))
+			fmt.Fprintf(os.Stderr, "%s is skipped: %s not set\n", s.name, strings.Join(missing, ", "))
 			continue
 		}
 		found = append(found, s)
@@ -175,7 +175,7 @@ func chosen(list []system, names string) (found []system) {
 	return found
 }
 
-// order turns the list around in every second round, so that nothing always comes first.
+// order returns the list, reversed in every second round, so that no item is always the first.
 func order[T any](list []T, round int) []T {
 	list = slices.Clone(list)
 	if round%2 == 1 {

@@ -16,10 +16,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// figures are what a measurement found, by the names of columns.
+// figures are the results of a measurement, by column.
 type figures map[string]float64
 
-// The columns.
+// The names of the columns.
 const (
 	bulk         = "bulk enqueue/s"
 	drain        = "drain/s"
@@ -35,77 +35,80 @@ const (
 
 // step is a measurement that runs in a process of its own.
 type step struct {
-	name  string
-	fresh bool // begins with nothing stored
-	// goesOn means that a system takes it right after the step before; otherwise all systems take that one first.
-	goesOn bool
-	turns  int // that each system has of it in a round; 0 is one
-	// executors is how many tasks the worker runs at once; 0 leaves it to the system.
+	name        string
+	startsEmpty bool // the system is reset before the step
+	// followsPrevious means that a system runs the step right after the step before it. Otherwise all systems run that
+	// step first.
+	followsPrevious bool
+	turns           int // of each system in a round; 0 means one
+	// executors is how many tasks the worker runs at once; 0 means the number of the system.
 	executors int
-	// unfit says which systems do not take it; nil is none.
-	unfit func(system) bool
-	// run returns figures, or whatever else goes to the parent as JSON.
+	// skip reports whether a system skips the step; nil means that no system does.
+	skip func(system) bool
+	// run returns figures, or another value that the parent process reads as JSON.
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
 
-// scale says how much is measured.
+// scale says how much to measure.
 type scale struct {
 	load.Options
 	Backlog  int // tasks of bulk and drain
 	PickUps  int
 	Delayed  int
 	Profiles string // folder for CPU profiles of each step, or empty
-	// Lasts is how long a task runs, where a step kills something.
-	Lasts time.Duration
+	// TaskDuration is how long a task runs in the steps that kill a worker or a broker.
+	TaskDuration time.Duration
 }
 
-// steps in their order. What is compared is measured within a minute or two: a machine can be half as fast a quarter of an
-// hour later.
+// steps lists the steps of the comparison in their order. All systems run a step within one or two minutes, because a
+// machine can be half as fast a quarter of an hour later.
 var steps = []step{
-	{name: "steady", fresh: true, run: measureSteady},
-	{name: "bulk", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	{name: "steady", startsEmpty: true, run: measureSteady},
+	{name: "bulk", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Batches(ctx, q)
 		return figures{bulk: rate.PerSecond()}, err
 	}},
-	{name: "singles256", fresh: true, goesOn: true, run: singles(256, singles256)},
-	{name: "singles16", fresh: true, goesOn: true, run: singles(16, singles16)},
-	{name: "fill", fresh: true, run: fill},
-	{name: "drain", goesOn: true, run: func(ctx context.Context, s system, q queue, o scale) (any, error) {
+	{name: "singles256", startsEmpty: true, followsPrevious: true, run: singles(256, singles256)},
+	{name: "singles16", startsEmpty: true, followsPrevious: true, run: singles(16, singles16)},
+	{name: "fill", startsEmpty: true, run: fill},
+	{name: "drain", followsPrevious: true, run: func(ctx context.Context, s system, q queue, o scale) (any, error) {
 		rate, err := o.Drain(ctx, q, o.Backlog)
 		if err != nil {
 			return nil, err
 		}
 		found := figures{drain: rate.PerSecond()}
-		if !s.crowded() {
+		if !s.manyExecutors() {
 			found[workerMemory], err = memoryMiB(workerProcess(q), peak)
 		}
 		return found, err
 	}},
-	// What a task in work takes counts as often as there are such tasks, so none may have more of them.
-	{name: "fill again", fresh: true, goesOn: true, unfit: comfortable, run: fill},
-	{name: "memory", goesOn: true, executors: concurrency, unfit: comfortable, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	// Each task in progress takes memory. So all systems run equally many tasks at once while memory is measured.
+	{name: "fill again", startsEmpty: true, followsPrevious: true, skip: fewExecutors, run: fill},
+	{name: "memory", followsPrevious: true, executors: concurrency, skip: fewExecutors, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		if _, err := o.Drain(ctx, q, o.Backlog); err != nil {
 			return nil, err
 		}
 		most, err := memoryMiB(workerProcess(q), peak)
 		return figures{workerMemory: most}, err
 	}},
-	// A machine that stands still for a moment has all of a turn's slowest tasks. Of many short turns only some.
-	{name: "pickup", fresh: true, turns: 5, run: pickUp(pickUp50, pickUp99)},
-	{name: "delayed", fresh: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
+	// If the machine stalls, the slowest tasks of a turn are those of the stall. With several short turns this affects
+	// only some turns.
+	{name: "pickup", startsEmpty: true, turns: 5, run: pickUp(pickUp50, pickUp99)},
+	{name: "delayed", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
-		if err == nil && rate.PerSecond() < 1950 { // its lateness at another rate says nothing beside the others'
-			fmt.Fprintf(os.Stderr, "no lateness: it stores only %.0f delayed tasks a second\n", rate.PerSecond())
+		if err == nil && rate.PerSecond() < 1950 { // at a lower rate the delays cannot be compared
+			fmt.Fprintf(os.Stderr, "delays skipped: the system stores only %.0f delayed tasks a second\n", rate.PerSecond())
 			return figures{}, nil
 		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
 	}},
 }
 
-// crowded reports whether the worker runs more tasks at once where speed is measured than where memory is.
-func (s system) crowded() bool { return s.executors > concurrency }
+// manyExecutors reports whether the worker runs more tasks at once while speed is measured than while memory is
+// measured.
+func (s system) manyExecutors() bool { return s.executors > concurrency }
 
-func comfortable(s system) bool { return !s.crowded() }
+func fewExecutors(s system) bool { return !s.manyExecutors() }
 
 // fill stores the backlog of a drain.
 func fill(ctx context.Context, _ system, q queue, o scale) (any, error) {
@@ -113,7 +116,7 @@ func fill(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	return figures{}, err
 }
 
-// singles stores tasks one by one from some callers, for a column.
+// singles returns a step that stores tasks one by one from several callers. Its result is the given column.
 func singles(callers int, column string) func(context.Context, system, queue, scale) (any, error) {
 	return func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Singles(ctx, q, callers)
@@ -121,7 +124,8 @@ func singles(callers int, column string) func(context.Context, system, queue, sc
 	}
 }
 
-// pickUp stores tasks that come alone, for two columns.
+// pickUp returns a step that stores one task at a time. Its results are two columns, the median and the 99th
+// percentile.
 func pickUp(half, most string) func(context.Context, system, queue, scale) (any, error) {
 	return func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
@@ -129,7 +133,7 @@ func pickUp(half, most string) func(context.Context, system, queue, scale) (any,
 	}
 }
 
-// stepOf is the step of the comparison that has a name.
+// stepOf returns the step of the comparison with the given name.
 func stepOf(name string) step {
 	return steps[slices.IndexFunc(steps, func(st step) bool { return st.name == name })]
 }
@@ -156,21 +160,21 @@ func measureSteady(ctx context.Context, s system, q queue, o scale) (any, error)
 	return figures{steady: rate.PerSecond(), cpu: used.Seconds() * 1000 / float64(rate.Tasks)}, nil
 }
 
-// measure runs one step in a process of its own.
+// measure runs one step in a new process.
 func measure(ctx context.Context, s system, st step, o scale) (f figures, err error) {
 	if err := s.prepare(ctx, st); err != nil {
 		return nil, err
 	}
-	err = ask(ctx, s, st, o, &f)
+	err = runInProcess(ctx, s, st, o, &f)
 	return f, err
 }
 
-// prepare makes the system ready for a step.
+// prepare resets the system if the step starts empty. Otherwise it refreshes the statistics of the tables.
 func (s system) prepare(ctx context.Context, st step) error {
 	switch {
-	case st.fresh:
-		if err := s.fresh(ctx); err != nil {
-			return fmt.Errorf("make it empty: %w", err)
+	case st.startsEmpty:
+		if err := s.reset(ctx); err != nil {
+			return fmt.Errorf("reset: %w", err)
 		}
 	case s.analyze != nil:
 		return s.analyze(ctx)
@@ -178,9 +182,9 @@ func (s system) prepare(ctx context.Context, st step) error {
 	return nil
 }
 
-// ask has a process of its own take a step, and reads what it found.
-func ask(ctx context.Context, s system, st step, o scale, found any) error {
-	cmd, err := process(ctx, s, st, o)
+// runInProcess runs a step in a new process and decodes its result into found.
+func runInProcess(ctx context.Context, s system, st step, o scale, found any) error {
+	cmd, err := stepCommand(ctx, s, st, o)
 	if err != nil {
 		return err
 	}
@@ -191,8 +195,8 @@ func ask(ctx context.Context, s system, st step, o scale, found any) error {
 	return json.Unmarshal(out, found)
 }
 
-// process is one that takes a step. It ends with ctx.
-func process(ctx context.Context, s system, st step, o scale) (*exec.Cmd, error) {
+// stepCommand returns the command that runs a step in a new process. The process is killed when ctx is done.
+func stepCommand(ctx context.Context, s system, st step, o scale) (*exec.Cmd, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -202,8 +206,8 @@ func process(ctx context.Context, s system, st step, o scale) (*exec.Cmd, error)
 	return cmd, nil
 }
 
-// child is the process that takes one step.
-func child(ctx context.Context, name, stepName, options string) error {
+// runChild runs one step and writes its result to the standard output. It is the main function of such a process.
+func runChild(ctx context.Context, name, stepName, options string) error {
 	var o scale
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
 		return err
@@ -212,16 +216,16 @@ func child(ctx context.Context, name, stepName, options string) error {
 	if err != nil {
 		return err
 	}
-	// All systems are linked into this program. The memory which that takes is not the worker's.
+	// All systems are linked into this program, which takes memory. That memory does not count.
 	start, err := memoryMiB(os.Getpid(), peak)
 	if err != nil {
 		return err
 	}
-	q, err := s.open(ctx, s.executorsIn(st))
+	q, err := s.open(ctx, s.executorsFor(st))
 	if err != nil {
 		return err
 	}
-	if worker := workerProcess(q); worker != os.Getpid() { // nor is that of another program, before it begins
+	if worker := workerProcess(q); worker != os.Getpid() { // the memory of the worker process at its start does not count either
 		if start, err = memoryMiB(worker, peak); err != nil {
 			return errors.Join(err, q.Close())
 		}
@@ -231,7 +235,7 @@ func child(ctx context.Context, name, stepName, options string) error {
 		return err
 	}
 	found, err := st.run(ctx, s, q, o)
-	if err := errors.Join(err, stop(), q.Close()); errors.Is(err, errUnfit) {
+	if err := errors.Join(err, stop(), q.Close()); errors.Is(err, errUnsupported) {
 		found = figures{}
 	} else if err != nil {
 		return err
@@ -242,18 +246,18 @@ func child(ctx context.Context, name, stepName, options string) error {
 	return json.NewEncoder(os.Stdout).Encode(found)
 }
 
-// find knows all steps: those of the comparison and those of a look at how speed holds.
+// find returns the system and the step with the given names, of all commands.
 func find(name, stepName string) (system, step, error) {
-	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, []step{attendStep})
+	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, []step{handlerEventsStep})
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
 	st := slices.IndexFunc(allSteps, func(st step) bool { return st.name == stepName })
 	if s < 0 || st < 0 {
-		return system{}, step{}, fmt.Errorf("there is no step %q of %q", stepName, name)
+		return system{}, step{}, fmt.Errorf("no step %q of system %q", stepName, name)
 	}
 	return allSystems[s], allSteps[st], nil
 }
 
-// profile begins a CPU profile, if profiles are asked for.
+// profile starts a CPU profile if Profiles is set. The caller must call stop.
 func (o scale) profile(s system, st step) (stop func() error, err error) {
 	if o.Profiles == "" {
 		return func() error { return nil }, nil

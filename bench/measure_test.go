@@ -2,23 +2,23 @@ package main
 
 import "testing"
 
-// The memory of every system is measured once, with no more tasks at once than the others have.
-func TestMemoryIsMeasuredWithEquallyManyTasksAtOnce(t *testing.T) {
+// The memory of each system is measured once, with at most concurrency tasks at once.
+func TestMemoryIsMeasuredWithTheSameConcurrency(t *testing.T) {
 	t.Parallel()
-	drained, apart := stepOf("drain"), stepOf("memory")
+	drainStep, memoryStep := stepOf("drain"), stepOf("memory")
 	for _, s := range systems {
-		in := drained
-		if s.crowded() {
-			in = apart
+		st := drainStep
+		if s.manyExecutors() {
+			st = memoryStep
 		}
-		if n := s.executorsIn(in); n > concurrency {
+		if n := s.executorsFor(st); n > concurrency {
 			t.Errorf("%s runs %d tasks at once while its memory is measured", s.name, n)
 		}
-		if s.crowded() == apart.unfit(s) {
-			t.Errorf("the memory of %s is measured never or twice", s.name)
+		if s.manyExecutors() == memoryStep.skip(s) {
+			t.Errorf("the memory of %s is not measured exactly once", s.name)
 		}
 	}
-	if n := riverSystem.executorsIn(drained); !riverSystem.crowded() || n != riverSystem.executors {
+	if n := riverSystem.executorsFor(drainStep); !riverSystem.manyExecutors() || n != riverSystem.executors {
 		t.Errorf("River runs %d tasks at once in a drain", n)
 	}
 }

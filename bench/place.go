@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// place is where Holdfast is measured on servers: a schema, and the queues of a prefix, that are for nothing else.
+// place is a schema and a prefix of AMQP queues that only this program uses, to measure Holdfast on servers.
 type place struct{ schema, prefix string }
 
 func (p place) settings() []string {
@@ -20,8 +20,8 @@ func (p place) settings() []string {
 func (p place) system(name string) system {
 	return system{
 		name: name, ours: true, servers: []string{databaseURL, amqpURL},
-		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, everything else by default.",
-		fresh:    p.fresh,
+		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, all other settings at their defaults.",
+		reset:    p.reset,
 		open: func(ctx context.Context, executors int) (queue, error) {
 			return newHoldfast(ctx, executors, p.settings())
 		},
@@ -33,8 +33,8 @@ func (p place) tasks() string { return p.schema + ".tasks" }
 
 func (p place) analyze(ctx context.Context) error { return execute(ctx, "vacuum analyze "+p.tasks()) }
 
-// fresh makes it anew, with nothing in it.
-func (p place) fresh(ctx context.Context) error {
+// reset deletes the place and creates it again.
+func (p place) reset(ctx context.Context) error {
 	if err := p.delete(ctx); err != nil {
 		return err
 	}
@@ -43,15 +43,15 @@ func (p place) fresh(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	// There are some still if somebody has dropped the schema.
-	if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+	// AMQP queues may be left from a schema that was dropped.
+	if err := b.Topology.Delete(ctx, b.Broker, queues); err != nil {
 		return err
 	}
 	_, err = b.Rebuild(ctx)
 	return err
 }
 
-// delete leaves nothing of it. The queues go first: one of the names in the broker stands in the schema.
+// delete deletes the AMQP queues and then the schema, because one of the names in the broker depends on the schema.
 func (p place) delete(ctx context.Context) error {
 	found, err := p.exists(ctx)
 	if err != nil || !found {
@@ -59,16 +59,16 @@ func (p place) delete(ctx context.Context) error {
 	}
 	b, err := openHoldfast(ctx, concurrency, p.settings())
 	if err != nil {
-		return fmt.Errorf("%w; if another build has left it: drop schema %s cascade", err, p.schema)
+		return fmt.Errorf("%w; if another build has created the schema, run: drop schema %s cascade", err, p.schema)
 	}
 	defer b.Close()
-	if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+	if err := b.Topology.Delete(ctx, b.Broker, queues); err != nil {
 		return err
 	}
 	return execute(ctx, "drop schema "+p.schema+" cascade")
 }
 
-var lanes = []string{holdfast.DefaultLane}
+var queues = []string{holdfast.DefaultQueue}
 
 func (p place) exists(ctx context.Context) (found bool, err error) {
 	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What a team writes by hand: rows for the record, messages with the payload, manual ack, and done in batches. It
-// promises less: nothing publishes what a crash left behind, nothing keeps a task from running twice at once, nothing
-// delays or counts tries.
+// plain is a worker as a team writes it by hand. Rows are the record, messages carry the payload, and results and acks
+// are batched. It promises less than Holdfast: after a crash between insert and publish no process publishes the
+// message, a task may run twice at the same time, and there are no delays and no count of attempts.
 var plain = system{
 	name: "plain RabbitMQ worker", servers: []string{databaseURL, amqpURL},
-	settings: "What a team writes by hand: a row for the record, a message with the payload in a quorum queue, prefetch 2,000, " +
-		"100 handlers, 20 connections to PostgreSQL, results and acks in batches. Nothing publishes what a crash left behind, nothing keeps a task from running " +
-		"twice at once, nothing delays or counts tries.",
-	fresh: func(ctx context.Context) error {
+	settings: "A worker as a team writes it by hand: a row as the record, a message with the payload in a quorum queue, prefetch 2,000, " +
+		"100 handlers, 20 connections to PostgreSQL, results and acks in batches. After a crash between insert and publish no process " +
+		"publishes the message. A task may run twice at the same time. There are no delays and no count of attempts.",
+	reset: func(ctx context.Context) error {
 		err := execute(ctx, "drop schema if exists bench_plain cascade", "create schema bench_plain",
 			`create table bench_plain.tasks (
 				id bigint generated always as identity primary key, state text not null default 'ready',
@@ -52,16 +52,16 @@ var plain = system{
 		if err != nil {
 			return nil, err
 		}
-		q := &plainQueue{executors: executors, pool: pool, conn: conn, channel: channel, windows: make(chan *amqp.Channel, plainWindows)}
-		for range plainWindows {
-			window, err := conn.Channel()
+		q := &plainQueue{executors: executors, pool: pool, conn: conn, channel: channel, channels: make(chan *amqp.Channel, plainGroups)}
+		for range plainGroups {
+			groupChannel, err := conn.Channel()
 			if err == nil {
-				err = window.Confirm(false)
+				err = groupChannel.Confirm(false)
 			}
 			if err != nil {
 				return nil, err
 			}
-			q.windows <- window
+			q.channels <- groupChannel
 		}
 		return q, channel.Confirm(false)
 	},
@@ -70,11 +70,11 @@ var plain = system{
 
 const plainQueueName = "bench.plain"
 
-// One window of confirms is written while another one is answered. The client walks through all that are outstanding on a
-// channel for each answer, so there is a limit to how large one should be.
+// While the broker confirms one publish group, the next one is written on another channel. A group must not be too
+// large, because for each confirm the client reads all outstanding confirms of the channel.
 const (
-	plainWindows = 3
-	plainWindow  = 500
+	plainGroups    = 3
+	plainGroupSize = 500
 )
 
 func dialPlain() (*amqp.Connection, *amqp.Channel, error) {
@@ -90,8 +90,8 @@ type plainQueue struct {
 	executors int
 	pool      *pgxpool.Pool
 	conn      *amqp.Connection
-	channel   *amqp.Channel // of single tasks
-	windows   chan *amqp.Channel
+	channel   *amqp.Channel // for single tasks
+	channels  chan *amqp.Channel
 }
 
 func (q *plainQueue) Close() error {
@@ -101,15 +101,15 @@ func (q *plainQueue) Close() error {
 
 func (q *plainQueue) Fill(ctx context.Context, payloads [][]byte) error {
 	filling, ctx := errgroup.WithContext(ctx)
-	for part := range slices.Chunk(payloads, plainWindow) {
-		filling.Go(func() error { return q.fill(ctx, part) })
+	for group := range slices.Chunk(payloads, plainGroupSize) {
+		filling.Go(func() error { return q.fill(ctx, group) })
 	}
 	return filling.Wait()
 }
 
 func (q *plainQueue) fill(ctx context.Context, payloads [][]byte) error {
-	window := <-q.windows
-	defer func() { q.windows <- window }()
+	channel := <-q.channels
+	defer func() { q.channels <- channel }()
 	texts := make([]string, len(payloads))
 	for i, p := range payloads {
 		texts[i] = string(p)
@@ -124,7 +124,7 @@ func (q *plainQueue) fill(ctx context.Context, payloads [][]byte) error {
 	}
 	confirms := make([]*amqp.DeferredConfirmation, len(ids))
 	for i, id := range ids {
-		if confirms[i], err = publishPlain(ctx, window, id, payloads[i]); err != nil {
+		if confirms[i], err = publishPlain(ctx, channel, id, payloads[i]); err != nil {
 			return err
 		}
 	}
@@ -151,7 +151,7 @@ func publishPlain(ctx context.Context, channel *amqp.Channel, id uint64, payload
 
 func (q *plainQueue) Put(ctx context.Context, payload []byte, delay time.Duration) error {
 	if delay > 0 {
-		return errUnfit
+		return errUnsupported
 	}
 	var id uint64
 	if err := q.pool.QueryRow(ctx, "insert into tasks (payload) values ($1::json) returning id", string(payload)).Scan(&id); err != nil {
@@ -201,7 +201,8 @@ func (q *plainQueue) Work(ctx context.Context, handle func([]byte) error) error 
 	return q.settle(channel, results)
 }
 
-// settle writes results in batches that grow with the load, and then acks what is done from the first message on.
+// settle writes results in batches that grow with the load. Then it acks all messages before the first one that is not
+// done.
 func (q *plainQueue) settle(channel *amqp.Channel, results <-chan plainResult) error {
 	done := make(map[uint64]bool)
 	acked := uint64(0)

@@ -15,60 +15,60 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// recoveryCommand is the first argument that asks what each system does after a kill -9, instead of how fast it is.
+// recoveryCommand is the first argument for the measurement of the recovery after a kill -9.
 const recoveryCommand = "recovery"
 
-// recoverable are the systems of the comparison in README that have servers.
-var recoverable = []system{holdfastServers, riverSystem, asynqSystem, machinerySystem, plain}
+// recoverySystems are the systems of the comparison in README that need servers.
+var recoverySystems = []system{holdfastServers, riverSystem, asynqSystem, machinerySystem, plain}
 
-// recovering is one run: what is killed, and what was found.
-type recovering struct {
+// recoveryBench contains the options and the results of one execution of the command.
+type recoveryBench struct {
 	scale
-	trials   int
-	settle   time.Duration // that a second worker has before the first one is killed
-	patience time.Duration
-	tasks    int           // while a broker is killed
-	lasts    time.Duration // of each of them
+	trials       int
+	settle       time.Duration // from the start of the second worker to the kill of the first one
+	patience     time.Duration
+	tasks        int           // stored before a broker is killed
+	taskDuration time.Duration // how long each of these tasks takes
 
 	workers []killedWorkers
 	brokers []killedBrokers
 }
 
-// killedWorkers is what was found of a system whose worker was killed.
+// killedWorkers contains the results of a system whose worker was killed.
 type killedWorkers struct {
 	system  string
 	trials  int
-	took    []time.Duration // from the kill until a task of the dead worker began again, in ascending order
-	missing int             // tasks that did not
+	took    []time.Duration // from the kill until a task of the killed worker started again, in ascending order
+	missing int             // tasks that did not start again
 }
 
-// killedBrokers is what was found of a system whose broker was killed, by trial.
+// killedBrokers contains the results of a system whose broker was killed. Each trial has one element.
 type killedBrokers struct {
 	system      string
-	twice, lost []int // tasks
+	twice, lost []int // numbers of tasks
 }
 
 func runRecovery(ctx context.Context, args []string) error {
-	r := &recovering{scale: scale{Options: load.Defaults()}}
+	r := &recoveryBench{scale: scale{Options: load.Defaults()}}
 	set := flag.NewFlagSet("bench "+recoveryCommand, flag.ExitOnError)
-	names := set.String("systems", "", "names of systems, separated by commas; empty means all")
-	parts := set.String("only", "", "worker or broker: which of them to kill; empty means both")
-	path := set.String("report", "", "the Markdown file to write; empty means that the page goes to stdout")
-	set.IntVar(&r.trials, "trials", 5, "kills for each figure")
-	set.DurationVar(&r.patience, "patience", 3*time.Minute, "how long to wait for tasks after a kill; River needs more than an hour")
-	set.DurationVar(&r.settle, "settle", 2*time.Second, "worker: how long the second worker has run at the kill")
-	set.IntVar(&r.tasks, "tasks", 1000, "broker: tasks that are stored")
-	set.DurationVar(&r.lasts, "lasts", 200*time.Millisecond, "broker: how long each of them takes")
-	_ = set.Parse(args) // it exits
+	names := set.String("systems", "", "`names` of the systems, separated by commas; empty means all")
+	parts := set.String("only", "", "what to kill: worker or broker; empty means both")
+	path := set.String("report", "", "Markdown `file` to write; empty prints the page")
+	set.IntVar(&r.trials, "trials", 5, "number of kills for each figure")
+	set.DurationVar(&r.patience, "patience", 3*time.Minute, "time limit without a report of a task after a kill; River needs more than an hour")
+	set.DurationVar(&r.settle, "settle", 2*time.Second, "worker: age of the second worker at the kill")
+	set.IntVar(&r.tasks, "tasks", 1000, "broker: number of tasks")
+	set.DurationVar(&r.taskDuration, "lasts", 200*time.Millisecond, "broker: duration of each task")
+	_ = set.Parse(args) // exits the program on an error
 	if set.NArg() > 0 || !slices.Contains([]string{"", "worker", "broker"}, *parts) || min(r.trials, r.tasks-4*inFlight) < 1 ||
-		min(r.patience, r.lasts) <= 0 || r.settle < 0 {
-		return fmt.Errorf("there are no arguments, durations are positive, and there are more than %d tasks; see -help", 4*inFlight)
+		min(r.patience, r.taskDuration) <= 0 || r.settle < 0 {
+		return fmt.Errorf("invalid arguments: durations must be positive, -tasks must be more than %d, and there are no other arguments; see -help", 4*inFlight)
 	}
-	list := chosen(recoverable, *names)
+	list := selectSystems(recoverySystems, *names)
 	if len(list) == 0 {
-		return errors.New("no system can be measured; run: make bench-recovery")
+		return errors.New("no system can be measured: no server URL is set; run: make bench-recovery")
 	}
-	p := recoveryPage{when: time.Now(), command: command("make bench-recovery", set), cores: runtime.NumCPU(), recovering: r, systems: list}
+	p := recoveryPage{when: time.Now(), command: command("make bench-recovery", set), cores: runtime.NumCPU(), recoveryBench: r, systems: list}
 	var err error
 	if p.versions, err = moduleVersions(); err != nil {
 		return err
@@ -91,8 +91,9 @@ func runRecovery(ctx context.Context, args []string) error {
 	return p.write(*path)
 }
 
-// killWorkers has one worker run as many tasks as it can, which do not end, and another one wait. It kills the first.
-func (r *recovering) killWorkers(ctx context.Context, s system) error {
+// killWorkers starts a worker with as many endless tasks as it can run, and a second worker that is idle. Then it kills
+// the first worker.
+func (r *recoveryBench) killWorkers(ctx context.Context, s system) error {
 	found := killedWorkers{system: s.name}
 	for range r.trials {
 		took, err := r.killWorker(ctx, s)
@@ -102,19 +103,19 @@ func (r *recovering) killWorkers(ctx context.Context, s system) error {
 		found.trials++
 		found.took = append(found.took, took...)
 		found.missing += inFlight - len(took)
-		fmt.Fprintf(os.Stderr, "%s: %d of %d tasks of a killed worker began again, the last after %s\n", s.name, len(took), inFlight, slices.Max(append(took, 0)))
+		fmt.Fprintf(os.Stderr, "%s: %d of %d tasks of a killed worker started again, the last after %s\n", s.name, len(took), inFlight, slices.Max(append(took, 0)))
 	}
 	slices.Sort(found.took)
 	r.workers = append(r.workers, found)
 	return nil
 }
 
-func (r *recovering) killWorker(ctx context.Context, s system) (took []time.Duration, err error) {
-	if err := s.fresh(ctx); err != nil {
-		return nil, fmt.Errorf("make it empty: %w", err)
+func (r *recoveryBench) killWorker(ctx context.Context, s system) (took []time.Duration, err error) {
+	if err := s.reset(ctx); err != nil {
+		return nil, fmt.Errorf("reset: %w", err)
 	}
 	const forever = 24 * time.Hour
-	first, err := hireAttendant(ctx, s, r.scale, forever)
+	first, err := startEventWorker(ctx, s, r.scale, forever)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +123,10 @@ func (r *recovering) killWorker(ctx context.Context, s system) (took []time.Dura
 	if err := store(ctx, s, inFlight); err != nil {
 		return nil, err
 	}
-	if err := watchUntil(ctx, first.said, r.Patience, tally{}, func(t tally) bool { return len(t) == inFlight }); err != nil {
+	if err := watchUntil(ctx, first.events, r.Patience, tally{}, func(t tally) bool { return len(t) == inFlight }); err != nil {
 		return nil, fmt.Errorf("start %d tasks: %w", inFlight, err)
 	}
-	second, err := hireAttendant(ctx, s, r.scale, forever)
+	second, err := startEventWorker(ctx, s, r.scale, forever)
 	if err != nil {
 		return nil, err
 	}
@@ -139,24 +140,24 @@ func (r *recovering) killWorker(ctx context.Context, s system) (took []time.Dura
 	if err := first.kill(); err != nil {
 		return nil, err
 	}
-	again := tally{}
-	err = watchUntil(ctx, second.said, r.patience, again, func(t tally) bool {
+	restarted := tally{}
+	err = watchUntil(ctx, second.events, r.patience, restarted, func(t tally) bool {
 		if len(t) > len(took) {
 			took = append(took, time.Since(killed))
 		}
 		return len(t) == inFlight
 	})
-	if errors.Is(err, errPatience) {
-		err = nil // which tasks are missing is the figure
+	if errors.Is(err, errTimeout) {
+		err = nil // the missing tasks are a result
 	}
 	return took, err
 }
 
-// privateRabbitMQ is the script that starts and kills one.
+// privateRabbitMQ is the script that starts and kills a RabbitMQ server for this command alone.
 const privateRabbitMQ = "scripts/private-rabbitmq"
 
-// killBrokers kills a RabbitMQ of its own below the systems that need one.
-func (r *recovering) killBrokers(ctx context.Context, list []system) (err error) {
+// killBrokers starts a RabbitMQ server and kills it while the systems that need one use it.
+func (r *recoveryBench) killBrokers(ctx context.Context, list []system) (err error) {
 	list = slices.DeleteFunc(slices.Clone(list), func(s system) bool { return !slices.Contains(s.servers, amqpURL) })
 	folder, err := os.MkdirTemp("", "holdfast-bench-")
 	if err != nil {
@@ -177,23 +178,23 @@ func (r *recovering) killBrokers(ctx context.Context, list []system) (err error)
 	}()
 	url, err := rabbit(ctx, "up")
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
-		fmt.Fprintln(os.Stderr, "RabbitMQ is not installed, so none is killed")
+		fmt.Fprintln(os.Stderr, "RabbitMQ is not installed: the kills of brokers are skipped")
 		return nil
 	} else if err != nil {
 		return err
 	}
-	shared := os.Getenv(amqpURL)
-	leave := func(ctx context.Context) error { // the schema of Holdfast names queues of one broker
+	backlogQueue := os.Getenv(amqpURL)
+	deletePlace := func(ctx context.Context) error { // the schema of Holdfast belongs to one broker
 		if !slices.ContainsFunc(list, func(s system) bool { return s.ours }) {
 			return nil
 		}
 		return holdfastPlace.delete(ctx)
 	}
-	if err := errors.Join(leave(ctx), os.Setenv(amqpURL, url)); err != nil {
+	if err := errors.Join(deletePlace(ctx), os.Setenv(amqpURL, url)); err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, leave(context.WithoutCancel(ctx)), os.Setenv(amqpURL, shared))
+		err = errors.Join(err, deletePlace(context.WithoutCancel(ctx)), os.Setenv(amqpURL, backlogQueue))
 	}()
 	for _, s := range list {
 		found := killedBrokers{system: s.name}
@@ -203,36 +204,37 @@ func (r *recovering) killBrokers(ctx context.Context, list []system) (err error)
 				return fmt.Errorf("%s, kill the broker: %w", s.name, err)
 			}
 			found.twice, found.lost = append(found.twice, twice), append(found.lost, lost)
-			fmt.Fprintf(os.Stderr, "%s: of %d tasks %d ran twice and %d did not run after the broker was killed\n", s.name, r.tasks, twice, lost)
+			fmt.Fprintf(os.Stderr, "%s: of %d tasks, %d ran twice and %d did not run after the broker was killed\n", s.name, r.tasks, twice, lost)
 		}
 		r.brokers = append(r.brokers, found)
 	}
 	return nil
 }
 
-// aftermath is how long no handler begins until a trial is over.
-const aftermath = 10 * time.Second
+// quietTime is how long no handler may start or end until a trial ends.
+const quietTime = 10 * time.Second
 
-// killBroker has a worker run tasks, kills the broker, starts it again, and counts what ran twice or not at all.
-func (r *recovering) killBroker(ctx context.Context, s system, rabbit func(context.Context, string) (string, error)) (twice, lost int, err error) {
-	if err := s.fresh(ctx); err != nil {
-		return 0, 0, fmt.Errorf("make it empty: %w", err)
+// killBroker kills and restarts the broker while a worker runs tasks. It returns how many tasks ran twice and how many
+// did not run.
+func (r *recoveryBench) killBroker(ctx context.Context, s system, rabbit func(context.Context, string) (string, error)) (twice, lost int, err error) {
+	if err := s.reset(ctx); err != nil {
+		return 0, 0, fmt.Errorf("reset: %w", err)
 	}
-	// RabbitMQ 3.10 writes the list of its quorum queues to the disk every three minutes, and at a graceful stop. A queue
-	// that is not in it is empty after a kill. Queues in use are older than that.
+	// RabbitMQ 3.10 writes the list of its quorum queues to the disk every three minutes and at a graceful stop. A
+	// queue that is not in the list is empty after a kill. In production the queues are older than three minutes.
 	if _, err := rabbit(ctx, "restart"); err != nil {
 		return 0, 0, err
 	}
 	if err := store(ctx, s, r.tasks); err != nil {
 		return 0, 0, err
 	}
-	worker, err := hireAttendant(ctx, s, r.scale, r.lasts)
+	worker, err := startEventWorker(ctx, s, r.scale, r.taskDuration)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, worker.kill()) }()
 	seen := tally{}
-	if err := watchUntil(ctx, worker.said, r.Patience, seen, func(t tally) bool { return len(t) >= 4*inFlight }); err != nil {
+	if err := watchUntil(ctx, worker.events, r.Patience, seen, func(t tally) bool { return len(t) >= 4*inFlight }); err != nil {
 		return 0, 0, fmt.Errorf("start %d tasks: %w", 4*inFlight, err)
 	}
 	for _, verb := range []string{"kill", "up"} {
@@ -240,17 +242,17 @@ func (r *recovering) killBroker(ctx context.Context, s system, rabbit func(conte
 			return 0, 0, err
 		}
 	}
-	err = watchUntil(ctx, worker.said, r.patience, seen, func(t tally) bool { return t.ended() == r.tasks })
+	err = watchUntil(ctx, worker.events, r.patience, seen, func(t tally) bool { return t.ended() == r.tasks })
 	if err == nil {
-		err = watchUntil(ctx, worker.said, aftermath, seen, func(tally) bool { return false })
+		err = watchUntil(ctx, worker.events, quietTime, seen, func(tally) bool { return false })
 	}
-	if err != nil && !errors.Is(err, errPatience) {
+	if err != nil && !errors.Is(err, errTimeout) {
 		return 0, 0, err
 	}
 	return seen.twice(), r.tasks - seen.ended(), nil
 }
 
-// store stores n tasks whose payloads differ.
+// store stores n tasks with different payloads.
 func store(ctx context.Context, s system, n int) error {
 	q, err := s.open(ctx, inFlight)
 	if err != nil {
@@ -263,20 +265,20 @@ func store(ctx context.Context, s system, n int) error {
 	return errors.Join(q.Fill(ctx, payloads), q.Close())
 }
 
-// tally counts the handlers of each task.
-type tally map[string]struct{ began, ended int }
+// tally counts how often the handlers of each task started and ended.
+type tally map[string]struct{ started, ended int }
 
-func (t tally) add(a attended) {
-	counts := t[a.Task]
-	if a.Ended {
+func (t tally) add(event handlerEvent) {
+	counts := t[event.Task]
+	if event.Ended {
 		counts.ended++
 	} else {
-		counts.began++
+		counts.started++
 	}
-	t[a.Task] = counts
+	t[event.Task] = counts
 }
 
-// ended is how many tasks have been run to their end, at least once.
+// ended returns how many tasks have ended at least once.
 func (t tally) ended() (n int) {
 	for _, counts := range t {
 		n += min(counts.ended, 1)
@@ -284,33 +286,33 @@ func (t tally) ended() (n int) {
 	return n
 }
 
-// twice is how many tasks have begun more than once.
+// twice returns how many tasks have started more than once.
 func (t tally) twice() (n int) {
 	for _, counts := range t {
-		if counts.began > 1 {
+		if counts.started > 1 {
 			n++
 		}
 	}
 	return n
 }
 
-var errPatience = errors.New("nothing happened for too long")
+var errTimeout = errors.New("timeout: no report of a task")
 
-// watchUntil adds what a worker says to a tally until enough of it is there. It returns errPatience if the worker says
-// nothing for a while.
-func watchUntil(ctx context.Context, said <-chan attended, patience time.Duration, into tally, enough func(tally) bool) error {
-	silence := time.NewTimer(patience)
-	defer silence.Stop()
+// watchUntil adds the events of a worker to a tally until enough returns true. It returns errTimeout if there is no
+// event for the time patience.
+func watchUntil(ctx context.Context, events <-chan handlerEvent, patience time.Duration, into tally, enough func(tally) bool) error {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
 	for !enough(into) {
 		select {
-		case a, ok := <-said:
+		case event, ok := <-events:
 			if !ok {
 				return errors.New("the worker ended")
 			}
-			into.add(a)
-			silence.Reset(patience)
-		case <-silence.C:
-			return errPatience
+			into.add(event)
+			timeout.Reset(patience)
+		case <-timeout.C:
+			return errTimeout
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

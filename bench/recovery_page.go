@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// recoveryPage is what the page says.
+// recoveryPage is the data of the page.
 type recoveryPage struct {
 	when     time.Time
-	command  string // that writes it
+	command  string // that writes the page
 	cores    int
 	servers  []string
 	versions map[string]string // of modules
 	systems  []system
-	*recovering
+	*recoveryBench
 }
 
 func (p recoveryPage) write(path string) error {
@@ -36,32 +36,32 @@ func (p recoveryPage) text() string {
 		}
 	}
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "# After a kill -9, beside other task queues\n\nWritten by `%s` on %s; run it to have your own.\n\n", p.command, p.when.Format(time.DateOnly))
-	fmt.Fprintf(text, "The machine has %d %s: %s. Each system is set up as [benchmarks.md](benchmarks.md) says, but a worker runs %d tasks at once. What "+
-		"decides how soon work goes on, such as leases, is at its default.\n", p.cores, plural("core", p.cores), strings.Join(with, ", "), inFlight)
+	fmt.Fprintf(text, "# After a kill -9, beside other task queues\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
+	fmt.Fprintf(text, "The machine has %d %s: %s. Each system is configured as in [benchmarks.md](benchmarks.md), but a worker runs %d tasks at once. "+
+		"Leases and all other settings that affect the recovery have their defaults.\n", p.cores, plural("core", p.cores), strings.Join(with, ", "), inFlight)
 	if len(p.workers) > 0 {
-		fmt.Fprintf(text, "\n## A worker is killed\n\nOne worker runs %d tasks that do not end. Another one waits. The first one is killed with kill -9. The figures are "+
-			"the times from the kill until the other worker begins a task of the first one. The program waits until nothing has begun for %s. "+
-			"River rescues a job that has run for an hour, unless a setting says otherwise.\n\n%s", inFlight, p.patience, p.workersTable())
+		fmt.Fprintf(text, "\n## A worker is killed\n\nOne worker runs %d tasks that do not end. A second worker is idle. The first worker is killed with kill -9. The figures "+
+			"are the times from the kill until the second worker starts a task of the first one. The program waits until no task has started for %s. "+
+			"By default River rescues a job that has run for an hour.\n\n%s", inFlight, p.patience, p.workersTable())
 	}
 	if len(p.brokers) > 0 {
-		fmt.Fprintf(text, "\n## The broker is killed\n\nOne worker runs %s tasks of %s. After %d of them have begun, RabbitMQ is killed with kill -9 and started again on "+
-			"its data. The worker lives. A worker that ends without a connection is started again at once. The figures are medians, with the least and the most "+
-			"of all trials.\n\n%s", human(float64(p.tasks)), p.lasts, 4*inFlight, p.brokersTable())
+		fmt.Fprintf(text, "\n## The broker is killed\n\nOne worker runs %s tasks of %s each. After %d of them have started, RabbitMQ is killed with kill -9 and started again with "+
+			"its data. The worker is not killed. If it ends because it has no connection, it is started again at once. The figures are medians, with the "+
+			"minimum and the maximum of all trials.\n\n%s", formatNumber(float64(p.tasks)), p.taskDuration, 4*inFlight, p.brokersTable())
 	}
 	return text.String()
 }
 
 func (p recoveryPage) workersTable() string {
-	rows := [][]string{{"", "kills", "median", "slowest", "began again"}}
+	rows := [][]string{{"", "kills", "median", "slowest", "started again"}}
 	for _, k := range p.workers {
 		row := []string{k.system, fmt.Sprint(k.trials)}
 		all := len(k.took) + k.missing
-		// What is missing took longer than everything that came.
+		// A missing task took longer than all others.
 		for _, at := range []int{(all - 1) / 2, all - 1} {
 			cell := "more than " + p.patience.String()
 			if at < len(k.took) {
-				cell = human(k.took[at].Seconds()) + " s"
+				cell = formatNumber(k.took[at].Seconds()) + " s"
 			}
 			row = append(row, cell)
 		}
@@ -78,7 +78,7 @@ func (p recoveryPage) brokersTable() string {
 	return table(rows)
 }
 
-// between is the median of counts, with the least and the most if they differ.
+// between returns the median of the counts, with the minimum and the maximum if they differ.
 func between(counts []int) string {
 	sorted := slices.Sorted(slices.Values(counts))
 	least, most := sorted[0], sorted[len(sorted)-1]

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// flaky is a queue whose worker ends by itself after its first task.
-type flaky struct {
+// endingQueue is a queue whose worker ends after its first task.
+type endingQueue struct {
 	queue
 	err error
 }
 
-func (q flaky) Work(_ context.Context, handle func([]byte) error) error {
+func (q endingQueue) Work(_ context.Context, handle func([]byte) error) error {
 	return errors.Join(handle([]byte(`"a"`)), q.err)
 }
 
-func (q flaky) Close() error { return nil }
+func (q endingQueue) Close() error { return nil }
 
-// idle is a queue without a task.
-type idle struct{ queue }
+// emptyQueue is a queue without tasks.
+type emptyQueue struct{ queue }
 
-func (idle) Work(ctx context.Context, _ func([]byte) error) error {
+func (emptyQueue) Work(ctx context.Context, _ func([]byte) error) error {
 	<-ctx.Done()
 	return nil
 }
 
-func (idle) Close() error { return nil }
+func (emptyQueue) Close() error { return nil }
 
-func TestAnAttendantGetsANewConnection(t *testing.T) {
+func TestAWorkerThatEndsGetsANewConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -40,14 +40,14 @@ func TestAnAttendantGetsANewConnection(t *testing.T) {
 		reopen := func(context.Context) (queue, error) {
 			if !refused {
 				refused = true
-				return nil, errors.New("nobody listens")
+				return nil, errors.New("connection refused")
 			}
-			return idle{}, nil
+			return emptyQueue{}, nil
 		}
 		lines, out := io.Pipe()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- attend(ctx, flaky{err: io.ErrUnexpectedEOF}, reopen, time.Second, out)
+			ended <- workUntilDone(ctx, endingQueue{err: io.ErrUnexpectedEOF}, reopen, time.Second, out)
 			_ = out.Close()
 		}()
 		text := make(chan string)
@@ -64,7 +64,7 @@ func TestAnAttendantGetsANewConnection(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if !refused {
-			t.Error("there was no new connection")
+			t.Error("no new connection was opened")
 		}
 	})
 }
@@ -72,50 +72,50 @@ func TestAnAttendantGetsANewConnection(t *testing.T) {
 func TestTallyCountsTasksNotHandlers(t *testing.T) {
 	t.Parallel()
 	seen := tally{}
-	for _, a := range []attended{{Task: "a"}, {Task: "b"}, {Task: "a"}, {Task: "a", Ended: true}, {Task: "a", Ended: true}, {Task: "a"}} {
+	for _, a := range []handlerEvent{{Task: "a"}, {Task: "b"}, {Task: "a"}, {Task: "a", Ended: true}, {Task: "a", Ended: true}, {Task: "a"}} {
 		seen.add(a)
 	}
 	if len(seen) != 2 || seen.ended() != 1 || seen.twice() != 1 {
-		t.Errorf("%d tasks, %d ended, %d ran twice: %v", len(seen), seen.ended(), seen.twice(), seen)
+		t.Errorf("%d tasks, %d ended, %d ran twice, want 2, 1, 1: %v", len(seen), seen.ended(), seen.twice(), seen)
 	}
 }
 
-func TestWhatEndsAWatch(t *testing.T) {
+func TestWatchUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		two := func(t tally) bool { return len(t) == 2 }
-		said := make(chan attended, 2)
+		events := make(chan handlerEvent, 2)
 		go func() {
 			for _, task := range []string{"a", "b"} {
 				time.Sleep(50 * time.Second)
-				said <- attended{Task: task}
+				events <- handlerEvent{Task: task}
 			}
 		}()
-		if err := watchUntil(t.Context(), said, time.Minute, tally{}, two); err != nil {
-			t.Errorf("two tasks within a minute of each other: %v", err)
+		if err := watchUntil(t.Context(), events, time.Minute, tally{}, two); err != nil {
+			t.Errorf("two tasks, each within a minute: %v", err)
 		}
-		began := time.Now()
-		if err := watchUntil(t.Context(), said, time.Minute, tally{}, two); !errors.Is(err, errPatience) || time.Since(began) != time.Minute {
-			t.Errorf("got %v after %s", err, time.Since(began))
+		startedAt := time.Now()
+		if err := watchUntil(t.Context(), events, time.Minute, tally{}, two); !errors.Is(err, errTimeout) || time.Since(startedAt) != time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(startedAt))
 		}
-		close(said)
-		if err := watchUntil(t.Context(), said, time.Minute, tally{}, two); err == nil || errors.Is(err, errPatience) {
+		close(events)
+		if err := watchUntil(t.Context(), events, time.Minute, tally{}, two); err == nil || errors.Is(err, errTimeout) {
 			t.Errorf("after the worker's end: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := watchUntil(ctx, make(chan attended), time.Minute, tally{}, two); !errors.Is(err, context.Canceled) {
+		if err := watchUntil(ctx, make(chan handlerEvent), time.Minute, tally{}, two); !errors.Is(err, context.Canceled) {
 			t.Errorf("after the end of the context: %v", err)
 		}
 	})
 }
 
-func TestThePageOfRecoveryHasTheKillsThatWereMade(t *testing.T) {
+func TestTheRecoveryPageContainsOnlyMeasuredParts(t *testing.T) {
 	t.Parallel()
 	p := recoveryPage{
 		when: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), command: "make bench-recovery", cores: 2, servers: []string{"PostgreSQL 15.18"},
 		versions: map[string]string{"example.com/other": "v1.2.3"}, systems: []system{{name: "other", module: "example.com/other"}},
-		recovering: &recovering{patience: 3 * time.Minute, tasks: 1000, lasts: 200 * time.Millisecond},
+		recoveryBench: &recoveryBench{patience: 3 * time.Minute, tasks: 1000, taskDuration: 200 * time.Millisecond},
 	}
 	p.workers = []killedWorkers{
 		{system: "quick", trials: 2, took: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}},
@@ -132,16 +132,16 @@ func TestThePageOfRecoveryHasTheKillsThatWereMade(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "The broker is killed") {
-		t.Error("the page tells of brokers that were not killed")
+		t.Error("the page has a section about brokers, but none was killed")
 	}
 	p.workers, p.brokers = nil, []killedBrokers{{"safe", []int{0, 0, 0}, []int{0, 0, 0}}, {"other", []int{451, 401, 420}, []int{0, 1, 0}}}
 	text = p.text()
-	for _, want := range []string{"1,000 tasks of 200ms", "| safe | 3 | 0 | 0 |\n", "| other | 3 | 420 (401–451) | 0 (0–1) |\n"} {
+	for _, want := range []string{"1,000 tasks of 200ms each", "| safe | 3 | 0 | 0 |\n", "| other | 3 | 420 (401–451) | 0 (0–1) |\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "A worker is killed") {
-		t.Error("the page tells of workers that were not killed")
+		t.Error("the page has a section about workers, but none was killed")
 	}
 }

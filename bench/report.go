@@ -11,17 +11,17 @@ import (
 )
 
 type column struct {
-	name string
-	less bool // is better
+	name          string
+	lowerIsBetter bool
 }
 
-// columns of the tables, in order.
+// columns lists the columns of the tables in their order.
 var columns = []column{
 	{steady, false}, {cpu, true}, {bulk, false}, {drain, false}, {singles16, false}, {singles256, false},
 	{pickUp50, true}, {pickUp99, true}, {late99, true}, {workerMemory, true},
 }
 
-// results are what was measured, by system, column and round, or turn where a round has several.
+// results contains the measured values by system, column and turn. A round has one turn or several.
 type results map[string]map[string]map[int]float64
 
 func (r results) add(round int, system, column string, value float64) {
@@ -42,8 +42,8 @@ func (r results) median(system, column string) (float64, bool) {
 	return median(r.values(system, column))
 }
 
-// ratio is the median of the rounds' ratios. It is false without a round in which both values are positive: there is no
-// proportion to what is missing, nor to a task that comes early.
+// ratio returns the median of the ratios of all rounds. It returns false if in no round both values are positive: a
+// value may be missing, and the delay of a task that starts early is negative.
 func (r results) ratio(over, under, column string) (float64, bool) {
 	var ratios []float64
 	for round, value := range r[over][column] {
@@ -54,7 +54,7 @@ func (r results) ratio(over, under, column string) (float64, bool) {
 	return median(ratios)
 }
 
-// median is false if there is no value.
+// median returns the median of the values, and false if there are none.
 func median(values []float64) (float64, bool) {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)
@@ -64,10 +64,10 @@ func median(values []float64) (float64, bool) {
 	return (values[(n-1)/2] + values[n/2]) / 2, true
 }
 
-// report is what the page says.
+// report is the data of the page.
 type report struct {
 	when      time.Time
-	command   string // that writes it
+	command   string // that writes the page
 	cores     int
 	goVersion string
 	servers   []string          // with their versions
@@ -78,15 +78,16 @@ type report struct {
 	found     results
 }
 
-// page is the report in Markdown, with a chart that is an image in the same folder.
+// page returns the report in Markdown. chart is the name of an image in the same folder.
 func (r report) page(chart string) string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "# Benchmarks\n\nWritten by `%s` on %s; run it to have your own.\n\n", r.command, r.when.Format(time.DateOnly))
+	fmt.Fprintf(text, "# Benchmarks\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", r.command, r.when.Format(time.DateOnly))
 	fmt.Fprintf(text, "%s\n\n![Bars of the rates](%s)\n\n%s\n", r.conditions(), chart, r.medians())
 	fmt.Fprintf(text, "%s\n", r.explained())
 	if ratios := r.ratios(); ratios != "" {
-		fmt.Fprintf(text, "## Holdfast in proportion\n\nHow many times better it is: its rate in proportion to the peer's, or the peer's time and memory in "+
-			"proportion to its own. Less than 1 is worse. Medians of the rounds' proportions, each of measurements within a few minutes.\n\n%s\n", ratios)
+		fmt.Fprintf(text, "## Holdfast in proportion\n\nHow many times better Holdfast is: its rate divided by the rate of the other system, or the other system's time "+
+			"or memory divided by its own. Less than 1 is worse. The figures are medians of the ratios of all rounds. The two values of a ratio were "+
+			"measured within a few minutes.\n\n%s\n", ratios)
 	}
 	if spread := r.spread(); spread != "" {
 		fmt.Fprintf(text, "## How far the rounds differ\n\n%s\n", spread)
@@ -102,9 +103,9 @@ func (r report) conditions() string {
 			with = append(with, s.name+" "+version)
 		}
 	}
-	return fmt.Sprintf("Task queues side by side, with their servers on the same machine with %d %s: %s. Payloads are of %d bytes, and a "+
-		"handler does nothing. Every measurement is made in a process of its own. Figures are medians of %d %s, in which the systems "+
-		"took turns, and turns in being first.", r.cores, plural("core", r.cores), strings.Join(with, ", "), r.scale.Payload, r.rounds, plural("round", r.rounds))
+	return fmt.Sprintf("A comparison of task queues. Their servers run on the same machine with %d %s: %s. A payload has %d bytes, and a "+
+		"handler does nothing. Each measurement runs in a new process. The figures are medians of %d %s. The order of the systems alternates "+
+		"from round to round.", r.cores, plural("core", r.cores), strings.Join(with, ", "), r.scale.Payload, r.rounds, plural("round", r.rounds))
 }
 
 func plural(word string, n int) string {
@@ -116,18 +117,18 @@ func plural(word string, n int) string {
 
 func (r report) explained() string {
 	o := r.scale
-	count := func(n int) string { return human(float64(n)) }
+	count := func(n int) string { return formatNumber(float64(n)) }
 	lines := []string{
-		fmt.Sprintf("**%s**: tasks that are stored and run at the same time for %s, with about %s in between. The processor time is that of the process "+
-			"and of all servers.", steady, o.For, count(o.Ahead)),
-		fmt.Sprintf("**%s**: tasks that are stored for %s, %s at a time.", bulk, o.For, count(o.Batch)),
-		fmt.Sprintf("**%s**: %s tasks, run by a worker that finds them stored. The memory is what a worker takes at most for them, beyond that of "+
-			"the program before it begins, with at most %d tasks at once.", drain, count(o.Backlog), concurrency),
-		fmt.Sprintf("**%s** and **%s**: calls that store a task each, for %s, from that many goroutines at once.", singles16, singles256, o.For),
-		fmt.Sprintf("**idle pick-up**: from the call that stores a task to its handler, for tasks that come one at a time, 10 to 30 ms apart, %s in each "+
-			"of %d turns a round. The figures are medians of the turns'.", count(o.PickUps), stepOf("pickup").turns),
-		"**delayed**: how long after its time the handler of a delayed task begins, with 2,000 that come due every second.",
-		"—: it has no such thing, or it was not measured.",
+		fmt.Sprintf("**%s**: tasks that are stored and run at the same time for %s, with about %s stored tasks waiting. The processor time is that of "+
+			"the process and of all servers.", steady, o.For, count(o.Ahead)),
+		fmt.Sprintf("**%s**: tasks stored for %s, in calls of %s tasks each.", bulk, o.For, count(o.Batch)),
+		fmt.Sprintf("**%s**: %s tasks, run by a worker that starts after they are stored. The memory is the peak of the worker process above its "+
+			"memory at the start, with at most %d tasks at once.", drain, count(o.Backlog), concurrency),
+		fmt.Sprintf("**%s** and **%s**: calls that store one task each, for %s, from that many goroutines.", singles16, singles256, o.For),
+		fmt.Sprintf("**idle pick-up**: time from the call that stores a task to the start of its handler. The tasks are stored one at a time, 10 to "+
+			"30 ms apart, %s in each of the %d turns of a round. The figures are medians of all turns.", count(o.PickUps), stepOf("pickup").turns),
+		"**delayed**: time from when a delayed task is due to the start of its handler, with 2,000 tasks due each second.",
+		"—: not supported or not measured.",
 	}
 	return "- " + strings.Join(lines, "\n- ") + "\n"
 }
@@ -147,7 +148,7 @@ func (r report) medians() string {
 	return table(rows)
 }
 
-// columns are those for which there are values.
+// columns returns the columns that have values.
 func (r report) columns() (list []column) {
 	for _, c := range columns {
 		if slices.ContainsFunc(r.systems, func(s system) bool { return len(r.found[s.name][c.name]) > 0 }) {
@@ -159,7 +160,7 @@ func (r report) columns() (list []column) {
 
 func (r report) cell(s system, column string) string {
 	if value, ok := r.found.median(s.name, column); ok {
-		return human(value)
+		return formatNumber(value)
 	}
 	return "—"
 }
@@ -171,7 +172,7 @@ func (s system) title() string {
 	return s.name
 }
 
-// ratios compares with the first of our own systems; it is empty without one, or without peers.
+// ratios returns the table that compares the first of our systems with the others, or "" if one side is missing.
 func (r report) ratios() string {
 	first := slices.IndexFunc(r.systems, func(s system) bool { return s.ours })
 	if first < 0 {
@@ -188,12 +189,12 @@ func (r report) ratios() string {
 		row := []string{s.name}
 		for _, c := range r.columns() {
 			over, under := r.systems[first].name, s.name
-			if c.less {
+			if c.lowerIsBetter {
 				over, under = under, over
 			}
 			cell := "—"
 			if ratio, ok := r.found.ratio(over, under, c.name); ok {
-				cell = human(ratio)
+				cell = formatNumber(ratio)
 			}
 			row = append(row, cell)
 		}
@@ -205,12 +206,12 @@ func (r report) ratios() string {
 	return table(rows)
 }
 
-// spread is empty if there is nothing to compare.
+// spread returns the table of the differences between rounds, or "" if there is only one round.
 func (r report) spread() string {
 	rows := [][]string{{steady, "least", "median", "most"}}
 	for _, s := range r.systems {
 		if values := r.found.values(s.name, steady); len(values) > 1 {
-			rows = append(rows, []string{s.title(), human(slices.Min(values)), r.cell(s, steady), human(slices.Max(values))})
+			rows = append(rows, []string{s.title(), formatNumber(slices.Min(values)), r.cell(s, steady), formatNumber(slices.Max(values))})
 		}
 	}
 	if len(rows) == 1 {
@@ -227,7 +228,8 @@ func (r report) settings() string {
 	return text.String()
 }
 
-// table is in Markdown. The first row is its head, the first column is of names, all others are of figures.
+// table returns a Markdown table. The first row is the head. The first column contains names, all others contain
+// figures.
 func table(rows [][]string) string {
 	text := &strings.Builder{}
 	for i, row := range rows {
@@ -239,8 +241,8 @@ func table(rows [][]string) string {
 	return text.String()
 }
 
-// human rounds to as many digits as mean something: three from a hundred on, two below.
-func human(v float64) string {
+// formatNumber rounds v to its significant digits: three for numbers of at least 100, two for smaller ones.
+func formatNumber(v float64) string {
 	digits := 2
 	if math.Abs(v) >= 100 {
 		digits = 3

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// canned is a report of made-up figures.
-func canned() report {
+// exampleReport returns a report with invented figures.
+func exampleReport() report {
 	r := report{
 		when: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), command: "make bench", cores: 2, goVersion: "go1.26.8",
 		servers: []string{"PostgreSQL 15.18", "RabbitMQ 3.10.8"}, versions: map[string]string{"example.com/other": "v1.2.3"},
@@ -39,7 +39,7 @@ func canned() report {
 	return r
 }
 
-func TestMediansHaveARowOfEverySystem(t *testing.T) {
+func TestMediansHaveARowForEverySystem(t *testing.T) {
 	t.Parallel()
 	const want = `|  | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
 |---|---:|---:|---:|
@@ -48,20 +48,21 @@ func TestMediansHaveARowOfEverySystem(t *testing.T) {
 | other | 10,000 | 0.22 | -120 |
 | by hand | 60,800 | — | — |
 `
-	if got := canned().medians(); got != want {
+	if got := exampleReport().medians(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestRatiosAboveOneAreInFavour(t *testing.T) {
+func TestRatiosAboveOneAreBetter(t *testing.T) {
 	t.Parallel()
-	// Of each round, and not of medians; other's tasks came early, which has no proportion to being late.
+	// The ratios are those of each round, not of medians. There is no ratio to other's delay, because its tasks came
+	// early.
 	const want = `| Holdfast to | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
 |---|---:|---:|---:|
 | other | 3.1 | 3.7 | — |
 | by hand | 0.5 | — | — |
 `
-	r := canned()
+	r := exampleReport()
 	if got := r.ratios(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -71,10 +72,10 @@ func TestRatiosAboveOneAreInFavour(t *testing.T) {
 	}
 }
 
-func TestSystemsTakeTheStepsOfAGroupTogether(t *testing.T) {
+func TestGroups(t *testing.T) {
 	t.Parallel()
 	var got []string
-	for _, group := range groups([]step{{name: "a"}, {name: "b", goesOn: true}, {name: "c"}, {name: "d", goesOn: true}, {name: "e", goesOn: true}}) {
+	for _, group := range groups([]step{{name: "a"}, {name: "b", followsPrevious: true}, {name: "c"}, {name: "d", followsPrevious: true}, {name: "e", followsPrevious: true}}) {
 		names := ""
 		for _, st := range group {
 			names += st.name
@@ -86,7 +87,7 @@ func TestSystemsTakeTheStepsOfAGroupTogether(t *testing.T) {
 	}
 }
 
-func TestSpreadIsThatOfTheRounds(t *testing.T) {
+func TestSpreadIsOverTheRounds(t *testing.T) {
 	t.Parallel()
 	const want = `| steady state/s | least | median | most |
 |---|---:|---:|---:|
@@ -95,18 +96,18 @@ func TestSpreadIsThatOfTheRounds(t *testing.T) {
 | other | 9,000 | 10,000 | 10,100 |
 | by hand | 60,800 | 60,800 | 60,800 |
 `
-	if got := canned().spread(); got != want {
+	if got := exampleReport().spread(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestPageSaysWhatWasRun(t *testing.T) {
+func TestPageContainsConditionsAndSettings(t *testing.T) {
 	t.Parallel()
-	r := canned()
+	r := exampleReport()
 	page := strings.Join(strings.Fields(r.page("figures.svg")), " ")
 	for _, want := range []string{
 		"Written by `make bench` on 2026-03-01;", "with 2 cores:", "go1.26.8, PostgreSQL 15.18, RabbitMQ 3.10.8, other v1.2.3.", "medians of 3 rounds",
-		"](figures.svg)", "100,000 tasks, run by a worker", "stored for 10s, 1,000 at a time", "for 10s, with about 20,000 in between",
+		"](figures.svg)", "100,000 tasks, run by a worker", "stored for 10s, in calls of 1,000 tasks each", "for 10s, with about 20,000 stored tasks waiting",
 		"- **other**: With <all> it has.", "- **Holdfast**: As it comes.",
 	} {
 		if !strings.Contains(page, want) {
@@ -126,7 +127,7 @@ func TestMedian(t *testing.T) {
 	t.Parallel()
 	r := make(results)
 	if _, ok := r.median("a", "b"); ok {
-		t.Error("there is a median of nothing")
+		t.Error("the median of no values is not false")
 	}
 	for round, test := range []struct{ add, want float64 }{{5, 5}, {1, 3}, {9, 5}, {6, 5.5}} {
 		r.add(round, "a", "b", test.add)
@@ -136,13 +137,13 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestHuman(t *testing.T) {
+func TestFormatNumber(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{
 		0: "0", 0.0312: "0.031", 0.249: "0.25", 1.509: "1.5", 9.96: "10", 47.776: "48", 99.6: "100", 123.4: "123", 999.6: "1,000",
 		7223.7: "7,220", 34567: "34,600", 1234567: "1,230,000", -0.5: "-0.5", -12.34: "-12", -1234: "-1,230",
 	} {
-		if got := human(v); got != want {
+		if got := formatNumber(v); got != want {
 			t.Errorf("human(%v) = %q, want %q", v, got, want)
 		}
 	}

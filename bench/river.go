@@ -20,19 +20,19 @@ const riverCooldown = time.Millisecond
 
 var riverSystem = system{
 	name: "River", module: "github.com/riverqueue/river", servers: []string{databaseURL},
-	settings: "2,000 workers, which makes it fetch in large batches, and 100 where memory is measured; fetch cooldown 1 ms, poll " +
-		"interval 100 ms, 20 connections; stored with InsertManyFast.",
+	settings: "2,000 workers, so that it fetches large batches, and 100 while memory is measured; fetch cooldown 1 ms, poll interval " +
+		"100 ms, 20 connections; tasks stored with InsertManyFast.",
 	executors: 2000,
-	fresh: func(ctx context.Context) error {
+	reset: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+riverSchema+" cascade", "create schema "+riverSchema); err != nil {
 			return err
 		}
-		pool, err := pgxpool.New(ctx, within(riverSchema))
+		pool, err := pgxpool.New(ctx, schemaURL(riverSchema))
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
-		migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: riverSchema, Logger: quiet})
+		migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: riverSchema, Logger: discardLog})
 		if err != nil {
 			return err
 		}
@@ -45,15 +45,15 @@ var riverSystem = system{
 			return nil, err
 		}
 		client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-			Schema: riverSchema, Logger: quiet,
-			FetchCooldown: riverCooldown, // which also limits how often workers are told of new tasks
+			Schema: riverSchema, Logger: discardLog,
+			FetchCooldown: riverCooldown, // also the minimum time between two notifications of the workers
 		})
 		return &riverQueue{executors, pool, client}, err
 	},
 	analyze: func(ctx context.Context) error { return execute(ctx, "vacuum analyze "+riverSchema+".river_job") },
 }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var discardLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 type riverQueue struct {
 	executors int
@@ -103,9 +103,9 @@ func (q *riverQueue) Work(ctx context.Context, handle func([]byte) error) error 
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{handle: handle})
 	client, err := river.NewClient(riverpgxv5.New(q.pool), &river.Config{
-		Schema: riverSchema, Logger: quiet, Workers: workers,
+		Schema: riverSchema, Logger: discardLog, Workers: workers,
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: q.executors}},
-		// As short as it allows: its defaults are 100 ms and 1 s.
+		// The shortest times that River allows. The defaults are 100 ms and 1 s.
 		FetchCooldown: riverCooldown, FetchPollInterval: 100 * time.Millisecond,
 	})
 	if err != nil {

@@ -14,67 +14,67 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// scaleCommand is the first argument that asks how Holdfast's own speed holds, instead of the comparison.
+// scaleCommand is the first argument for the measurement of how Holdfast's speed scales.
 const scaleCommand = "scale"
 
-// cleaning is how long deleting what was measured may take.
-const cleaning = 2 * time.Minute
+// cleanupTimeout is the time limit for deleting the test data.
+const cleanupTimeout = 2 * time.Minute
 
-// The places that are measured, and the systems in them. A full one is kept from round to round.
+// The places that are measured, and the systems in them. fullPlace keeps its finished tasks from round to round.
 var (
 	emptyPlace, fullPlace = place{"bench_scale", "bench-scale"}, place{"bench_scale_full", "bench-scale-full"}
 	empty, full           = emptyPlace.system("Holdfast, empty"), fullPlace.system("Holdfast, full")
 	places                = []system{empty, full}
 )
 
-// scaleSteps are taken beside those of the comparison.
-var scaleSteps = []step{drainStep, workerStep, endureStep}
+// scaleSteps are the steps that the comparison does not have.
+var scaleSteps = []step{drainStep, workerStep, enduranceStep}
 
-// part is one answer to whether the speed holds. It has the places for itself.
+// part is one part of the measurement. Only one part at a time uses the places.
 type part struct {
 	name, title string
-	measure     func(*scaling, context.Context) error
-	section     func(*scaling) string // of the page, in Markdown
+	measure     func(*scaleBench, context.Context) error
+	section     func(*scaleBench) string // returns its section of the page in Markdown
 }
 
 var parts = []part{
-	{"finished", "Many finished tasks", (*scaling).measureFinished, (*scaling).finishedSection},
-	{"backlog", "A large backlog", (*scaling).measureBacklog, (*scaling).backlogSection},
-	{"workers", "More workers", (*scaling).measureWorkers, (*scaling).workersSection},
-	{"endurance", "Time", (*scaling).measureEndurance, (*scaling).enduranceSection},
+	{"finished", "Many finished tasks", (*scaleBench).measureFinished, (*scaleBench).finishedSection},
+	{"backlog", "A large backlog", (*scaleBench).measureBacklog, (*scaleBench).backlogSection},
+	{"workers", "More workers", (*scaleBench).measureWorkers, (*scaleBench).workersSection},
+	{"endurance", "Time", (*scaleBench).measureEndurance, (*scaleBench).enduranceSection},
 }
 
-// scaling is one run: what is measured, and what was found.
-type scaling struct {
+// scaleBench contains the options and the results of one execution of the command.
+type scaleBench struct {
 	load.Options
 	rounds       int
-	finished     int // tasks that are kept
+	finished     int // tasks that the full store keeps
 	small, large int // backlogs
-	drains       int // of the small one, in a round
-	tasks        int // that several workers drain
+	drains       int // of the small backlog in a round
+	tasks        int // in the backlog that several workers drain
 	endurance    time.Duration
 
 	found   results // by condition
-	minutes []minute
+	samples []sample
 	failed  []string // names of parts
 }
 
 func runScale(ctx context.Context, args []string) error {
-	s := &scaling{Options: load.Defaults(), found: make(results)}
-	s.For = 30 * time.Second // so that vacuums, which come once a minute, weigh less
+	s := &scaleBench{Options: load.Defaults(), found: make(results)}
+	s.For = 30 * time.Second // so that a vacuum, which runs once a minute, has less effect
 	set := flag.NewFlagSet("bench "+scaleCommand, flag.ExitOnError)
-	names := set.String("only", "", "parts to measure, separated by commas: "+strings.Join(partNames(), ", ")+"; empty means all")
-	path := set.String("report", "", "the Markdown file to write; empty means that the page goes to stdout")
-	set.IntVar(&s.rounds, "rounds", 3, "how often each condition is measured, in turns; the tables show medians")
-	set.IntVar(&s.finished, "finished", 5_000_000, "finished: tasks that are kept")
-	set.DurationVar(&s.For, "for", s.For, "finished: how long a steady state is measured")
-	set.IntVar(&s.small, "small", 50_000, "backlog: tasks of the small one")
-	set.IntVar(&s.large, "large", 1_000_000, "backlog: tasks of the large one")
-	set.IntVar(&s.drains, "drains", 5, "backlog: how many small ones are drained in a round, whose times are added")
-	set.IntVar(&s.tasks, "tasks", 500_000, "workers: tasks that they drain")
-	set.DurationVar(&s.endurance, "endurance", 10*time.Minute, "endurance: how long the steady state is held")
-	_ = set.Parse(args) // it exits
-	chosen, err := s.check(set.Args(), *names)
+	names := set.String("only", "", "`parts` to measure, separated by commas: "+strings.Join(partNames(), ", ")+"; empty means all")
+	path := set.String("report", "", "Markdown `file` to write; empty prints the page")
+	set.IntVar(&s.rounds, "rounds", 3, "number of `rounds`; each measures every condition once, and the tables show medians")
+	set.IntVar(&s.finished, "finished", 5_000_000, "finished: number of finished tasks in the store")
+	set.DurationVar(&s.For, "for", s.For, "finished: duration of a steady state")
+	set.IntVar(&s.small, "small", 50_000, "backlog: number of tasks in the small backlog")
+	set.IntVar(&s.large, "large", 1_000_000, "backlog: number of tasks in the large backlog")
+	set.IntVar(&s.drains, "drains", 5, "backlog: number of small backlogs that are drained in a round; their times are added")
+	set.IntVar(&s.tasks, "tasks", 500_000, "workers: number of tasks in the backlog")
+	set.DurationVar(&s.endurance, "endurance", 10*time.Minute, "endurance: duration of the steady state")
+	_ = set.Parse(args) // exits the program on an error
+	selected, err := s.check(set.Args(), *names)
 	if err != nil {
 		return err
 	}
@@ -82,22 +82,22 @@ func runScale(ctx context.Context, args []string) error {
 		return fmt.Errorf("%s not set; run: make bench-scale", strings.Join(missing, ", "))
 	}
 	p := scalePage{
-		when: time.Now(), command: command("make bench-scale", set), cores: runtime.NumCPU(), versions: []string{runtime.Version()}, scaling: s, parts: chosen,
+		when: time.Now(), command: command("make bench-scale", set), cores: runtime.NumCPU(), versions: []string{runtime.Version()}, scaleBench: s, parts: selected,
 	}
 	versions, err := serverVersions(ctx, places)
 	if err != nil {
 		return err
 	}
 	p.versions = append(p.versions, versions...)
-	err = s.measure(ctx, chosen, clean)
+	err = s.measure(ctx, selected, clean)
 	if ctx.Err() != nil {
-		return err // a page of what was broken off is worth less than the one that may be there
+		return err // do not overwrite a complete page with an interrupted one
 	}
 	return errors.Join(err, p.write(*path))
 }
 
-// check looks at what was asked for.
-func (s *scaling) check(rest []string, names string) (chosen []part, err error) {
+// check checks the options. It returns the parts with the given names; no names mean all.
+func (s *scaleBench) check(rest []string, names string) (selected []part, err error) {
 	if len(rest) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", rest[0])
 	}
@@ -117,9 +117,9 @@ func (s *scaling) check(rest []string, names string) (chosen []part, err error) 
 		if i < 0 {
 			return nil, fmt.Errorf("unknown part %q; use %s", name, strings.Join(partNames(), ", "))
 		}
-		chosen = append(chosen, parts[i])
+		selected = append(selected, parts[i])
 	}
-	return chosen, nil
+	return selected, nil
 }
 
 func partNames() (names []string) {
@@ -129,15 +129,16 @@ func partNames() (names []string) {
 	return names
 }
 
-// measure takes the parts one after the other, and cleans up behind each. One that fails leaves the others their figures.
-func (s *scaling) measure(ctx context.Context, chosen []part, clean func(context.Context) error) error {
+// measure runs the parts one after another, and deletes the test data after each. If a part fails, measure continues
+// with the next one.
+func (s *scaleBench) measure(ctx context.Context, selected []part, clean func(context.Context) error) error {
 	var failures []error
 	fail := func(p part, err error) {
 		err = fmt.Errorf("%s: %w", p.name, err)
 		failures = append(failures, err)
-		fmt.Fprintln(os.Stderr, "bench:", err) // the end may be far away
+		fmt.Fprintln(os.Stderr, "bench:", err) // the error that measure returns may come much later
 	}
-	for _, p := range chosen {
+	for _, p := range selected {
 		if err := p.measure(s, ctx); err != nil {
 			fail(p, err)
 			s.failed = append(s.failed, p.name)
@@ -152,23 +153,23 @@ func (s *scaling) measure(ctx context.Context, chosen []part, clean func(context
 	return errors.Join(failures...)
 }
 
-// clean deletes all that was measured in, also after an interrupt.
+// clean deletes all test data, even if ctx is done.
 func clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	return errors.Join(emptyPlace.delete(ctx), fullPlace.delete(ctx))
 }
 
-// see keeps a figure, and tells it.
-func (s *scaling) see(round int, condition, measure string, value float64) {
+// record stores a figure and prints it.
+func (s *scaleBench) record(round int, condition, measure string, value float64) {
 	s.found.add(round, condition, measure, value)
 	fmt.Fprintf(os.Stderr, "%d  %-28s %-30s %12.3f\n", round+1, condition, measure, value)
 }
 
-// take takes a step, and returns what it found.
-func take[T any](ctx context.Context, where system, st step, o scale) (found T, err error) {
+// runStep runs a step in a new process and returns its result.
+func runStep[T any](ctx context.Context, where system, st step, o scale) (found T, err error) {
 	if err = prepare(ctx, where, st); err == nil {
-		err = ask(ctx, where, st, o, &found)
+		err = runInProcess(ctx, where, st, o, &found)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s, %s: %w", where.name, st.name, err)
@@ -176,8 +177,8 @@ func take[T any](ctx context.Context, where system, st step, o scale) (found T, 
 	return found, err
 }
 
-// prepare also has all of it written to the disk that the steps before have left to be written, so that none pays for
-// another.
+// prepare prepares the system for a step. Then it runs a checkpoint, so that the step does not pay for the writes of
+// earlier steps.
 func prepare(ctx context.Context, where system, st step) error {
 	if err := where.prepare(ctx, st); err != nil {
 		return err

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// scalePage is what the page says.
+// scalePage is the data of the page.
 type scalePage struct {
-	*scaling
+	*scaleBench
 	when     time.Time
-	command  string // that writes it
+	command  string // that writes the page
 	cores    int
 	versions []string // of Go and the servers
 	parts    []part
@@ -29,36 +29,36 @@ func (p scalePage) write(path string) error {
 
 func (p scalePage) page() string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "# How the speed holds\n\nWritten by `%s` on %s; run it to have your own.\n\n", p.command, p.when.Format(time.DateOnly))
-	fmt.Fprintf(text, "Holdfast in proportion to itself, with its servers on the same machine with %d %s: %s. Payloads are of %d bytes, a handler "+
-		"does nothing, a worker has %d executors, and everything else is by default. Every measurement is made in processes of its own, after a "+
-		"checkpoint of the database. Rates are medians of %d %s, in which the lines of a table took turns in being first; a ratio is to the "+
-		"first line of its table, and the median of the rounds' ratios.\n",
+	fmt.Fprintf(text, "# How the speed holds\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
+	fmt.Fprintf(text, "A comparison of Holdfast with itself. Its servers run on the same machine with %d %s: %s. A payload has %d bytes, a handler "+
+		"does nothing, a worker has %d executors, and all other settings have their defaults. Each measurement runs in new processes, after a "+
+		"checkpoint of the database. The rates are medians of %d %s. The order of the lines of a table alternates from round to round. A ratio "+
+		"compares a line with the first line of its table; it is the median of the ratios of all rounds.\n",
 		p.cores, plural("core", p.cores), strings.Join(p.versions, ", "), p.Payload, concurrency, p.rounds, plural("round", p.rounds))
 	for _, part := range p.parts {
-		section := "It failed, so there are no figures of it here.\n"
+		section := "This part failed and has no figures.\n"
 		if !slices.Contains(p.failed, part.name) {
-			section = part.section(p.scaling)
+			section = part.section(p.scaleBench)
 		}
 		fmt.Fprintf(text, "\n## %s\n\n%s", part.title, section)
 	}
 	return text.String()
 }
 
-// contrast is a table of figures under several conditions. Ratios are to the first of these.
-type contrast struct {
+// comparison is a table of figures under several conditions. A ratio compares a condition with the first one.
+type comparison struct {
 	head       string // of the conditions
 	conditions []string
 	goals      []goal // of a column each
 }
 
-// goal is a measure, and what its ratio should be; 0 is no such goal.
+// goal is a measure with the limits of its ratio; 0 means no limit.
 type goal struct {
 	measure     string
 	least, most float64
 }
 
-func (c contrast) table(found results) string {
+func (c comparison) table(found results) string {
 	rows := [][]string{{c.head}}
 	for _, g := range c.goals {
 		rows[0] = append(rows[0], g.measure, "least to most", "ratio"+g.wanted())
@@ -72,7 +72,7 @@ func (c contrast) table(found results) string {
 				continue
 			}
 			values := found.values(condition, g.measure)
-			row = append(row, human(value), human(slices.Min(values))+" to "+human(slices.Max(values)))
+			row = append(row, formatNumber(value), formatNumber(slices.Min(values))+" to "+formatNumber(slices.Max(values)))
 			ratio, _ := found.ratio(condition, c.conditions[0], g.measure)
 			row = append(row, g.verdict(ratio, condition == c.conditions[0]))
 		}
@@ -91,7 +91,8 @@ func (g goal) wanted() string {
 	return ""
 }
 
-// verdict judges what it says: the ratio as it is rounded.
+// verdict returns the rounded ratio, and whether the rounded ratio meets the goal. It returns "" for the first
+// condition.
 func (g goal) verdict(ratio float64, base bool) string {
 	rounded := math.Round(ratio*100) / 100
 	text := fmt.Sprintf("%.2f", rounded)

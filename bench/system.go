@@ -14,21 +14,22 @@ import (
 // system is a task queue that is measured.
 type system struct {
 	name string
-	// module is the peer's, whose version is reported; empty for what is no peer's.
+	// module is the module whose version is reported; empty for Holdfast and the plain worker.
 	module string
-	// ours tells Holdfast from its peers.
+	// ours is true for Holdfast.
 	ours bool
-	// settings say how it runs, and what it does not do, in sentences.
+	// settings describes in sentences how the system is configured, and what it does not do.
 	settings string
-	// servers are the variables that name those it needs.
+	// servers are the environment variables with the URLs of the servers that the system needs.
 	servers []string
-	// fresh makes it empty, and ready for use.
-	fresh func(ctx context.Context) error
-	// executors is how many tasks its worker runs at once where speed is measured; 0 is `concurrency`.
+	// reset deletes all tasks of the system and makes it ready for use.
+	reset func(ctx context.Context) error
+	// executors is how many tasks the worker runs at once while speed is measured; 0 means concurrency.
 	executors int
-	// open returns a connection for one process, whose worker runs so many tasks at once.
+	// open returns a connection for one process, whose worker runs up to executors tasks at once.
 	open func(ctx context.Context, executors int) (queue, error)
-	// analyze refreshes the statistics of its tables, as a database does by itself in the long run; nil without any.
+	// analyze vacuums the tables and refreshes their statistics, as autovacuum does in the long run; nil if there are
+	// no tables.
 	analyze func(ctx context.Context) error
 }
 
@@ -37,26 +38,26 @@ type queue interface {
 	Close() error
 }
 
-// outside is a queue whose worker is a process of its own, between open and Close.
-type outside interface{ pid() int }
+// externalWorker is a queue whose worker is another process, which lives from open to Close.
+type externalWorker interface{ pid() int }
 
-// workerProcess returns the process that the worker of q runs in.
+// workerProcess returns the id of the process in which the worker of q runs.
 func workerProcess(q queue) int {
-	if o, ok := q.(outside); ok {
+	if o, ok := q.(externalWorker); ok {
 		return o.pid()
 	}
 	return os.Getpid()
 }
 
-// concurrency is how many tasks run at once in a worker, unless another number suits the system better.
+// concurrency is how many tasks a worker runs at once, unless another number suits the system better.
 const concurrency = 100
 
-// executorsIn returns how many tasks a worker of the system runs at once in a step.
-func (s system) executorsIn(st step) int {
+// executorsFor returns how many tasks a worker of the system runs at once in a step.
+func (s system) executorsFor(st step) int {
 	return cmp.Or(st.executors, s.executors, concurrency)
 }
 
-// taskType names the tasks, where they have names.
+// taskType is the task type, in systems that have task types.
 const taskType = "bench"
 
 const (
@@ -65,10 +66,10 @@ const (
 	redisURL    = "REDIS_URL"
 )
 
-// systems in the order of the tables.
+// systems lists all systems in the order of the tables.
 var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, graphileSystem, asynqSystem, machinerySystem, gueSystem}
 
-// missing returns the variables without which the system cannot be measured.
+// missing returns the environment variables that the system needs and that are not set.
 func (s system) missing() (names []string) {
 	for _, name := range s.servers {
 		if os.Getenv(name) == "" {
@@ -78,11 +79,11 @@ func (s system) missing() (names []string) {
 	return names
 }
 
-// errUnfit is returned by a method that a system has nothing for.
-var errUnfit = errors.New("it has none")
+// errUnsupported is the error of an operation that a system does not support.
+var errUnsupported = errors.New("not supported")
 
-// spread calls put for every payload, from several goroutines at once, for a system that takes tasks one by one.
-func spread(ctx context.Context, callers int, payloads [][]byte, put func(context.Context, []byte) error) error {
+// putConcurrently calls put for every payload, from several goroutines. It is for systems that store one task a call.
+func putConcurrently(ctx context.Context, callers int, payloads [][]byte, put func(context.Context, []byte) error) error {
 	calling, ctx := errgroup.WithContext(ctx)
 	for first := range callers {
 		calling.Go(func() error {

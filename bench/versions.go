@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// serverVersions asks the servers that the systems need for their names and versions.
+// serverVersions returns the names and versions of the servers that the systems need.
 func serverVersions(ctx context.Context, list []system) (versions []string, err error) {
 	for _, server := range []struct {
 		variable, name string
@@ -25,7 +25,7 @@ func serverVersions(ctx context.Context, list []system) (versions []string, err 
 		}
 		version, err := server.version(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("ask the server in %s for its version: %w", server.variable, err)
+			return nil, fmt.Errorf("read the version of the server in %s: %w", server.variable, err)
 		}
 		versions = append(versions, server.name+" "+version)
 	}
@@ -39,7 +39,7 @@ func postgresVersion(ctx context.Context) (version string, err error) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	err = conn.QueryRow(ctx, "show server_version").Scan(&version)
-	version, _, _ = strings.Cut(version, " ") // then comes the distribution's
+	version, _, _ = strings.Cut(version, " ") // the version of the distribution follows
 	return version, err
 }
 
@@ -67,10 +67,10 @@ func redisVersion(ctx context.Context) (string, error) {
 			return strings.TrimSpace(version), nil
 		}
 	}
-	return "", fmt.Errorf("INFO names no version: %q", info)
+	return "", fmt.Errorf("no version in the answer to INFO: %q", info)
 }
 
-// moduleVersions are those of all modules that this program is made of, and of the peer that is no Go module.
+// moduleVersions returns the versions of all Go modules in this program, and of graphile-worker.
 func moduleVersions() (map[string]string, error) {
 	versions := make(map[string]string)
 	var err error

@@ -14,18 +14,18 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// processCounts are of workers that drain the same lane.
+// processCounts are the numbers of worker processes that drain the same queue.
 var processCounts = []int{1, 2, 4}
 
-// tellEvery is how often a worker tells how far it has come.
-const tellEvery = 50 * time.Millisecond
+// reportEvery is the time between two progress reports of a worker.
+const reportEvery = 50 * time.Millisecond
 
-// measureWorkers has one, two and four processes drain the same backlog.
-func (s *scaling) measureWorkers(ctx context.Context) error {
+// measureWorkers measures how fast one, two and four processes drain the same backlog.
+func (s *scaleBench) measureWorkers(ctx context.Context) error {
 	o := scale{Options: s.Options, Backlog: s.tasks}
 	for round := range s.rounds {
 		for _, n := range order(processCounts, round) {
-			if _, err := take[figures](ctx, empty, stepOf("fill"), o); err != nil {
+			if _, err := runStep[figures](ctx, empty, stepOf("fill"), o); err != nil {
 				return err
 			}
 			if err := prepare(ctx, empty, workerStep); err != nil {
@@ -33,23 +33,23 @@ func (s *scaling) measureWorkers(ctx context.Context) error {
 			}
 			rate, err := drainBy(ctx, empty, o, n)
 			if err != nil {
-				return fmt.Errorf("%s: %w", several(n), err)
+				return fmt.Errorf("%s: %w", processesCondition(n), err)
 			}
-			s.see(round, several(n), drain, rate.PerSecond())
+			s.record(round, processesCondition(n), drain, rate.PerSecond())
 		}
 	}
 	return nil
 }
 
-// several names a condition.
-func several(processes int) string {
+// processesCondition returns the name of the condition with that many processes.
+func processesCondition(processes int) string {
 	if processes == 1 {
 		return "1 process"
 	}
 	return fmt.Sprintf("%d processes", processes)
 }
 
-// drainBy has n processes drain what waits.
+// drainBy drains the backlog with n processes.
 func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate, err error) {
 	ctx, kill := context.WithCancel(ctx)
 	var running []*exec.Cmd
@@ -58,7 +58,7 @@ func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate,
 			kill()
 		}
 		for _, cmd := range running {
-			if ended := cmd.Wait(); err == nil { // else it was killed
+			if ended := cmd.Wait(); err == nil { // otherwise the process was killed
 				err = ended
 			}
 		}
@@ -66,7 +66,7 @@ func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate,
 	}()
 	var workers []worker
 	for range n {
-		cmd, err := process(ctx, where, workerStep, o)
+		cmd, err := stepCommand(ctx, where, workerStep, o)
 		if err != nil {
 			return rate, err
 		}
@@ -83,39 +83,40 @@ func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate,
 		}
 		running, workers = append(running, cmd), append(workers, worker{in, out})
 	}
-	return conduct(ctx, workers, o.Backlog, o.Patience)
+	return runWorkers(ctx, workers, o.Backlog, o.Patience)
 }
 
-// workerStep is a worker that another process starts and stops.
+// workerStep is a worker that its parent process starts and stops.
 var workerStep = step{name: "worker", run: func(ctx context.Context, _ system, q queue, _ scale) (any, error) {
-	return obey(ctx, q, os.Stdin, os.Stdout)
+	return serveWorker(ctx, q, os.Stdin, os.Stdout)
 }}
 
-// obey runs a worker from the first line of in to its end, and writes progress to out: once before that line, which tells
-// that everything is open, and then again and again. What it returns is left to the caller to write.
-func obey(ctx context.Context, q load.Queue, in io.Reader, out io.Writer) (progress, error) {
-	tell, told := json.NewEncoder(out), bufio.NewReader(in)
-	if err := tell.Encode(progress{}); err != nil {
+// serveWorker runs a worker from the first line of in to the end of in. It writes a first progress to out when all
+// connections are open, before it reads that line. Then it writes its progress every reportEvery. It returns the last
+// progress, which the caller writes.
+func serveWorker(ctx context.Context, q load.Queue, in io.Reader, out io.Writer) (progress, error) {
+	encoder, input := json.NewEncoder(out), bufio.NewReader(in)
+	if err := encoder.Encode(progress{}); err != nil {
 		return progress{}, err
 	}
-	if _, err := told.ReadString('\n'); err != nil {
+	if _, err := input.ReadString('\n'); err != nil {
 		return progress{}, fmt.Errorf("wait for the start: %w", err)
 	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		_, _ = io.Copy(io.Discard, told) // whatever ends it, there is nobody left to work for
+		_, _ = io.Copy(io.Discard, input) // an error means that the parent has ended
 		stop()
 	}()
-	c := &counted{Queue: q}
+	c := &countingQueue{Queue: q}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Work(working, func([]byte) error { return nil }) }()
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if err := tell.Encode(c.progress()); err != nil {
+			if err := encoder.Encode(c.progress()); err != nil {
 				stop()
 				return progress{}, errors.Join(err, <-ended)
 			}
@@ -128,13 +129,13 @@ func obey(ctx context.Context, q load.Queue, in io.Reader, out io.Writer) (progr
 	}
 }
 
-func (s *scaling) workersSection() string {
+func (s *scaleBench) workersSection() string {
 	var conditions []string
 	for _, n := range processCounts {
-		conditions = append(conditions, several(n))
+		conditions = append(conditions, processesCondition(n))
 	}
-	c := contrast{"drained by", conditions, []goal{{measure: drain, least: 0.95}}}
-	return fmt.Sprintf("How fast several worker processes on this machine, which share its cores with the servers, drain %s of one lane. All open "+
-		"their connections before they are told together to begin; the time is from the first task that any of them runs to the last. "+
-		"A task that ran twice would have ended it.\n\n%s", waiting(s.tasks), c.table(s.found))
+	c := comparison{"drained by", conditions, []goal{{measure: drain, least: 0.95}}}
+	return fmt.Sprintf("How fast several worker processes drain %s of one queue. They share the cores of the machine with the servers. The workers "+
+		"start together when all of them have opened their connections. The time is from the first task of any worker to the last. "+
+		"If a task runs twice, the measurement fails.\n\n%s", backlogCondition(s.tasks), c.table(s.found))
 }

@@ -1,18 +1,19 @@
-// Package broker is the contract of the message broker, which carries hints:
-// losing everything in it loses no task. Adapters live beside it, one folder
-// a broker; package brokertest is the suite each of them passes.
+// Package broker is the contract of the message broker. The broker carries only hints: if it loses all its messages, no
+// task is lost. Each adapter has a folder of its own beside this file. Package brokertest is the conformance suite that
+// every adapter passes.
 //
-// # Rules every adapter keeps
+// # Rules for every adapter
 //
-// An adapter owns its connections and restores them by itself, for ever, with
-// growing pauses. Everything that was received over one channel belongs to one
-// [Subscription]; when the channel ends, for whatever reason, that subscription
-// is over and its deliveries can no longer be settled, so that no tag of one
-// generation can ever be used in another. No method of an adapter deletes,
-// purges or expires a queue, except Delete.
+// An adapter owns its connections and restores them forever, with growing pauses between the tries.
 //
-// Source of the rules: the RabbitMQ documentation on confirms and consumer
-// acknowledgements, and the behaviour of amqp091-go.
+// All messages that were received over one channel belong to one [Subscription]. When the channel ends, for any reason,
+// the subscription ends too, and its deliveries can no longer be settled. So a delivery tag is never used on another
+// channel.
+//
+// No method of an adapter deletes, purges or expires a queue, except Delete.
+//
+// Source of the rules: the RabbitMQ documentation on confirms and consumer acknowledgements, and the behavior of
+// amqp091-go.
 package broker
 
 import (
@@ -20,52 +21,53 @@ import (
 	"errors"
 )
 
-// ErrNoQueue says that the queue does not exist (yet, or any more). A janitor
-// declares it again.
-var ErrNoQueue = errors.New("the queue does not exist")
+// ErrNoQueue means that the AMQP queue does not exist. A janitor declares missing queues.
+var ErrNoQueue = errors.New("the AMQP queue does not exist")
 
-// ErrOver says that a subscription has ended; its deliveries come again.
-var ErrOver = errors.New("the subscription is over")
+// ErrSubscriptionEnded means that a subscription has ended. The broker delivers its unsettled messages again.
+var ErrSubscriptionEnded = errors.New("the subscription has ended")
 
-// Broker is everything, joined once for wiring and for the suite.
+// Broker joins all roles, for wiring and for the conformance suite.
 type Broker interface {
 	Publisher
 	Subscriber
 	Admin
 
-	// Close ends all subscriptions and connections and returns when every goroutine
-	// of the adapter has ended. It may be called more than once.
+	// Close ends all subscriptions and connections. It returns when every goroutine of the adapter has ended. A second
+	// call does nothing.
 	Close() error
 }
 
-// Message goes to one queue.
+// Message is an outgoing message to one AMQP queue.
 type Message struct {
 	Queue   string
 	Body    []byte
-	Headers map[string]string // for people; nothing is decided by them
+	Headers map[string]string // for people only; no program reads them
 }
 
-// Outcome is what is known about one published message.
+// Outcome is the result of publishing one message. It is Unknown if the broker did not answer or refused the message,
+// or if the connection ended.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Unknown  Outcome = iota // no answer, a refusal, or the connection ended: it may be stored or not; publish it again
-	Stored                  // confirmed by the broker, in the queue
-	Returned                // confirmed that there is no such queue
+	Unknown  Outcome = iota // the broker may have stored the message; publish it again
+	Stored                  // the broker has confirmed that it stored the message
+	Returned                // the queue does not exist
 )
 
-// Publisher sends messages.
+// Publisher publishes messages.
 type Publisher interface {
-	// Publish sends the messages as persistent and mandatory, waits for what becomes of each and returns one outcome
-	// per message. It waits until ctx is done or an own limit of a few seconds (for every few hundred messages) is
-	// over, whichever is first. Once the first attempt to connect has ended, it returns Unknown at once while there is
-	// no connection. It also does so while the broker takes no messages, for example because of an alarm. The error is
-	// nil exactly if every outcome is Stored; otherwise it says what is wrong: ErrNoQueue if all the others are
-	// Returned, else it wraps holdfast.ErrUnavailable.
+	// Publish publishes the messages as persistent and mandatory, waits for the publisher confirms, and returns one
+	// outcome per message. It waits until ctx is done or a time limit expires: a few seconds for every few hundred
+	// messages. Publish returns Unknown for all messages at once while the broker accepts no messages, for example
+	// because of an alarm, and, once the first attempt to connect has ended, while there is no connection.
 	//
-	// It may be called from many goroutines. Messages of one call to one queue
-	// arrive in their order, if nothing fails.
+	// Returns nil if every outcome is Stored. Otherwise returns ErrNoQueue if all other outcomes are Returned, and else
+	// an error that wraps holdfast.ErrUnavailable.
+	//
+	// Publish is safe for concurrent use. Messages of one call to one queue arrive in their order unless a fault
+	// occurs.
 	Publish(ctx context.Context, messages []Message) ([]Outcome, error)
 }
 
@@ -78,42 +80,40 @@ type Delivery struct {
 
 // Subscriber receives messages.
 type Subscriber interface {
-	// Subscribe starts to receive from a queue, at most prefetch (1 to 65535)
-	// unsettled messages at a time. It waits for a connection until ctx is done; then
-	// it returns an ErrUnavailable. ErrNoQueue if there is no such queue. ctx has no
-	// influence on the subscription once it exists.
+	// Subscribe starts to receive messages from a queue, at most prefetch (1 to 65535) unsettled ones at a time. It
+	// waits for a connection until ctx is done and then returns an ErrUnavailable. Returns ErrNoQueue if the queue does
+	// not exist. ctx does not affect the subscription afterwards.
 	Subscribe(ctx context.Context, queue string, prefetch int) (Subscription, error)
 }
 
-// Subscription is one generation of deliveries of one queue. Its methods may be
-// called from several goroutines.
+// Subscription receives messages from one queue over one channel. Its methods are safe for concurrent use.
 type Subscription interface {
-	// Deliveries is closed when the subscription is over: on Close, when the channel
-	// or connection ends, or when the broker cancels the consumer. Unsettled
-	// messages then come again, to whoever subscribes.
+	// Deliveries returns the channel of deliveries. It is closed when the subscription ends: on Close, when the channel
+	// or the connection ends, or when the broker cancels the consumer. The broker then delivers unsettled messages
+	// again, to any subscriber.
 	Deliveries() <-chan Delivery
-	// Ack settles the delivery, with UpTo also every earlier one. ErrOver once the
-	// subscription is over. It does nothing for what has been settled before; a tag
-	// that was never received is a holdfast.ErrInvalid. Nil does not prove that the
-	// broker heard of it: if the subscription ends soon after, even by Close, the
-	// message may come again.
+	// Ack acknowledges the delivery, and with UpTo every earlier one too. It ignores deliveries that are already
+	// settled. Returns ErrSubscriptionEnded if the subscription has ended, and holdfast.ErrInvalid for a tag that was never
+	// received.
+	//
+	// A nil error does not prove that the broker received the acknowledgement. If the subscription ends soon
+	// afterwards, even by Close, the broker may deliver the message again.
 	Ack(tag uint64, mode AckMode) error
-	// Requeue settles deliveries by giving them back to the front of the queue: before what
-	// was never delivered, after what was given back earlier, and among each other in
-	// the order of their tags. Errors are those of Ack.
+	// Requeue settles deliveries by returning them to the front of the queue. There they are ahead of messages that
+	// were never delivered, behind messages that were returned earlier, and among each other in the order of their
+	// tags. Errors are those of Ack.
 	Requeue(tags ...uint64) error
-	// Pause stops further deliveries and gives back those that nobody has received
-	// from Deliveries yet; received ones can still be settled. Resume starts again
-	// with a new prefetch, for which deliveries received before do not count. Both do
-	// nothing if there is nothing to do. Any error ends the subscription.
+	// Pause stops further deliveries. It returns to the queue the deliveries that were not yet received from
+	// Deliveries. Received deliveries can still be settled. Resume starts deliveries again with a new prefetch.
+	// Deliveries received before do not count toward it. Pause does nothing if the subscription is paused, and Resume
+	// does nothing if it is not. Any error ends the subscription.
 	Pause() error
 	Resume(prefetch int) error
-	// Close ends the subscription; unsettled messages go back to the queue. It may
-	// be called more than once.
+	// Close ends the subscription. The broker returns unsettled messages to the queue. A second call does nothing.
 	Close() error
 }
 
-// AckMode says how far an Ack reaches.
+// AckMode is the range of an Ack.
 type AckMode uint8
 
 // The modes.
@@ -122,41 +122,38 @@ const (
 	UpTo                // this delivery and all earlier ones of the subscription
 )
 
-// Admin is for whoever looks after the topology. Without a connection its methods
-// wait a few seconds for one and then return a holdfast.ErrUnavailable.
+// Admin manages the topology. If there is no connection, its methods wait for one for a few seconds and then return
+// holdfast.ErrUnavailable.
 type Admin interface {
-	// Declare makes sure that everything exists, and returns the names that did not
-	// exist before. Existing objects are not changed; one with other arguments is
-	// an error that names it, wrapping holdfast.ErrConflict.
+	// Declare creates the objects that do not exist and returns their names. It does not change existing objects. If
+	// one has other arguments, Declare returns a holdfast.ErrConflict that names it.
 	Declare(ctx context.Context, objects []Object) (created []string, err error)
-	// Missing returns the names that do not exist.
+	// Missing returns the names of the objects that do not exist.
 	Missing(ctx context.Context, objects []Object) ([]string, error)
-	// Delete removes the objects with everything in them. Only `topology delete` and tests
-	// may call it.
+	// Delete deletes the objects with all their messages. Only `topology delete` and tests may call it.
 	Delete(ctx context.Context, objects []Object) error
-	// Depths returns, for queues that exist, how many messages wait and how many
-	// consumers there are. The figures are a broker's own, possibly stale: for people
-	// only, nothing may be decided by them.
+	// Depths returns the number of waiting messages and of consumers of each queue that exists. The numbers may be
+	// stale. They are for people only; no program may base a decision on them.
 	Depths(ctx context.Context, queues []string) (map[string]Depth, error)
-	// Health says whether the broker can be used now.
+	// Health reports the state of the connections.
 	Health() Health
 }
 
-// Depth is a broker's idea of a queue.
+// Depth describes a queue, as far as the broker knows.
 type Depth struct {
 	Ready     int
 	Consumers int
 }
 
-// Health describes the connections.
+// Health is the state of the connections of an adapter.
 type Health struct {
 	Connected bool
-	Blocked   string // why the broker does not take messages now, for example an alarm
+	Blocked   string // why the broker accepts no messages now, for example an alarm; else ""
 	Server    string // product and version
-	Err       error  // the newest failure, if not connected
+	Err       error  // the latest failure, if not connected
 }
 
-// Kind is what an Object is.
+// Kind is the kind of an Object.
 type Kind uint8
 
 // The kinds of objects.
@@ -165,7 +162,7 @@ const (
 	Exchange
 )
 
-// Object is a queue or exchange with its arguments, a pure value.
+// Object is an AMQP queue or exchange with its arguments. It is a pure value.
 type Object struct {
 	Kind Kind
 	Name string

@@ -4,111 +4,134 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Topology names every queue and exchange. It is a pure value; the zero value
-// of its fields is not usable, get one from NewTopology.
+// Topology names every AMQP queue and exchange. It is a pure value. The zero value is not usable; NewTopology returns
+// one.
 //
-// Only arguments that mean the same from RabbitMQ 3.10 to 4.3 are used. No TTL,
-// length limit, expiry, priority, exclusivity or auto-delete: each of them
-// removes messages or ownership behind the program's back. (Signs are exclusive, for that very
-// reason; they carry no messages.) Arguments can never be
-// changed on an existing queue, hence the version in the names.
+// All arguments of the queues mean the same from RabbitMQ 3.10 to 4.3. No queue has a TTL, length limit, expiry,
+// priority, exclusivity or auto-delete, because each of these removes messages or ownership without the knowledge of
+// the program. Presence queues carry no messages. They are exclusive, so that RabbitMQ deletes them when their
+// connection ends. The arguments of an existing queue cannot be changed, so the names contain a version.
 type Topology struct {
-	Prefix      string // of every name
-	Shards      int    // holding queues, 1 to 64
-	Incarnation string // of the store; names the marker exchange
+	Prefix        string // of every name
+	HoldingQueues int    // number of holding queues, 1 to 64
+	Incarnation   string // of the store; names the marker exchange
 }
 
-// Names and arguments that never change within version 1.
+// Names and arguments of version 1. They never change.
 const (
-	DefaultPrefix = "holdfast.v1"
-	DefaultShards = 2
-	// DeliveryLimit makes a requeued message keep its place (without a limit RabbitMQ
-	// 3.10 moves it to the back) and stops a message that is returned for ever. It must be
-	// positive: up to 3.13 a limit of -1 drops every message at its first return.
+	DefaultPrefix        = "holdfast.v1"
+	DefaultHoldingQueues = 2
+	// DeliveryLimit makes a requeued message keep its place in the queue (without a limit RabbitMQ 3.10 moves it to the
+	// end) and stops a message that is returned forever. It must be positive: up to RabbitMQ 3.13 a limit of -1 drops
+	// every message at its first return.
 	DeliveryLimit = 1000
 )
 
-// NewTopology returns the topology of a store's incarnation under a prefix.
-func NewTopology(prefix string, shards int, incarnation string) Topology {
-	return Topology{Prefix: prefix, Shards: shards, Incarnation: incarnation}
+// NewTopology returns the topology for an incarnation of a store.
+func NewTopology(prefix string, holdingQueues int, incarnation string) Topology {
+	return Topology{Prefix: prefix, HoldingQueues: holdingQueues, Incarnation: incarnation}
 }
 
-// Main is the queue of a lane.
-func (t Topology) Main(lane string) string { return t.Prefix + ".main." + lane }
+// Main returns the name of the main queue of a queue.
+func (t Topology) Main(queue string) string { return t.Prefix + ".main." + queue }
 
-// Again is the queue of a lane for tasks whose attempt was broken off by a crash or handed back.
-// They were at the head of the lane once, and would otherwise wait behind its whole
-// backlog.
-func (t Topology) Again(lane string) string { return t.Prefix + ".again." + lane }
+// Requeue returns the name of the requeue queue of a queue, for tasks whose attempt ended with a crash or a hand-back.
+// They have been at the head of the queue before. In the main queue they would wait behind its whole backlog.
+func (t Topology) Requeue(queue string) string { return t.Prefix + ".requeue." + queue }
 
-// Lane are the queues of a lane, the main one first.
-func (t Topology) Lane(lane string) []string { return []string{t.Main(lane), t.Again(lane)} }
+// Queue returns the names of the AMQP queues of a queue: the main queue, then the requeue queue.
+func (t Topology) Queue(queue string) []string { return []string{t.Main(queue), t.Requeue(queue)} }
 
-// Hold is the holding queue for the manifests about a run.
-func (t Topology) Hold(run holdfast.RunID) string {
+// Hold returns the name of the holding queue for the manifests of a worker.
+func (t Topology) HoldingQueue(worker holdfast.WorkerID) string {
 	h := fnv.New32a()
-	fmt.Fprint(h, run)
-	return t.shard(int(h.Sum32() % uint32(t.Shards)))
+	fmt.Fprint(h, worker)
+	return t.holdingQueue(int(h.Sum32() % uint32(t.HoldingQueues)))
 }
 
-func (t Topology) shard(k int) string { return fmt.Sprintf("%s.hold.%d", t.Prefix, k) }
+func (t Topology) holdingQueue(k int) string { return fmt.Sprintf("%s.holding.%d", t.Prefix, k) }
 
-// Holds are all holding queues.
-func (t Topology) Holds() []string {
-	names := make([]string, t.Shards)
+// Holds returns the names of all holding queues.
+func (t Topology) HoldingQueueNames() []string {
+	names := make([]string, t.HoldingQueues)
 	for k := range names {
-		names[k] = t.shard(k)
+		names[k] = t.holdingQueue(k)
 	}
 	return names
 }
 
-// Rescue takes what the broker would have dropped, and tickets the store cannot explain. What it
-// would drop itself goes to the quarantine.
+// Rescue returns the name of the rescue queue. It receives tickets that the store cannot explain, and messages that the
+// broker would otherwise drop from the main, requeue and holding queues. Messages that the broker would drop from the
+// rescue queue go to the quarantine queue.
 func (t Topology) Rescue() string { return t.Prefix + ".rescue" }
 
-// Sign is what a run shows in the broker while its process is connected, see package presence. It carries no messages, and is
-// none of the [Topology.Queues].
-func (t Topology) Sign(run holdfast.RunID) string { return fmt.Sprintf("%s.alive.%s", t.Prefix, run) }
+// WorkerPresence returns the name of the presence queue of a worker, which exists while its process is connected; see
+// package presence. Presence queues carry no messages and are not among [Topology.Queues].
+func (t Topology) WorkerPresence(worker holdfast.WorkerID) string {
+	return fmt.Sprintf("%s.presence.worker.%s", t.Prefix, worker)
+}
 
-// Witness is the sign of a janitor, whose name must be its own: a janitor that loses it learns that the signs of others may
-// have ended for the same reason.
-func (t Topology) Witness(name string) string { return fmt.Sprintf("%s.witness.%s", t.Prefix, name) }
+// JanitorPresence returns the name of a janitor's own presence queue. name must be unique. A janitor that loses this
+// queue learns that workers may have lost theirs for the same reason.
+func (t Topology) JanitorPresence(name string) string {
+	return fmt.Sprintf("%s.presence.janitor.%s", t.Prefix, name)
+}
 
-// Quarantine keeps malformed messages for a person, who may drop them.
+// Quarantine returns the name of the quarantine queue. It stores malformed messages for an operator, who may delete
+// them.
 func (t Topology) Quarantine() string { return t.Prefix + ".quarantine" }
 
-// Marker is the exchange whose absence proves that the broker was wiped.
+// Unread returns the name of the queue for messages of a newer version than this build can decode. Only builds that
+// know that version consume it.
+func (t Topology) Unread() string { return t.unread(message.Version + 1) }
+
+// Readable returns the names of the queues in which builds of earlier versions left messages that this build can
+// decode.
+func (t Topology) Readable() []string {
+	var names []string
+	for version := 2; version <= message.Version; version++ {
+		names = append(names, t.unread(version))
+	}
+	return names
+}
+
+func (t Topology) unread(version int) string { return fmt.Sprintf("%s.unread.%d", t.Prefix, version) }
+
+// Marker returns the name of the marker exchange. If the exchange is missing, the broker has lost its data.
 func (t Topology) Marker() string { return t.Prefix + ".incarnation." + t.Incarnation }
 
-// MarkerObject is the marker as an object. It is declared last, when the tickets of
-// everything else are on their way again.
+// MarkerObject returns the marker exchange as an object. It is declared last, when all tickets are being published
+// again.
 func (t Topology) MarkerObject() Object { return Object{Kind: Exchange, Name: t.Marker()} }
 
-// Queues are the queues for the given lanes, in an order in which they can be
-// declared: the target of the dead letters comes first.
-func (t Topology) Queues(lanes []string) []Object {
-	queues := []Object{
+// Queues returns the objects for the given queues in an order in which they can be declared: the target of dead letters
+// comes first.
+func (t Topology) Queues(queues []string) []Object {
+	objects := []Object{
 		{Kind: Queue, Name: t.Quarantine(), Args: quorum(nil)},
 		{Kind: Queue, Name: t.Rescue(), Args: quorum(deadLetters(t.Quarantine()))},
 	}
 	kept := deadLetters(t.Rescue())
-	for _, name := range t.Holds() {
-		queues = append(queues, Object{Kind: Queue, Name: name, Args: quorum(kept)})
+	for _, name := range slices.Concat(t.HoldingQueueNames(), t.Readable(), []string{t.Unread()}) {
+		objects = append(objects, Object{Kind: Queue, Name: name, Args: quorum(kept)})
 	}
-	for _, lane := range lanes {
-		for _, name := range t.Lane(lane) {
-			queues = append(queues, Object{Kind: Queue, Name: name, Args: quorum(kept)})
+	for _, queue := range queues {
+		for _, name := range t.Queue(queue) {
+			objects = append(objects, Object{Kind: Queue, Name: name, Args: quorum(kept)})
 		}
 	}
-	return queues
+	return objects
 }
 
-// deadLetters makes a queue hand over what it would have dropped, and only when the target
-// has confirmed it: with any other overflow RabbitMQ quietly falls back to at most once.
+// deadLetters returns the arguments that make a queue move messages to target instead of dropping them. The queue
+// removes a message only after target has confirmed it. With any other overflow, RabbitMQ silently falls back to
+// at-most-once.
 func deadLetters(target string) map[string]any {
 	return map[string]any{
 		"x-overflow":                "reject-publish",
@@ -118,6 +141,7 @@ func deadLetters(target string) map[string]any {
 	}
 }
 
+// quorum returns the arguments of a quorum queue, and more.
 func quorum(more map[string]any) map[string]any {
 	args := map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(DeliveryLimit)}
 	for key, value := range more {
@@ -126,18 +150,18 @@ func quorum(more map[string]any) map[string]any {
 	return args
 }
 
-// Declare declares the queues of the lanes and returns which were missing. It does not
+// Declare declares the AMQP queues of the given queues and returns the names of those that were missing. It does not
 // declare the marker.
-func (t Topology) Declare(ctx context.Context, admin Admin, lanes []string) ([]string, error) {
-	return admin.Declare(ctx, t.Queues(lanes))
+func (t Topology) Declare(ctx context.Context, admin Admin, queues []string) ([]string, error) {
+	return admin.Declare(ctx, t.Queues(queues))
 }
 
-// Verify returns what is missing, the marker included.
-func (t Topology) Verify(ctx context.Context, admin Admin, lanes []string) ([]string, error) {
-	return admin.Missing(ctx, append(t.Queues(lanes), t.MarkerObject()))
+// Verify returns the names of the objects that are missing, including the marker.
+func (t Topology) Verify(ctx context.Context, admin Admin, queues []string) ([]string, error) {
+	return admin.Missing(ctx, append(t.Queues(queues), t.MarkerObject()))
 }
 
-// Delete removes everything, with all tickets. The store can rebuild them.
-func (t Topology) Delete(ctx context.Context, admin Admin, lanes []string) error {
-	return admin.Delete(ctx, append(t.Queues(lanes), t.MarkerObject()))
+// Delete deletes all objects with all tickets. The store has the data to rebuild them.
+func (t Topology) Delete(ctx context.Context, admin Admin, queues []string) error {
+	return admin.Delete(ctx, append(t.Queues(queues), t.MarkerObject()))
 }

@@ -11,19 +11,20 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-var lanes = []string{"default", "bulk"}
+var queues = []string{"default", "bulk"}
 
-// Names are an interface between versions and processes: these must never change.
+// The names are an interface between versions and processes. They must never change.
 func TestNamesAreStable(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology(broker.DefaultPrefix, 2, "abc")
 	for got, want := range map[string]string{
-		topology.Main("default"):            "holdfast.v1.main.default",
-		topology.Rescue():                   "holdfast.v1.rescue",
-		topology.Quarantine():               "holdfast.v1.quarantine",
-		topology.Marker():                   "holdfast.v1.incarnation.abc",
-		topology.MarkerObject().Name:        "holdfast.v1.incarnation.abc",
-		strings.Join(topology.Holds(), " "): "holdfast.v1.hold.0 holdfast.v1.hold.1",
+		topology.Main("default"):                        "holdfast.v1.main.default",
+		topology.Rescue():                               "holdfast.v1.rescue",
+		topology.Quarantine():                           "holdfast.v1.quarantine",
+		topology.Unread():                               "holdfast.v1.unread.2",
+		topology.Marker():                               "holdfast.v1.incarnation.abc",
+		topology.MarkerObject().Name:                    "holdfast.v1.incarnation.abc",
+		strings.Join(topology.HoldingQueueNames(), " "): "holdfast.v1.holding.0 holdfast.v1.holding.1",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -34,44 +35,43 @@ func TestNamesAreStable(t *testing.T) {
 	}
 }
 
-// A run finds its manifests again only if the shard does not depend on anything but its id.
+// A worker finds its manifests only if the name of the holding queue depends on nothing but its id.
 func TestHoldIsStableAndEven(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 4, "")
-	for run, want := range map[holdfast.RunID]string{1: "p.hold.0", 2: "p.hold.1", 3: "p.hold.2", 1000: "p.hold.0"} {
-		if got := topology.Hold(run); got != want {
-			t.Errorf("run %d: got %q, want %q", run, got, want)
+	for worker, want := range map[holdfast.WorkerID]string{1: "p.holding.0", 2: "p.holding.1", 3: "p.holding.2", 1000: "p.holding.0"} {
+		if got := topology.HoldingQueue(worker); got != want {
+			t.Errorf("worker %d: got %q, want %q", worker, got, want)
 		}
 	}
 	count := map[string]int{}
-	for run := range holdfast.RunID(10000) {
-		count[topology.Hold(run)]++
+	for worker := range holdfast.WorkerID(10000) {
+		count[topology.HoldingQueue(worker)]++
 	}
-	for _, name := range topology.Holds() {
+	for _, name := range topology.HoldingQueueNames() {
 		if count[name] < 2000 {
-			t.Errorf("%s got %d of 10000 runs", name, count[name])
+			t.Errorf("%s has %d of 10000 workers", name, count[name])
 		}
 	}
 	if len(count) != 4 {
-		t.Errorf("%d shards are used", len(count))
+		t.Errorf("%d holding queues are used, want 4", len(count))
 	}
 }
 
-// What must not be declared is as important as what must: each of these removes messages
-// or works on some versions only.
+// Each argument that is not allowed removes messages or works in some versions of RabbitMQ only.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 2, "")
 	allowed := []string{"x-queue-type", "x-delivery-limit", "x-overflow", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy"}
 	declared := map[string]bool{}
-	for _, o := range topology.Queues(lanes) {
+	for _, o := range topology.Queues(queues) {
 		if declared[o.Name] {
 			t.Errorf("%s is listed twice", o.Name)
 		}
 		declared[o.Name] = true
 		for key, value := range o.Args {
 			if !slices.Contains(allowed, key) {
-				t.Errorf("%s has %s", o.Name, key)
+				t.Errorf("%s has the argument %s", o.Name, key)
 			}
 			switch value.(type) {
 			case string, int64:
@@ -80,49 +80,49 @@ func TestArguments(t *testing.T) {
 			}
 		}
 		if o.Kind != broker.Queue || o.Args["x-queue-type"] != "quorum" {
-			t.Errorf("%s is no quorum queue", o.Name)
+			t.Errorf("%s is not a quorum queue", o.Name)
 		}
 		if limit, _ := o.Args["x-delivery-limit"].(int64); limit <= 0 {
-			t.Errorf("%s: a delivery limit of %d", o.Name, limit)
+			t.Errorf("%s has the delivery limit %d", o.Name, limit)
 		}
 		if target, ok := o.Args["x-dead-letter-routing-key"]; ok {
 			if !declared[target.(string)] {
-				t.Errorf("%s comes before %s, where its dead letters go", o.Name, target)
+				t.Errorf("%s is declared before %s, the target of its dead letters", o.Name, target)
 			}
-			// without either of the two RabbitMQ silently dead-letters at most once
+			// Unless both arguments are set, RabbitMQ may lose dead letters without a warning.
 			if o.Args["x-overflow"] != "reject-publish" || o.Args["x-dead-letter-strategy"] != "at-least-once" {
 				t.Errorf("%s may lose dead letters: %v", o.Name, o.Args)
 			}
 		} else if o.Name != topology.Rescue() && o.Name != topology.Quarantine() {
-			t.Errorf("%s has no dead letters", o.Name)
+			t.Errorf("%s has no target of dead letters", o.Name)
 		}
 	}
-	for _, name := range append(topology.Holds(), topology.Main("default"), topology.Main("bulk"), topology.Rescue(), topology.Quarantine()) {
+	for _, name := range append(topology.HoldingQueueNames(), topology.Main("default"), topology.Main("bulk"), topology.Rescue(), topology.Quarantine()) {
 		if !declared[name] {
-			t.Errorf("%s is not declared", name)
+			t.Errorf("%s is not among the queues", name)
 		}
 	}
 }
 
-// Each caller gets maps of its own.
+// Each call returns maps of its own.
 func TestQueuesAreValues(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 1, "")
-	for _, o := range topology.Queues(lanes) {
+	for _, o := range topology.Queues(queues) {
 		o.Args["x-max-length"] = int64(1)
 	}
-	for _, o := range topology.Queues(lanes) {
+	for _, o := range topology.Queues(queues) {
 		if _, ok := o.Args["x-max-length"]; ok {
 			t.Errorf("%s was changed", o.Name)
 		}
 	}
 }
 
-// admin records what it is asked for.
+// admin records the objects of each call.
 type admin struct {
 	broker.Admin
-	declared, looked, deleted []broker.Object
-	err                       error
+	declared, checked, deleted []broker.Object
+	err                        error
 }
 
 func (a *admin) Declare(_ context.Context, objects []broker.Object) ([]string, error) {
@@ -131,7 +131,7 @@ func (a *admin) Declare(_ context.Context, objects []broker.Object) ([]string, e
 }
 
 func (a *admin) Missing(_ context.Context, objects []broker.Object) ([]string, error) {
-	a.looked = objects
+	a.checked = objects
 	return []string{"gone"}, a.err
 }
 
@@ -145,21 +145,21 @@ func TestDeclareLeavesTheMarkerForLater(t *testing.T) {
 	topology := broker.NewTopology("p", 2, "abc")
 	isMarker := func(o broker.Object) bool { return o.Name == topology.Marker() }
 	a := &admin{err: errors.New("some error")}
-	if created, err := topology.Declare(t.Context(), a, lanes); !slices.Equal(created, []string{"new"}) || err != a.err {
+	if created, err := topology.Declare(t.Context(), a, queues); !slices.Equal(created, []string{"new"}) || err != a.err {
 		t.Errorf("got %q, %v", created, err)
 	}
-	if missing, err := topology.Verify(t.Context(), a, lanes); !slices.Equal(missing, []string{"gone"}) || err != a.err {
+	if missing, err := topology.Verify(t.Context(), a, queues); !slices.Equal(missing, []string{"gone"}) || err != a.err {
 		t.Errorf("got %q, %v", missing, err)
 	}
-	if err := topology.Delete(t.Context(), a, lanes); err != a.err {
+	if err := topology.Delete(t.Context(), a, queues); err != a.err {
 		t.Errorf("got %v", err)
 	}
-	all := len(topology.Queues(lanes))
+	all := len(topology.Queues(queues))
 	if len(a.declared) != all || slices.ContainsFunc(a.declared, isMarker) {
 		t.Errorf("declared %v", a.declared)
 	}
-	if len(a.looked) != all+1 || !slices.ContainsFunc(a.looked, isMarker) {
-		t.Errorf("looked for %v", a.looked)
+	if len(a.checked) != all+1 || !slices.ContainsFunc(a.checked, isMarker) {
+		t.Errorf("checked %v", a.checked)
 	}
 	if len(a.deleted) != all+1 || !slices.ContainsFunc(a.deleted, isMarker) {
 		t.Errorf("deleted %v", a.deleted)

@@ -1,23 +1,17 @@
-// Package configs is the configuration of the holdfast daemon and command line:
-// what can be set, where a value came from, and whether it makes sense.
+// Package configs loads and checks the configuration of the holdfast daemon and command line.
 //
-// [Load] merges four layers, the later one winning: defaults, a YAML file, the
-// environment, flags. Every key has one environment variable, made from it:
-// worker.drain_timeout is HOLDFAST_WORKER_DRAIN_TIMEOUT. The well-known
-// DATABASE_URL and AMQP_URL are read too, if the prefixed ones are not set. For a
-// secret, the variable with _FILE at its end names a file that holds it. A variable
-// that is set but empty counts as not set, and a key with no value in the file keeps
-// its default.
+// [Load] merges four layers: defaults, a YAML file, the environment, and flags. A later layer overrides an earlier one.
+// Each key has one environment variable: worker.drain_timeout is HOLDFAST_WORKER_DRAIN_TIMEOUT. If the variables of
+// database.url and amqp.urls are not set, DATABASE_URL and AMQP_URL are read instead. For a secret, the variable with
+// the suffix _FILE names a file that contains it. An empty variable counts as not set, except that of listen. A key
+// without a value in the file keeps its default.
 //
-// Whoever misspells a key is told: an unknown key of the file, an unknown
-// HOLDFAST_ variable and an unknown flag are errors that name the closest known
-// one. [Load] reports every problem it finds, not only the first.
+// An unknown key, HOLDFAST_ variable or flag is an error that suggests the closest known one. [Load] reports all
+// problems and not only the first.
 //
-// The settings of tasks have two levels, defaults and types.<name>. A type
-// inherits every key it does not set itself.
+// Task settings have two levels, defaults and types.<name>. A type inherits every key that it does not set.
 //
-// Values marked as secret, and passwords inside URLs, never appear in [Entry]
-// values or in errors.
+// Secrets, and passwords in URLs, never appear in [Entry] values or in errors.
 package configs
 
 import (
@@ -30,15 +24,14 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Config is everything that can be set. Get one from Load or Default: the zero
-// value is not valid. Its fields are documented, with units and ranges, by
-// Variables and in holdfast.example.yaml.
+// Config is the complete configuration. Load and Default return one; the zero value is not valid. Variables and
+// holdfast.example.yaml document its fields, with units and ranges.
 type Config struct {
 	Database Database
 	AMQP     AMQP
 	Log      Log
 	Listen   string   // address of the health and metrics endpoints; empty means none
-	Roles    []string // what serve runs: RoleWorker, RoleJanitor
+	Roles    []string // the roles of serve: RoleWorker, RoleJanitor
 	Worker   Worker
 	Producer Producer
 	Janitor  Janitor
@@ -55,51 +48,53 @@ const (
 	RoleJanitor = "janitor"
 )
 
-// The embedded default: a file in the user's data folder, and a broker inside the process.
+// The embedded servers, which are the default: a file in the data folder of the user, and a broker inside of the
+// process.
 const (
 	EmbeddedDatabase = "sqlite:"
 	EmbeddedBroker   = "inproc:"
 )
 
-// Database is where the tasks live.
+// Database is the database with the tasks.
 type Database struct {
 	URL       string // postgres://…, or sqlite: and the path of a file
-	DirectURL string // of the same PostgreSQL, past a connection pooler; empty means URL
+	DirectURL string // a connection to the same PostgreSQL without a pooler; empty means URL
 	Schema    string // of PostgreSQL
 	MaxConns  int    // to PostgreSQL
 }
 
-// AMQP is the broker and the names used on it.
+// AMQP is the broker and the names of its queues and exchanges.
 type AMQP struct {
-	URLs   []string // amqp://… or amqps://…, one per node of a cluster; or inproc: alone
-	Prefix string
-	Shards int // holding queues
+	URLs          []string // amqp://… or amqps://…, one per node of a cluster; or inproc: alone
+	Prefix        string
+	HoldingQueues int // number of holding queues
 }
 
-// Log says what is written to stderr.
+// Log is the format of the log, which is written to stderr.
 type Log struct {
 	Level  string
 	Format string // text or json
 }
 
-// Worker is the consumer's part.
+// Worker has the settings of the worker.
 type Worker struct {
 	Concurrency  int
-	Lanes        []string // empty means every lane
+	Queues       []string // empty means every queue
 	DrainTimeout time.Duration
 	Lease        time.Duration
 	ParkFor      time.Duration
-	Presence     bool   // show signs of it
+	Presence     bool   // acquire presence locks
 	Name         string // empty means host/pid
 }
 
-// Producer is the enqueueing part.
+// Producer has the settings of the producer.
 type Producer struct {
 	MaxPayload     int // bytes
 	ConfirmTimeout time.Duration
 }
 
-// Janitor is the part that heals and cleans up. Keep values of 0 mean for ever.
+// Janitor has the settings of the janitor. KeepDone, KeepCancelled, KeepArchived and KeepWorkers are retention times; 0
+// means forever.
 type Janitor struct {
 	FenceGrace       time.Duration
 	PatrolAfter      time.Duration
@@ -110,30 +105,29 @@ type Janitor struct {
 	KeepDone         time.Duration
 	KeepCancelled    time.Duration
 	KeepArchived     time.Duration
-	KeepRuns         time.Duration
+	KeepWorkers      time.Duration
 }
 
-// Webhook is the HTTP delivery of tasks of type http.
+// Webhook has the settings of the task type http.
 type Webhook struct {
 	AllowCIDRs    []netip.Prefix
 	Timeout       time.Duration
 	MaxRetryAfter time.Duration
-	MaxResponse   int      // bytes of a response body that are kept
+	MaxResponse   int      // stored bytes of a response body
 	RetryStatuses []string // "429" or "5xx"
-	// Secrets are signing keys by name; several keys under one name all sign, so
-	// that a receiver can move from one to the next.
+	// Secrets are signing keys by name. If a name has several keys, requests are signed with each, so that a receiver
+	// can change its key.
 	Secrets map[string][]string
-	// SecretHosts are the hosts that each secret may sign requests to. A process that only enqueues may know them without
-	// the keys.
+	// SecretHosts are the hosts to which requests may be signed with each secret. A process that only enqueues may have
+	// the hosts without the keys.
 	SecretHosts map[string][]string
 }
 
-// Default returns the configuration without a file, environment or flags. It is
-// valid.
+// Default returns the configuration without file, environment and flags. It is valid.
 func Default() Config {
 	return Config{
 		Database: Database{URL: EmbeddedDatabase, Schema: "holdfast", MaxConns: 20},
-		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", Shards: 2},
+		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", HoldingQueues: 2},
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
 		Roles:    []string{RoleWorker, RoleJanitor},
@@ -144,31 +138,29 @@ func Default() Config {
 			SentinelInterval: 10 * time.Second, SentinelSlack: 30 * time.Second,
 			RebuildEvery: 2 * time.Second, OutboxGrace: 2 * time.Second,
 			KeepDone: 168 * time.Hour, KeepCancelled: 168 * time.Hour,
-			KeepArchived: 720 * time.Hour, KeepRuns: 168 * time.Hour,
+			KeepArchived: 720 * time.Hour, KeepWorkers: 168 * time.Hour,
 		},
 		Webhook: Webhook{
 			Timeout: 30 * time.Second, MaxRetryAfter: time.Hour, MaxResponse: 4096,
 			RetryStatuses: []string{"408", "425", "429", "5xx"},
 		},
-		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), Lane: holdfast.DefaultLane},
+		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), Queue: holdfast.DefaultQueue},
 	}
 }
 
-// Settings returns the task settings in the domain's form, complete for every
-// configured type.
+// Settings returns the task settings. Those of each configured type are complete.
 func (c Config) Settings() holdfast.Settings {
 	return holdfast.Settings{Defaults: c.Defaults, Types: maps.Clone(c.Types)}
 }
 
-// HasRole reports whether serve runs the role.
+// HasRole reports whether serve has the role.
 func (c Config) HasRole(role string) bool { return slices.Contains(c.Roles, role) }
 
-// Embedded reports whether the tasks are in a file that one process serves.
+// Embedded reports whether the tasks are in a file, which only one process serves.
 func (c Config) Embedded() bool { return strings.HasPrefix(c.Database.URL, EmbeddedDatabase) }
 
-// Origin returns where the value of a key came from: "default", "file <path>",
-// "env NAME" or "flag --name". An inherited value of a type has the origin of the
-// key under defaults.
+// Origin returns the source of the value of a key: "default", "file <path>", "env NAME" or "flag --name". An inherited
+// value of a type has the origin of the key in defaults.
 func (c Config) Origin(key string) string {
 	if origin, ok := c.origins[key]; ok {
 		return origin
@@ -179,7 +171,7 @@ func (c Config) Origin(key string) string {
 	return "default"
 }
 
-// Origins returns the origin of every key, by key; see Origin.
+// Origins returns the origin of every key, by key. See Origin.
 func (c Config) Origins() map[string]string {
 	origins := make(map[string]string)
 	for _, s := range c.settings() {

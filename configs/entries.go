@@ -9,28 +9,28 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Entry is one key with its effective value.
+// Entry is a key with its effective value.
 type Entry struct {
 	Key    string `json:"key"`
-	Value  string `json:"value"`  // lists joined with commas, secrets redacted
+	Value  string `json:"value"`  // list items are joined with commas, secrets are redacted
 	Origin string `json:"origin"` // as in Config.Origin
 }
 
-// Redacted stands for a secret.
+// Redacted replaces a secret.
 const Redacted = "********"
 
-// Entries returns every key in the order of the example file, those of each
-// configured type included. No value in them is secret.
+// Entries returns every key in the order of the example file, including those of each configured type. It redacts
+// secrets.
 func (c Config) Entries() []Entry {
 	var entries []Entry
 	for _, s := range c.settings() {
-		entries = append(entries, Entry{s.key, s.shown(), c.Origin(s.key)})
+		entries = append(entries, Entry{s.key, s.redacted(), c.Origin(s.key)})
 	}
 	return entries
 }
 
-// shown is the value as it may be shown to anybody.
-func (s setting) shown() string {
+// redacted returns the value without secrets.
+func (s setting) redacted() string {
 	text := s.value.text()
 	switch {
 	case !s.secret || text == "":
@@ -38,7 +38,7 @@ func (s setting) shown() string {
 	case strings.HasPrefix(s.key, secretsPrefix):
 		return Redacted
 	}
-	items := []string{text} // a URL may have a comma in it
+	items := []string{text} // a URL may contain a comma
 	if _, several := s.value.(many[string]); several {
 		items = fields(text)
 	}
@@ -50,9 +50,8 @@ func (s setting) shown() string {
 
 var passwordParameter = regexp.MustCompile(`(?i)pass|secret|token|key`)
 
-// RedactURL returns the URL with its password, and every query parameter that may
-// hold one, replaced. A file's name and inproc: are no secret; what else is no URL is
-// replaced as a whole.
+// RedactURL returns a URL with Redacted in place of its password and of every query parameter that may contain a
+// secret. It returns the names of files and inproc: unchanged. Any other text that is not a URL becomes Redacted.
 func RedactURL(text string) string {
 	if strings.HasPrefix(text, EmbeddedDatabase) || text == EmbeddedBroker {
 		return text
@@ -75,25 +74,25 @@ func RedactURL(text string) string {
 			query[name] = []string{Redacted}
 		}
 	}
-	shown := u.Scheme + "://" + user + u.Host + u.EscapedPath()
+	redacted := u.Scheme + "://" + user + u.Host + u.EscapedPath()
 	if len(query) > 0 {
-		shown += "?" + strings.ReplaceAll(query.Encode(), url.QueryEscape(Redacted), Redacted)
+		redacted += "?" + strings.ReplaceAll(query.Encode(), url.QueryEscape(Redacted), Redacted)
 	}
-	return shown
+	return redacted
 }
 
 // Variable describes a key and its environment variable.
 type Variable struct {
-	Key     string `json:"key"` // <name> stands for any type or secret
+	Key     string `json:"key"` // <name> is the name of any type or secret
 	Name    string `json:"name"`
-	Also    string `json:"also,omitempty"` // a well-known variable that is read if Name is not set
-	File    string `json:"file,omitempty"` // for a secret, the variable that names a file with it
+	Also    string `json:"also,omitempty"` // another variable, which is read if Name is not set
+	File    string `json:"file,omitempty"` // for a secret, the variable with the name of a file that contains it
 	Default string `json:"default"`
 	Doc     string `json:"doc"`
 }
 
-// Variables returns every key with its variable, in the order of the example file.
-// The reference documentation is made from it.
+// Variables returns every key with its variable, in the order of the example file. The reference documentation is
+// generated from it.
 func Variables() []Variable {
 	c := Default()
 	settings := c.settings()
@@ -119,7 +118,7 @@ func Variables() []Variable {
 	return all
 }
 
-// variableFor is the variable of a key, in which <name> stands for itself.
+// variableFor returns the variable of a key. In the key, <name> is a placeholder.
 func variableFor(key string) string {
 	before, after, placeholder := strings.Cut(key, "<name>")
 	if !placeholder {

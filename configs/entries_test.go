@@ -34,7 +34,7 @@ func TestEntriesHoldNoPassword(t *testing.T) {
 	c := mustLoad(t, "", "DATABASE_URL=postgres://u:hunter2@h/d", "AMQP_URL=amqp://u:hunter2@a,amqps://u:hunter2@b")
 	for _, e := range c.Entries() {
 		if strings.Contains(e.Value, "hunter2") {
-			t.Errorf("%s shows %s", e.Key, e.Value)
+			t.Errorf("%s contains the password: %s", e.Key, e.Value)
 		}
 		if e.Key == "amqp.urls" && e.Value != "amqp://u:********@a,amqps://u:********@b" {
 			t.Errorf("got %s", e.Value)
@@ -47,7 +47,7 @@ func TestVariablesAreUnique(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, v := range Variables() {
 		if seen[v.Name] || seen[v.Key] {
-			t.Errorf("%s or %s is there twice", v.Name, v.Key)
+			t.Errorf("%s or %s is listed twice", v.Name, v.Key)
 		}
 		seen[v.Name], seen[v.Key] = true, true
 	}
@@ -68,12 +68,12 @@ func TestVariablesAreUnique(t *testing.T) {
 
 func TestTypeKeysMatchInUpperCase(t *testing.T) {
 	t.Parallel()
-	// No suffix of a type's key may end like another, or a variable could be read in two ways.
+	// No suffix may be the end of another one. Otherwise a variable could mean two keys.
 	suffixes := taskSuffixes()
 	for _, a := range suffixes {
 		for _, b := range suffixes {
 			if a != b && strings.HasSuffix("_"+variable(a), "_"+variable(b)) {
-				t.Errorf("%s ends in %s", a, b)
+				t.Errorf("the suffix %s ends in %s", a, b)
 			}
 		}
 	}

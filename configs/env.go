@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// aliases are the well-known variables that are read if the key's own is not set.
+// aliases are variables that are read if the variable of the key is not set.
 var aliases = map[string]string{
 	"DATABASE_URL": "database.url",
 	"AMQP_URL":     "amqp.urls",
 }
 
-// foreign matches HOLDFAST_ variables that are not configuration: those container
-// platforms add for a service of that name (HOLDFAST_PORT_8480_TCP), and those of the
-// project's own scripts and tests.
+// foreign matches HOLDFAST_ variables that are not settings: those that container platforms set for a service with that
+// name (HOLDFAST_PORT_8480_TCP), and those of the scripts and tests of this project.
 var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
 
 func (l *loader) readEnv() {
@@ -53,7 +52,7 @@ func (l *loader) readEnv() {
 			}
 			layer[found[0]] = given{text, "env " + name}
 		case len(found) > 1:
-			l.problem(name, "environment", "may mean %s; set them in the file", strings.Join(found, " or "))
+			l.problem(name, "environment", "is ambiguous: it may mean %s; set the keys in the file", strings.Join(found, " or "))
 		case !foreign.MatchString(name):
 			l.unknown(name, "environment", "variable", func() string { return l.names.closestVariable(rest) })
 		}
@@ -66,7 +65,7 @@ func (l *loader) readEnv() {
 	l.add(layer)
 }
 
-// secretFile reads the file that a NAME_FILE variable names.
+// secretFile returns the content of the file that a variable with the suffix _FILE names.
 func (l *loader) secretFile(key, name string) (string, bool) {
 	data, err := readBounded(l.env[name])
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// TestProblemsAreNamed lists every way a value or key can be wrong, and what a person reads.
-// FILE stands for the file's path.
+// TestProblemsAreNamed checks the error for each kind of invalid key or value. FILE is replaced with the path of the
+// file.
 func TestProblemsAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -31,18 +31,18 @@ func TestProblemsAreNamed(t *testing.T) {
 		{env: "HOLDFAST_TYPES_HTTP_RETRY_BAS=5s", want: `HOLDFAST_TYPES_HTTP_RETRY_BAS (environment): unknown variable; did you mean HOLDFAST_TYPES_HTTP_RETRY_BASE?`},
 		{env: "HOLDFAST_WORKER_LEASE_FILE=/x", want: `HOLDFAST_WORKER_LEASE_FILE (environment): unknown variable; did you mean HOLDFAST_WORKER_LEASE?`},
 		{flags: map[string]string{"log-levl": "x"}, want: `--log-levl (flags): unknown flag; did you mean --log-level?`},
-		{file: "types: {a.b: {lane: x}, a_b: {lane: y}}", env: "HOLDFAST_TYPES_A_B_LANE=z",
-			want: `HOLDFAST_TYPES_A_B_LANE (environment): may mean types.a.b.lane or types.a_b.lane; set them in the file`},
+		{file: "types: {a.b: {queue: x}, a_b: {queue: y}}", env: "HOLDFAST_TYPES_A_B_QUEUE=z",
+			want: `HOLDFAST_TYPES_A_B_QUEUE (environment): is ambiguous: it may mean types.a.b.queue or types.a_b.queue; set the keys in the file`},
 
 		// values of the wrong form
 		{env: "HOLDFAST_DEFAULTS_RETRY_BASE=1 parsec", want: `defaults.retry.base (env HOLDFAST_DEFAULTS_RETRY_BASE): "1 parsec" is not a duration like 10s or 2h`},
 		{file: "worker: {lease: 5}", want: `worker.lease (file FILE): "5" is not a duration like 10s or 2h`},
 		{file: "worker: {concurrency: many}", want: `worker.concurrency (file FILE): "many" is not a whole number`},
 		{file: "worker: {concurrency: 1.5}", want: `"1.5" is not a whole number`},
-		{file: "worker: {concurrency: [1]}", want: `"a list" stands where one value belongs`},
-		{file: "worker: {concurrency: {a: 1}}", want: `"a map" stands where one value belongs`},
-		{file: "worker: {lanes: {a: 1}}", want: `"a map" stands where a list belongs`},
-		{file: "worker: {lanes: [[a]]}", want: `"a list" stands where one value belongs`},
+		{file: "worker: {concurrency: [1]}", want: `"a list" is not allowed here; give one value`},
+		{file: "worker: {concurrency: {a: 1}}", want: `"a map" is not allowed here; give one value`},
+		{file: "worker: {queues: {a: 1}}", want: `"a map" is not allowed here; give a list`},
+		{file: "worker: {queues: [[a]]}", want: `"a list" is not allowed here; give one value`},
 		{file: "worker: {name: 2024-01-01}", want: `is not text or a number; quote it`},
 		{file: "defaults: {retry: {factor: two}}", want: `"two" is not a number`},
 		{file: "defaults: {retry: {delays: [1s, soon]}}", want: `defaults.retry.delays (file FILE): "soon" is not a duration like 10s or 2h`},
@@ -55,7 +55,7 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "database: {max_conns: 0}", want: `database.max_conns (file FILE): "0" must be between 1 and 10000`},
 		{file: "database: {schema: Holdfast}", want: `"Holdfast" is not at most 63 lower-case letters, digits and _`},
 		{file: "database: {schema: pg_x}", want: `"pg_x" is not`},
-		{file: "amqp: {shards: 65}", want: `"65" must be between 1 and 64`},
+		{file: "amqp: {holding_queues: 65}", want: `"65" must be between 1 and 64`},
 		{file: "amqp: {prefix: amq.x}", want: `"amq.x" is not at most 80 letters`},
 		{flags: map[string]string{"log-level": "loud"}, want: `log.level (flag --log-level): "loud" must be trace, debug, info, warn or error`},
 		{file: "log: {format: xml}", want: `"xml" must be text or json`},
@@ -65,7 +65,7 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "roles: []", want: `roles (file FILE): must name at least one role`},
 		{file: "worker: {concurrency: -1}", want: `"-1" must be between 1 and 100000`},
 		{file: "worker: {lease: 10ms}", want: `"10ms" must be between 1s and 1h`},
-		{file: "worker: {lanes: [A]}", want: `"A" must be 1 to 100 lower-case letters, digits, _ or -`},
+		{file: "worker: {queues: [A]}", want: `"A" must be 1 to 100 lower-case letters, digits, _ or -`},
 		{file: `worker: {name: "a\nb"}`, want: `must be at most 200 bytes of printable text`},
 		{file: "worker: {drain_timeout: -1s}", want: `"-1s" must be between 1ms and 87600h`},
 		{file: "producer: {max_payload: 0}", want: `"0" must be between 1 and 67108864`},
@@ -80,32 +80,32 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "defaults: {retry: {factor: .nan}}", want: `"NaN" must be between 1 and 1000`},
 		{file: "defaults: {retry: {factor: 0.5}}", want: `"0.5" must be between 1 and 1000`},
 		{file: "defaults: {max_attempts: 0}", want: `"0" must be between 1 and 2147483647`},
-		{file: "types: {a: {lane: ''}}", want: `types.a.lane (file FILE): "" must be 1 to 100 lower-case letters`},
-		{file: "types: {'a b': {lane: x}}", want: `types.a b (file FILE): "a b" must be 1 to 100 letters, digits or . _ : / -`},
+		{file: "types: {a: {queue: ''}}", want: `types.a.queue (file FILE): "" must be 1 to 100 lower-case letters`},
+		{file: "types: {'a b': {queue: x}}", want: `types.a b (file FILE): "a b" must be 1 to 100 letters, digits or . _ : / -`},
 
-		// values that do not go together
-		{file: "defaults: {retry: {strategy: list}}", want: `defaults.retry.delays (default): must hold at least one delay for the strategy list`},
-		{file: "types: {a: {retry: {strategy: list}}}", want: `types.a.retry.delays (default): must hold at least one delay for the strategy list`},
+		// values that conflict
+		{file: "defaults: {retry: {strategy: list}}", want: `defaults.retry.delays (default): must have at least one delay for the strategy list`},
+		{file: "types: {a: {retry: {strategy: list}}}", want: `types.a.retry.delays (default): must have at least one delay for the strategy list`},
 		{file: "types: {a: {retry: {base: 0}}}", want: `types.a.retry.base (file FILE): must be more than 0s for the strategy exponential`},
 
-		{env: "AMQP_URL=inproc:,amqp://a/", want: `amqp.urls (env AMQP_URL): must be either inproc: alone or addresses of RabbitMQ`},
+		{env: "AMQP_URL=inproc:,amqp://a/", want: `amqp.urls (env AMQP_URL): must be either inproc: alone or URLs of RabbitMQ`},
 
 		// secrets stay secret
 		{env: "DATABASE_URL=mysql://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not a URL like postgres://user:password@host:5432/name`},
 		{env: "AMQP_URL=amqp://ok,pass", want: `amqp.urls (env AMQP_URL): the value is not a URL like amqp://user:password@host:5672/vhost`},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X=pass", want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): the value is not whsec_ and the base64 of 24 to 64 bytes`},
-		{env: "HOLDFAST_WEBHOOK_SECRETS_X=" + secretA, want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): needs the hosts that it may sign requests to; ` +
+		{env: "HOLDFAST_WEBHOOK_SECRETS_X=" + secretA, want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): needs the hosts to which it may sign requests; ` +
 			`add webhook.secret_hosts.x: [api.example.com], or HOLDFAST_WEBHOOK_SECRET_HOSTS_X=api.example.com`},
 		{file: "webhook: {secrets: {x: " + secretA + "}, secret_hosts: {x: []}}", want: `webhook.secrets.x (file FILE): needs the hosts`},
 		{file: "webhook: {secret_hosts: {x: ['https://a.example']}}", want: `webhook.secret_hosts.x (file FILE): "https://a.example" is not a host like api.example.com`},
 		{file: "webhook: {secret_hosts: {x: 'a.example:0'}}", want: `"a.example:0" must end in a port from 1 to 65535`},
 		{file: "webhook: {secret_hosts: {x: '*'}}", want: `"*" is not a host like`},
 		{file: "webhook: {secret_hosts: {a_file: a.example}}", want: `has a name that`},
-		{file: "webhook: {secret_hosts: {x: {y: 1}}}", want: `stands where a list belongs`},
+		{file: "webhook: {secret_hosts: {x: {y: 1}}}", want: `is not allowed here; give a list`},
 		{env: "HOLDFAST_WEBHOOK_SECRET_HOST_X=a.example", want: `HOLDFAST_WEBHOOK_SECRET_HOST_X (environment): unknown variable`},
 		{file: "webhook: {secrets: {x: []}}", want: `webhook.secrets.x (file FILE): the value is empty`},
 		{file: "webhook: {secrets: {a_file: " + secretA + "}}", want: `has a name that`},
-		{file: "webhook: {secrets: {x: {pass: 1}}}", want: `the value stands where a list belongs`},
+		{file: "webhook: {secrets: {x: {pass: 1}}}", want: `the value is not allowed here; give a list`},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X_FILE=/none/such", want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X_FILE): open /none/such: no such file`},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X_FILE=/dev/null", want: `the file /dev/null is empty`},
 		{env: "HOLDFAST_DATABASE_URL=postgres://a|HOLDFAST_DATABASE_URL_FILE=EMPTY", want: `is also set by env HOLDFAST_DATABASE_URL; unset one of them`},
@@ -142,10 +142,10 @@ func checkProblem(t *testing.T, text, env string, flags map[string]string, want 
 		t.Errorf("%v is not an ErrInvalid", err)
 	}
 	if _, ok := errors.AsType[*Error](err); !ok {
-		t.Errorf("%v holds no *Error", err)
+		t.Errorf("%v contains no *Error", err)
 	}
 	if strings.Contains(strings.ReplaceAll(err.Error(), "password", ""), "pass") {
-		t.Errorf("%v shows a secret", err)
+		t.Errorf("%v contains a secret", err)
 	}
 	if strings.Count(err.Error(), "\n") > 0 {
 		t.Errorf("more than one problem:\n%v", err)
@@ -162,7 +162,7 @@ func TestAllProblemsAreReportedTogether(t *testing.T) {
 
 func TestAnInheritedProblemIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	_, err := load(t, "defaults: {max_attempts: -1}\ntypes: {a: {lane: x}, b: {lane: y}}", nil, nil)
+	_, err := load(t, "defaults: {max_attempts: -1}\ntypes: {a: {queue: x}, b: {queue: y}}", nil, nil)
 	if err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}

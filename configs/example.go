@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Example returns a YAML file that holds every key with its default and what it
-// means. The file holdfast.example.yaml is its output.
+// Example returns a YAML file with every key, its default and its documentation. It is the content of
+// holdfast.example.yaml.
 func Example() string {
 	var out strings.Builder
 	out.WriteString(exampleHead)
 	c := Default()
-	var open []string // the sections the last key stood in
+	var open []string // the sections of the last key
 	for _, s := range c.settings() {
 		path := strings.Split(s.key, ".")
 		sections, name := path[:len(path)-1], path[len(path)-1]
@@ -31,7 +31,7 @@ func Example() string {
 			fmt.Fprintf(&out, "%s%s:\n", indent(i), sections[i])
 		}
 		open = sections
-		for _, line := range wrap(s.doc, 90) {
+		for _, line := range wrap(s.doc, 96) {
 			fmt.Fprintf(&out, "%s# %s\n", indent(len(sections)), line)
 		}
 		fmt.Fprintf(&out, "%s%s: %s\n", indent(len(sections)), name, yamlText(s.value))
@@ -45,37 +45,37 @@ func Example() string {
 
 const exampleHead = `# Every key of holdfast's configuration with its default. Delete what you do not change.
 #
-# Flags win over the environment, which wins over this file. The variable of a key is
-# HOLDFAST_ and the key in upper case with _ for the dots: HOLDFAST_WORKER_CONCURRENCY=10.
-# Lists are separated with commas there. DATABASE_URL and AMQP_URL are read as well.
-# Durations are written like 250ms, 10s or 168h.
+# Flags override the environment, and the environment overrides this file. The variable of
+# worker.concurrency is HOLDFAST_WORKER_CONCURRENCY. In a variable, commas separate the items of a
+# list. DATABASE_URL and AMQP_URL are read as well. Durations are written like 250ms, 10s or 168h.
 `
 
-const exampleSecrets = `  # Signing keys by name; a payload chooses one with "secret_ref". Each is whsec_ and the
-  # base64 of 24 to 64 bytes. A list signs with all of them while a receiver changes keys.
-  # HOLDFAST_WEBHOOK_SECRETS_BILLING holds the key billing, and
-  # HOLDFAST_WEBHOOK_SECRETS_BILLING_FILE names a file with it.
+const exampleSecrets = `  # Signing keys by name. A payload selects one with "secret_ref". A key is whsec_ and the base64
+  # of 24 to 64 bytes. With a list of keys, requests are signed with each, so that a receiver can
+  # change its key. HOLDFAST_WEBHOOK_SECRETS_BILLING is the key named billing, and
+  # HOLDFAST_WEBHOOK_SECRETS_BILLING_FILE names a file that contains it.
   secrets: {}
-  # The hosts that each secret may sign requests to. Holdfast refuses a payload for another host. A secret
-  # needs at least one host: api.example.com allows any port, api.example.com:8443 that port only, and
-  # *.example.com every name that ends in .example.com. HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING lists the hosts of
-  # billing, separated with commas. A process that only enqueues needs no keys; with the hosts it checks payloads.
+  # The hosts to which requests may be signed with each secret. Payloads for other hosts are
+  # refused. A secret needs at least one host: api.example.com allows any port,
+  # api.example.com:8443 only that port, and *.example.com every name that ends in .example.com.
+  # HOLDFAST_WEBHOOK_SECRET_HOSTS_BILLING lists the hosts of billing, separated with commas. A
+  # process that only enqueues needs no keys. With the hosts, it checks payloads.
   #
   #   secret_hosts:
   #     billing: [api.example.com, "*.eu.example.com"]
   secret_hosts: {}
 `
 
-const exampleDefaults = `# What holds for the tasks of every type.
+const exampleDefaults = `# Settings for the tasks of every type.
 `
 
 const exampleTypes = `
-# What differs for the tasks of one type. What is not set here is that of defaults.
-# HOLDFAST_TYPES_HTTP_RETRY_BASE is the variable for retry.base of the type http.
+# Settings for the tasks of one type. A type inherits the keys that it does not set from defaults.
+# HOLDFAST_TYPES_HTTP_RETRY_BASE is the variable of retry.base of the type http.
 #
 #   types:
 #     http:
-#       lane: webhooks
+#       queue: webhooks
 #       max_attempts: 15
 #       retry: {base: 5s, max: 6h}
 #     report.monthly:

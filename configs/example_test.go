@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the generated files again")
+var update = flag.Bool("update", false, "rewrite the generated files")
 
 const exampleFile = "holdfast.example.yaml"
 
@@ -51,7 +51,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	t.Parallel()
 	for _, v := range Variables() {
 		if len(v.Doc) < 20 || v.Doc[len(v.Doc)-1] != '.' {
-			t.Errorf("%s: %q is no sentence about it", v.Key, v.Doc)
+			t.Errorf("%s: the documentation %q is not a sentence", v.Key, v.Doc)
 		}
 	}
 }

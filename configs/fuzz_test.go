@@ -13,8 +13,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// FuzzLoad feeds arbitrary files. Whatever they hold, Load returns an ErrInvalid or a
-// configuration that is valid and survives being written down and read again.
+// FuzzLoad loads arbitrary files. Load must return an ErrInvalid, or a valid configuration that is the same after it is
+// written and read again.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(Example()))
 	f.Add([]byte("types: {a.b: {retry: {delays: [1s, 2m]}}}\nwebhook: {secrets: {x: [" + secretA + "]}, secret_hosts: {x: a.b}}"))
@@ -23,7 +23,7 @@ func FuzzLoad(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "c.yaml")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 64<<10 {
-			t.Skip("the size is bounded elsewhere")
+			t.Skip("the file is too large")
 		}
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
@@ -34,10 +34,10 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		if err := c.Validate(); err != nil {
-			t.Fatalf("loaded but not valid: %v", err)
+			t.Fatalf("Load returned an invalid configuration: %v", err)
 		}
 		if err := c.Settings().Validate(); err != nil {
-			t.Fatalf("valid here but not in the domain: %v", err)
+			t.Fatalf("the task settings are not valid: %v", err)
 		}
 		again := make(map[string]string)
 		for _, s := range c.settings() {
@@ -45,7 +45,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		second, err := Load(Options{Flags: again})
 		if err != nil {
-			t.Fatalf("its own text is not valid: %v", err)
+			t.Fatalf("the written configuration is not valid: %v", err)
 		}
 		c.origins, second.origins = nil, nil
 		if first, again := c.Entries(), second.Entries(); !reflect.DeepEqual(first, again) {
@@ -54,8 +54,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// checkProblems looks at an error of Load: every problem names a key, where it came from and what is wrong, in text
-// that a terminal can show.
+// checkProblems checks an error of Load. Every problem must have a key, an origin and a text, and must be printable.
 func checkProblems(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, holdfast.ErrInvalid) {
@@ -73,16 +72,16 @@ func checkProblems(t *testing.T, err error) {
 			continue
 		}
 		if p, ok := errors.AsType[*Error](one); ok && (p.Key == "" || p.Origin == "" || p.Problem == "") {
-			t.Fatalf("half a problem: %+v", p)
+			t.Fatalf("incomplete problem: %+v", p)
 		}
 		if text := one.Error(); len(text) > 2000 || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			t.Fatalf("no text for a terminal, %d bytes: %.3000q", len(text), text)
+			t.Fatalf("not printable, %d bytes: %.3000q", len(text), text)
 		}
 	}
 }
 
-// FuzzRetrySettings reads retry policies from text: what is accepted is a valid policy whose every delay is in its
-// bounds, and reads the same when it is written down; what is not is blamed on a key of the policy.
+// FuzzRetrySettings loads retry policies from text. A policy that Load accepts must be valid, have all delays in range,
+// and be the same after it is written and read again. An error must name a key of the policy.
 func FuzzRetrySettings(f *testing.F) {
 	f.Add("exponential", "10s", "2.5", "1h", "0.1", "", "0s", "10", "5", "1000")
 	f.Add("list", "0s", "1", "0s", "1", "1s, 2h,,0s", "24h", "1", "1", "0")
@@ -98,13 +97,13 @@ func FuzzRetrySettings(f *testing.F) {
 		if err != nil {
 			checkProblems(t, err)
 			if p, ok := errors.AsType[*Error](err); !ok || !strings.HasPrefix(p.Key, under) {
-				t.Fatalf("blamed on something else: %v", err)
+				t.Fatalf("the error names another key: %v", err)
 			}
 			return
 		}
 		policy := c.Settings().For("mail").Policy
 		if err := policy.Validate(); err != nil {
-			t.Fatalf("accepted, but %v", err)
+			t.Fatalf("Load returned an invalid policy: %v", err)
 		}
 		for _, failures := range []int{1, 2, 1000, policy.MaxAttempts} {
 			for _, dice := range []float64{0, 0.5, 0.999} {
@@ -120,7 +119,7 @@ func FuzzRetrySettings(f *testing.F) {
 		}
 		again, err := Load(Options{Flags: flags})
 		if err != nil || !reflect.DeepEqual(again.Types, c.Types) {
-			t.Fatalf("its own text is %+v, %v\nwant %+v", again.Types, err, c.Types)
+			t.Fatalf("the written policy is read as %+v, %v\nwant %+v", again.Types, err, c.Types)
 		}
 	})
 }

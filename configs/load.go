@@ -19,28 +19,28 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// FileVariable names the configuration file if Options.File does not.
+// FileVariable is the variable that names the configuration file if Options.File is empty.
 const FileVariable = "HOLDFAST_CONFIG"
 
-// MaxFile is the largest configuration or secret file that is read, in bytes.
+// MaxFile is the maximum size of a configuration or secret file, in bytes.
 const MaxFile = 1 << 20
 
-// Options says where Load looks. The zero value means defaults only.
+// Options are the sources of Load. The zero value means defaults only.
 type Options struct {
-	// File is the path of a YAML file. Empty means the one FileVariable names, or none.
+	// File is the path of a YAML file. If empty, the variable FileVariable names the file, if it is set.
 	File string
 	// Env is the environment as os.Environ returns it.
 	Env []string
-	// Flags are the flags that were given, by key (worker.lease) or by the same
-	// with dashes (worker-lease), without the leading dashes.
+	// Flags are the given flags by name, without leading dashes. A name is a key (worker.lease) or a key with dashes
+	// (worker-lease).
 	Flags map[string]string
 }
 
-// Error is one problem with one key. It wraps holdfast.ErrInvalid.
+// Error is a problem with one key. It wraps holdfast.ErrInvalid.
 type Error struct {
-	Key     string // as it was written
+	Key     string // as written in the source
 	Origin  string // as in Config.Origin
-	Problem string // with the value, unless that is a secret
+	Problem string // contains the value, unless it is a secret
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Key, e.Origin, e.Problem) }
@@ -48,10 +48,9 @@ func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Key, e.Orig
 // Unwrap returns holdfast.ErrInvalid.
 func (e *Error) Unwrap() error { return holdfast.ErrInvalid }
 
-// Load merges defaults, file, environment and flags and validates the result. The
-// error joins every problem, each an *Error that wraps holdfast.ErrInvalid, except
-// that a file which cannot be read is reported alone. The Config holds what could be
-// read even then, for display only.
+// Load merges defaults, file, environment and flags, and validates the result. The error joins all problems; each is an
+// *Error, which wraps holdfast.ErrInvalid. If the file cannot be read, Load returns only that error. Even after an
+// error, the Config has the values that could be read, for display only.
 func Load(options Options) (Config, error) {
 	l := &loader{
 		merged:  koanf.New("."),
@@ -71,7 +70,7 @@ func Load(options Options) (Config, error) {
 			return Default(), err
 		}
 	}
-	flags := l.readFlags(options.Flags) // first, for the names in them
+	flags := l.readFlags(options.Flags) // first, because flags may contain names of types
 	l.readEnv()
 	l.add(flags)
 	c := l.config()
@@ -81,17 +80,16 @@ func Load(options Options) (Config, error) {
 	return c, errors.Join(l.problems...)
 }
 
-// loader collects the layers.
+// loader merges the layers.
 type loader struct {
-	merged   *koanf.Koanf      // flat: the keys hold the dots
+	merged   *koanf.Koanf      // flat: the keys contain the dots
 	origins  map[string]string // by key
 	names    *names
 	env      map[string]string
 	problems []error
 }
 
-// maxProblems is how many problems are looked into: a file that has nothing to do with
-// holdfast has no end of them.
+// maxProblems limits the reported problems, because a file of another program may have any number of them.
 const maxProblems = 50
 
 func (l *loader) problem(key, origin, format string, args ...any) {
@@ -100,13 +98,13 @@ func (l *loader) problem(key, origin, format string, args ...any) {
 	}
 }
 
-// given is one value of one layer.
+// given is a value in a layer.
 type given struct {
 	value  any
 	origin string
 }
 
-// add puts a layer over the earlier ones.
+// add merges a layer over the earlier ones.
 func (l *loader) add(layer map[string]given) {
 	flat := make(map[string]any, len(layer))
 	for key, g := range layer {
@@ -129,7 +127,7 @@ func (l *loader) readFile(path string) error {
 		return fmt.Errorf("%w: read configuration %s: %s", holdfast.ErrInvalid, path, oneLine(err))
 	}
 	if moreDocuments(data) {
-		return fmt.Errorf("%w: read configuration %s: it holds more than one YAML document", holdfast.ErrInvalid, path)
+		return fmt.Errorf("%w: read configuration %s: it contains more than one YAML document", holdfast.ErrInvalid, path)
 	}
 	layer := make(map[string]given)
 	l.flatten("", file.Raw(), origin, layer)
@@ -140,7 +138,7 @@ func (l *loader) readFile(path string) error {
 	return nil
 }
 
-// oneLine is the text of an error of the YAML parser, which can be a list without end, for a terminal.
+// oneLine returns the text of an error of the YAML parser, which can be a long list, as one short line.
 func oneLine(err error) string {
 	const longest = 500
 	text := strings.Join(strings.Fields(err.Error()), " ")
@@ -150,8 +148,7 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// moreDocuments reports whether something follows the first YAML document; the
-// parser would not look at it.
+// moreDocuments reports whether there is another YAML document after the first. The parser would ignore it.
 func moreDocuments(data []byte) bool {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
 	var node yamlv3.Node
@@ -161,7 +158,7 @@ func moreDocuments(data []byte) bool {
 	return !errors.Is(decoder.Decode(&node), io.EOF)
 }
 
-// flatten turns nested maps into dotted keys and reports the unknown ones.
+// flatten converts nested maps to dotted keys and reports unknown keys.
 func (l *loader) flatten(before string, nested map[string]any, origin string, layer map[string]given) {
 	for _, name := range slices.Sorted(maps.Keys(nested)) {
 		key, value := before+name, nested[name]
@@ -175,7 +172,7 @@ func (l *loader) flatten(before string, nested map[string]any, origin string, la
 				l.names.types = append(l.names.types, rest)
 			}
 		case !l.names.known(key):
-			l.unknown(key, origin, "key", func() string { return closest(key, l.names.near(key)) })
+			l.unknown(key, origin, "key", func() string { return closest(key, l.names.similarKeys(key)) })
 		default:
 			if _, twice := layer[key]; twice {
 				l.problem(key, origin, "is set twice")
@@ -185,12 +182,12 @@ func (l *loader) flatten(before string, nested map[string]any, origin string, la
 	}
 }
 
-// unknown reports a key nobody knows. suggest finds the one that was meant, if any.
+// unknown reports an unknown key. suggest returns a similar known key, or "".
 func (l *loader) unknown(key, origin, kind string, suggest func() string) {
 	if len(l.problems) >= maxProblems {
 		return
 	}
-	const longest = 200 // nobody mistypes more than that, and comparing is quadratic
+	const longest = 200 // the comparison takes quadratic time
 	hint := ""
 	if len(key) > longest {
 		key = key[:longest] + "…"
@@ -234,7 +231,7 @@ func readBounded(path string) ([]byte, error) {
 	return data, nil
 }
 
-// config builds the configuration from the merged layers.
+// config returns the configuration of the merged layers.
 func (l *loader) config() Config {
 	c := Default()
 	c.origins = make(map[string]string)
@@ -273,7 +270,7 @@ func (l *loader) config() Config {
 	return c
 }
 
-// originUnder is where any key that begins with prefix came from.
+// originUnder returns the origin of the first key that begins with prefix.
 func (l *loader) originUnder(prefix string) string {
 	for _, key := range slices.Sorted(maps.Keys(l.origins)) {
 		if strings.HasPrefix(key, prefix) {
@@ -283,7 +280,7 @@ func (l *loader) originUnder(prefix string) string {
 	return "file"
 }
 
-// apply sets the fields that some layer gave a value.
+// apply sets the fields whose keys have a value in a layer.
 func (l *loader) apply(c *Config, settings []setting) {
 	for _, s := range settings {
 		origin, ok := l.origins[s.key]

@@ -35,7 +35,7 @@ func mustLoad(t *testing.T, text string, env ...string) Config {
 	return c
 }
 
-func TestWithNothingEverythingIsDefault(t *testing.T) {
+func TestWithoutSourcesAllValuesAreDefaults(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, "")
 	if !reflect.DeepEqual(c.Entries(), Default().Entries()) {
@@ -83,14 +83,14 @@ func TestLaterLayersWin(t *testing.T) {
 
 func TestFlagsMayBeWrittenWithDashes(t *testing.T) {
 	t.Parallel()
-	c, err := load(t, "", nil, map[string]string{"worker-drain-timeout": "1s", "types.mail.send.lane": "mail", "roles": "janitor"})
+	c, err := load(t, "", nil, map[string]string{"worker-drain-timeout": "1s", "types.mail.send.queue": "mail", "roles": "janitor"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Worker.DrainTimeout != time.Second || c.Origin("worker.drain_timeout") != "flag --worker-drain-timeout" {
 		t.Errorf("got %v from %s", c.Worker.DrainTimeout, c.Origin("worker.drain_timeout"))
 	}
-	if c.Types["mail.send"].Lane != "mail" {
+	if c.Types["mail.send"].Queue != "mail" {
 		t.Errorf("got %+v", c.Types)
 	}
 	if !c.HasRole(RoleJanitor) || c.HasRole(RoleWorker) {
@@ -108,7 +108,7 @@ func TestEveryVariableSetsItsKey(t *testing.T) {
 		var text string
 		err := errors.New("no candidate")
 		env := []string{""}
-		if key == secretsPrefix+"thing" { // which needs hosts
+		if key == secretsPrefix+"thing" { // a secret also needs hosts
 			env = append(env, "HOLDFAST_WEBHOOK_SECRET_HOSTS_THING=a.example")
 		}
 		for i := 0; err != nil && i < len(candidates); i++ {
@@ -155,7 +155,7 @@ func TestWithoutServersEverythingIsEmbedded(t *testing.T) {
 	}
 }
 
-func TestForeignVariablesAreNoMistakes(t *testing.T) {
+func TestForeignVariablesAreIgnored(t *testing.T) {
 	t.Parallel()
 	mustLoad(t, "", "HOLDFAST_SERVICE_HOST=10.0.0.1", "HOLDFAST_PORT=tcp://10.0.0.1:8480", "HOLDFAST_PORT_8480_TCP_ADDR=10.0.0.1",
 		"HOLDFAST_WORKER_SERVICE_PORT_HTTP=1", "HOLDFAST_TEST_X=1", "HOLDFAST_STATE=/x", "HOLDFASTER=1", "WORKER_LEASE=x")
@@ -180,19 +180,19 @@ defaults: {max_attempts: 4, retry: {base: 1s, delays: [1s]}}
 types:
   report.monthly: {timeout: 2h, retry: {base: 1m}}
   Mail-Send: {}
-`, "HOLDFAST_DEFAULTS_LANE=slow", "HOLDFAST_TYPES_REPORT_MONTHLY_RETRY_MAX=3m", "HOLDFAST_TYPES_MAIL_SEND_LANE=mail",
+`, "HOLDFAST_DEFAULTS_QUEUE=slow", "HOLDFAST_TYPES_REPORT_MONTHLY_RETRY_MAX=3m", "HOLDFAST_TYPES_MAIL_SEND_QUEUE=mail",
 		"HOLDFAST_TYPES_NEW_ONE_MAX_CRASHES=2")
 	settings := c.Settings()
 	report := settings.For("report.monthly")
 	if report.Timeout != 2*time.Hour || report.Policy.Base != time.Minute || report.Policy.Max != 3*time.Minute ||
-		report.Policy.MaxAttempts != 4 || report.Lane != "slow" || report.Policy.Factor != 2.5 {
+		report.Policy.MaxAttempts != 4 || report.Queue != "slow" || report.Policy.Factor != 2.5 {
 		t.Errorf("got %+v", report)
 	}
-	if settings.For("Mail-Send").Lane != "mail" || settings.For("new_one").Policy.MaxCrashes != 2 || len(settings.Types) != 3 {
+	if settings.For("Mail-Send").Queue != "mail" || settings.For("new_one").Policy.MaxCrashes != 2 || len(settings.Types) != 3 {
 		t.Errorf("got %+v", settings.Types)
 	}
 	for key, want := range map[string]string{
-		"types.report.monthly.lane":         "env HOLDFAST_DEFAULTS_LANE",
+		"types.report.monthly.queue":        "env HOLDFAST_DEFAULTS_QUEUE",
 		"types.report.monthly.retry.max":    "env HOLDFAST_TYPES_REPORT_MONTHLY_RETRY_MAX",
 		"types.report.monthly.retry.factor": "default",
 	} {
@@ -207,8 +207,8 @@ types:
 
 func TestKeysMayBeWrittenWithDots(t *testing.T) {
 	t.Parallel()
-	c := mustLoad(t, "worker.lease: 9s\ntypes.a.b.lane: x\nlog:\n")
-	if c.Worker.Lease != 9*time.Second || c.Types["a.b"].Lane != "x" {
+	c := mustLoad(t, "worker.lease: 9s\ntypes.a.b.queue: x\nlog:\n")
+	if c.Worker.Lease != 9*time.Second || c.Types["a.b"].Queue != "x" {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -242,7 +242,7 @@ func TestSecrets(t *testing.T) {
 	}
 	for _, e := range c.Entries() {
 		if strings.Contains(e.Value, secretB[6:]) {
-			t.Errorf("%s shows %s", e.Key, e.Value)
+			t.Errorf("%s contains a secret: %s", e.Key, e.Value)
 		}
 	}
 }
@@ -278,11 +278,11 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An empty address is one: none. The variables of other settings count as not set if they are empty.
-func TestAnEmptyListenVariableSwitchesTheEndpointsOff(t *testing.T) {
+// An empty address disables the endpoints. Empty variables of other settings count as not set.
+func TestAnEmptyListenVariableDisablesTheEndpoints(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, "listen: 127.0.0.1:1", "HOLDFAST_LISTEN=", "HOLDFAST_LOG_LEVEL=")
 	if c.Listen != "" || c.Origin("listen") != "env HOLDFAST_LISTEN" || c.Log.Level != Default().Log.Level {
-		t.Errorf("listen is %q by %s, the level %q", c.Listen, c.Origin("listen"), c.Log.Level)
+		t.Errorf("listen is %q from %s, the level is %q", c.Listen, c.Origin("listen"), c.Log.Level)
 	}
 }

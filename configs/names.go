@@ -10,11 +10,11 @@ import (
 
 const (
 	envPrefix  = "HOLDFAST_"
-	fileSuffix = "_FILE" // NAME_FILE names a file that holds the secret for NAME
+	fileSuffix = "_FILE" // NAME_FILE names a file that contains the secret of NAME
 )
 
-// variable is a key's or name's form inside an environment variable: upper case,
-// with _ for everything that is neither letter nor digit.
+// variable returns a key or name as a part of an environment variable: in upper case, and with _ for each character
+// that is neither a letter nor a digit.
 func variable(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -27,11 +27,11 @@ func variable(name string) string {
 	}, name)
 }
 
-// names knows which keys exist. types and secrets are the names that occur in the
-// file or in flags; a variable that matches none of them makes a new, lower-case one.
+// names finds the key of an environment variable. types and secrets are the names that the file and the flags contain.
+// If a variable matches none of these names, its own name in lower case is a new name.
 type names struct {
-	fixed   map[string]string // by variable, without the prefix
-	task    []string          // what stands behind "types.<name>."
+	fixed   map[string]string // keys by variable without the prefix
+	task    []string          // the suffixes of keys after "types.<name>."
 	types   []string
 	secrets []string
 }
@@ -53,7 +53,7 @@ func taskSuffixes() []string {
 	return suffixes
 }
 
-// splitTypeKey takes types.<name>.<suffix> apart. A type's name may contain dots.
+// splitTypeKey splits types.<name>.<suffix>. The name of a type may contain dots.
 func splitTypeKey(key string) (name, suffix string, ok bool) {
 	rest, ok := strings.CutPrefix(key, typesPrefix)
 	if !ok {
@@ -67,7 +67,7 @@ func splitTypeKey(key string) (name, suffix string, ok bool) {
 	return "", "", false
 }
 
-// known reports whether the key exists. The name inside it may still be invalid.
+// known reports whether the key exists. The name of a type or secret in it may be invalid.
 func (n *names) known(key string) bool {
 	if n.fixed[variable(key)] == key {
 		return true
@@ -79,7 +79,7 @@ func (n *names) known(key string) bool {
 	return ok
 }
 
-// secretName returns the name of the secret that a key is about.
+// secretName returns the name of the secret in a key.
 func secretName(key string) (name string, ok bool) {
 	if name, ok = strings.CutPrefix(key, secretsPrefix); !ok {
 		name, ok = strings.CutPrefix(key, hostsPrefix)
@@ -87,7 +87,7 @@ func secretName(key string) (name string, ok bool) {
 	return name, ok && !strings.Contains(name, ".")
 }
 
-// section reports whether the key only groups others.
+// section reports whether the key is a group of keys.
 func (n *names) section(key string) bool {
 	if key+"." == typesPrefix || key+"." == secretsPrefix || key+"." == hostsPrefix {
 		return true
@@ -103,7 +103,7 @@ func (n *names) section(key string) bool {
 	return false
 }
 
-// learn remembers the type or secret a key names.
+// learn adds the type or secret in a key to the known names.
 func (n *names) learn(key string) {
 	if name, _, ok := splitTypeKey(key); ok && !slices.Contains(n.types, name) {
 		n.types = append(n.types, name)
@@ -113,8 +113,8 @@ func (n *names) learn(key string) {
 	}
 }
 
-// resolve finds the keys a variable, without its prefix, may mean: none if it is
-// unknown, more than one if two types or secrets look the same in upper case.
+// resolve returns the keys that a variable without its prefix may mean. There are none if the variable is unknown, and
+// several if two types or secrets are the same in upper case.
 func (n *names) resolve(env string) []string {
 	if key, ok := n.fixed[env]; ok {
 		return []string{key}
@@ -141,15 +141,14 @@ func matches(candidates []string, name, before, after string) []string {
 			keys = append(keys, before+candidate+after)
 		}
 	}
-	slices.Sort(keys) // for the message about two
+	slices.Sort(keys) // for the error message
 	if keys == nil {
 		keys = []string{before + strings.ToLower(name) + after}
 	}
 	return keys
 }
 
-// closest returns the candidate that is the fewest edits away from name, or "" if
-// none is near.
+// closest returns the candidate with the fewest edits to name, or "" if none is similar.
 func closest(name string, candidates []string) string {
 	best, limit := "", max(3, len(name)/2)+1
 	for _, candidate := range candidates {
@@ -160,8 +159,8 @@ func closest(name string, candidates []string) string {
 	return best
 }
 
-// near lists the keys a misspelt one is compared with.
-func (n *names) near(key string) []string {
+// similarKeys returns the keys with which an unknown key is compared.
+func (n *names) similarKeys(key string) []string {
 	var keys []string
 	for _, known := range n.fixed {
 		keys = append(keys, known)
@@ -179,7 +178,8 @@ func (n *names) near(key string) []string {
 	return keys
 }
 
-// closestVariable suggests a variable for a misspelt one without its prefix.
+// closestVariable returns a known variable that is similar to an unknown one, or "". rest is the unknown one without
+// its prefix.
 func (n *names) closestVariable(rest string) string {
 	candidates := slices.Sorted(maps.Keys(n.fixed))
 	for i, r := range rest {
@@ -195,11 +195,11 @@ func (n *names) closestVariable(rest string) string {
 	return ""
 }
 
-// closestFlag suggests a flag, with its dashes, for a misspelt one without them.
+// closestFlag returns a known flag, with dashes, that is similar to an unknown one, or "".
 func (n *names) closestFlag(flag string) string {
 	dashes := strings.NewReplacer(".", "-", "_", "-")
 	var flags []string
-	for _, key := range n.near("") {
+	for _, key := range n.similarKeys("") {
 		flags = append(flags, dashes.Replace(key))
 	}
 	if found := closest(dashes.Replace(flag), flags); found != "" {
@@ -208,7 +208,7 @@ func (n *names) closestFlag(flag string) string {
 	return ""
 }
 
-// edits is the Levenshtein distance, in bytes.
+// edits returns the Levenshtein distance in bytes.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -16,10 +16,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/hosts"
 )
 
-// The rules below judge one value each. They return the text of the problem,
-// without the value, which may be a secret.
+// Each rule below checks one value. Its error does not contain the value, which may be a secret.
 
-// databaseURL leaves what follows sqlite: to whoever opens the file.
+// databaseURL does not check the text after sqlite:. The store does that when it opens the file.
 func databaseURL(text string) error {
 	if strings.HasPrefix(text, EmbeddedDatabase) {
 		return nil
@@ -44,7 +43,7 @@ func urlWith(text, like string, schemes ...string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
-		return fmt.Errorf("is not a URL like %s", like) // err would repeat the password
+		return fmt.Errorf("is not a URL like %s", like) // err would contain the password
 	}
 	return nil
 }
@@ -65,7 +64,7 @@ func identifier(text string) error {
 
 func queuePrefix(text string) error {
 	if !prefixForm.MatchString(text) || strings.HasPrefix(text, "amq.") {
-		return errors.New("is not at most 80 letters, digits and . _ -, or begins with amq, a dot and more")
+		return errors.New("is not at most 80 letters, digits and . _ -, or it begins with amq and a dot")
 	}
 	return nil
 }
@@ -94,8 +93,8 @@ func listenAddress(text string) error {
 	return nil
 }
 
-func lane(text string) error {
-	if text == "" || (holdfast.NewTask{Type: "any", Lane: text}).Validate(0) != nil {
+func queue(text string) error {
+	if text == "" || (holdfast.NewTask{Type: "any", Queue: text}).Validate(0) != nil {
 		return fmt.Errorf("must be 1 to %d lower-case letters, digits, _ or -", holdfast.MaxNameLength)
 	}
 	return nil
@@ -127,13 +126,13 @@ func strategy() codec[holdfast.Strategy] {
 	return codec[holdfast.Strategy]{
 		read:  func(s string) (holdfast.Strategy, error) { return holdfast.Strategy(s), nil },
 		write: func(s holdfast.Strategy) string { return string(s) },
-		judge: func(s holdfast.Strategy) error { return allowed(string(s)) },
+		check: func(s holdfast.Strategy) error { return allowed(string(s)) },
 	}
 }
 
 type prefix = netip.Prefix
 
-// network is a CIDR block; a single address means itself.
+// network is a CIDR block. A single address is a block with one address.
 func network() codec[prefix] {
 	return codec[prefix]{
 		read: func(s string) (prefix, error) {
@@ -150,15 +149,13 @@ func network() codec[prefix] {
 	}
 }
 
-// Bounds of a signing key's length in bytes, from the Standard Webhooks
-// specification.
+// Limits of the length of a signing key in bytes, from the Standard Webhooks specification.
 const (
 	minSecret = 24
 	maxSecret = 64
 )
 
-// secretKeys is the value of one named secret: keys separated by spaces, commas or
-// as a list.
+// secretKeys is the value of one secret: a list of keys, or keys separated by spaces or commas.
 type secretKeys struct {
 	in   map[string][]string
 	name string
@@ -191,7 +188,7 @@ func (s *secretKeys) check() error {
 	return nil
 }
 
-// secretHost validates a host that a secret may sign requests to.
+// secretHost checks a host to which requests may be signed with a secret.
 func secretHost(text string) error {
 	_, err := hosts.Parse(text)
 	return err

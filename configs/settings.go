@@ -9,13 +9,13 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// setting is one key: what it means and the field behind it.
+// setting is a key, its documentation and its field.
 type setting struct {
 	key    string
 	doc    string
 	value  value
 	secret bool
-	empty  bool // an empty variable is a value; those of the others count as not set
+	empty  bool // an empty variable is a value and does not count as not set
 }
 
 const (
@@ -24,8 +24,8 @@ const (
 	hostsPrefix   = "webhook.secret_hosts."
 )
 
-// settings lists every key of c, in the order people read them; the fields behind
-// them are c's own. It is the one table everything else here is made from.
+// settings returns every key of c in the order of the example file. The values point to the fields of c. All other
+// tables of keys are made from this one.
 func (c *Config) settings() []setting {
 	all := slices.Concat(c.serverSettings(), c.workSettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
@@ -37,30 +37,30 @@ func (c *Config) settings() []setting {
 
 func (c *Config) serverSettings() []setting {
 	return []setting{
-		{key: "database.url", doc: "Where the tasks are: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db, a file that one process serves; sqlite: alone is holdfast/holdfast.db in the user's data folder. For TLS: ?sslmode=verify-full, with sslrootcert, sslcert and sslkey for files of your own.",
+		{key: "database.url", doc: "Database of the tasks: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db for a file that one process serves; sqlite: alone means holdfast/holdfast.db in the data folder of the user. For TLS add ?sslmode=verify-full, and sslrootcert, sslcert and sslkey for your own files.",
 			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
-		{key: "database.direct_url", doc: "The same database past a connection pooler, for renewals, locks and presence; \"\" means database.url. Behind a pooler in transaction mode presence is off without it.",
+		{key: "database.direct_url", doc: "URL of the same database without a connection pooler, for renewals, locks and presence; \"\" means database.url. Presence needs it if database.url is a pooler in transaction mode.",
 			value: one[string]{&c.Database.DirectURL, plain(directURL)}, secret: true},
-		{key: "database.schema", doc: "PostgreSQL schema the tables live in: a lower-case SQL identifier.",
+		{key: "database.schema", doc: "PostgreSQL schema of the tables, a lower-case SQL identifier.",
 			value: one[string]{&c.Database.Schema, plain(identifier)}},
-		{key: "database.max_conns", doc: "Connections to PostgreSQL one process may open, 1 to 10000.",
+		{key: "database.max_conns", doc: "Maximum number of connections to PostgreSQL per process, 1 to 10000.",
 			value: one[int]{&c.Database.MaxConns, number(1, 10_000)}},
 
-		{key: "amqp.urls", doc: "RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside the serving process. For a CA or a client certificate of your own: ?cacertfile=, certfile= and keyfile=.",
+		{key: "amqp.urls", doc: "URLs of RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside of the serving process. For your own CA or client certificate add ?cacertfile=, certfile= and keyfile=.",
 			value: many[string]{&c.AMQP.URLs, plain(amqpURL)}, secret: true},
-		{key: "amqp.prefix", doc: "First part of every queue's and exchange's name.",
+		{key: "amqp.prefix", doc: "Prefix of the names of all AMQP queues and exchanges.",
 			value: one[string]{&c.AMQP.Prefix, plain(queuePrefix)}},
-		{key: "amqp.shards", doc: "Holding queues, 1 to 64. The same in every process.",
-			value: one[int]{&c.AMQP.Shards, number(1, 64)}},
+		{key: "amqp.holding_queues", doc: "Number of holding queues, 1 to 64. It must be the same in every process.",
+			value: one[int]{&c.AMQP.HoldingQueues, number(1, 64)}},
 
-		{key: "log.level", doc: "trace, debug, info, warn or error.",
+		{key: "log.level", doc: "Minimum level of log lines: trace, debug, info, warn or error.",
 			value: one[string]{&c.Log.Level, plain(oneOf("trace", "debug", "info", "warn", "error"))}},
-		{key: "log.format", doc: "text for people, json for machines.",
+		{key: "log.format", doc: "Format of log lines: text for people, json for programs.",
 			value: one[string]{&c.Log.Format, plain(oneOf("text", "json"))}},
 
 		{key: "listen", doc: "Address of the health and metrics endpoints, host:port; \"\" means none.",
 			value: one[string]{&c.Listen, plain(listenAddress)}, empty: true},
-		{key: "roles", doc: "What serve runs: worker, janitor.",
+		{key: "roles", doc: "Roles of holdfast serve: worker, janitor.",
 			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor))}},
 	}
 }
@@ -69,61 +69,61 @@ func (c *Config) workSettings() []setting {
 	const tick = time.Millisecond
 	w, p, j := &c.Worker, &c.Producer, &c.Janitor
 	return []setting{
-		{key: "worker.concurrency", doc: "Tasks one process runs at the same time, 1 to 100000.",
+		{key: "worker.concurrency", doc: "Maximum number of tasks that one process runs at the same time, 1 to 100000.",
 			value: one[int]{&w.Concurrency, number(1, 100_000)}},
-		{key: "worker.lanes", doc: "Lanes to take tasks from; [] means every lane.",
-			value: many[string]{&w.Lanes, plain(lane)}},
-		{key: "worker.drain_timeout", doc: "How long running tasks may go on after a shutdown was asked for; then they are handed back. At least 1ms.",
+		{key: "worker.queues", doc: "Queues from which the worker takes tasks; [] means every queue.",
+			value: many[string]{&w.Queues, plain(queue)}},
+		{key: "worker.drain_timeout", doc: "Time that running tasks have to finish after a shutdown was requested. Then the worker hands them back. At least 1ms.",
 			value: one[time.Duration]{&w.DrainTimeout, duration(tick)}},
-		{key: "worker.lease", doc: "How long a process that gives no sign of life keeps its tasks, 1s to 1h. Where nothing tells sooner that it is gone, recovery takes a little longer than this.",
+		{key: "worker.lease", doc: "How long a worker keeps its tasks without renewing its lease, 1s to 1h. If nothing shows earlier that the process is gone, recovery takes slightly longer than this.",
 			value: one[time.Duration]{&w.Lease, span(time.Second, time.Hour)}},
-		{key: "worker.presence", doc: "Whether a worker shows in PostgreSQL and RabbitMQ that its process is there, so that its tasks start again within half a second after a crash; with false they wait for the end of its lease. One more connection to each of the two.",
+		{key: "worker.presence", doc: "Whether a worker acquires presence locks in PostgreSQL and RabbitMQ. With them, its tasks start again within half a second after a crash; without them, after the end of its lease. Each lock needs one more connection.",
 			value: one[bool]{&w.Presence, yesNo()}},
-		{key: "worker.park_for", doc: "How long a task whose type no worker here handles is parked the first time; each further time twice as long, up to ten minutes. At least 1ms.",
+		{key: "worker.park_for", doc: "How long a task is parked the first time if the worker has no handler for its type. Each further time is twice as long, up to ten minutes. At least 1ms.",
 			value: one[time.Duration]{&w.ParkFor, duration(tick)}},
-		{key: "worker.name", doc: "Name in lists of workers; \"\" means host/pid.",
+		{key: "worker.name", doc: "Name of the worker in lists; \"\" means host/pid.",
 			value: one[string]{&w.Name, plain(workerName)}},
 
-		{key: "producer.max_payload", doc: "Largest payload that is accepted, in bytes, 1 to 67108864.",
+		{key: "producer.max_payload", doc: "Maximum size of a payload in bytes, 1 to 67108864.",
 			value: one[int]{&p.MaxPayload, number(1, 64<<20)}},
-		{key: "producer.confirm_timeout", doc: "How long to wait for the broker's confirm. Later ones lose nothing: a janitor publishes again.",
+		{key: "producer.confirm_timeout", doc: "How long a producer waits for a publisher confirm. A later confirm loses nothing, because a janitor publishes again.",
 			value: one[time.Duration]{&p.ConfirmTimeout, duration(tick)}},
 
-		{key: "janitor.fence_grace", doc: "Added to a lease before its owner is declared gone.",
+		{key: "janitor.fence_grace", doc: "How long after the end of its lease a worker is fenced.",
 			value: one[time.Duration]{&j.FenceGrace, duration(tick)}},
-		{key: "janitor.patrol_after", doc: "Age at which the database is asked about tasks that are still held, although their worker lives. At most 10m: RabbitMQ closes the channel of whoever holds a message for 30.",
+		{key: "janitor.patrol_after", doc: "Age of a manifest at which the janitor checks its tasks in the database, although their worker is live. At most 10m, because RabbitMQ closes the channel of a consumer that does not settle a message within 30m.",
 			value: one[time.Duration]{&j.PatrolAfter, span(tick, 10*time.Minute)}},
-		{key: "janitor.sentinel_interval", doc: "How often a marker is sent down each lane to find lost tickets.",
+		{key: "janitor.sentinel_interval", doc: "How often a janitor sends a sentinel to each queue, to find lost tickets.",
 			value: one[time.Duration]{&j.SentinelInterval, duration(tick)}},
-		{key: "janitor.sentinel_slack", doc: "How long after a marker has come out of its lane a second one must be sent for both to prove older tickets lost.",
+		{key: "janitor.sentinel_slack", doc: "How long after the delivery of a sentinel a second one must be sent, so that both prove that older tickets are lost.",
 			value: one[time.Duration]{&j.SentinelSlack, duration(tick)}},
-		{key: "janitor.rebuild_every", doc: "How often the queues are looked for in RabbitMQ, and made anew if they are missing.",
+		{key: "janitor.rebuild_every", doc: "How often a janitor checks the AMQP queues and declares those that are missing.",
 			value: one[time.Duration]{&j.RebuildEvery, duration(tick)}},
-		{key: "janitor.outbox_grace", doc: "How long a stored task is left to its producer to publish.",
+		{key: "janitor.outbox_grace", doc: "How long a producer has to publish a stored task before a janitor does.",
 			value: one[time.Duration]{&j.OutboxGrace, duration(tick)}},
-		{key: "janitor.keep_done", doc: "How long finished tasks are kept; 0s means for ever.",
+		{key: "janitor.keep_done", doc: "How long done tasks are kept; 0s means forever.",
 			value: one[time.Duration]{&j.KeepDone, duration(0)}},
-		{key: "janitor.keep_cancelled", doc: "How long cancelled tasks are kept; 0s means for ever.",
+		{key: "janitor.keep_cancelled", doc: "How long cancelled tasks are kept; 0s means forever.",
 			value: one[time.Duration]{&j.KeepCancelled, duration(0)}},
-		{key: "janitor.keep_archived", doc: "How long archived tasks are kept; 0s means for ever. Dead tasks always stay.",
+		{key: "janitor.keep_archived", doc: "How long archived tasks are kept; 0s means forever. Dead tasks are always kept.",
 			value: one[time.Duration]{&j.KeepArchived, duration(0)}},
-		{key: "janitor.keep_runs", doc: "How long the records of ended processes are kept; 0s means for ever.",
-			value: one[time.Duration]{&j.KeepRuns, duration(0)}},
+		{key: "janitor.keep_workers", doc: "How long ended workers are kept in the list of workers; 0s means forever.",
+			value: one[time.Duration]{&j.KeepWorkers, duration(0)}},
 	}
 }
 
 func (c *Config) webhookSettings() []setting {
 	w := &c.Webhook
 	all := []setting{
-		{key: "webhook.allow_cidrs", doc: "Networks that may be called although they are private, loopback or otherwise special: [10.1.0.0/16, \"fd00::/8\"].",
+		{key: "webhook.allow_cidrs", doc: "Networks to which requests are allowed although they are private, loopback or otherwise special: [10.1.0.0/16, \"fd00::/8\"].",
 			value: many[prefix]{&w.AllowCIDRs, network()}},
-		{key: "webhook.timeout", doc: "For one request, unless its payload asks for less.",
+		{key: "webhook.timeout", doc: "Time limit of one request. A payload may set a lower one.",
 			value: one[time.Duration]{&w.Timeout, duration(time.Millisecond)}},
-		{key: "webhook.max_retry_after", doc: "Longest wait a target may ask for with Retry-After, at least 1s.",
+		{key: "webhook.max_retry_after", doc: "Longest wait that a target may request with Retry-After, at least 1s.",
 			value: one[time.Duration]{&w.MaxRetryAfter, duration(time.Second)}},
-		{key: "webhook.max_response", doc: "Bytes of a failed response's body that are kept with the attempt, 1 to 65536.",
+		{key: "webhook.max_response", doc: "Maximum number of bytes of the body of a failed response that are stored with the attempt, 1 to 65536.",
 			value: one[int]{&w.MaxResponse, number(1, 64<<10)}},
-		{key: "webhook.retry_statuses", doc: "Responses worth another attempt. Every other one that is not 2xx makes the task dead at once.",
+		{key: "webhook.retry_statuses", doc: "Statuses of responses after which the task is retried. Any other status except 2xx makes the task dead at once.",
 			value: many[string]{&w.RetryStatuses, plain(status)}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
@@ -138,12 +138,12 @@ func (c *Config) webhookSettings() []setting {
 
 func hostsSetting(name string, at *[]string) setting {
 	return setting{key: hostsPrefix + name, value: many[string]{at, plain(secretHost)},
-		doc: "Hosts that the secret may sign requests to: api.example.com on any port, api.example.com:8443, or *.example.com for all names that end in .example.com."}
+		doc: "Hosts to which requests may be signed with the secret: api.example.com on any port, api.example.com:8443, or *.example.com for all names that end in .example.com."}
 }
 
 func secretSetting(name string, v value) setting {
 	return setting{key: secretsPrefix + name, secret: true, value: v,
-		doc: "Signing keys a payload may name as its secret_ref: whsec_ and base64 of 24 to 64 bytes. Several sign side by side."}
+		doc: "Signing keys that a payload may select with secret_ref: whsec_ and the base64 of 24 to 64 bytes. With several keys, requests are signed with each."}
 }
 
 func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
@@ -151,27 +151,27 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 	return []setting{
 		{key: prefix + "retry.strategy", doc: "How the delay grows: exponential, linear, fixed or list.",
 			value: one[holdfast.Strategy]{&p.Strategy, strategy()}},
-		{key: prefix + "retry.base", doc: "First delay; 0s, with fixed only, means at once.",
+		{key: prefix + "retry.base", doc: "First delay; 0s means at once and is allowed only with fixed.",
 			value: one[time.Duration]{&p.Base, duration(0)}},
-		{key: prefix + "retry.factor", doc: "With exponential, what each delay is multiplied by; at least 1.",
+		{key: prefix + "retry.factor", doc: "With exponential, the factor from one delay to the next, 1 to 1000.",
 			value: one[float64]{&p.Factor, decimal(1, 1000)}},
 		{key: prefix + "retry.max", doc: "Longest delay; 0s means no limit.",
 			value: one[time.Duration]{&p.Max, duration(0)}},
-		{key: prefix + "retry.jitter", doc: "Part of the delay that is random, 0 to 1: 0.1 is up to 10% less or more.",
+		{key: prefix + "retry.jitter", doc: "Random part of the delay, 0 to 1: 0.1 means up to 10% less or more.",
 			value: one[float64]{&p.Jitter, decimal(0, 1)}},
-		{key: prefix + "retry.delays", doc: "With list, the delays in order; the last one repeats.",
+		{key: prefix + "retry.delays", doc: "With list, the delays in order; the last one is repeated.",
 			value: many[time.Duration]{&p.Delays, duration(0)}},
-		{key: prefix + "retry.deadline", doc: "No attempt begins later than this after the task was created; 0s means no limit.",
+		{key: prefix + "retry.deadline", doc: "Time after the creation of a task after which no attempt begins; 0s means no limit.",
 			value: one[time.Duration]{&p.Deadline, duration(0)}},
-		{key: prefix + "max_attempts", doc: "Failures after which a task is dead, unless it has a number of its own.",
+		{key: prefix + "max_attempts", doc: "Number of failures after which a task is dead, unless the task has its own.",
 			value: one[int]{&p.MaxAttempts, number(1, math.MaxInt32)}},
-		{key: prefix + "max_crashes", doc: "Attempts that may end with their worker before the task is dead.",
+		{key: prefix + "max_crashes", doc: "Number of crashes after which a task is dead.",
 			value: one[int]{&p.MaxCrashes, number(1, math.MaxInt32)}},
-		{key: prefix + "max_deferrals", doc: "How often a task may ask to come back later without a failure.",
+		{key: prefix + "max_deferrals", doc: "Number of times that a handler may defer a task.",
 			value: one[int]{&p.MaxDeferrals, number(0, math.MaxInt32)}},
-		{key: prefix + "timeout", doc: "For one attempt; 0s means none.",
+		{key: prefix + "timeout", doc: "Time limit of one attempt; 0s means none.",
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
-		{key: prefix + "lane", doc: "Lane of tasks that name none.",
-			value: one[string]{&t.Lane, plain(lane)}},
+		{key: prefix + "queue", doc: "Queue of tasks that are enqueued without one.",
+			value: one[string]{&t.Queue, plain(queue)}},
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Validate reports every value that is out of its range or does not fit another, as
-// joined *Errors. Whether database.url and amqp.urls go together is for whoever opens both:
-// not every command needs a broker.
+// Validate returns every value that is out of range or conflicts with another, as joined *Errors. It does not check
+// that database.url and amqp.urls fit together, because some commands need no broker.
 func (c Config) Validate() error {
 	var problems []error
 	report := func(key, text string) {
@@ -25,7 +24,7 @@ func (c Config) Validate() error {
 			inherited[suffix] = s.value.text()
 		}
 	}
-	bad := make(map[string]bool) // keys, and defaults. or types.<name>. with a value out of range
+	bad := make(map[string]bool) // keys with a value out of range, and their defaults. or types.<name>.
 	for _, s := range settings {
 		err := s.value.check()
 		if err == nil {
@@ -35,7 +34,7 @@ func (c Config) Validate() error {
 		if _, suffix, ok := splitTypeKey(s.key); ok {
 			bad[strings.TrimSuffix(s.key, suffix)] = true
 			if inherited[suffix] == s.value.text() {
-				continue // said once, about defaults
+				continue // already reported for defaults
 			}
 		}
 		if strings.HasPrefix(s.key, "defaults.") {
@@ -44,7 +43,7 @@ func (c Config) Validate() error {
 		report(s.key, s.describe(err))
 	}
 	if len(c.AMQP.URLs) > 1 && slices.Contains(c.AMQP.URLs, EmbeddedBroker) {
-		report("amqp.urls", "must be either "+EmbeddedBroker+" alone or addresses of RabbitMQ")
+		report("amqp.urls", "must be either "+EmbeddedBroker+" alone or URLs of RabbitMQ")
 	}
 	if len(c.Roles) == 0 {
 		report("roles", "must name at least one role")
@@ -52,7 +51,7 @@ func (c Config) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
 		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
 			key := hostsPrefix + name
-			report(secretsPrefix+name, fmt.Sprintf("needs the hosts that it may sign requests to; add %s: [api.example.com], or %s=api.example.com",
+			report(secretsPrefix+name, fmt.Sprintf("needs the hosts to which it may sign requests; add %s: [api.example.com], or %s=api.example.com",
 				key, variableFor(key)))
 		}
 	}
@@ -72,12 +71,12 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// combination reports values of one retry policy that are fine alone but not together.
+// combination reports values of a retry policy that are valid but conflict with each other.
 func combination(t holdfast.TypeSettings, key string, report func(key, text string)) {
 	p := t.Policy
 	switch {
 	case p.Strategy == holdfast.List && len(p.Delays) == 0:
-		report(key+"retry.delays", "must hold at least one delay for the strategy list")
+		report(key+"retry.delays", "must have at least one delay for the strategy list")
 	case p.Base == 0 && (p.Strategy == holdfast.Exponential || p.Strategy == holdfast.Linear):
 		report(key+"retry.base", "must be more than 0s for the strategy "+string(p.Strategy))
 	default:
@@ -87,8 +86,7 @@ func combination(t holdfast.TypeSettings, key string, report func(key, text stri
 	}
 }
 
-// describe is the text of an error of the setting's value, without the value if it
-// is a secret.
+// describe returns the text of an error of the value, without the value if it is a secret.
 func (s setting) describe(err error) string {
 	if p, ok := errors.AsType[*problem](err); ok && s.secret {
 		return "the value " + p.text

@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// value is one field of a Config, read and written as text.
+// value is a field of a Config that is read and written as text.
 type value interface {
-	// set parses what a layer gave: a string, or what YAML made of it.
+	// set parses raw, which is a string or a value from YAML.
 	set(raw any) error
-	// text is the canonical form; set reads it back to the same value.
+	// text returns the canonical form. set accepts it and produces the same value.
 	text() string
-	// check reports whether what the field holds is out of its range.
+	// check returns an error if the value of the field is out of range.
 	check() error
 }
 
-// problem is what is wrong with a value. The two are kept apart because the value
-// of a secret must not be shown.
+// problem is an error with the value kept apart from the text, because secrets must not be shown.
 type problem struct{ value, text string }
 
 func (p *problem) Error() string { return fmt.Sprintf("%.100q %s", p.value, p.text) }
@@ -28,12 +27,11 @@ func wrong(value, format string, args ...any) error {
 	return &problem{value, fmt.Sprintf(format, args...)}
 }
 
-// codec is how one value of type T is read, written and judged. read and judge
-// return the text of a problem, without the value.
+// codec reads, writes and checks one value of type T. The errors of read and check do not contain the value.
 type codec[T any] struct {
 	read  func(string) (T, error)
 	write func(T) string
-	judge func(T) error // nil means everything is in range
+	check func(T) error // nil if every value is valid
 }
 
 // one is a field with a single value.
@@ -57,9 +55,9 @@ func (o one[T]) set(raw any) error {
 
 func (o one[T]) text() string { return o.write(*o.at) }
 
-func (o one[T]) check() error { return o.verdict(*o.at) }
+func (o one[T]) check() error { return o.checkValue(*o.at) }
 
-// many is a field with a list of values: a YAML list, or text with commas.
+// many is a field with a list of values. Its form is a YAML list, or text with commas.
 type many[T any] struct {
 	at *[]T
 	codec[T]
@@ -90,23 +88,23 @@ func (m many[T]) text() string {
 	return strings.Join(items, ",")
 }
 
-// list marks the field as a list for the example file.
+// list marks the field as a list, for the example file.
 func (m many[T]) list() {}
 
 func (m many[T]) check() error {
 	for _, v := range *m.at {
-		if err := m.verdict(v); err != nil {
+		if err := m.checkValue(v); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c codec[T]) verdict(v T) error {
-	if c.judge == nil {
+func (c codec[T]) checkValue(v T) error {
+	if c.check == nil {
 		return nil
 	}
-	if err := c.judge(v); err != nil {
+	if err := c.check(v); err != nil {
 		return wrong(c.write(v), "%s", err)
 	}
 	return nil
@@ -116,14 +114,14 @@ func scalar(raw any) (string, error) {
 	switch v := raw.(type) {
 	case string:
 		return strings.TrimSpace(v), nil
-	case float64: // 1e6 is a whole number to whoever wrote it
+	case float64: // YAML has 1e6 as a float
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case int, int64, uint64, bool:
 		return fmt.Sprint(v), nil
 	case []any:
-		return "", wrong("a list", "stands where one value belongs")
+		return "", wrong("a list", "is not allowed here; give one value")
 	case map[string]any:
-		return "", wrong("a map", "stands where one value belongs")
+		return "", wrong("a map", "is not allowed here; give one value")
 	}
 	return "", wrong(fmt.Sprint(raw), "is not text or a number; quote it")
 }
@@ -143,13 +141,13 @@ func list(raw any) ([]string, error) {
 		}
 		return items, nil
 	case map[string]any:
-		return nil, wrong("a map", "stands where a list belongs")
+		return nil, wrong("a map", "is not allowed here; give a list")
 	}
 	text, err := scalar(raw)
 	return []string{text}, err
 }
 
-// fields splits text at commas; spaces around items and empty items do not count.
+// fields splits text at commas. It trims spaces and drops empty items.
 func fields(text string) []string {
 	items := []string{}
 	for item := range strings.SplitSeq(text, ",") {
@@ -160,12 +158,12 @@ func fields(text string) []string {
 	return items
 }
 
-// plain is text for which judge, if there is one, says what is allowed.
-func plain(judge func(string) error) codec[string] {
+// plain is text. check, if not nil, returns an error for invalid text.
+func plain(check func(string) error) codec[string] {
 	return codec[string]{
 		read:  func(s string) (string, error) { return s, nil },
 		write: func(s string) string { return s },
-		judge: judge,
+		check: check,
 	}
 }
 
@@ -193,7 +191,7 @@ func number(low, high int) codec[int] {
 			return n, nil
 		},
 		write: strconv.Itoa,
-		judge: func(n int) error {
+		check: func(n int) error {
 			if n < low || n > high {
 				return fmt.Errorf("must be between %d and %d", low, high)
 			}
@@ -214,8 +212,8 @@ func decimal(low, high float64) codec[float64] {
 			return f, nil
 		},
 		write: format,
-		judge: func(f float64) error {
-			if !(f >= low && f <= high) { // NaN is neither
+		check: func(f float64) error {
+			if !(f >= low && f <= high) { // false for NaN
 				return fmt.Errorf("must be between %s and %s", format(low), format(high))
 			}
 			return nil
@@ -223,11 +221,10 @@ func decimal(low, high float64) codec[float64] {
 	}
 }
 
-// duration is a length of time from low to ten years, far from where sums of durations
-// overflow.
+// duration is a duration from low to ten years. Sums of such durations do not overflow.
 func duration(low time.Duration) codec[time.Duration] { return span(low, 10*365*24*time.Hour) }
 
-// span is a length of time in a range.
+// span is a duration in a range.
 func span(low, high time.Duration) codec[time.Duration] {
 	return codec[time.Duration]{
 		read: func(s string) (time.Duration, error) {
@@ -238,7 +235,7 @@ func span(low, high time.Duration) codec[time.Duration] {
 			return d, nil
 		},
 		write: func(d time.Duration) string { return shorten(d.String()) },
-		judge: func(d time.Duration) error {
+		check: func(d time.Duration) error {
 			if d < low || d > high {
 				return fmt.Errorf("must be between %s and %s", shorten(low.String()), shorten(high.String()))
 			}
@@ -247,7 +244,7 @@ func span(low, high time.Duration) codec[time.Duration] {
 	}
 }
 
-// shorten turns Go's 168h0m0s into the 168h a person writes.
+// shorten converts 168h0m0s to 168h.
 func shorten(text string) string {
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

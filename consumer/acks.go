@@ -8,37 +8,36 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// acks settles the deliveries of one subscription in the order they came: a
-// delivery is acked only when it and all before it are finished, so one ack can
-// cover many. Confirms may come in any order; a tag of a page whose
-// manifest is not confirmed is never inside an acked prefix.
+// acks settles the deliveries of one subscription in their order: it acks a delivery only when that delivery and all
+// earlier ones are finished. So one ack can cover many deliveries. The broker may confirm manifests in any order, but a
+// delivery whose manifest is not confirmed is never acked.
 type acks struct {
 	sub broker.Subscription
 
-	mu    sync.Mutex
-	queue []entry // received and not yet acked, oldest first
+	mu      sync.Mutex
+	unacked []entry // oldest first
 }
 
 type entry struct {
 	tag      uint64
 	finished bool
-	returned bool // given back by Requeue: settled already
+	returned bool // settled by Requeue
 }
 
-// received notes a delivery; calls are in the order of the tags.
+// received records a delivery. Calls must be in the order of the tags.
 func (a *acks) received(tag uint64) {
 	a.mu.Lock()
-	a.queue = append(a.queue, entry{tag: tag})
+	a.unacked = append(a.unacked, entry{tag: tag})
 	a.mu.Unlock()
 }
 
-// finish acks what it can now that these deliveries are finished.
+// finish marks deliveries as finished, and acks the oldest deliveries up to the first unfinished one.
 func (a *acks) finish(tags []uint64) error {
 	return a.settle(tags, func(e *entry) { e.finished = true })
 }
 
-// giveBack returns deliveries to the queue.
-func (a *acks) giveBack(tags []uint64) error {
+// requeue returns deliveries to their AMQP queue.
+func (a *acks) requeue(tags []uint64) error {
 	if err := a.sub.Requeue(tags...); err != nil {
 		return err
 	}
@@ -49,20 +48,20 @@ func (a *acks) settle(tags []uint64, mark func(*entry)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, tag := range tags {
-		i, found := slices.BinarySearchFunc(a.queue, tag, func(e entry, tag uint64) int { return cmp.Compare(e.tag, tag) })
+		i, found := slices.BinarySearchFunc(a.unacked, tag, func(e entry, tag uint64) int { return cmp.Compare(e.tag, tag) })
 		if found {
-			mark(&a.queue[i])
+			mark(&a.unacked[i])
 		}
 	}
 	var last uint64
 	n := 0
-	for n < len(a.queue) && a.queue[n].finished {
-		if !a.queue[n].returned {
-			last = a.queue[n].tag
+	for n < len(a.unacked) && a.unacked[n].finished {
+		if !a.unacked[n].returned {
+			last = a.unacked[n].tag
 		}
 		n++
 	}
-	a.queue = a.queue[n:]
+	a.unacked = a.unacked[n:]
 	if last == 0 {
 		return nil
 	}

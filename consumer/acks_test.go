@@ -8,14 +8,14 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// wire is a subscription that records what a broker would make of acks and requeues.
-type wire struct {
+// fakeSubscription is a subscription that records which deliveries are acked and requeued.
+type fakeSubscription struct {
 	broker.Subscription
 	acked, requeued map[uint64]bool
 	received        uint64
 }
 
-func (w *wire) Ack(tag uint64, mode broker.AckMode) error {
+func (w *fakeSubscription) Ack(tag uint64, mode broker.AckMode) error {
 	first := tag
 	if mode == broker.UpTo {
 		first = 1
@@ -28,23 +28,22 @@ func (w *wire) Ack(tag uint64, mode broker.AckMode) error {
 	return nil
 }
 
-func (w *wire) Requeue(tags ...uint64) error {
+func (w *fakeSubscription) Requeue(tags ...uint64) error {
 	for _, t := range tags {
 		w.requeued[t] = true
 	}
 	return nil
 }
 
-// However deliveries finish, none is acked before it is finished or given back, and in the end
-// every one is settled.
+// In whatever order deliveries finish, none is acked before it is finished or requeued. In the end all are settled.
 func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &wire{acked: map[uint64]bool{}, requeued: map[uint64]bool{}}
+		w := &fakeSubscription{acked: map[uint64]bool{}, requeued: map[uint64]bool{}}
 		a := &acks{sub: w}
 		settled := map[uint64]bool{}
 		var open []uint64
-		settle := func(n int, give bool) {
+		settle := func(n int, requeue bool) {
 			tags := make([]uint64, 0, n)
 			for range n {
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
@@ -53,8 +52,8 @@ func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 				open = append(open[:i], open[i+1:]...)
 			}
 			var err error
-			if give {
-				err = a.giveBack(tags)
+			if requeue {
+				err = a.requeue(tags)
 			} else {
 				err = a.finish(tags)
 			}
@@ -68,7 +67,7 @@ func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 				a.received(w.received)
 				open = append(open, w.received)
 			} else {
-				settle(rapid.IntRange(1, len(open)).Draw(t, "n"), rapid.Bool().Draw(t, "give"))
+				settle(rapid.IntRange(1, len(open)).Draw(t, "n"), rapid.Bool().Draw(t, "requeue"))
 			}
 			for tag := range w.acked {
 				if !settled[tag] {
@@ -84,14 +83,14 @@ func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 				t.Fatalf("tag %d was never settled", tag)
 			}
 		}
-		if len(a.queue) != 0 {
-			t.Fatalf("%d deliveries are still remembered", len(a.queue))
+		if len(a.unacked) != 0 {
+			t.Fatalf("%d deliveries are still unacked", len(a.unacked))
 		}
 	})
 }
 
-// The run's cursor never passes a page with an open task, and reaches the last page when all
-// are finished, in whatever order.
+// In whatever order tasks finish, the settled cursor never passes a page with an unfinished task. It reaches the last
+// page when all tasks are finished.
 func TestSettledCursorStopsAtOpenPages(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -112,7 +111,7 @@ func TestSettledCursorStopsAtOpenPages(t *testing.T) {
 			_, settled := p.cursors()
 			for page := range left {
 				if page <= settled {
-					t.Fatalf("page %d has open tasks, but the cursor is at %d", page, settled)
+					t.Fatalf("page %d has unfinished tasks, but the cursor is at %d", page, settled)
 				}
 			}
 		}
@@ -120,7 +119,7 @@ func TestSettledCursorStopsAtOpenPages(t *testing.T) {
 			p.finish(page, n)
 		}
 		if taken, settled := p.cursors(); taken != settled {
-			t.Fatalf("everything is finished, but of %d pages the cursor settled %d", taken, settled)
+			t.Fatalf("all tasks are finished, but the cursor is at %d of %d pages", settled, taken)
 		}
 	})
 }

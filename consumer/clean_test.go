@@ -10,28 +10,28 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Held implements Store: nothing is.
-func (s *stage) Held(context.Context, holdfast.RunID, holdfast.TaskID, holdfast.TaskID) ([]holdfast.Task, error) {
+// Held returns no tasks.
+func (s *fakeServers) Held(context.Context, holdfast.WorkerID, holdfast.TaskID, holdfast.TaskID) ([]holdfast.Task, error) {
 	return nil, nil
 }
 
-// A run says at its end whether it is certain to own no task. It is not once the store may have lost commits, even if only
-// the last renewal of all tells.
-func TestARunIsClosedAsCleanOnlyIfTheStoreHasLostNothing(t *testing.T) {
+// A worker deregisters as clean if it certainly owns no task. It is not clean if the store may have lost commits, even
+// if only the last renewal reports that.
+func TestAWorkerDeregistersAsCleanOnlyIfTheStoreHasLostNothing(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		upset func(s *stage, t *testing.T)
+		upset func(s *fakeServers, t *testing.T)
 		want  string
 	}{
-		{"nothing is lost", func(*stage, *testing.T) {}, "close 1"},
-		{"told in between", func(s *stage, t *testing.T) { s.tell("after"); time.Sleep(3 * time.Second); s.take() }, "close 1, perhaps with tasks"},
-		{"told at the end", func(s *stage, t *testing.T) { s.tell("after") }, "close 1, perhaps with tasks"},
+		{"nothing is lost", func(*fakeServers, *testing.T) {}, "deregister 1"},
+		{"reported in between", func(s *fakeServers, t *testing.T) { s.setHistory("after"); time.Sleep(3 * time.Second); s.take() }, "deregister 1, perhaps with tasks"},
+		{"reported at the end", func(s *fakeServers, t *testing.T) { s.setHistory("after") }, "deregister 1, perhaps with tasks"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStage()
-			s.tell("before")
-			stop := s.play(t)
+			s := newFakeServers()
+			s.setHistory("before")
+			stop := s.start(t)
 			time.Sleep(1500 * time.Millisecond)
 			s.take()
 			test.upset(s, t)
@@ -44,21 +44,21 @@ func TestARunIsClosedAsCleanOnlyIfTheStoreHasLostNothing(t *testing.T) {
 	}
 }
 
-func (s *stage) tell(history string) {
+func (s *fakeServers) setHistory(history string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history = history
 }
 
-// Nor is it once a claim was given up whose answer never came.
-func TestARunWithAnUnansweredClaimIsNotClean(t *testing.T) {
+// A worker that has given up an unanswered claim is not clean.
+func TestAWorkerWithAnUnansweredClaimIsNotClean(t *testing.T) {
 	t.Parallel()
 	s := &session{disowned: make(chan struct{})}
 	if !s.clean() {
-		t.Error("nothing has happened")
+		t.Error("a worker without claims is not clean")
 	}
 	close(s.disowned)
 	if s.clean() {
-		t.Error("the claim may have been committed")
+		t.Error("a worker whose claim may be committed is clean")
 	}
 }

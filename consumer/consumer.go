@@ -2,28 +2,27 @@
 //
 // # The life of a ticket
 //
-//  1. An intake per queue, two for each lane, receives messages with manual ack and
-//     gathers their tickets into a page, no larger than there is room for (intake.go).
-//  2. The page is claimed in one statement: each ticket is ours, stale, held
-//     by another run, ahead of the store, or of a type nobody here handles
-//     (page.go). The claim says whether executors are reserved for the tasks or
-//     they may wait in the worker's buffer (room.go).
-//  3. What is ours starts at once; at the same time the page's manifest
-//     goes to the holding queue (page.go, execute.go).
-//  4. After the manifest's confirm, and only then, the page's messages are
-//     acked, as the longest prefix of finished messages (acks.go).
-//  5. Each result is judged by holdfast.Settle and written in batches
+//  1. Each queue has two intakes, one for its main queue and one for its requeue queue. An intake receives messages and
+//     gathers their tickets into a page, within the capacity of the worker (intake.go, capacity.go).
+//  2. The worker claims the page in one statement. The store answers for each ticket that the task is claimed, or why
+//     it is not: the ticket is stale, another worker runs the task, the ticket is ahead of the store, the type has no
+//     handler here, or the task is a last-chance task (page.go, lastchance.go). The claim also says whether executors
+//     are reserved for the tasks, or the tasks may wait in the worker's buffer.
+//  3. The claimed tasks start at once. At the same time the worker publishes the page's manifest to the holding queue
+//     (page.go, execute.go).
+//  4. Only when the broker has confirmed the manifest does the worker ack the page's messages. It acks them in the
+//     order of delivery (acks.go).
+//  5. holdfast.Settle decides what each result means. The worker writes the results to the store in groups
 //     (results.go).
-//  6. With every renewal of the lease the run tells how far its pages are
-//     finished, so that the patrol can drop their manifests (lease.go).
+//  6. With each renewal of its lease the worker reports up to which page everything is finished, so that the patrol can
+//     drop the manifests of these pages (lease.go).
 //
-// # What it promises
+// # Guarantees
 //
-// A ticket is never acked before a confirmed step has made the next token of its
-// task, or the store has proved it needless. A process that cannot renew its lease stops itself
-// before anybody may declare it dead, cancels its handlers, keeps the
-// finished results, and starts over as a new run. The package never decides what a
-// failure means, and never declares a queue.
+// The worker acks a ticket only in two cases: the broker has confirmed another message that replaces the ticket, or the
+// answer of the store shows that the ticket is not needed. A worker that cannot renew its lease stops before another
+// process may fence it: it cancels its handlers, keeps the finished results, and registers again as a new worker. The
+// package never decides what a failure means, and never declares an AMQP queue.
 package consumer
 
 import (
@@ -35,18 +34,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// The first and the longest pause before a consumer tries again.
+// The shortest and the longest pause between two tries of the same operation.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = time.Second
@@ -73,26 +71,32 @@ type Options struct {
 	Handlers *Registry
 	Settings holdfast.Settings
 
-	Concurrency int           // handlers at once; 0 means 50
-	Lanes       []string      // to consume; empty means every lane the store knows, new ones included
-	Lease       time.Duration // 0 means 5 s; at least 1 s. It is renewed five times in that span
-	Drain       time.Duration // what running handlers get to finish after Run's context is done; 0 means 25 s
+	// Concurrency is the number of handlers that may run at once; 0 means 50.
+	Concurrency int
+	// Queues are the queues to consume. If empty, the worker consumes all queues that the store knows, also those that
+	// are added later.
+	Queues []string
+	// Lease is the length of the lease, at least 1 s; 0 means 5 s. The worker renews it five times in that span.
+	Lease time.Duration
+	// Drain is how long running handlers may continue after Run's context is done; 0 means 25 s.
+	Drain time.Duration
 	// ParkFor is how long the first park of a task without a handler lasts; 0 means 15 s. Each further park lasts twice
 	// as long, up to ten minutes.
 	ParkFor time.Duration
 
-	// Name is for people; empty means host/pid. Consumers of one process need different ones: after the store has
-	// lost commits it tells them apart.
+	// Name is for people; empty means host/pid. The consumers of one process need different names: if the store has
+	// lost commits, it distinguishes them by name.
 	Name    string
 	Version string // for people
-	PID     int    // of this process, for the store; 0 means os.Getpid
-	// Process identifies this process on its machine, together with its PID. If the process has ended, a janitor of the
-	// same machine then need not wait for the end of the lease.
+	PID     int    // of this process; 0 means os.Getpid
+	// Process identifies this process on its machine, together with its PID. If the process has ended, a janitor on the
+	// same machine need not wait until the lease expires.
 	Process store.Process
-	// Present, if both its parts are set, has each run show two signs of its process's presence, so that janitors need
-	// not wait for the end of its lease when the process is gone.
+	// Present, if both its parts are set, makes each worker acquire its presence at both servers. If the process ends,
+	// janitors need not wait until the lease expires.
 	Present presence.Servers
-	// OnReady, if set, is told that a task of this process became ready again and how long it waits.
+	// OnReady, if set, is called when a task of this process becomes ready again. The argument is how long the task
+	// waits.
 	OnReady  func(wait time.Duration)
 	Log      logrus.FieldLogger // nil discards
 	Observer holdfast.Observer  // nil discards
@@ -101,11 +105,11 @@ type Options struct {
 func (o *Options) complete() error {
 	switch {
 	case o.Store == nil || o.Broker == nil || o.Handlers == nil || o.Topology.Prefix == "" || o.Topology.Incarnation == "":
-		return fmt.Errorf("%w: a consumer needs a store, a broker, a topology with its incarnation, and handlers", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: a store, a broker, a topology with its incarnation, and handlers are required", holdfast.ErrInvalid)
 	case o.Concurrency < 0:
 		return fmt.Errorf("%w: concurrency %d is negative", holdfast.ErrInvalid, o.Concurrency)
 	case o.Lease != 0 && o.Lease < time.Second:
-		return fmt.Errorf("%w: a lease of %s is shorter than 1s, too short to be renewed safely", holdfast.ErrInvalid, o.Lease)
+		return fmt.Errorf("%w: lease %s is shorter than 1s, too short for safe renewals", holdfast.ErrInvalid, o.Lease)
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 50
@@ -136,7 +140,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Consumer runs tasks. Make one with New, run it once.
+// Consumer runs tasks. Create one with New. Its methods are safe for concurrent use.
 type Consumer struct {
 	o       Options
 	abort   chan struct{}
@@ -144,7 +148,7 @@ type Consumer struct {
 	current atomic.Pointer[session]
 }
 
-// New checks the options. It starts nothing.
+// New returns a Consumer, or an ErrInvalid if the options are invalid. It starts nothing.
 func New(o Options) (*Consumer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
@@ -152,74 +156,74 @@ func New(o Options) (*Consumer, error) {
 	return &Consumer{o: o, abort: make(chan struct{})}, nil
 }
 
-// Run takes and runs tasks until ctx is done or an operator drains the worker.
-// Handlers then have Options.Drain to finish; after that their contexts are cancelled with
-// holdfast.ErrDraining, and what still runs a second later is handed back to the
-// store while its handler may go on: a handler that ignores its context is the
-// only goroutine that can outlive Run. It returns nil after a clean stop.
+// Run runs tasks until ctx is done or an operator drains the worker. It may be called once.
 //
-// Servers that are away are waited for, at any time and for ever, so Run returns an error only if
-// results could not be written before the stop. It may be called once.
+// When Run stops, handlers have Options.Drain to finish. Then Run cancels their contexts with holdfast.ErrDraining.
+// Tasks that still run a second later are handed back to the store. A handler that ignores its context is the only
+// goroutine that can outlive Run.
+//
+// Run returns nil after a clean stop. If a server is unavailable, Run waits for it without limit. So the only error is
+// that results were not written before the stop.
 func (c *Consumer) Run(ctx context.Context) error {
 	defer logs.Flush(c.o.Log)
 	for {
 		s, err := c.open(ctx)
 		if err != nil {
-			return nil // ctx ended before there was a run
+			return nil // ctx ended before the worker was registered
 		}
 		c.current.Store(s)
-		err = s.work(ctx)
+		err = s.run(ctx)
 		c.current.Store(nil)
 		if !errors.Is(err, holdfast.ErrLeaseLost) {
 			return err
 		}
 		c.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedLeaseLost, Count: 1})
-		c.o.Log.WithField("run", s.run).Warn("this run's lease is lost; its handlers were cancelled, starting over as a new run")
+		c.o.Log.WithField("worker", s.worker).Warn("lease lost: handlers cancelled, registering again as a new worker")
 	}
 }
 
-// Abort ends a drain at once: handlers are cancelled and their tasks handed back. It may
-// be called at any time and more than once; before a drain it shortens the one to come.
+// Abort ends a drain at once: it cancels the handlers and hands their tasks back. If no drain is in progress, the next
+// drain ends at once. Abort may be called more than once.
 func (c *Consumer) Abort() { c.aborted.Do(func() { close(c.abort) }) }
 
-// open starts a new run, waiting for the store until ctx is done.
+// open registers a new worker. It waits for the store until ctx is done.
 func (c *Consumer) open(ctx context.Context) (*session, error) {
 	host, _ := os.Hostname()
-	info := store.RunInfo{
+	info := store.WorkerInfo{
 		Name: c.o.Name, Host: host, PID: c.o.PID, Version: c.o.Version,
-		Concurrency: c.o.Concurrency, Lanes: c.o.Lanes, Types: append([]string{}, c.o.Handlers.Types()...), Process: c.o.Process,
+		Concurrency: c.o.Concurrency, Queues: c.o.Queues, Types: append([]string{}, c.o.Handlers.Types()...), Process: c.o.Process,
 	}
 	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()
-		// Not cancelled with ctx: an answer that nobody waits for would leave a live run without a worker.
+		// Not cancelled with ctx: if the answer were lost, the store would have a live worker that no process serves.
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Lease)
-		run, err := c.o.Store.OpenRun(attempt, info, c.o.Lease)
+		worker, err := c.o.Store.RegisterWorker(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
-			return newSession(ctx, c.o, c.abort, run, info, began), nil
+			return newSession(ctx, c.o, c.abort, worker, info, began), nil
 		}
-		c.o.Log.WithError(err).Warn("cannot start a run, trying again")
+		c.o.Log.WithError(err).Warn("worker not registered, trying again")
 		if err := pause.Wait(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Status says what a consumer does now.
+// Status describes the state of a Consumer.
 type Status struct {
-	Run     holdfast.RunID // 0 while there is none
-	Running int            // handlers
-	// Consuming are the queues that are subscribed, Waiting those that are not, with the reason: a broker.ErrNoQueue if
-	// the queue does not exist.
+	Worker  holdfast.WorkerID // 0 if no worker is registered
+	Running int               // number of handlers that run
+	// Consuming are the AMQP queues with a subscription. Waiting are those without, with the reason; it is a
+	// broker.ErrNoQueue if the AMQP queue does not exist.
 	Consuming []string
 	Waiting   map[string]error
-	RenewedAt time.Time // by this process's clock
-	// Fault is the recent error for which this worker itself is at fault, nil if there is none: see
-	// holdfast.WorkerFault. The worker takes fewer tasks meanwhile.
+	RenewedAt time.Time // of the lease, by this process's clock
+	// Fault is a recent error for which this worker itself is at fault, or nil; see holdfast.WorkerFault. The worker
+	// takes fewer tasks while it has one.
 	Fault error
 }
 
-// Status may be called at any time.
+// Status returns the state of the worker, or the zero Status if no worker is registered.
 func (c *Consumer) Status() Status {
 	if s := c.current.Load(); s != nil {
 		return s.status()

@@ -18,7 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// At the end of a drain the worker stops, whatever its handlers do, and hands their tasks back uncounted.
+// At the end of a drain, the worker stops even if handlers ignore their context. It hands their tasks back, which uses
+// up no attempts.
 func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -28,11 +29,11 @@ func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 	worker := w.work(func(ctx context.Context, task holdfast.Task) error {
 		started <- struct{}{}
 		switch task.ID {
-		case list[0].Task: // obeys
+		case list[0].Task: // returns when its context ends
 			<-ctx.Done()
 			polite.Store(context.Cause(ctx))
 			return ctx.Err()
-		case list[1].Task: // ignores it, and is late
+		case list[1].Task: // ignores its context
 			<-release
 			return nil
 		}
@@ -59,16 +60,16 @@ func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 		}
 	}
 	if cause, _ := polite.Load().(error); !errors.Is(cause, holdfast.ErrDraining) {
-		t.Errorf("the handler was told %v", cause)
+		t.Errorf("the cause of the handler's context is %v", cause)
 	}
-	if r := w.runs()[worker.run]; r.State != store.RunStopped {
-		t.Errorf("the run is %+v", r)
+	if r := w.workers()[worker.worker]; r.State != store.WorkerStopped {
+		t.Errorf("the worker is %+v", r)
 	}
 	close(release)
 }
 
-// A worker that is stopped while a handler runs is shown as draining.
-func TestAStopIsShownAsADrain(t *testing.T) {
+// A worker that is stopped while a handler runs is listed as draining.
+func TestAStopIsListedAsADrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	release, started := make(chan struct{}), make(chan struct{}, 1)
@@ -81,16 +82,16 @@ func TestAStopIsShownAsADrain(t *testing.T) {
 	await(w, "the handler runs", started)
 	var stopped sync.WaitGroup
 	stopped.Go(worker.stop)
-	w.eventually("the run is shown as draining", func() bool {
-		r := w.runs()[worker.run]
-		return r.Draining && r.State == store.RunLive
+	w.eventually("the worker is listed as draining", func() bool {
+		r := w.workers()[worker.worker]
+		return r.Draining && r.State == store.WorkerLive
 	})
 	close(release)
 	stopped.Wait()
 	w.awaitState(holdfast.Done, list...)
 }
 
-// A task that dies leaves a line in the log that says why.
+// The worker logs a task that becomes dead, with the cause.
 func TestADeadTaskIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,7 +102,7 @@ func TestADeadTaskIsLogged(t *testing.T) {
 	list := w.enqueue(1)
 	w.awaitState(holdfast.Dead, list...)
 	var line *logrus.Entry
-	w.eventually("the death is logged", func() bool {
+	w.eventually("the dead task is logged", func() bool {
 		entries := hook.AllEntries()
 		i := slices.IndexFunc(entries, func(e *logrus.Entry) bool { return e.Message == "task is dead" })
 		if i >= 0 {
@@ -110,15 +111,15 @@ func TestADeadTaskIsLogged(t *testing.T) {
 		return i >= 0
 	})
 	for field, want := range map[string]any{
-		"task": list[0].Task, "type": kind, "lane": lane, "attempts": 1, "failures": 1, "cause": "no such account",
+		"task": list[0].Task, "type": kind, "queue": queue, "attempts": 1, "failures": 1, "cause": "no such account",
 	} {
 		if line.Level != logrus.WarnLevel || line.Data[field] != want {
-			t.Errorf("%s is %v, not %v, at level %s", field, line.Data[field], want, line.Level)
+			t.Errorf("field %s is %v, want %v, at level %s", field, line.Data[field], want, line.Level)
 		}
 	}
 }
 
-// A drain waits for handlers that need a moment, and takes nothing new.
+// A drain waits for handlers and takes no more tasks.
 func TestADrainLetsHandlersFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,24 +137,25 @@ func TestADrainLetsHandlersFinish(t *testing.T) {
 	for range list {
 		await(w, "everything runs", started)
 	}
-	w.must(w.store.Drain(t.Context(), worker.run))
-	w.eventually("nothing is received any more", func() bool {
-		depths, err := w.broker.Depths(t.Context(), []string{w.main(), w.again()})
-		return err == nil && depths[w.main()].Consumers == 0 && depths[w.again()].Consumers == 0
+	w.must(w.store.Drain(t.Context(), worker.worker))
+	w.eventually("the worker has no subscriptions", func() bool {
+		depths, err := w.broker.Depths(t.Context(), []string{w.main(), w.requeue()})
+		return err == nil && depths[w.main()].Consumers == 0 && depths[w.requeue()].Consumers == 0
 	})
 	later := w.enqueue(1)
 	close(release)
 	w.awaitState(holdfast.Done, list...)
-	w.eventually("the run is over", func() bool { return w.runs()[worker.run].State == store.RunStopped })
+	w.eventually("the worker has ended", func() bool { return w.workers()[worker.worker].State == store.WorkerStopped })
 	if task := w.task(later[0].Task); task.State != holdfast.Ready || task.Attempt != 1 {
 		t.Errorf("got %+v", task)
 	}
 }
 
-// A task nobody here can run waits, says why, is charged nothing, and runs where somebody can.
+// A task of a type without a handler is parked with the reason, uses up no attempt, and runs on another worker that has
+// a handler.
 func TestATaskOfAnUnknownTypeWaitsForAWorkerThatKnowsIt(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]error{"parked": nil, "rescued, if the store takes no notice": errFault} {
+	for name, fault := range map[string]error{"parked": nil, "rescued, if the store does not park it": errFault} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -185,7 +187,7 @@ func TestATaskOfAnUnknownTypeWaitsForAWorkerThatKnowsIt(t *testing.T) {
 			}
 			ignorant.stop()
 			if rescued := w.take(w.topology.Rescue()); (len(rescued) == 1) != (fault != nil) {
-				t.Errorf("rescued are %q", rescued)
+				t.Errorf("the rescue queue has %q", rescued)
 			} else if fault != nil {
 				w.sendRaw(w.topology.Rescue(), []byte(rescued[0]))
 			}
@@ -223,13 +225,13 @@ func TestATimeoutIsAFailure(t *testing.T) {
 	if err != nil || len(attempts) != 1 || attempts[0].Class != "timeout" || attempts[0].Event != holdfast.EventRetry {
 		t.Errorf("kept are %+v, %v", attempts, err)
 	}
-	if told, _ := cause.Load().(error); !errors.Is(told, holdfast.ErrTimeout) {
-		t.Errorf("the handler was told %v", told)
+	if got, _ := cause.Load().(error); !errors.Is(got, holdfast.ErrTimeout) {
+		t.Errorf("the cause of the handler's context is %v", got)
 	}
 }
 
-// A worker that cannot renew its lease, or is declared dead, cancels its handlers and starts over as a new run. It counts
-// nothing against their tasks. If it is declared dead, the janitor takes its tasks and counts a crash.
+// A process that cannot renew its lease, or is fenced, cancels its handlers and registers again as a new worker. The
+// worker charges nothing to their tasks. If it was fenced, the janitor hands its tasks back and charges a crash.
 func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	t.Parallel()
 	for name, fenced := range map[string]bool{"it cannot renew": false, "it was fenced": true} {
@@ -237,9 +239,9 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			var away atomic.Bool
-			s := &faultyStore{Store: w.store, renew: func(next func() (store.News, error)) (store.News, error) {
+			s := &faultyStore{Store: w.store, renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
 				if away.Load() {
-					return store.News{}, errFault
+					return store.RenewResult{}, errFault
 				}
 				return next()
 			}}
@@ -257,20 +259,20 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 			list := w.enqueue(2)
 			w.eventually("everything runs", func() bool { return executed.total() == 2 })
 			if fenced {
-				w.sql("update holdfast.runs set state = 'dead', ended_at = now() where id = $1", int64(worker.run))
+				w.sql("update holdfast.workers set state = 'dead', ended_at = now() where id = $1", int64(worker.worker))
 			} else {
 				away.Store(true)
 			}
 			for range list {
 				if cause := await(w, "the handlers are cancelled", causes); !errors.Is(cause, holdfast.ErrLeaseLost) {
-					t.Errorf("a handler was told %v", cause)
+					t.Errorf("the cause of a handler's context is %v", cause)
 				}
 			}
-			if !fenced && w.leaseOver(worker.run) {
-				t.Error("the handlers were cancelled after the lease, when others may have fenced the run")
+			if !fenced && w.leaseExpired(worker.worker) {
+				t.Error("the handlers were cancelled after the lease expired, when the worker may already be fenced")
 			}
 			away.Store(false)
-			w.eventually("the worker works as a new run", func() bool { run := worker.Status().Run; return run != 0 && run != worker.run })
+			w.eventually("the process registers again", func() bool { id := worker.Status().Worker; return id != 0 && id != worker.worker })
 			if n := worker.of(holdfast.ObservedLeaseLost); n != 1 {
 				t.Errorf("%d lost leases observed", n)
 			}
@@ -289,7 +291,7 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	}
 }
 
-// An operator's cancel reaches the handler with the next sign of life.
+// If an operator cancels a task, the next renewal cancels its handler.
 func TestACancelReachesTheHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -302,26 +304,26 @@ func TestACancelReachesTheHandler(t *testing.T) {
 	}, func(o *consumer.Options) { o.Lease = steadyLease })
 	ticket := w.enqueue(1)[0]
 	await(w, "the task runs", started)
-	move, err := holdfast.Settle(w.task(ticket.Task), holdfast.Asked(holdfast.EventCancel), time.Now(), holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(w.task(ticket.Task), holdfast.Requested(holdfast.EventCancel), time.Now(), holdfast.DefaultPolicy())
 	w.must(err)
 	accepted, err := w.store.Apply(t.Context(), []holdfast.Transition{move})
 	if err != nil || !accepted[0] {
 		t.Fatalf("the cancel was refused: %v", err)
 	}
 	if cause := await(w, "the handler is cancelled", causes); !errors.Is(cause, holdfast.ErrCancelled) {
-		t.Errorf("the handler was told %v", cause)
+		t.Errorf("the cause of the handler's context is %v", cause)
 	}
 	w.awaitState(holdfast.Cancelled, ticket)
 }
 
-// A claim is committed, its answer is lost, and the store is away until the lease is lost. The worker starts none of these
-// tasks. It hands them back before it ends its run, so that no crash is charged to them.
+// A claim is committed, its answer is lost, and the store is unavailable until the lease is lost. The worker never
+// starts these tasks. It hands them back before it ends, so that no crash is charged to them.
 func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	log, hook := logtest.NewNullLogger()
 	lost := func() bool {
-		return slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool { return e.Message == "the lease is lost" })
+		return slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool { return e.Message == "lease lost" })
 	}
 	var ready, away atomic.Bool
 	s := &faultyStore{
@@ -337,16 +339,16 @@ func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 			}
 			return claims, err
 		},
-		renew: func(next func() (store.News, error)) (store.News, error) {
-			// The store is back for the renewal that follows the loss of the lease: the last one of the run.
+		renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
+			// The store is back when the lease is lost, for the last renewal of the worker.
 			if away.Load() && !lost() {
-				return store.News{}, errFault
+				return store.RenewResult{}, errFault
 			}
-			if news, err := next(); err != nil {
-				return news, err
+			if result, err := next(); err != nil {
+				return result, err
 			} else {
 				away.Store(false)
-				return news, nil
+				return result, nil
 			}
 		},
 	}
@@ -358,7 +360,7 @@ func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 	list := w.ticketed(5, kind)
 	ready.Store(true)
 	w.send(w.main(), list...)
-	w.eventually("the worker works as a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
+	w.eventually("the process registers again", func() bool { id := k.Status().Worker; return id != 0 && id != k.worker })
 	w.janitor()
 	w.awaitState(holdfast.Done, list...)
 	ran.checkOnce(t, list)

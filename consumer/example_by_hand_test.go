@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// A producer, a worker and a janitor, wired by hand over one store. The program links these packages and one driver, and no
-// others: no configuration, no metrics, no other store. Package queue does the same with less code.
+// This example wires a producer, a worker and a janitor by hand over one store. The program links these packages and
+// one driver only: no configuration, no metrics, no other store. Package queue does the same with less code.
 func Example() {
 	folder, err := os.MkdirTemp("", "holdfast-example-")
 	if err != nil {
@@ -44,7 +44,7 @@ func byHand(path string) (err error) {
 	if _, err := tasks.MigrateUp(ctx); err != nil {
 		return err
 	}
-	release, err := tasks.Own() // one process serves a file
+	release, err := tasks.Own() // only one process serves a file
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func byHand(path string) (err error) {
 
 	var janitors sync.WaitGroup
 	watching, end := context.WithCancel(context.Background())
-	janitors.Go(func() { _ = watch.Run(watching) }) // it returns no error
+	janitors.Go(func() { _ = watch.Run(watching) }) // always returns nil
 	err = work.Run(ctx)
 	end() // the janitor stops after the worker
 	janitors.Wait()

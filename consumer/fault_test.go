@@ -7,106 +7,106 @@ import (
 	"time"
 )
 
-// Trouble of the worker's own halves what it takes, once a second, and never to nothing. The limit grows back with time, more
-// slowly if the trouble returns, and the worker says so as long as it lasts.
+// An error for which the worker is at fault halves its limit, at most once a second, to at least one task. The limit
+// grows back with time, more slowly if errors return. The status shows the error until it is old.
 func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(16)
-		defer r.fault.stop()
+		c := newCapacity(16)
+		defer c.fault.stop()
 		fail := func(want int) {
 			t.Helper()
-			if most, _ := r.faulty(errors.New("too many open files")); most != want {
-				t.Errorf("after an error the worker takes %d, want %d", most, want)
+			if most, _ := c.faulty(errors.New("too many open files")); most != want {
+				t.Errorf("after an error the limit is %d, want %d", most, want)
 			}
 		}
 		pass := func(d time.Duration, want int) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if free := r.free(); free != want {
-				t.Errorf("after %s more it takes %d, want %d", d, free, want)
+			if free := c.free(); free != want {
+				t.Errorf("%s later the limit is %d, want %d", d, free, want)
 			}
 		}
-		if r.fault.current() != nil || r.free() != 16 {
-			t.Errorf("at first: %v, %d free", r.fault.current(), r.free())
+		if c.fault.current() != nil || c.free() != 16 {
+			t.Errorf("before any error: fault %v, %d free", c.fault.current(), c.free())
 		}
-		r.held = 16
+		c.used = 16
 		fail(8)
 		fail(8) // in the same second
-		r.held = 0
+		c.used = 0
 		pass(999*time.Millisecond, 8)
 		pass(time.Millisecond, 16)
-		if r.fault.current() == nil {
-			t.Error("the trouble has ended a second after the error")
+		if c.fault.current() == nil {
+			t.Error("no fault a second after the error")
 		}
-		r.held = 16
+		c.used = 16
 		fail(8)
-		r.held = 0
+		c.used = 0
 		pass(1999*time.Millisecond, 8) // longer than the first time
 		pass(time.Millisecond, 16)
-		r.held = 1
+		c.used = 1
 		fail(1)
-		r.held = 0
+		c.used = 0
 		pass(3999*time.Millisecond, 1)
 		for _, want := range []int{2, 4, 8, 16} {
 			pass(4*time.Second, want)
 		}
-		time.Sleep(faultShown)
-		if err := r.fault.current(); err != nil {
-			t.Errorf("it still says: %v", err)
+		time.Sleep(faultVisible)
+		if err := c.fault.current(); err != nil {
+			t.Errorf("fault after %s: %v", faultVisible, err)
 		}
 	})
 }
 
-// Successes in a row raise the limit again long before the wait is over, so a few tasks with trouble do not keep a worker
-// from the others. Trouble in between starts the count again.
+// Successes in a row raise the limit long before the wait ends, so that a few failing tasks do not slow down the
+// others. An error restarts the count.
 func TestSuccessesRaiseTheIntake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(16)
-		defer r.fault.stop()
+		c := newCapacity(16)
+		defer c.fault.stop()
 		trouble := errors.New("too many open files")
 		for range 10 { // until a wait is half a minute
-			r.add(2)
-			r.faulty(trouble)
-			r.add(-2)
-			time.Sleep(faultCut + time.Millisecond)
+			c.add(2)
+			c.faulty(trouble)
+			c.add(-2)
+			time.Sleep(faultCutInterval + time.Millisecond)
 			synctest.Wait()
 		}
 		for done, want := range []int{1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8, 16} {
-			if free := r.free(); free != want {
-				t.Errorf("after %d successes the worker takes %d, want %d", done, free, want)
+			if free := c.free(); free != want {
+				t.Errorf("after %d successes the limit is %d, want %d", done, free, want)
 			}
-			r.succeeded()
+			c.succeeded()
 		}
-		r.add(8)
-		r.faulty(trouble)
-		r.add(-8)
+		c.add(8)
+		c.faulty(trouble)
+		c.add(-8)
 		for range 5 {
 			for range 3 {
-				r.succeeded()
+				c.succeeded()
 			}
-			r.faulty(trouble) // in the same second
+			c.faulty(trouble) // in the same second
 		}
-		if free := r.free(); free != 4 {
-			t.Errorf("with trouble in between the worker takes %d, want 4", free)
+		if free := c.free(); free != 4 {
+			t.Errorf("with errors in between the limit is %d, want 4", free)
 		}
 	})
 }
 
-// A waiting page takes its places as soon as the limit has grown, though no task has ended.
+// A waiting page gets capacity as soon as the limit has grown, even if no task has ended.
 func TestTheIntakeGrowsBackByItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(4)
-		defer r.fault.stop()
-		r.held = 4
-		r.faulty(errors.New("no buffer space available"))
-		r.held = 2
+		c := newCapacity(4)
+		defer c.fault.stop()
+		c.used = 4
+		c.faulty(errors.New("no buffer space available"))
+		c.used = 2
 		began := time.Now()
-		if n := r.reserve(t.Context(), 1, 10, 0, ordinary); n != 2 || time.Since(began) != faultWait {
-			t.Errorf("%d places after %s", n, time.Since(began))
+		if n := c.reserve(t.Context(), 1, 10, 0, ordinary); n != 2 || time.Since(began) != faultWait {
+			t.Errorf("capacity for %d tasks after %s", n, time.Since(began))
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A failover to a server that lacks the newest commits: the results of some tasks are gone, their worker has forgotten
-// them and lives, and their manifests are settled.
+// After a failover to a server without the newest commits, the results of some tasks are lost. Their worker is live and
+// has forgotten them, and their manifests are gone.
 func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -23,12 +23,12 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 	first, second := "1", "2"
 	history.Store(&first)
 	var lostAnswers atomic.Int32
-	s := &faultyStore{Store: w.store, renew: func(next func() (store.News, error)) (store.News, error) {
-		news, err := next()
-		if news.History = *history.Load(); err == nil && news.History == second && lostAnswers.Add(1) == 1 {
-			return store.News{}, errFault // and the next one must bring the change
+	s := &faultyStore{Store: w.store, renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
+		result, err := next()
+		if result.History = *history.Load(); err == nil && result.History == second && lostAnswers.Add(1) == 1 {
+			return store.RenewResult{}, errFault // the next answer must report the change
 		}
-		return news, err
+		return result, err
 	}}
 	var ran executions
 	release, began := make(chan struct{}), make(chan struct{}, 1)
@@ -49,19 +49,19 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
-	inHand := w.ticketed(1, kind)
-	busy.Store(int64(inHand[0].Task))
-	w.send(w.main(), inHand...)
+	inProgress := w.ticketed(1, kind)
+	busy.Store(int64(inProgress[0].Task))
+	w.send(w.main(), inProgress...)
 	await(w, "a task runs", began)
-	w.sql("update holdfast.tasks set state = 'running', run_id = $1, finished_at = null where state = 'done'", int64(k.run))
-	if held, err := w.store.Held(t.Context(), k.run, 0, math.MaxInt64); err != nil || len(held) != len(lost)+1 {
-		t.Fatalf("the store believes %d tasks to be held, %v", len(held), err)
+	w.sql("update holdfast.tasks set state = 'running', worker_id = $1, finished_at = null where state = 'done'", int64(k.worker))
+	if held, err := w.store.Held(t.Context(), k.worker, 0, math.MaxInt64); err != nil || len(held) != len(lost)+1 {
+		t.Fatalf("the store has %d running tasks, %v", len(held), err)
 	}
 
 	failover := time.Now()
 	history.Store(&second)
 	w.awaitState(holdfast.Done, lost...)
-	t.Logf("healed within %s", time.Since(failover))
+	t.Logf("all tasks are done %s after the failover", time.Since(failover))
 	for _, ticket := range lost {
 		task := w.task(ticket.Task)
 		if task.Attempt != 2 || task.Crashes+task.Failures > 0 || ran.of(task.ID) != 2 {
@@ -69,41 +69,42 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 		}
 	}
 	close(release)
-	w.awaitState(holdfast.Done, inHand...)
-	ran.checkOnce(t, inHand)
-	if task := w.task(inHand[0].Task); task.Attempt != 1 {
-		t.Errorf("the task in hand was handed back: %+v", task)
+	w.awaitState(holdfast.Done, inProgress...)
+	ran.checkOnce(t, inProgress)
+	if task := w.task(inProgress[0].Task); task.Attempt != 1 {
+		t.Errorf("the task in progress was handed back: %+v", task)
 	}
 }
 
-// After a failover that lost the row of a run, its id was given to another process.
+// If a failover has lost the row of a worker and another process has got its id, the old process leaves that worker
+// alone.
 func TestARunThatIsAnothersIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Lease = steadyLease })
-	w.sql("update holdfast.runs set name = 'another', lease_until = now() + interval '1 hour' where id = $1", int64(k.run))
-	w.eventually("it is a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
+	w.sql("update holdfast.workers set name = 'another', lease_until = now() + interval '1 hour' where id = $1", int64(k.worker))
+	w.eventually("the process registers again", func() bool { id := k.Status().Worker; return id != 0 && id != k.worker })
 	tickets := w.enqueue(3)
 	w.awaitState(holdfast.Done, tickets...)
 	k.stop()
-	if run := w.runs()[k.run]; run.State != store.RunLive || run.Name != "another" {
-		t.Errorf("the other's run is %+v", run)
+	if worker := w.workers()[k.worker]; worker.State != store.WorkerLive || worker.Name != "another" {
+		t.Errorf("the worker of the other process is %+v", worker)
 	}
 	attempts, err := w.store.Attempts(t.Context(), tickets[0].Task)
 	w.must(err)
-	if slices.ContainsFunc(attempts, func(a holdfast.Attempt) bool { return a.Run == k.run }) {
+	if slices.ContainsFunc(attempts, func(a holdfast.Attempt) bool { return a.Worker == k.worker }) {
 		t.Errorf("the attempts are %+v", attempts)
 	}
 }
 
-// A failover may bring a fenced run back to life. Whoever was told that it is over must not go on: the messages of the
-// page that was given up come again only when its subscription ends.
+// A worker whose claim was fenced must end, even if a failover makes it live again. It has given up a page, whose
+// messages are delivered again only when the subscription ends.
 func TestAFencedClaimEndsTheRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var asked atomic.Int32
+	var calls atomic.Int32
 	s := &faultyStore{Store: w.store, claim: func(next func() ([]store.Claim, error)) ([]store.Claim, error) {
-		if asked.Add(1) == 1 {
+		if calls.Add(1) == 1 {
 			return nil, store.ErrFenced
 		}
 		return next()
@@ -113,10 +114,10 @@ func TestAFencedClaimEndsTheRun(t *testing.T) {
 	tickets := w.enqueue(3)
 	w.awaitState(holdfast.Done, tickets...)
 	ran.checkOnce(t, tickets)
-	w.eventually("it is a new run", func() bool { run := k.Status().Run; return run != 0 && run != k.run })
+	w.eventually("the process registers again", func() bool { id := k.Status().Worker; return id != 0 && id != k.worker })
 }
 
-// A snapshot is restored under a worker that lives. It has finished the tasks that run under it now.
+// If a snapshot is restored while a worker is live, tasks that the worker has finished may be running under it again.
 func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,8 +129,8 @@ func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 	}, func(o *consumer.Options) { o.Lease = steadyLease })
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
-	w.sql("update holdfast.tasks set state = 'running', run_id = $1, finished_at = null where state = 'done'", int64(k.run))
-	w.sql("update holdfast.runs set renewed_at = renewed_at - interval '1 minute' where id = $1", int64(k.run))
+	w.sql("update holdfast.tasks set state = 'running', worker_id = $1, finished_at = null where state = 'done'", int64(k.worker))
+	w.sql("update holdfast.workers set renewed_at = renewed_at - interval '1 minute' where id = $1", int64(k.worker))
 	w.awaitState(holdfast.Done, lost...)
 	for _, ticket := range lost {
 		if task := w.task(ticket.Task); task.Attempt != 2 || task.Crashes+task.Failures > 0 || ran.of(task.ID) != 2 {

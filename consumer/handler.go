@@ -10,39 +10,37 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Handler runs one attempt of a task.
+// Handler runs one attempt of a task. Its implementations must be safe for concurrent use.
 //
-// A nil error completes the task. Any other error is a failure that counts and
-// is retried by the policy of the task's type, unless it is made with
-// holdfast.Permanent, Defer, RetryAfter or Cancel. A panic is a failure, kept with
-// its stack. holdfast.Detailed adds facts to the attempt's record.
+// If Handle returns nil, the task is done. Any other error is a failure: it uses up an attempt, and the policy of the
+// task's type decides about the retry. Errors made with holdfast.Permanent, Defer, RetryAfter or Cancel mean what these
+// functions say. A panic is a failure; the attempt's record keeps its stack. holdfast.Detailed adds details to the
+// record.
 //
-// ctx ends at the attempt's timeout, when the task is cancelled, when the worker
-// loses its lease and at the end of a drain; context.Cause(ctx) tells which. A handler that
-// goes on after that may run beside a second execution. What must not happen
-// twice should be guarded with the fencing token (task.ID, task.Attempt): later
-// executions have the larger attempt. Where another system keeps what it has seen, give
-// it task.IdempotencyKey(), which is the same at every attempt and belongs to no other task of any store.
+// ctx ends at the attempt's timeout, when the task is cancelled, when the worker loses its lease, and at the end of a
+// drain. context.Cause(ctx) says which. A handler that continues after the end of ctx may run beside a second execution
+// of its task.
 //
-// Handle is called from many goroutines at once.
+// To protect an effect that must not happen twice, use the fencing token (task.ID, task.Attempt): a later execution has
+// a larger attempt. If another system deduplicates by key, use task.IdempotencyKey(). It is the same for all attempts
+// of the task, and different for all other tasks of all stores.
 type Handler interface {
 	Handle(ctx context.Context, task holdfast.Task) error
 }
 
-// HandlerFunc is a function that is a Handler.
+// HandlerFunc is an adapter that makes a function a Handler.
 type HandlerFunc func(ctx context.Context, task holdfast.Task) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, task holdfast.Task) error { return f(ctx, task) }
 
-// Registry maps task types to handlers. Fill it before the consumer runs; it must
-// not be changed afterwards. The zero value is empty and ready to use.
+// Registry maps task types to handlers. It must not be changed after the consumer has started. The zero value is empty
+// and ready to use.
 type Registry struct {
 	handlers map[string]Handler
 }
 
-// Add registers h for a task type. It panics if no task can have the type, if the type has a handler already, and if h
-// is nil. These are mistakes of the program that its first start shows.
+// Add registers h for a task type. It panics if the type is invalid, if the type already has a handler, or if h is nil.
 func (r *Registry) Add(taskType string, h Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("consumer: the handler for %q is nil", taskType))
@@ -51,7 +49,7 @@ func (r *Registry) Add(taskType string, h Handler) {
 		panic(fmt.Sprintf("consumer: %s", err))
 	}
 	if _, taken := r.handlers[taskType]; taken {
-		panic(fmt.Sprintf("consumer: there are two handlers for %q", taskType))
+		panic(fmt.Sprintf("consumer: type %q has two handlers", taskType))
 	}
 	if r.handlers == nil {
 		r.handlers = make(map[string]Handler)
@@ -62,13 +60,13 @@ func (r *Registry) Add(taskType string, h Handler) {
 // Types returns the registered types, sorted.
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.handlers)) }
 
-// Register adds a handler whose payload is decoded from JSON into a P; see Typed.
+// Register adds a handler that gets the payload decoded from JSON into a P; see Typed.
 func Register[P any](r *Registry, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error) {
 	r.Add(taskType, Typed(handle))
 }
 
-// Typed returns a handler that decodes the payload from JSON into a P and calls handle. A payload that does not fit makes
-// the task dead at once: no retry can change it.
+// Typed returns a handler that decodes the payload from JSON into a P and calls handle. If the payload cannot be
+// decoded, the task is dead at once, because no retry can change the payload.
 func Typed[P any](handle func(ctx context.Context, task holdfast.Task, payload P) error) HandlerFunc {
 	return func(ctx context.Context, task holdfast.Task) error {
 		var payload P

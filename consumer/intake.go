@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	// patience is how long received messages may wait for a free executor before they are
-	// given back, so that an idle worker elsewhere can have them.
+	// patience is how long received messages may wait for capacity. Then the intake returns them to their AMQP queue,
+	// so that an idle worker can take them.
 	patience = 250 * time.Millisecond
-	// preferredPatience is the same for tickets that go first: they get the next place that is free.
+	// preferredPatience is the same for preferred tickets. It is longer because they get the next free capacity.
 	preferredPatience = 500 * time.Millisecond
-	// pagesInFlight bounds the pages of one queue that are being claimed or mirrored: one
-	// is claimed while another waits for its confirm. When the broker confirms nothing, the
-	// intake stops here.
-	pagesInFlight = 3
+	// maxProcessing bounds the pages of one intake that are being claimed or published, so that one page is claimed
+	// while another waits for its confirm. If the broker confirms nothing, the intake stops at this limit.
+	maxProcessing = 3
 	maxPage       = 512 // tickets
-	maxSkimmed    = 256 // messages without any that a page takes along
+	maxTicketless = 256 // messages without tickets in one page
 	maxPrefetch   = 1000
 )
 
-// consume receives from one queue, over one subscription after another, until ctx is done. Tickets it has to pass on go to
-// the queue again.
-func (s *session) consume(ctx context.Context, queue, again string, by rank) {
-	log := s.log.WithField("queue", queue)
+// consume receives from an AMQP queue, over one subscription after another, until ctx is done. Tickets that the worker
+// cannot take go to the AMQP queue requeue.
+func (s *session) consume(ctx context.Context, amqpQueue, requeue string, by rank) {
+	log := s.log.WithField("queue", amqpQueue)
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
-		sub, err := s.o.Broker.Subscribe(ctx, queue, s.fullPrefetch())
+		sub, err := s.o.Broker.Subscribe(ctx, amqpQueue, s.fullPrefetch())
 		if err == nil {
-			s.setIntake(queue, nil)
+			s.setIntake(amqpQueue, nil)
 			began := time.Now()
-			err = s.receive(ctx, sub, again, by)
+			err = s.receive(ctx, sub, requeue, by)
 			if closeErr := sub.Close(); closeErr != nil {
 				log.WithError(closeErr).Debug("close subscription")
 			}
@@ -44,8 +43,8 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.setIntake(queue, err)
-		log.WithError(err).Info("the subscription is over, subscribing again")
+		s.setIntake(amqpQueue, err)
+		log.WithError(err).Info("subscription ended, subscribing again")
 		if pause.Wait(ctx) != nil {
 			return
 		}
@@ -54,31 +53,30 @@ func (s *session) consume(ctx context.Context, queue, again string, by rank) {
 
 func (s *session) fullPrefetch() int { return min(2*s.o.Concurrency, maxPrefetch) }
 
-// intake is one subscription of one queue.
+// intake takes pages from one subscription.
 type intake struct {
-	s     *session
-	rank  rank
-	sub   broker.Subscription
-	acks  *acks
-	again string // where tickets go that it cannot take
-	turns chan struct{}
-	ahead ahead
-	// heard is when the last delivery came, and calm whether none had come for a while before it.
-	heard time.Time
-	calm  bool
-	// prefetch is what the broker was last told: less than usual after a pause.
-	prefetch int
+	s        *session
+	rank     rank
+	sub      broker.Subscription
+	acks     *acks
+	requeue  string        // the AMQP queue for tickets that the worker cannot take
+	turns    chan struct{} // has a value for each page that is being processed
+	estimate prefetchEstimate
+	// lastDelivery is the time of the last delivery. idle reports whether no delivery came for some time before it.
+	lastDelivery time.Time
+	idle         bool
+	prefetch     int // of the subscription; smaller than the estimate after a pause
 }
 
-// receive takes pages until the subscription is over or ctx is done, and returns
-// when their messages are acked or left to be delivered again.
-func (s *session) receive(ctx context.Context, sub broker.Subscription, again string, by rank) error {
+// receive takes pages until the subscription ends or ctx is done. It returns when no page is being processed: the
+// messages of each are acked, or the broker will deliver them again.
+func (s *session) receive(ctx context.Context, sub broker.Subscription, requeue string, by rank) error {
 	in := &intake{
-		s: s, rank: by, sub: sub, acks: &acks{sub: sub}, again: again,
-		turns: make(chan struct{}, pagesInFlight), ahead: newAhead(s.o.Concurrency, s.fullPrefetch()), prefetch: s.fullPrefetch(),
+		s: s, rank: by, sub: sub, acks: &acks{sub: sub}, requeue: requeue,
+		turns: make(chan struct{}, maxProcessing), estimate: newPrefetchEstimate(s.o.Concurrency, s.fullPrefetch()), prefetch: s.fullPrefetch(),
 	}
-	defer func() { // wait for the pages on their way
-		for range pagesInFlight {
+	defer func() { // wait for the pages that are being processed
+		for range maxProcessing {
 			in.turns <- struct{}{}
 		}
 	}()
@@ -88,7 +86,7 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription, again st
 			return context.Cause(ctx)
 		case delivery, open := <-sub.Deliveries():
 			if !open {
-				return broker.ErrOver
+				return broker.ErrSubscriptionEnded
 			}
 			if err := in.take(ctx, in.received(delivery)); err != nil {
 				return err
@@ -97,91 +95,91 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription, again st
 	}
 }
 
-// received notes a delivery, and reads it.
-func (in *intake) received(d broker.Delivery) reading {
+// received records a delivery and decodes it.
+func (in *intake) received(d broker.Delivery) decoded {
 	now := time.Now()
-	in.calm, in.heard = now.Sub(in.heard) > calmAfter, now
+	in.idle, in.lastDelivery = now.Sub(in.lastDelivery) > idleAfter, now
 	in.acks.received(d.Tag)
-	return read(d)
+	return decode(d)
 }
 
-// take finds a turn for a delivery's page and room for its tasks, gathers what else there is, and
-// starts the page. Waiting for the turn first lets pages grow with the load.
-func (in *intake) take(ctx context.Context, first reading) error {
+// take starts a page with the first delivery and those that follow it at once. It waits until a page may start and
+// until there is capacity for the tasks. While it waits, deliveries accumulate, so pages grow with the load.
+func (in *intake) take(ctx context.Context, first decoded) error {
 	limit := patience
 	if in.rank == preferred {
 		limit = preferredPatience
 	}
-	select { // before the places, which other queues could use while this one waits for its turn
+	select { // before reserving capacity, which other intakes can use while this one waits
 	case in.turns <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	p := in.s.newPage()
-	next, found := in.skim(p, first)
+	next, found := in.addTicketless(p, first)
 	if !found {
 		in.start(ctx, p)
 		return nil
 	}
-	reserved := in.s.room.reserve(ctx, len(next.message.Tickets), maxPage, limit, in.rank)
+	reserved := in.s.capacity.reserve(ctx, len(next.message.Tickets), maxPage, limit, in.rank)
 	if reserved == 0 {
 		in.start(ctx, p)
-		return in.rest(ctx, next.Delivery)
+		return in.pauseUntilFree(ctx, next.Delivery)
 	}
 	p.add(next)
-	if !in.calm { // after a calm a lone ticket waits for nobody: what comes next is the next page's
+	if !in.idle { // after an idle time, the first ticket does not wait for others
 		in.gather(p, reserved)
 	}
-	in.ahead.see(len(p.tickets), len(p.tags))
-	if more := len(p.tickets) - reserved; more > 0 && (in.rank == preferred || !in.s.room.bears(more)) {
-		p.passOn(in.again, reserved)
+	in.estimate.add(len(p.tickets), len(p.tags))
+	if more := len(p.tickets) - reserved; more > 0 && (in.rank == preferred || !in.s.capacity.canExceed(more)) {
+		p.passOn(in.requeue, reserved)
 	}
-	p.into = in.s.room.settle(reserved, len(p.tickets), in.rank)
-	err := in.widen()
+	p.into = in.s.capacity.assign(reserved, len(p.tickets), in.rank)
+	err := in.restorePrefetch()
 	in.start(ctx, p)
 	return err
 }
 
-// start processes a page, and gives its turn to the next one afterwards.
+// start processes a page in a goroutine.
 func (in *intake) start(ctx context.Context, p *page) {
-	in.s.takers.Go(func() {
+	in.s.receivers.Go(func() {
 		defer func() { <-in.turns }()
 		p.process(ctx, in.acks)
 	})
 }
 
-// skim adds deliveries that carry no tickets to the page and returns the first one that does, if there is one: what
-// needs no executor must not wait for one, with the tasks behind it.
-func (in *intake) skim(p *page, next reading) (reading, bool) {
+// addTicketless adds deliveries without tickets to the page, and returns the first delivery with tickets. It returns
+// false if there is none. Deliveries without tickets need no executor, so they must not wait for one.
+func (in *intake) addTicketless(p *page, next decoded) (decoded, bool) {
 	timer := time.NewTimer(gatherGap)
 	defer timer.Stop()
 	for len(next.message.Tickets) == 0 {
 		p.add(next)
-		if len(p.tags) == maxSkimmed {
-			return reading{}, false
+		if len(p.tags) == maxTicketless {
+			return decoded{}, false
 		}
 		select {
 		case delivery, open := <-in.sub.Deliveries():
 			if !open {
-				return reading{}, false // receive sees it too
+				return decoded{}, false // receive sees the closed channel too
 			}
 			next = in.received(delivery)
 			timer.Reset(gatherGap)
 		case <-timer.C:
-			return reading{}, false
+			return decoded{}, false
 		}
 	}
 	return next, true
 }
 
-// gatherGap ends a page when no further delivery comes for this long: they come
-// in bursts, with microseconds in between.
-const gatherGap = 300 * time.Microsecond
+const (
+	// gatherGap is how long a page waits for a further delivery. Deliveries come in bursts, microseconds apart.
+	gatherGap = 300 * time.Microsecond
+	// idleAfter is the time without deliveries after which the next delivery probably comes alone.
+	idleAfter = 5 * time.Millisecond
+)
 
-// calmAfter is how long no delivery came when the next one is alone, most likely.
-const calmAfter = 5 * time.Millisecond
-
-// gather reads further deliveries into the page until it is full or none comes.
+// gather adds further deliveries to the page until the page has enough tickets or no delivery comes.
 func (in *intake) gather(p *page, granted int) {
 	timer := time.NewTimer(gatherGap)
 	defer timer.Stop()
@@ -189,7 +187,7 @@ func (in *intake) gather(p *page, granted int) {
 		select {
 		case delivery, open := <-in.sub.Deliveries():
 			if !open {
-				return // receive sees it too
+				return // receive sees the closed channel too
 			}
 			p.add(in.received(delivery))
 			timer.Reset(gatherGap)
@@ -199,32 +197,34 @@ func (in *intake) gather(p *page, granted int) {
 	}
 }
 
-// rest gives everything untaken back and stops receiving until there is room.
-func (in *intake) rest(ctx context.Context, untaken broker.Delivery) error {
+// pauseUntilFree returns the untaken delivery, and all that the broker has sent ahead, to the AMQP queue. It pauses the
+// subscription until there is capacity.
+func (in *intake) pauseUntilFree(ctx context.Context, untaken broker.Delivery) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err := in.sub.Pause(); err != nil {
 		return err
 	}
-	if err := in.acks.giveBack([]uint64{untaken.Tag}); err != nil {
+	if err := in.acks.requeue([]uint64{untaken.Tag}); err != nil {
 		return err
 	}
-	free := in.s.room.reserve(ctx, 1, maxPage, 0, ordinary)
-	in.s.room.settle(free, 0, ordinary) // it was only to know that there are some
+	free := in.s.capacity.reserve(ctx, 1, maxPage, 0, ordinary)
+	in.s.capacity.assign(free, 0, ordinary) // gives the capacity back
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Only as much as can run now: with long tasks the rest would come back anyway, and each
-	// return counts against a message's deliveries.
-	in.prefetch = max(1, min(free, in.ahead.messages))
+	// Only as many messages as can run now. If tasks are long, the others would return to the AMQP queue anyway, and
+	// each return counts as a delivery of the message.
+	in.prefetch = max(1, min(free, in.estimate.messages))
 	return in.sub.Resume(in.prefetch)
 }
 
-// widen makes the prefetch the usual one again: a smaller one once half of the executors are free.
-func (in *intake) widen() error {
-	usual := in.ahead.messages
-	if in.prefetch == usual || in.prefetch < usual && in.s.room.free() < in.s.o.Concurrency/2 {
+// restorePrefetch sets the prefetch to the estimate. It raises the prefetch only when there is capacity for half of the
+// executors.
+func (in *intake) restorePrefetch() error {
+	usual := in.estimate.messages
+	if in.prefetch == usual || in.prefetch < usual && in.s.capacity.free() < in.s.o.Concurrency/2 {
 		return nil
 	}
 	if err := in.sub.Pause(); err != nil {

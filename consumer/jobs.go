@@ -5,13 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// job is one claimed task in this process, from its claim until its result is committed.
+// job is a claimed task in this process, from the answer to the claim until its result is committed.
 type job struct {
 	task    holdfast.Task
 	page    int64
@@ -29,125 +28,127 @@ type job struct {
 type phase uint8
 
 const (
-	waiting  phase = iota // for a free executor
-	running               // its handler was called
-	finished              // judged; its result waits to be committed
+	waiting  phase = iota // for an executor
+	running               // on an executor
+	finished              // its result is not yet committed
 )
 
 func (j *job) ticket() message.Ticket {
 	return message.Ticket{Task: j.task.ID, Attempt: j.task.Attempt}
 }
 
-// storeTime is the store's clock now, as well as this process can know it.
+// storeTime returns an estimate of the store's clock now.
 func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
 
-// jobs are the tasks in hand. At most as many as there are executors run at once, the others wait. The goroutines they run on are kept for
-// the next ones: a new one would grow its stack for every task.
+// jobs are the tasks in progress in this process: being claimed, waiting, running, or finished and not yet committed.
+// Jobs run on executors, and the others wait. An executor is a goroutine. It runs many jobs, because a new goroutine
+// would have to grow its stack for each task.
 type jobs struct {
-	room   *room      // knows the number of executors, and how many are reserved
-	start  func(*job) // calls the handler and returns when it has returned, if it does not end its goroutine
-	expect func()     // told, before anybody can know, that a job is judged and its result will come
+	capacity *capacity  // for the number of executors, and how many are reserved
+	start    func(*job) // runs the job; it may end its goroutine instead of returning
+	expect   func()     // called when a job is finished, before its result is added to the results
 
-	mu      sync.Mutex
-	held    map[message.Ticket]*job // nil value: being claimed
-	early   map[message.Ticket]bool // cancelled while being claimed
-	firm    []*job                  // with an executor reserved for each; they do not wait
-	queue   []*job                  // the others
-	active  int                     // executors with a job
-	spare   int                     // executors without
-	next    chan *job               // to those; closed when stopped
-	stopped bool
-	quiet   chan struct{} // closed when stopped and nothing runs
-	waits   chan struct{} // has a token if a job has begun to wait
+	mu             sync.Mutex
+	inProgress     map[message.Ticket]*job // nil value: being claimed
+	cancelledEarly map[message.Ticket]bool // cancelled while being claimed
+	forExecutors   []*job                  // with an executor reserved for each; they do not wait
+	buffered       []*job                  // the others
+	active         int                     // executors with a job
+	idleExecutors  int                     // executors without
+	next           chan *job               // to those; closed when stopped
+	stopped        bool
+	handlersDone   chan struct{} // closed when stopped and nothing runs
+	waitBegan      chan struct{} // has a token if a job has begun to wait
 }
 
-func newJobs(room *room, start func(*job), expect func()) *jobs {
-	return &jobs{room: room, start: start, expect: expect, held: make(map[message.Ticket]*job), early: make(map[message.Ticket]bool), next: make(chan *job, room.limit), quiet: make(chan struct{}), waits: make(chan struct{}, 1)}
+func newJobs(capacity *capacity, start func(*job), expect func()) *jobs {
+	return &jobs{capacity: capacity, start: start, expect: expect, inProgress: make(map[message.Ticket]*job), cancelledEarly: make(map[message.Ticket]bool), next: make(chan *job, capacity.limit), handlersDone: make(chan struct{}), waitBegan: make(chan struct{}, 1)}
 }
 
-// reserve marks tickets as being claimed, except those that are in hand already. It
-// keeps two copies of one ticket from being claimed, and so run, twice.
-func (js *jobs) reserve(tickets []message.Ticket) (fresh, inHand []message.Ticket) {
+// reserve marks tickets as being claimed. It returns those that it marked, and those whose tasks are already in
+// progress. So of two copies of a ticket, the worker claims and runs only one.
+func (js *jobs) reserve(tickets []message.Ticket) (fresh, inProgress []message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	fresh = make([]message.Ticket, 0, len(tickets))
 	for _, t := range tickets {
-		if _, held := js.held[t]; held {
-			inHand = append(inHand, t)
+		if _, held := js.inProgress[t]; held {
+			inProgress = append(inProgress, t)
 			continue
 		}
-		js.held[t] = nil
+		js.inProgress[t] = nil
 		fresh = append(fresh, t)
 	}
-	return fresh, inHand
+	return fresh, inProgress
 }
 
-// forget lets go of tickets that were not claimed or whose results are committed.
+// forget removes tickets that were not claimed, or whose results are committed.
 func (js *jobs) forget(tickets ...message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for _, t := range tickets {
-		delete(js.held, t)
-		delete(js.early, t)
+		delete(js.inProgress, t)
+		delete(js.cancelledEarly, t)
 	}
 }
 
-// add takes claimed jobs in hand. It returns them once jobs are stopped; then they have not begun and are the
-// caller's to hand back.
+// add adds claimed jobs, which start as soon as there are executors. After stop it returns the jobs instead, finished,
+// and the caller must hand them back.
 func (js *jobs) add(list ...*job) (refused []*job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for _, j := range list {
 		ticket := j.ticket()
-		js.held[ticket] = j
-		if len(js.early) > 0 {
-			j.cancelled = js.early[ticket]
-			delete(js.early, ticket)
+		js.inProgress[ticket] = j
+		if len(js.cancelledEarly) > 0 {
+			j.cancelled = js.cancelledEarly[ticket]
+			delete(js.cancelledEarly, ticket)
 		}
 		if js.stopped {
-			js.judge(j)
+			js.markFinished(j)
 		}
 	}
 	if js.stopped {
 		return list
 	}
 	if len(list) > 0 && list[0].into == store.IntoExecutors {
-		js.firm = append(js.firm, list...)
+		js.forExecutors = append(js.forExecutors, list...)
 	} else {
-		js.queue = append(js.queue, list...)
+		js.buffered = append(js.buffered, list...)
 	}
 	js.fill()
-	if js.wait() {
+	if js.anyWaitingLocked() {
 		select {
-		case js.waits <- struct{}{}:
+		case js.waitBegan <- struct{}{}:
 		default:
 		}
 	}
 	return nil
 }
 
-// fill starts waiting jobs while there are free executors. js.mu is held.
+// fill starts waiting jobs while there are free executors. The caller holds js.mu.
 func (js *jobs) fill() {
-	for j := js.first(); j != nil; j = js.first() {
-		if js.spare > 0 {
-			js.spare--
-			js.next <- j // which has room for all executors
+	for j := js.takeNext(); j != nil; j = js.takeNext() {
+		if js.idleExecutors > 0 {
+			js.idleExecutors--
+			js.next <- j // does not block: the channel has a buffer for all executors
 		} else {
-			go js.execute(j) // waited for through quiet
+			go js.execute(j) // the worker waits for its end through handlersDone
 		}
 	}
 }
 
-// first takes the next job for a free executor; nil if there is none. js.mu is held.
-func (js *jobs) first() (j *job) {
+// takeNext returns the next job for a free executor, or nil if no executor is free or no job waits. The caller holds
+// js.mu.
+func (js *jobs) takeNext() (j *job) {
 	switch {
-	case js.active >= js.room.limit:
+	case js.active >= js.capacity.limit:
 		return nil
-	case len(js.firm) > 0:
-		j, js.firm = js.firm[0], js.firm[1:]
-		js.room.unreserve(1, j.into)
-	case len(js.queue) > 0 && js.active+int(js.room.reserved.Load()) < js.room.limit:
-		j, js.queue = js.queue[0], js.queue[1:]
+	case len(js.forExecutors) > 0:
+		j, js.forExecutors = js.forExecutors[0], js.forExecutors[1:]
+		js.capacity.unreserve(1, j.into)
+	case len(js.buffered) > 0 && js.active+int(js.capacity.reserved.Load()) < js.capacity.limit:
+		j, js.buffered = js.buffered[0], js.buffered[1:]
 	default:
 		return nil
 	}
@@ -156,29 +157,29 @@ func (js *jobs) first() (j *job) {
 	return j
 }
 
-// wait reports whether jobs wait for an executor. The caller holds js.mu.
-func (js *jobs) wait() bool { return len(js.firm)+len(js.queue) > 0 }
+// anyWaitingLocked reports whether a job waits for an executor. The caller holds js.mu.
+func (js *jobs) anyWaitingLocked() bool { return len(js.forExecutors)+len(js.buffered) > 0 }
 
-// execute is an executor: it runs jobs until they are stopped.
+// execute is an executor. It runs jobs until stop is called.
 func (js *jobs) execute(j *job) {
 	exited := true
 	defer func() {
 		if exited { // a handler has ended this goroutine with runtime.Goexit
-			js.returned()
+			js.executorExited()
 		}
 	}()
 	for j != nil {
 		js.start(j)
-		j = js.another()
+		j = js.nextJob()
 	}
 	exited = false
 }
 
-// another is an executor's return from one job to the next one, for which it waits; nil once jobs are stopped.
-func (js *jobs) another() *job {
+// nextJob is called by an executor when a job has ended. It waits for the next job and returns it, or nil after stop.
+func (js *jobs) nextJob() *job {
 	js.mu.Lock()
-	js.free()
-	next := js.first()
+	js.freeExecutor()
+	next := js.takeNext()
 	switch {
 	case next != nil:
 		js.mu.Unlock()
@@ -187,29 +188,29 @@ func (js *jobs) another() *job {
 		js.mu.Unlock()
 		return nil
 	}
-	js.spare++
+	js.idleExecutors++
 	js.mu.Unlock()
 	return <-js.next
 }
 
-// free notes that an executor is free again. js.mu is held.
-func (js *jobs) free() {
+// freeExecutor records that an executor is free. The caller holds js.mu.
+func (js *jobs) freeExecutor() {
 	js.active--
-	js.settle()
+	js.closeIfDone()
 }
 
-// settle tells who waits for the last handler that it has returned. js.mu is held.
-func (js *jobs) settle() {
+// closeIfDone closes handlersDone if no handler runs after stop. The caller holds js.mu.
+func (js *jobs) closeIfDone() {
 	if js.stopped && js.active == 0 {
 		select {
-		case <-js.quiet:
+		case <-js.handlersDone:
 		default:
-			close(js.quiet)
+			close(js.handlersDone)
 		}
 	}
 }
 
-// bind gives a running job the means to be cancelled; false if it was cancelled already.
+// bind sets the function that cancels a running job. It returns false if the job is already cancelled.
 func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -217,14 +218,14 @@ func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
 	return !j.cancelled
 }
 
-// cancel cancels the handler of a job, or keeps it from being called.
+// cancel cancels the handler of a job. If the job has not started, its handler is not called.
 func (js *jobs) cancel(t message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	j, inHand := js.held[t]
+	j, found := js.inProgress[t]
 	if j == nil {
-		if inHand { // its claim's answer is on the way
-			js.early[t] = true
+		if found { // it is being claimed
+			js.cancelledEarly[t] = true
 		}
 		return
 	}
@@ -234,48 +235,48 @@ func (js *jobs) cancel(t message.Ticket) {
 	}
 }
 
-// end marks a job as judged; false if somebody has judged it before.
-func (js *jobs) end(j *job) bool {
+// finish marks a job as finished. It returns false if the job already was.
+func (js *jobs) finish(j *job) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if j.phase == finished {
 		return false
 	}
-	js.judge(j)
+	js.markFinished(j)
 	return true
 }
 
-// judge marks a job as judged. js.mu is held.
-func (js *jobs) judge(j *job) {
+// markFinished marks a job as finished. The caller holds js.mu.
+func (js *jobs) markFinished(j *job) {
 	j.phase = finished
 	js.expect()
 }
 
-// returned notes that an executor is gone and another one can have its place.
-func (js *jobs) returned() {
+// executorExited records that an executor's goroutine has ended, and starts waiting jobs on a new one.
+func (js *jobs) executorExited() {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	js.free()
+	js.freeExecutor()
 	js.fill()
 }
 
-// anyWaits reports whether a job waits for an executor.
-func (js *jobs) anyWaits() bool {
+// anyWaiting reports whether a job waits for an executor.
+func (js *jobs) anyWaiting() bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	return js.wait()
+	return js.anyWaitingLocked()
 }
 
-// takeWaiting removes and ends the jobs that have waited for an executor since before
-// the given moment.
+// takeWaiting removes the jobs that were claimed before the given time and still wait for an executor. It returns them,
+// marked as finished.
 func (js *jobs) takeWaiting(since time.Time) []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	var taken []*job
-	for _, queue := range []*[]*job{&js.firm, &js.queue} {
+	for _, queue := range []*[]*job{&js.forExecutors, &js.buffered} {
 		n := 0
 		for n < len(*queue) && (*queue)[n].claimed.Before(since) {
-			js.judge((*queue)[n])
+			js.markFinished((*queue)[n])
 			n++
 		}
 		taken, *queue = append(taken, (*queue)[:n]...), (*queue)[n:]
@@ -283,53 +284,53 @@ func (js *jobs) takeWaiting(since time.Time) []*job {
 	return taken
 }
 
-// stop keeps further jobs from starting and returns those that wait, ended.
+// stop prevents further jobs from starting. It returns those that wait, marked as finished.
 func (js *jobs) stop() []*job {
 	js.mu.Lock()
 	js.stopped = true
 	js.mu.Unlock()
 	taken := js.takeWaiting(time.Now().Add(time.Hour))
 	js.mu.Lock()
-	js.settle()
-	js.spare = 0
+	js.closeIfDone()
+	js.idleExecutors = 0
 	close(js.next)
 	js.mu.Unlock()
 	return taken
 }
 
-// takeRunning ends and returns the jobs whose handlers have not returned.
+// takeRunning returns the jobs whose handlers have not returned, marked as finished.
 func (js *jobs) takeRunning() []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	var taken []*job
-	for _, j := range js.held {
+	for _, j := range js.inProgress {
 		if j != nil && j.phase == running {
-			js.judge(j)
+			js.markFinished(j)
 			taken = append(taken, j)
 		}
 	}
 	return taken
 }
 
-// idle is closed when, after stop, no handler runs any more.
-func (js *jobs) idle() <-chan struct{} { return js.quiet }
+// done returns a channel that is closed when, after stop, no handler runs.
+func (js *jobs) done() <-chan struct{} { return js.handlersDone }
 
-// none reports whether nothing is in hand: nothing is being claimed, runs or waits to be written.
-func (js *jobs) none() bool {
+// empty reports whether no task is in progress.
+func (js *jobs) empty() bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	return len(js.held) == 0
+	return len(js.inProgress) == 0
 }
 
-// has reports whether a ticket is in hand.
+// has reports whether the task of a ticket is in progress.
 func (js *jobs) has(t message.Ticket) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	_, held := js.held[t]
+	_, held := js.inProgress[t]
 	return held
 }
 
-// running is the number of handlers that run.
+// running returns the number of jobs that run.
 func (js *jobs) running() int {
 	js.mu.Lock()
 	defer js.mu.Unlock()

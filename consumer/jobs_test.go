@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -29,19 +28,19 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	o.Log, o.Observer = silent, holdfast.Discard
-	return newSession(t.Context(), o, nil, 1, store.RunInfo{}, began)
+	return newSession(t.Context(), o, nil, 1, store.WorkerInfo{}, began)
 }
 
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
 	t.Parallel()
-	js := newJobs(newRoom(1), func(*job) {}, func() {})
-	fresh, inHand := js.reserve([]message.Ticket{ticket(1), ticket(2), ticket(1)})
-	if len(fresh) != 2 || len(inHand) != 1 {
-		t.Fatalf("fresh %v, in hand %v", fresh, inHand)
+	js := newJobs(newCapacity(1), func(*job) {}, func() {})
+	fresh, inProgress := js.reserve([]message.Ticket{ticket(1), ticket(2), ticket(1)})
+	if len(fresh) != 2 || len(inProgress) != 1 {
+		t.Fatalf("fresh %v, in progress %v", fresh, inProgress)
 	}
 	js.forget(ticket(2))
 	if fresh, _ = js.reserve([]message.Ticket{ticket(1), ticket(2)}); len(fresh) != 1 || fresh[0] != ticket(2) {
-		t.Fatalf("after forgetting task 2: fresh %v", fresh)
+		t.Fatalf("after forget of task 2: fresh %v", fresh)
 	}
 }
 
@@ -50,7 +49,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 	var active, most, ran atomic.Int32
 	release := make(chan struct{})
 	var js *jobs
-	js = newJobs(newRoom(3), func(j *job) {
+	js = newJobs(newCapacity(3), func(j *job) {
 		now := active.Add(1)
 		for {
 			seen := most.Load()
@@ -61,7 +60,7 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 		<-release
 		ran.Add(1)
 		active.Add(-1)
-		js.end(j)
+		js.finish(j)
 	}, func() {})
 	for n := range 10 {
 		if js.add(jobFor(n+1)) != nil {
@@ -70,18 +69,18 @@ func TestNoMoreHandlersThanTheLimitAndNoneAfterStop(t *testing.T) {
 	}
 	waiting := js.stop()
 	if len(waiting) != 7 {
-		t.Fatalf("%d jobs had not begun, want 7", len(waiting))
+		t.Fatalf("%d jobs have not started, want 7", len(waiting))
 	}
 	if len(js.add(jobFor(99))) == 0 {
 		t.Fatal("a job was accepted after the stop")
 	}
 	select {
-	case <-js.idle():
-		t.Fatal("idle while handlers run")
+	case <-js.done():
+		t.Fatal("done while handlers run")
 	default:
 	}
 	close(release)
-	<-js.idle()
+	<-js.done()
 	if ran.Load() != 3 || most.Load() > 3 {
 		t.Fatalf("%d ran, %d at once; want 3 and at most 3", ran.Load(), most.Load())
 	}
@@ -121,8 +120,8 @@ func TestCauseOf(t *testing.T) {
 	}
 }
 
-// A handler may return, fail, panic or end its goroutine: each is judged once and frees
-// its executor.
+// A handler may return, fail, panic or end its goroutine. In each case its result is settled once, and its executor is
+// free.
 func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	t.Parallel()
 	var registry Registry
@@ -134,14 +133,14 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	settings := holdfast.Settings{Types: map[string]holdfast.TypeSettings{"slow": {Timeout: 10 * time.Millisecond}}}
 	s := testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 5, Lease: time.Minute}, time.Now())
 	types := registry.Types()
-	s.room.add(len(types))
+	s.capacity.add(len(types))
 	for i, kind := range types {
 		j := jobFor(i + 1)
 		j.task.Type, j.task.MaxAttempts, j.now = kind, 3, time.Now()
 		s.jobs.add(j)
 	}
 	s.jobs.stop()
-	<-s.jobs.idle()
+	<-s.jobs.done()
 	got := map[string]holdfast.Transition{}
 	for _, r := range s.results.take(99) {
 		got[r.job.task.Type] = r.move
@@ -154,10 +153,10 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 		}
 	}
 	if got["panic"].Report.Stack == "" {
-		t.Error("a panic keeps no stack")
+		t.Error("the report of a panic has no stack")
 	}
-	if free := s.room.free(); free < 5 {
-		t.Errorf("%d of 5 places are free", free)
+	if free := s.capacity.free(); free < 5 {
+		t.Errorf("capacity for %d tasks is free, want 5", free)
 	}
 }
 
@@ -169,12 +168,12 @@ func TestAnExpiredLeaseStartsNoHandler(t *testing.T) {
 	s := testSession(t, Options{Handlers: &registry, Concurrency: 1, Lease: time.Second}, time.Now().Add(-time.Second))
 	j := jobFor(1)
 	j.task.Type, j.now = "x", time.Now()
-	s.room.add(1)
+	s.capacity.add(1)
 	s.jobs.add(j)
 	s.jobs.stop()
-	<-s.jobs.idle()
+	<-s.jobs.done()
 	if called {
-		t.Fatal("the handler was called after the lease")
+		t.Fatal("the handler was called after the lease expired")
 	}
 	if r := s.results.take(1); len(r) != 1 || r[0].move.Event != holdfast.EventInterrupt {
 		t.Fatalf("results %+v, want one interrupt", r)

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// lease is this process's own idea of how long it may act. The store counts from the
-// moment it writes a renewal, this counts from the moment the renewal was sent, on
-// the monotonic clock, and leaves a margin: it is over before anybody may fence.
+// lease is the lease as this process measures it. The store counts from the time when it writes a renewal. The process
+// counts from the time when it sent the renewal, on the monotonic clock, and subtracts a margin. So the process stops
+// before a janitor may fence the worker.
 type lease struct {
 	length, margin, every time.Duration
 	sent                  atomic.Pointer[time.Time] // of the last renewal that was answered
@@ -26,14 +26,15 @@ func newLease(length time.Duration, began time.Time) *lease {
 
 func (l *lease) renewed() time.Time { return *l.sent.Load() }
 
-// deadline is the moment from which this process must not act on the run.
+// deadline returns the time after which this process must not act for the worker.
 func (l *lease) deadline() time.Time { return l.renewed().Add(l.length - l.margin) }
 
 func (l *lease) valid() bool { return time.Now().Before(l.deadline()) }
 
-// keepLease renews at intervals, and at once when there is news of the run's presence, until ctx is done (nil), the run is fenced, or the lease is over by
-// this process's clock (ErrLeaseLost). What renewals bring is handed to act.
-func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
+// keepLease renews the lease at intervals, and at once when the worker's presence changes. It calls act with the result
+// of each renewal. It returns nil when ctx is done, a store.ErrFenced when the worker is fenced or disowned, and
+// ErrLeaseLost when the lease has expired by this process's clock.
+func (s *session) keepLease(ctx context.Context, act func(store.RenewResult)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failed := 0 // in a row
@@ -46,31 +47,30 @@ func (s *session) keepLease(ctx context.Context, act func(store.News)) error {
 		case <-timer.C:
 		case <-s.present.Changed():
 		}
-		if !s.lease.valid() { // also after this process was stopped for a while
+		if !s.lease.valid() { // for example because the process was suspended
 			return holdfast.ErrLeaseLost
 		}
 		next := s.lease.every
-		switch news, err := s.renew(ctx); {
+		switch result, err := s.renew(ctx); {
 		case err == nil:
 			failed = 0
-			act(news)
+			act(result)
 		case errors.Is(err, store.ErrFenced):
 			return err
 		case ctx.Err() != nil:
 			return nil
 		default:
 			failed++
-			s.log.WithError(err).Warn("the lease could not be renewed, trying again")
+			s.log.WithError(err).Warn("lease not renewed, trying again")
 			next = s.retryAfter(failed)
 		}
 		timer.Reset(min(next, max(0, time.Until(s.lease.deadline()))))
 	}
 }
 
-// renew sends one sign of life. It takes no longer than the interval between
-// two, or a hanging store would leave no time for another try, and never
-// longer than the lease.
-func (s *session) renew(ctx context.Context) (store.News, error) {
+// renew renews the lease once. It takes at most the interval between two renewals, so that a hanging store leaves time
+// for another try. It never takes longer than the lease.
+func (s *session) renew(ctx context.Context) (store.RenewResult, error) {
 	limit := time.Now().Add(s.lease.every)
 	if end := s.lease.deadline(); end.Before(limit) {
 		limit = end
@@ -78,49 +78,50 @@ func (s *session) renew(ctx context.Context) (store.News, error) {
 	return s.send(ctx, limit)
 }
 
-func (s *session) send(ctx context.Context, limit time.Time) (store.News, error) {
+// send sends a renewal and waits for its result until the limit.
+func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult, error) {
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
 	sent, renewal := time.Now(), s.renewal()
-	news, err := s.o.Store.Renew(ctx, renewal)
+	result, err := s.o.Store.Renew(ctx, renewal)
 	if err == nil {
 		s.lease.sent.Store(&sent)
-		s.present.Heard(renewal.Shown)
+		s.present.Confirmed(renewal.Present)
 	}
-	return news, err
+	return result, err
 }
 
-// act does what a renewal's news ask for.
-func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc, news store.News) {
-	for _, ticket := range news.Cancelled {
+// act handles the result of a renewal: cancelled tasks, a drain, a changed history of the store, and new queues.
+func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc, result store.RenewResult) {
+	for _, ticket := range result.Cancelled {
 		s.jobs.cancel(ticket)
 	}
-	if news.Draining && intake.Err() == nil {
-		s.log.Info("an operator asked this worker to drain")
-		stopIntake(errDrainAsked)
+	if result.Draining && intake.Err() == nil {
+		s.log.Info("an operator requested the drain of this worker")
+		stopIntake(errDrainRequested)
 	}
-	s.noteHistory(news.History)
-	s.follow(intake, news.Lanes)
+	s.noteHistory(result.History)
+	s.startIntakes(intake, result.Queues)
 }
 
-// impatience is how soon a renewal is tried again that has to contradict, at first.
-const impatience = 10 * time.Millisecond
+// presenceRetryPause is the first pause after a failed renewal that had to report a lost presence.
+const presenceRetryPause = 10 * time.Millisecond
 
-// retryAfter is the pause after a failed renewal. A process that may be taken for gone meanwhile cannot wait as long as one
-// that only has to be back before its lease ends.
+// retryAfter returns the pause after so many failed renewals in a row. The pause is short if the store still believes a
+// presence that this process has lost, because janitors may conclude that the process has ended.
 func (s *session) retryAfter(failed int) time.Duration {
 	usual := s.lease.every / 5
-	if !s.present.Wronged() {
+	if !s.present.MustContradict() {
 		return usual
 	}
-	return min(usual, impatience<<min(failed-1, 10))
+	return min(usual, presenceRetryPause<<min(failed-1, 10))
 }
 
-// renewal is what the run tells the store with every sign of life.
+// renewal returns the renewal to send now.
 func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
 	return store.Renewal{
-		Run: s.run, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Shown: s.present.Say(),
+		Worker: s.worker, By: s.info, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Present: s.present.Report(),
 		OwnSession: s.o.Present.Used(),
 	}
 }

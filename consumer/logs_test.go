@@ -13,15 +13,15 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// away is a store that answers nothing.
+// away is a store that fails all calls.
 type away struct{ Store }
 
-func (away) OpenRun(context.Context, store.RunInfo, time.Duration) (holdfast.RunID, error) {
+func (away) RegisterWorker(context.Context, store.WorkerInfo, time.Duration) (holdfast.WorkerID, error) {
 	return 0, errAway
 }
 
-// The last line that the limit of the log has left out appears before Run returns.
-func TestRunLeavesNoLineOut(t *testing.T) {
+// A line that the rate limit of the log holds back is logged before Run returns.
+func TestRunFlushesTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
@@ -46,7 +46,7 @@ func TestRunLeavesNoLineOut(t *testing.T) {
 			}
 		}
 		if n != 2 {
-			t.Errorf("%d of 2 lines appeared", n)
+			t.Errorf("%d of 2 lines were logged", n)
 		}
 	})
 }

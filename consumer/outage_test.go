@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// awayStore takes no result until it is back.
+// awayStore accepts no result until it is back.
 type awayStore struct {
 	Store
 	back  time.Time
@@ -29,8 +29,8 @@ func (a *awayStore) Apply(_ context.Context, moves []holdfast.Transition) ([]boo
 	return make([]bool, len(moves)), nil
 }
 
-// While the store is away all results share one wait, also those that come in the first moments, one by one. The first try
-// after the first failure comes soon, and what has gathered is written when the store is back.
+// While the store is unavailable, all results wait together, also those that are added one by one during the first
+// tries. The second try follows soon, and all results are written when the store is back.
 func TestAnOutageIsTriedOnceForAllResults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,6 +62,6 @@ func TestAnOutageIsTriedOnceForAllResults(t *testing.T) {
 		}
 		stop()
 		<-done
-		work.aside.Wait()
+		work.singleWrites.Wait()
 	})
 }

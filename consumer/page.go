@@ -7,164 +7,172 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// page is what one intake took together.
+// page is the messages that an intake takes together.
 type page struct {
-	s         *session
-	tags      []uint64 // of its messages
-	tickets   []message.Ticket
-	wanted    []store.Wanted
-	into      store.Place
-	suspects  []message.Ticket            // of tasks with more crashes than that
-	sentinels map[string]message.Sentinel // by lane, the newest
-	letters   []broker.Message            // to publish before the messages may be acked
-	passed    []message.Ticket            // of them, those that go to the lane's other queue
-	malformed int
-	number    int64
+	s           *session
+	tags        []uint64 // of its messages
+	tickets     []message.Ticket
+	wanted      []store.Wanted
+	into        store.Place
+	lastChances []message.Ticket            // of last-chance tasks
+	sentinels   map[string]message.Sentinel // by queue, the newest
+	messages    []broker.Message            // to be confirmed before the page's messages are acked
+	passed      []message.Ticket            // those in messages that go to the requeue queue
+	malformed   int                         // number of messages to quarantine
+	unread      int                         // number of messages for the unread queue
+	number      int64
 }
 
-func (s *session) newPage() *page { return &page{s: s, wanted: s.beside} }
+func (s *session) newPage() *page { return &page{s: s, wanted: s.wanted} }
 
-// reading is a delivery and what it says.
-type reading struct {
+// decoded is a delivery with its decoded message, or the error of the decoder.
+type decoded struct {
 	broker.Delivery
 	message message.Message
 	err     error
 }
 
-func read(d broker.Delivery) reading {
+func decode(d broker.Delivery) decoded {
 	m, err := message.Decode(d.Body)
-	return reading{d, m, err}
+	return decoded{d, m, err}
 }
 
 // add adds one delivery to the page.
-func (p *page) add(r reading) {
+func (p *page) add(r decoded) {
 	p.tags = append(p.tags, r.Tag)
 	switch {
+	case errors.As(r.err, new(*message.NewerError)):
+		p.unread++
+		p.messages = append(p.messages, broker.Message{Queue: p.s.o.Topology.Unread(), Body: r.Body})
 	case r.err != nil:
 		p.quarantine(r.Body, r.err.Error())
 	case r.message.Manifest != nil:
-		p.quarantine(r.Body, "a manifest has no place in a lane")
+		p.quarantine(r.Body, "unexpected manifest in a main queue or requeue queue")
 	case r.message.Sentinel != nil && r.Redelivered:
-		// It proves nothing: what is returned goes behind what was returned before, so tickets may be behind it now.
+		// A returned sentinel proves nothing: messages that were returned earlier are now in front of it, and tickets
+		// that were in front of it may be behind it.
 	case r.message.Sentinel != nil:
 		if p.sentinels == nil {
 			p.sentinels = make(map[string]message.Sentinel)
 		}
-		if s := *r.message.Sentinel; s.At.After(p.sentinels[s.Lane].At) { // which says all that an older one does
-			p.sentinels[s.Lane] = s
+		if s := *r.message.Sentinel; s.At.After(p.sentinels[s.Queue].At) { // the newest makes the older ones needless
+			p.sentinels[s.Queue] = s
 		}
 	default:
 		p.tickets = append(p.tickets, r.message.Tickets...)
 	}
 }
 
-// passOn keeps n tickets and sends the others to the queue again, from where whoever has room takes them.
-func (p *page) passOn(queue string, n int) {
+// passOn keeps the first n tickets. The others are sent to the requeue queue, so that any worker with free capacity can
+// take them.
+func (p *page) passOn(amqpQueue string, n int) {
 	rest := p.tickets[n:]
 	p.tickets, p.passed = p.tickets[:n], rest
 	for part := range slices.Chunk(rest, message.MaxTickets) {
-		p.letters = append(p.letters, broker.Message{Queue: queue, Body: message.Message{Tickets: part}.Encode()})
+		p.messages = append(p.messages, broker.Message{Queue: amqpQueue, Body: message.Message{Tickets: part}.Encode()})
 	}
 }
 
-// quarantine puts a malformed message aside for a person.
+// quarantine adds a malformed message to the outgoing messages. It goes to the quarantine queue, where people can see
+// it.
 func (p *page) quarantine(body []byte, reason string) {
 	p.malformed++
-	p.letters = append(p.letters, broker.Message{
+	p.messages = append(p.messages, broker.Message{
 		Queue: p.s.o.Topology.Quarantine(), Body: body,
 		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": p.s.o.Name},
 	})
 }
 
-// process claims the page, starts what is ours, mirrors it, and acks its messages.
-// Whatever makes it give up leaves the messages unacked: they are delivered again, and the
-// claim is idempotent.
+// process claims the page, starts the claimed tasks, publishes the manifest, and acks the page's messages. After an
+// error the messages stay unacked, so that the broker delivers them again. This is safe because the claim is
+// idempotent.
 func (p *page) process(ctx context.Context, acks *acks) {
 	s := p.s
 	err := p.take(ctx)
 	if err == nil {
-		err = p.takeSuspects(ctx)
+		err = p.takeLastChances(ctx)
 	}
 	if err != nil {
-		s.log.WithError(err).Debug("a page was not taken; its messages are left to be delivered again")
+		s.log.WithError(err).Debug("page not taken: its messages will be delivered again")
 		return
 	}
 	for _, sentinel := range p.sentinels {
-		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // the next sentinel will say it again
-			s.log.WithError(err).Warn("a sentinel's arrival could not be noted")
+		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // not repeated: the next sentinel replaces this one
+			s.log.WithError(err).Warn("arrival of a sentinel not recorded")
 		}
 	}
-	if err := acks.finish(p.tags); err != nil && !errors.Is(err, broker.ErrOver) {
-		s.log.WithError(err).Warn("ack")
+	if err := acks.finish(p.tags); err != nil && !errors.Is(err, broker.ErrSubscriptionEnded) {
+		s.log.WithError(err).Warn("messages not acked")
 	}
 }
 
-// take claims the page's tickets, starts what is ours and mirrors it.
+// take claims the page's tickets, starts the claimed tasks, and publishes the outgoing messages. When it returns nil,
+// the broker has confirmed all of them.
 func (p *page) take(ctx context.Context) error {
 	s := p.s
 	if len(p.tickets) > 0 {
-		fresh, inHand := s.jobs.reserve(p.tickets)
-		s.room.leave(len(inHand), p.into)
+		fresh, inProgress := s.jobs.reserve(p.tickets)
+		s.capacity.release(len(inProgress), p.into)
 		p.tickets = fresh
-		if len(inHand) > 0 {
-			// Perhaps these messages are those of the page that has them in hand, delivered again
-			// over a new subscription, and its own manifest is not confirmed.
-			p.manifest(s.run, 0, inHand)
+		if len(inProgress) > 0 {
+			// These may be the messages of an earlier page of this worker, delivered again over a new subscription. The
+			// manifest of that page may be unconfirmed, so the tickets need another one before they are acked.
+			p.manifest(s.worker, 0, inProgress)
 		}
 	}
-	p.number = s.pages.begin(len(p.tickets) + 1) // the one more is this function's
+	p.number = s.pages.begin(len(p.tickets) + 1) // one more, so that the page stays open until take returns
 	defer s.pages.finish(p.number, 1)
 
-	claims, err := p.claim(ctx) // at once if there are no tickets
+	claims, err := p.claim(ctx) // returns at once if there are no tickets
 	if err != nil {
-		s.unanswered.add(p.tickets)
+		s.unansweredIDs.add(p.tickets)
 		s.disown()
-		s.room.leave(len(p.tickets), p.into)
+		s.capacity.release(len(p.tickets), p.into)
 		s.jobs.forget(p.tickets...)
 		s.pages.finish(p.number, len(p.tickets))
 		return fmt.Errorf("claim: %w", err)
 	}
-	p.sort(ctx, claims)
-	if err := p.notePassed(ctx); err != nil {
-		return fmt.Errorf("note tickets that are passed on: %w", err)
+	p.handleClaims(ctx, claims)
+	if err := p.recordPassed(ctx); err != nil {
+		return fmt.Errorf("record tickets that are passed on: %w", err)
 	}
-	if err := p.mirror(ctx); err != nil {
-		return fmt.Errorf("mirror: %w", err)
+	if err := p.publish(ctx); err != nil {
+		return fmt.Errorf("publish: %w", err)
 	}
 	return nil
 }
 
 const claimTimeout = 5 * time.Second
 
-// claim asks until the store answers. It must not give up on an unavailable store while the
-// run lives: the claim may have been committed, and only this run can take up
-// such tasks. When the run ends, they are found running under a run that is over. A
-// store that answers others but not this is asked for less at a time: the payloads may be
-// too much for one answer.
+// claim claims the page's tickets. It tries until the store answers or the worker's lease ends. It must not give up
+// earlier: an unanswered claim may be committed, and then only this worker can run its tasks. When the worker has
+// ended, the janitor hands them back.
+//
+// If the store answers other calls but not this one, claim claims fewer tickets at once, because the payloads may be
+// too large for one answer.
 func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	s := p.s
 	var claims []store.Claim
 	size, began := len(p.tickets), time.Now()
-	s.touched.add(p.tickets)
+	s.claimedIDs.add(p.tickets)
 	for pause := backoff.New(firstPause, longPause); len(claims) < len(p.tickets); {
 		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost
 		}
 		left := p.tickets[len(claims):]
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.run, p.wanted, left[:min(size, len(left))], p.into)
+		part, err := s.o.Store.Claim(attempt, s.worker, p.wanted, left[:min(size, len(left))], p.into)
 		cancel()
 		if err == nil {
 			if claims == nil {
-				claims = part // nearly always all of them: not copied
+				claims = part // nearly always all claims, so they are not copied
 			} else {
 				claims = append(claims, part...)
 			}
@@ -173,8 +181,8 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		if errors.Is(err, store.ErrFenced) || errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {
 			return nil, err
 		}
-		s.log.WithError(err).Warn("a page could not be claimed, trying again")
-		if s.blames(err, began) {
+		s.log.WithError(err).Warn("page not claimed, trying again")
+		if s.requestFault(err, began) {
 			size = max(1, size/2)
 		}
 		if err := pause.Wait(context.WithoutCancel(ctx)); err != nil {
@@ -184,18 +192,18 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 	return claims, nil
 }
 
-// sort acts on the verdicts: it starts what is ours and collects what must be published.
-func (p *page) sort(ctx context.Context, claims []store.Claim) {
+// handleClaims starts the claimed tasks, and adds to the outgoing messages what the other verdicts require.
+func (p *page) handleClaims(ctx context.Context, claims []store.Claim) {
 	s := p.s
-	var unhandled, ahead, dropped []message.Ticket
+	var unhandled, aheadOfStore, dropped []message.Ticket
 	own, jobs := make([]message.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
-	foreign := make(map[holdfast.RunID][]message.Ticket)
+	foreign := make(map[holdfast.WorkerID][]message.Ticket)
 	now := time.Now()
 	for i := range claims {
 		claim, ticket := &claims[i], p.tickets[i]
 		if claim.Verdict == store.Claimed {
 			own = append(own, ticket)
-			s.seeClaim(claim)
+			s.observeClaim(claim)
 			jobs = append(jobs, &job{task: claim.Task, page: p.number, into: p.into, now: claim.Now, claimed: now})
 			continue
 		}
@@ -204,60 +212,60 @@ func (p *page) sort(ctx context.Context, claims []store.Claim) {
 		case store.Contended:
 			foreign[claim.Owner] = append(foreign[claim.Owner], ticket)
 		case store.Ahead:
-			ahead = append(ahead, ticket)
+			aheadOfStore = append(aheadOfStore, ticket)
 		case store.Unhandled:
 			unhandled = append(unhandled, ticket)
-		case store.Suspect:
-			p.suspects = append(p.suspects, ticket)
+		case store.LastChance:
+			p.lastChances = append(p.lastChances, ticket)
 		}
 	}
-	s.room.leave(len(dropped), p.into) // before other jobs may start on the executors that were reserved for these
+	s.capacity.release(len(dropped), p.into) // before jobs are added: they may start on the executors that become free
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.pages.finish(p.number, len(dropped))
-	s.see(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(ahead)-len(p.suspects)-count(foreign))
-	s.see(holdfast.ObservedContended, count(foreign))
+	s.observe(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(aheadOfStore)-len(p.lastChances)-countTickets(foreign))
+	s.observe(holdfast.ObservedContended, countTickets(foreign))
 
 	if len(own) > 0 {
-		p.manifest(s.run, p.number, own)
+		p.manifest(s.worker, p.number, own)
 	}
-	for run, tickets := range foreign {
-		p.manifest(run, 0, tickets)
+	for worker, tickets := range foreign {
+		p.manifest(worker, 0, tickets)
 	}
-	p.rescue(ahead)
+	p.rescue(aheadOfStore)
 	p.park(ctx, claims, unhandled)
 }
 
-// manifest adds a manifest to the letters.
-func (p *page) manifest(run holdfast.RunID, page int64, tickets []message.Ticket) {
+// manifest adds a manifest to the outgoing messages.
+func (p *page) manifest(worker holdfast.WorkerID, page int64, tickets []message.Ticket) {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
-		m := message.Manifest{Run: run, Page: page, Tickets: part}
-		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Hold(run), Body: message.Message{Manifest: &m}.Encode()})
+		m := message.Manifest{Worker: worker, Page: page, Tickets: part}
+		p.messages = append(p.messages, broker.Message{Queue: p.s.o.Topology.HoldingQueue(worker), Body: message.Message{Manifest: &m}.Encode()})
 	}
 }
 
-// rescue adds tickets for the rescue queue to the letters.
+// rescue adds tickets for the rescue queue to the outgoing messages.
 func (p *page) rescue(tickets []message.Ticket) {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
-		p.letters = append(p.letters, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: message.Message{Tickets: part}.Encode()})
+		p.messages = append(p.messages, broker.Message{Queue: p.s.o.Topology.Rescue(), Body: message.Message{Tickets: part}.Encode()})
 	}
 }
 
-// parkOrRescue asks the store to park tasks, and reports whether the tasks are parked. If the store does not park them,
-// parkOrRescue adds their tickets to the letters for the rescue queue, because the worker is about to ack them.
+// parkOrRescue parks tasks, and reports whether it did. If the store does not park them, parkOrRescue adds their
+// tickets to the outgoing messages, for the rescue queue, because the worker is about to ack them.
 func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) (parked bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := p.s.o.Store.Park(ctx, tickets, wait, why); err != nil {
-		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not parked: their tickets go to the rescue queue")
+		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not parked: sending their tickets to the rescue queue")
 		p.rescue(tickets)
 		return false
 	}
 	return true
 }
 
-// park asks the store to park tasks of unknown types. People see them there, and another worker gets their tickets
-// later.
+// park parks tasks whose types have no handler here. People can see the reason in the store, and the tasks get new
+// tickets later, which another worker may receive.
 func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message.Ticket) {
 	if len(tickets) == 0 {
 		return
@@ -272,16 +280,16 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message
 	if !p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name)) {
 		return
 	}
-	p.s.see(holdfast.ObservedParked, len(tickets))
-	if _, told := p.s.unhandled.LoadOrStore(kind, true); !told { // the tasks themselves say it from now on
-		p.s.log.WithField("type", kind).Warn("no handler for this type here; its tasks wait")
+	p.s.observe(holdfast.ObservedParked, len(tickets))
+	if _, logged := p.s.unhandled.LoadOrStore(kind, true); !logged { // once for each type
+		p.s.log.WithField("type", kind).Warn("no handler for this type: its tasks are parked")
 	}
 }
 
-// notePassed records in the store which tickets are about to leave their queue. Otherwise the queue's next sentinel
-// proves them lost. notePassed tries until the store answers. If ctx ends first, the page must not pass the tickets on:
-// their messages are delivered again.
-func (p *page) notePassed(ctx context.Context) error {
+// recordPassed records in the store which tickets are about to go to the requeue queue. Without the record, the next
+// sentinel of the main queue would prove them lost. recordPassed tries until the store answers. If it returns an error
+// because ctx has ended, the page must not pass the tickets on; the broker delivers their messages again.
+func (p *page) recordPassed(ctx context.Context) error {
 	if len(p.passed) == 0 {
 		return nil
 	}
@@ -292,55 +300,56 @@ func (p *page) notePassed(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		p.s.log.WithError(err).Warn("tickets that are passed on not recorded, trying again")
+		p.s.log.WithError(err).Warn("passed on tickets not recorded, trying again")
 		if err := pause.Wait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// mirror publishes the letters until the broker has confirmed all of them. A manifest of
-// ours is not needed any more once the page's results are committed.
-func (p *page) mirror(ctx context.Context) error {
-	letters := p.letters
-	for pause := backoff.New(firstPause, longPause); len(letters) > 0; {
-		// A drain lets the letters on their way arrive; the broker has its own limit.
+// publish publishes the outgoing messages until the broker has confirmed all of them.
+func (p *page) publish(ctx context.Context) error {
+	messages := p.messages
+	for pause := backoff.New(firstPause, longPause); len(messages) > 0; {
+		// Not cancelled with ctx, so that a drain does not interrupt a publish in progress. The broker has its own
+		// limit.
 		var left []broker.Message
 		var err error
-		for parcel := range broker.Parcels(letters) {
-			outcomes, parcelErr := p.s.o.Broker.Publish(context.WithoutCancel(ctx), parcel)
+		for group := range broker.PublishGroups(messages) {
+			outcomes, groupErr := p.s.o.Broker.Publish(context.WithoutCancel(ctx), group)
 			for i, outcome := range outcomes {
 				if outcome != broker.Stored {
-					left = append(left, parcel[i])
+					left = append(left, group[i])
 				}
 			}
-			err = errors.Join(err, parcelErr)
+			err = errors.Join(err, groupErr)
 		}
-		if letters = left; len(letters) == 0 {
+		if messages = left; len(messages) == 0 {
 			break
 		}
-		p.s.log.WithError(err).Info("a page's manifest is not confirmed, publishing it again")
+		p.s.log.WithError(err).Info("manifest not confirmed, publishing it again")
 		if err := pause.Wait(ctx); err != nil {
 			return err
 		}
 	}
-	p.s.see(holdfast.ObservedQuarantined, p.malformed)
+	p.s.observe(holdfast.ObservedQuarantined, p.malformed)
+	p.s.observe(holdfast.ObservedUnread, p.unread)
 	return nil
 }
 
-func (s *session) see(kind holdfast.ObservationKind, n int) {
+func (s *session) observe(kind holdfast.ObservationKind, n int) {
 	if n > 0 {
 		s.o.Observer.Observe(holdfast.Observation{Kind: kind, Count: n})
 	}
 }
 
-func (s *session) seeClaim(c *store.Claim) {
+func (s *session) observeClaim(c *store.Claim) {
 	s.o.Observer.Observe(holdfast.Observation{
-		Kind: holdfast.ObservedClaimed, Lane: c.Task.Lane, Type: c.Task.Type, Count: 1, Late: c.Now.Sub(c.Task.NextRunAt),
+		Kind: holdfast.ObservedClaimed, Queue: c.Task.Queue, Type: c.Task.Type, Count: 1, Late: c.Now.Sub(c.Task.NextRunAt),
 	})
 }
 
-func count(m map[holdfast.RunID][]message.Ticket) int {
+func countTickets(m map[holdfast.WorkerID][]message.Ticket) int {
 	n := 0
 	for _, tickets := range m {
 		n += len(tickets)

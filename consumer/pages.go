@@ -2,17 +2,17 @@ package consumer
 
 import "sync"
 
-// pages numbers the pages of a run and knows how far they are finished.
+// pages numbers the pages of a worker from 1, and keeps up to which page all are finished.
 type pages struct {
 	mu      sync.Mutex
 	taken   int64
 	settled int64         // every page up to this one is finished
-	open    map[int64]int // tasks of a page whose results are not committed
+	open    map[int64]int // by page: how many of its tasks are not finished
 }
 
 func newPages() *pages { return &pages{open: make(map[int64]int)} }
 
-// begin opens a page of which at most n tasks will be claimed.
+// begin opens a page with n unfinished tasks and returns its number.
 func (p *pages) begin(n int) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -21,7 +21,8 @@ func (p *pages) begin(n int) int64 {
 	return p.taken
 }
 
-// finish takes n tasks off an open page: their results are committed, or they were never ours.
+// finish records that n tasks of an open page are finished: their results are committed, or the worker did not claim
+// them.
 func (p *pages) finish(page int64, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,6 +38,7 @@ func (p *pages) finish(page int64, n int) {
 	}
 }
 
+// cursors returns the number of the newest page, and of the last page up to which all pages are finished.
 func (p *pages) cursors() (taken, settled int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// A worker passes on a ticket only if the store has recorded it: otherwise a sentinel of the main queue proves it lost.
+// A worker passes a ticket on only if the store has recorded that. Otherwise a sentinel of the main queue would prove
+// the ticket lost.
 func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 	t.Parallel()
 	done := func(context.Context, holdfast.Task) error { return nil }
@@ -26,7 +26,7 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		var tickets []message.Ticket
 		s := &faultyStore{Store: w.store, pass: func(passed []message.Ticket, next func() error) error {
 			if !slices.Equal(passed, tickets[1:]) {
-				t.Errorf("recorded are %v", passed)
+				t.Errorf("recorded %v", passed)
 			}
 			if calls.Add(1) < 3 {
 				return errFault
@@ -35,10 +35,10 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		}}
 		start(w, s)
 		tickets = w.ticketed(2, kind)
-		w.send(w.again(), tickets...)
+		w.send(w.requeue(), tickets...)
 		w.awaitState(holdfast.Done, tickets...)
 		if n := calls.Load(); n != 3 {
-			t.Errorf("the worker recorded the ticket in %d calls", n)
+			t.Errorf("%d calls to record the ticket, want 3", n)
 		}
 	})
 	t.Run("the worker ends first", func(t *testing.T) {
@@ -54,12 +54,12 @@ func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 		}}
 		k := start(w, s)
 		tickets := w.ticketed(2, kind)
-		w.send(w.again(), tickets...)
+		w.send(w.requeue(), tickets...)
 		await(w, "the store refuses", refused)
 		k.stop()
 		whole := string(message.Message{Tickets: tickets}.Encode())
-		if left := w.take(w.again()); !slices.Equal(left, []string{whole}) {
-			t.Errorf("left in the requeue queue are %q, want %q", left, whole)
+		if left := w.take(w.requeue()); !slices.Equal(left, []string{whole}) {
+			t.Errorf("the requeue queue has %q, want %q", left, whole)
 		}
 	})
 }

@@ -11,38 +11,39 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// stage is a store and a broker that write down what a run shows them.
-type stage struct {
+// fakeServers are a store and a broker that record the calls of a worker as events.
+type fakeServers struct {
 	Store
 	Broker
 	began time.Time
 
-	mu     sync.Mutex
-	events []string
-	runs   holdfast.RunID
-	signs  map[string]chan struct{} // those that are held, by where
-	renew  func(shown bool) error   // nil: always answered
-	show   func(ctx context.Context, where string) error
+	mu        sync.Mutex
+	events    []string
+	workers   holdfast.WorkerID
+	presences map[string]chan struct{} // that are acquired, by place
+	renew     func(present bool) error // returns the error of a renewal; nil means no error
+	acquire   func(ctx context.Context, where string) error
 
 	history string // of the store
 }
 
-func newStage() *stage { return &stage{began: time.Now(), signs: make(map[string]chan struct{})} }
+func newFakeServers() *fakeServers {
+	return &fakeServers{began: time.Now(), presences: make(map[string]chan struct{})}
+}
 
-// note writes an event with its time in milliseconds; the caller holds the lock.
-func (s *stage) note(format string, args ...any) {
+// note records an event with its time in milliseconds. The caller holds s.mu.
+func (s *fakeServers) note(format string, args ...any) {
 	s.events = append(s.events, fmt.Sprintf("%d ", time.Since(s.began).Milliseconds())+fmt.Sprintf(format, args...))
 }
 
-// take returns the events since the last call, without those that contain one of these words.
-func (s *stage) take(without ...string) []string {
+// take returns the events since the last call, except those that contain one of these words.
+func (s *fakeServers) take(without ...string) []string {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,50 +54,50 @@ func (s *stage) take(without ...string) []string {
 	return events
 }
 
-func (s *stage) OpenRun(context.Context, store.RunInfo, time.Duration) (holdfast.RunID, error) {
+func (s *fakeServers) RegisterWorker(context.Context, store.WorkerInfo, time.Duration) (holdfast.WorkerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.runs++
-	s.note("open %d", s.runs)
-	return s.runs, nil
+	s.workers++
+	s.note("register %d", s.workers)
+	return s.workers, nil
 }
 
-func (s *stage) Renew(_ context.Context, r store.Renewal) (store.News, error) {
+func (s *fakeServers) Renew(_ context.Context, r store.Renewal) (store.RenewResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note("renew %d %t", r.Run, r.Shown)
+	s.note("renew %d %t", r.Worker, r.Present)
 	if s.renew != nil {
-		return store.News{}, s.renew(r.Shown)
+		return store.RenewResult{}, s.renew(r.Present)
 	}
-	return store.News{History: s.history}, nil
+	return store.RenewResult{History: s.history}, nil
 }
 
-func (s *stage) CloseRun(_ context.Context, run holdfast.RunID, clean bool) error {
+func (s *fakeServers) DeregisterWorker(_ context.Context, worker holdfast.WorkerID, clean bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if clean {
-		s.note("close %d", run)
+		s.note("deregister %d", worker)
 	} else {
-		s.note("close %d, perhaps with tasks", run)
+		s.note("deregister %d, perhaps with tasks", worker)
 	}
 	return nil
 }
 
-// hold is Show of both roles.
-func (s *stage) hold(ctx context.Context, where string) (<-chan struct{}, func(), error) {
+// acquirePresence is the method Acquire of both servers.
+func (s *fakeServers) acquirePresence(ctx context.Context, where string) (<-chan struct{}, func(), error) {
 	s.mu.Lock()
-	show := s.show
+	acquire := s.acquire
 	s.mu.Unlock()
-	if show != nil {
-		if err := show(ctx, where); err != nil {
+	if acquire != nil {
+		if err := acquire(ctx, where); err != nil {
 			return nil, nil, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note("show %s", where)
+	s.note("acquire %s", where)
 	gone := make(chan struct{})
-	s.signs[where] = gone
+	s.presences[where] = gone
 	return gone, sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -104,36 +105,36 @@ func (s *stage) hold(ctx context.Context, where string) (<-chan struct{}, func()
 	}), nil
 }
 
-func (s *stage) lose(where string) {
+func (s *fakeServers) lose(where string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.signs[where])
+	close(s.presences[where])
 }
 
-type storeSide struct {
+type fakeStorePresence struct {
 	presence.Store
-	*stage
+	*fakeServers
 }
 
-func (s storeSide) Show(ctx context.Context, run holdfast.RunID) (<-chan struct{}, func(), error) {
-	return s.hold(ctx, fmt.Sprintf("store.%d", run))
+func (s fakeStorePresence) Acquire(ctx context.Context, worker holdfast.WorkerID) (<-chan struct{}, func(), error) {
+	return s.acquirePresence(ctx, fmt.Sprintf("store.%d", worker))
 }
 
-type brokerSide struct {
+type fakeBrokerPresence struct {
 	presence.Broker
-	*stage
+	*fakeServers
 }
 
-func (s brokerSide) Show(ctx context.Context, name string) (<-chan struct{}, func(), error) {
-	return s.hold(ctx, strings.TrimPrefix(name, "test.v1.alive."))
+func (s fakeBrokerPresence) Acquire(ctx context.Context, name string) (<-chan struct{}, func(), error) {
+	return s.acquirePresence(ctx, strings.TrimPrefix(name, "test.v1.presence.worker."))
 }
 
-// consumer is one with a lease of five seconds on the stage.
-func (s *stage) consumer(t *testing.T) *Consumer {
+// consumer returns a consumer with these servers and a lease of five seconds.
+func (s *fakeServers) consumer(t *testing.T) *Consumer {
 	t.Helper()
 	c, err := New(Options{
 		Store: s, Broker: s, Topology: broker.NewTopology("test.v1", 1, "x"), Handlers: new(Registry),
-		Present: presence.Servers{Store: storeSide{stage: s}, Broker: brokerSide{stage: s}},
+		Present: presence.Servers{Store: fakeStorePresence{fakeServers: s}, Broker: fakeBrokerPresence{fakeServers: s}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,8 +142,8 @@ func (s *stage) consumer(t *testing.T) *Consumer {
 	return c
 }
 
-// play runs a consumer and returns what ends it.
-func (s *stage) play(t *testing.T) (stop func()) {
+// start runs a consumer in a goroutine. stop ends it.
+func (s *fakeServers) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -156,69 +157,70 @@ func (s *stage) play(t *testing.T) (stop func()) {
 	}
 }
 
-func same(t *testing.T, when string, got []string, want ...string) {
+func wantEvents(t *testing.T, when string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got %q, want %q", when, got, want)
 	}
 }
 
-var errAbsent = fmt.Errorf("%w: the test says so", holdfast.ErrUnavailable)
+var errMissing = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 
-// Renewals say that both signs are held as soon as they are, and at the very moment that one is not any more. They are
-// released when everything else of the run has ended.
+// A renewal reports at once that the worker is present at both servers, and at once that it is not. The worker releases
+// its presence when everything else has ended.
 func TestRenewalsTellAtOnceWhetherBothSignsAreHeld(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"store.1", "1"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStage()
-			stop := s.play(t)
-			// The first renewal may come before the signs are shown, or after.
+			s := newFakeServers()
+			stop := s.start(t)
+			// The first renewal may be sent before the presence is acquired, or after.
 			first := slices.DeleteFunc(s.take(), func(event string) bool { return event == "0 renew 1 false" })
-			slices.Sort(first[1:])
-			same(t, "at the start", slices.Compact(first), "0 open 1", "0 renew 1 true", "0 show 1", "0 show store.1")
+			slices.Sort(first)
+			wantEvents(t, "at the start", slices.Compact(first), "0 acquire 1", "0 acquire store.1", "0 register 1", "0 renew 1 true")
 			time.Sleep(2500 * time.Millisecond)
-			same(t, "in between", s.take(), "1000 renew 1 true", "2000 renew 1 true")
+			wantEvents(t, "in between", s.take(), "1000 renew 1 true", "2000 renew 1 true")
 			s.lose(lost)
-			same(t, "lost", s.take(), "2500 release "+lost, "2500 renew 1 false")
+			wantEvents(t, "lost", s.take(), "2500 release "+lost, "2500 renew 1 false")
 			time.Sleep(100 * time.Millisecond)
-			again := s.take()
-			if len(again) != 2 || !strings.HasSuffix(again[0], " show "+lost) || !strings.HasSuffix(again[1], " renew 1 true") {
-				t.Errorf("shown again: got %q", again)
+			regained := s.take()
+			if len(regained) != 2 || !strings.HasSuffix(regained[0], " acquire "+lost) || !strings.HasSuffix(regained[1], " renew 1 true") {
+				t.Errorf("acquired again: got %q", regained)
 			}
 			stop()
 			last := s.take()
 			slices.Sort(last[2:])
-			same(t, "at the end", last, "2600 renew 1 true", "2600 close 1", "2600 release 1", "2600 release store.1")
+			wantEvents(t, "at the end", last, "2600 renew 1 true", "2600 deregister 1", "2600 release 1", "2600 release store.1")
 		})
 	}
 }
 
-// A store that does not hear the contradiction is asked again soon, and not as often when there is nothing to contradict.
-func TestAContradictionIsRepeatedSoon(t *testing.T) {
+// If a renewal that reports a lost presence fails, the worker tries again soon. It tries less often if the store
+// already knows that the presence is lost.
+func TestALostPresenceIsReportedAgainSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage()
-		stop := s.play(t)
+		s := newFakeServers()
+		stop := s.start(t)
 		s.take()
 		s.mu.Lock()
-		s.renew = func(bool) error { return errAbsent }
-		s.show = func(context.Context, string) error { return errAbsent }
+		s.renew = func(bool) error { return errMissing }
+		s.acquire = func(context.Context, string) error { return errMissing }
 		s.mu.Unlock()
 		s.lose("1")
 		time.Sleep(160 * time.Millisecond)
-		same(t, "while the store is away", s.take("release"),
+		wantEvents(t, "while the store is away", s.take("release"),
 			"0 renew 1 false", "10 renew 1 false", "30 renew 1 false", "70 renew 1 false", "150 renew 1 false")
 		s.mu.Lock()
 		s.renew = nil
 		s.mu.Unlock()
 		time.Sleep(160 * time.Millisecond)
-		same(t, "it is back", s.take(), "310 renew 1 false")
+		wantEvents(t, "it is back", s.take(), "310 renew 1 false")
 		s.mu.Lock()
-		s.renew = func(bool) error { return errAbsent }
+		s.renew = func(bool) error { return errMissing }
 		s.mu.Unlock()
 		time.Sleep(1400 * time.Millisecond)
-		same(t, "away again, with nothing to contradict", s.take(), "1310 renew 1 false", "1510 renew 1 false", "1710 renew 1 false")
+		wantEvents(t, "away again, but the store knows that the presence is lost", s.take(), "1310 renew 1 false", "1510 renew 1 false", "1710 renew 1 false")
 		s.mu.Lock()
 		s.renew = nil
 		s.mu.Unlock()
@@ -226,18 +228,19 @@ func TestAContradictionIsRepeatedSoon(t *testing.T) {
 	})
 }
 
-// A run is not shown for what an earlier one held, and the signs of that one end before the next one begins.
-func TestALostRunTakesItsSignsAlong(t *testing.T) {
+// A worker that is fenced releases its presence before the next worker registers. The next worker is present only when
+// it has acquired its own presence.
+func TestAFencedWorkerReleasesItsPresence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage()
-		stop := s.play(t)
+		s := newFakeServers()
+		stop := s.start(t)
 		s.take()
 		s.mu.Lock()
-		s.show = func(ctx context.Context, where string) error {
+		s.acquire = func(ctx context.Context, where string) error {
 			if where == "2" {
 				<-ctx.Done()
-				return errAbsent
+				return errMissing
 			}
 			return nil
 		}
@@ -252,28 +255,29 @@ func TestALostRunTakesItsSignsAlong(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(time.Second)
 		events := s.take()
-		open := slices.Index(events, "1000 open 2")
+		open := slices.Index(events, "1000 register 2")
 		if open < 0 || !slices.Contains(events[:open], "1000 release 1") || !slices.Contains(events[:open], "1000 release store.1") {
 			t.Errorf("got %q", events)
 		}
 		time.Sleep(30 * time.Second)
-		if events := s.take("false", "show"); len(events) > 0 {
-			t.Errorf("the new run is shown without its sign: %q", events)
+		if events := s.take("false", "acquire"); len(events) > 0 {
+			t.Errorf("the new worker is present at one server only, but reports more: %q", events)
 		}
 		stop()
 	})
 }
 
-// A server that hangs does not keep a run from its end, nor do the roles have to be there.
-func TestSignsDoNotHoldARunUp(t *testing.T) {
+// A server that hangs in Acquire does not delay the end of a worker. Without one of the servers, the worker acquires no
+// presence.
+func TestPresenceDoesNotDelayTheEndOfAWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage()
-		s.show = func(ctx context.Context, _ string) error {
+		s := newFakeServers()
+		s.acquire = func(ctx context.Context, _ string) error {
 			<-ctx.Done()
-			return errors.Join(errAbsent, context.Cause(ctx))
+			return errors.Join(errMissing, context.Cause(ctx))
 		}
-		stop := s.play(t)
+		stop := s.start(t)
 		time.Sleep(time.Minute)
 		began := time.Now()
 		stop()
@@ -289,7 +293,7 @@ func TestSignsDoNotHoldARunUp(t *testing.T) {
 			t.Error(err)
 		}
 		if events := s.take("renew 2 false"); len(events) != 2 {
-			t.Errorf("without one of the roles: %q", events)
+			t.Errorf("without one of the servers: %q", events)
 		}
 	})
 }

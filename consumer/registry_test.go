@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A handler for a type that no task can have would never run, and nobody would know why.
+// A handler for an invalid type would never run, so it cannot be registered.
 func TestTypesThatCannotBeEnqueuedCannotBeRegistered(t *testing.T) {
 	t.Parallel()
 	h := HandlerFunc(func(context.Context, holdfast.Task) error { return nil })
@@ -19,8 +19,8 @@ func TestTypesThatCannotBeEnqueuedCannotBeRegistered(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if said := fmt.Sprint(recover()); !strings.Contains(said, "type") {
-					t.Errorf("%q: %s", taskType, said)
+				if message := fmt.Sprint(recover()); !strings.Contains(message, "type") {
+					t.Errorf("%q: %s", taskType, message)
 				}
 			}()
 			new(Registry).Add(taskType, h)

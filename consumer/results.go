@@ -6,47 +6,46 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// result is a judged job that waits to be committed.
+// result is the result of a finished job that is not committed.
 type result struct {
 	job  *job
 	move holdfast.Transition
 	took time.Duration
 }
 
-// results gather while earlier ones are being written, so batches grow with the load and
-// a lone result waits for nobody.
+// results are the results to write. While a group of results is being written, further results accumulate. So groups
+// grow with the load, and a single result does not wait.
 type results struct {
-	mu      sync.Mutex
-	waiting []result
-	open    int           // expected, waiting or being written
-	some    chan struct{} // has a token while results may wait
-	none    chan struct{} // closed while open is 0
+	mu          sync.Mutex
+	waiting     []result
+	outstanding int           // number of results that are expected, waiting or being written
+	available   chan struct{} // has a token if results may wait
+	allWritten  chan struct{} // closed while outstanding is 0
 }
 
 func newResults() *results {
-	r := &results{some: make(chan struct{}, 1), none: make(chan struct{})}
-	close(r.none)
+	r := &results{available: make(chan struct{}, 1), allWritten: make(chan struct{})}
+	close(r.allWritten)
 	return r
 }
 
-// expect announces a result, so that nobody takes none to be left before it is added.
+// expect announces a result that will be added, so that empty waits for it.
 func (r *results) expect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open == 0 {
-		r.none = make(chan struct{})
+	if r.outstanding == 0 {
+		r.allWritten = make(chan struct{})
 	}
-	r.open++
+	r.outstanding++
 }
 
-// add hands over a result that was expected.
+// add adds a result that was expected.
 func (r *results) add(one result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,59 +55,60 @@ func (r *results) add(one result) {
 
 func (r *results) signal() {
 	select {
-	case r.some <- struct{}{}:
+	case r.available <- struct{}{}:
 	default:
 	}
 }
 
-// take removes the oldest results, at most n and about maxResultBytes.
+// take removes the oldest results and returns them: at most n results, of about maxGroupBytes.
 func (r *results) take(n int) []result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = min(n, len(r.waiting)); n == 0 {
-		return nil // and what was made for the next batch stays
+		return nil // r.waiting keeps its capacity
 	}
 	for i, size := 0, 0; i < n; i++ {
 		report := r.waiting[i].move.Report
-		if size += len(report.Details) + len(report.Error) + len(report.Stack); size > maxResultBytes {
+		if size += len(report.Details) + len(report.Error) + len(report.Stack); size > maxGroupBytes {
 			n = i + 1
 		}
 	}
-	batch := r.waiting[:n:n]
+	group := r.waiting[:n:n]
 	if r.waiting = r.waiting[n:]; len(r.waiting) > 0 {
 		r.signal()
 	} else {
-		r.waiting = make([]result, 0, n) // the next batch is mostly about as large
+		r.waiting = make([]result, 0, n) // the next group is mostly about as large
 	}
-	return batch
+	return group
 }
 
-// written notes that n results need no more care.
+// written records that n results are written.
 func (r *results) written(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open -= n; r.open == 0 {
-		close(r.none)
+	if r.outstanding -= n; r.outstanding == 0 {
+		close(r.allWritten)
 	}
 }
 
+// count returns the number of outstanding results.
 func (r *results) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.open
+	return r.outstanding
 }
 
-// empty is closed when every result added so far is written.
+// empty returns a channel that is closed when no result is outstanding.
 func (r *results) empty() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.none
+	return r.allWritten
 }
 
 const (
-	resultBatch    = 500
-	maxResultBytes = 4 << 20
-	applyTimeout   = 10 * time.Second
+	maxGroupResults = 500 // of one write, and maxGroupBytes of their reports
+	maxGroupBytes   = 4 << 20
+	applyTimeout    = 10 * time.Second
 )
 
 // settleResults writes results until ctx is done.
@@ -117,37 +117,39 @@ func (s *session) settleResults(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.results.some:
+		case <-s.results.available:
 		}
-		for batch := s.results.take(resultBatch); len(batch) > 0; batch = s.results.take(resultBatch) {
-			if !s.write(ctx, batch) {
+		for group := s.results.take(maxGroupResults); len(group) > 0; group = s.results.take(maxGroupResults) {
+			if !s.write(ctx, group) {
 				return
 			}
 		}
 	}
 }
 
-// write commits a batch, trying until the store takes it; false if ctx ended first. If the store answers a renewal
-// meanwhile and does not take the batch, it has trouble with one of the results, perhaps a locked row: write cuts the batch
-// in halves, and a lone result waits aside. A store that is away answers no renewal: all results wait for it together.
-func (s *session) write(ctx context.Context, batch []result) bool {
+// write writes a group of results. It tries until the store accepts the group, and returns false if ctx ends first.
+//
+// If the store answers renewals but does not accept the group, one of the results is the cause, for example because its
+// row is locked. Then write writes the halves of the group, and a single result in a goroutine of its own. If the store
+// is unavailable, it answers no renewals, and all results wait together.
+func (s *session) write(ctx context.Context, group []result) bool {
 	began := time.Now()
 	for pause := backoff.New(firstPause, longPause); ; {
-		accepted, err := s.apply(ctx, batch)
+		accepted, err := s.apply(ctx, group)
 		switch {
 		case err == nil:
-			s.committed(batch, accepted)
+			s.committed(group, accepted)
 			return true
 		case ctx.Err() != nil:
 			return false
-		case !s.blames(err, began):
-			s.log.WithError(err).WithField("results", len(batch)).Warn("results wait in memory for the store")
-		case len(batch) > 1:
-			s.log.WithError(err).WithField("results", len(batch)).Warn("a batch of results was not written, writing its halves")
-			half := len(batch) / 2
-			return s.write(ctx, batch[:half]) && s.write(ctx, batch[half:])
+		case !s.requestFault(err, began):
+			s.log.WithError(err).WithField("results", len(group)).Warn("results not written, trying again")
+		case len(group) > 1:
+			s.log.WithError(err).WithField("results", len(group)).Warn("group of results not written, writing its halves")
+			half := len(group) / 2
+			return s.write(ctx, group[:half]) && s.write(ctx, group[half:])
 		default:
-			s.aside.Go(func() { s.writeAlone(ctx, batch[0], err) })
+			s.singleWrites.Go(func() { s.writeSingle(ctx, group[0], err) })
 			return true
 		}
 		if pause.Wait(ctx) != nil {
@@ -156,12 +158,12 @@ func (s *session) write(ctx context.Context, batch []result) bool {
 	}
 }
 
-// writeAlone writes one result that the store did not take, for as long as it takes.
-func (s *session) writeAlone(ctx context.Context, r result, err error) {
+// writeSingle writes a result that the store did not accept with err. It tries until ctx is done.
+func (s *session) writeSingle(ctx context.Context, r result, err error) {
 	log := s.log.WithField("task", r.move.Task)
 	for pause := backoff.New(firstPause, longPause); ; {
 		if !errors.Is(err, holdfast.ErrUnavailable) {
-			log.WithError(err).Error("a result was refused, writing it without its report")
+			log.WithError(err).Error("result refused by the store, writing it without its report")
 			r.move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
 		}
 		if pause.Wait(ctx) != nil {
@@ -175,50 +177,51 @@ func (s *session) writeAlone(ctx context.Context, r result, err error) {
 		if ctx.Err() != nil {
 			return
 		}
-		log.WithError(err).Warn("a result waits for the store")
+		log.WithError(err).Warn("result not written, trying again")
 	}
 }
 
-// blames reports whether an error is about what was sent rather than the store being away: the error says so, or the store
-// has answered a renewal that was sent after the first try began.
-func (s *session) blames(err error, began time.Time) bool {
+// requestFault reports whether err is about the request, not about an unavailable store: err is not an ErrUnavailable,
+// or the store has answered a renewal that was sent after the first try began.
+func (s *session) requestFault(err error, began time.Time) bool {
 	return !errors.Is(err, holdfast.ErrUnavailable) || s.lease.renewed().After(began)
 }
 
-// apply reports which results the store accepted. A run that was fenced hands no task back: the janitor does that. If a
-// failover lost the run and its id was given to another process, the store would take back a task that runs there.
-func (s *session) apply(ctx context.Context, batch []result) ([]bool, error) {
+// apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back, because
+// the janitor does that. Otherwise, if a failover has lost the worker and another process has its id, the store would
+// take a task from that process.
+func (s *session) apply(ctx context.Context, group []result) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	fenced := s.fenced.Load()
-	moves, of := make([]holdfast.Transition, 0, len(batch)), make([]int, 0, len(batch))
-	for i, r := range batch {
+	moves, indexes := make([]holdfast.Transition, 0, len(group)), make([]int, 0, len(group))
+	for i, r := range group {
 		if !fenced || r.move.Event != holdfast.EventInterrupt {
-			moves, of = append(moves, r.move), append(of, i)
+			moves, indexes = append(moves, r.move), append(indexes, i)
 		}
 	}
-	accepted := make([]bool, len(batch))
+	accepted := make([]bool, len(group))
 	if len(moves) == 0 {
 		return accepted, nil
 	}
 	answers, err := s.o.Store.Apply(ctx, moves)
 	for i, answer := range answers {
-		accepted[of[i]] = answer
+		accepted[indexes[i]] = answer
 	}
 	return accepted, err
 }
 
-// committed lets go of everything whose result is in the store, accepted or refused.
-func (s *session) committed(batch []result, accepted []bool) {
-	tickets := make([]message.Ticket, len(batch))
-	for i, r := range batch {
+// committed removes jobs whose results the store has accepted or refused.
+func (s *session) committed(group []result, accepted []bool) {
+	tickets := make([]message.Ticket, len(group))
+	for i, r := range group {
 		tickets[i] = r.job.ticket()
 	}
 	s.jobs.forget(tickets...)
-	for i, r := range batch {
+	for i, r := range group {
 		s.pages.finish(r.job.page, 1)
 		seen := holdfast.Observation{
-			Kind: holdfast.ObservedSettled, Lane: r.job.task.Lane, Type: r.job.task.Type,
+			Kind: holdfast.ObservedSettled, Queue: r.job.task.Queue, Type: r.job.task.Type,
 			Event: r.move.Event, Count: 1, Took: r.took,
 		}
 		switch {
@@ -231,6 +234,6 @@ func (s *session) committed(batch []result, accepted []bool) {
 		}
 		s.o.Observer.Observe(seen)
 	}
-	s.results.written(len(batch))
-	s.room.written(len(batch))
+	s.results.written(len(group))
+	s.capacity.written(len(group))
 }

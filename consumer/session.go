@@ -10,106 +10,109 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// errDrainAsked ends the intake when an operator asked this worker to drain.
-var errDrainAsked = errors.New("an operator asked this worker to drain")
+// errDrainRequested ends the intake when an operator requests the drain of this worker.
+var errDrainRequested = errors.New("an operator requested the drain of this worker")
 
-// errStopped is what handlers see at the very end; none should be left by then.
-var errStopped = errors.New("the run is over")
+// errStopped cancels the handlers that still run when the worker ends.
+var errStopped = errors.New("the worker has ended")
 
-// session is one run: from its first lease to its end.
+// session is one worker, from its registration to its end.
 type session struct {
-	o     Options
-	log   logrus.FieldLogger
-	run   holdfast.RunID
-	info  store.RunInfo // what the run was opened with
-	abort <-chan struct{}
+	o      Options
+	log    logrus.FieldLogger
+	worker holdfast.WorkerID
+	info   store.WorkerInfo // of the registration
+	abort  <-chan struct{}
 
 	lease     *lease
-	present   *presence.Holder
-	room      *room
+	present   *presence.Keeper
+	capacity  *capacity
 	pages     *pages
 	jobs      *jobs
 	results   *results
-	policies  map[string]holdfast.TypeSettings // of the handled types, looked up once
-	types     []string
-	beside    []store.Wanted // what may run beside others
-	exclusive chan interval  // holds one while no page has the exclusive turn
+	policies  map[string]holdfast.TypeSettings // by type
+	types     []string                         // that have a handler
+	wanted    []store.Wanted                   // tasks that may run beside others
+	exclusive chan turnGap                     // has a value while no page has the exclusive turn
 
-	cancelHandling context.CancelCauseFunc // of every handler
+	cancelHandling context.CancelCauseFunc // of all handlers
 
-	fenced atomic.Bool // the store has said that the run is over
-	// disowned is closed when a claim has learned that the run is over. It is final even if the store changes its mind, as
-	// after a failover to an older state: the page's messages were left, and only the end of its subscription brings them back.
+	fenced atomic.Bool // the store has fenced the worker
+	// disowned is closed when the worker has given up a claim. The worker must then end, even if the store accepts its
+	// next renewal, as after a failover to an older state: the page's messages are unacked, and the broker delivers
+	// them again only when their subscription ends.
 	disowned chan struct{}
 	disown   func()
 
-	touched touched // the ids that may be running under this run
-	// unanswered is the part of touched for whose claims the worker got no answer. The store may have committed such a
-	// claim.
-	unanswered touched
-	renewed    bool          // a renewal was answered; keepLease's own
-	history    string        // of the store, as the last renewal named it; keepLease's own
-	fellBack   chan struct{} // has a token when the store may have lost commits
-	unsure     bool          // the store may have lost commits at some time in this run; read when keepLease has ended
+	claimedIDs idRanges // only tasks with these ids can be running under this worker
+	// unansweredIDs is the part of claimedIDs whose claims got no answer. The store may have committed such a claim.
+	unansweredIDs idRanges
 
-	unhandled sync.Map // types that were logged
+	// renewedOnce, history and commitsMayBeLost belong to keepLease. Other functions may use them when it has ended.
+	renewedOnce      bool          // a renewal was answered
+	history          string        // of the store, from the last answered renewal
+	commitsMayBeLost bool          // the store may have lost commits since the worker was registered
+	historyChanged   chan struct{} // has a token when the store may have lost commits
 
-	mu      sync.Mutex
-	over    bool             // no further intake starts
-	intakes map[string]error // queue → why it is not consumed; nil if it is
-	takers  sync.WaitGroup   // intakes and the pages they started
-	aside   sync.WaitGroup   // results that are written alone
+	unhandled sync.Map // types without a handler that were logged
+
+	mu           sync.Mutex
+	stopped      bool             // no further intake starts
+	intakes      map[string]error // by AMQP queue: why it is not consumed, nil if it is
+	receivers    sync.WaitGroup   // intakes and the pages they started
+	singleWrites sync.WaitGroup   // goroutines of writeSingle
 }
 
-func newSession(ctx context.Context, o Options, abort <-chan struct{}, run holdfast.RunID, info store.RunInfo, began time.Time) *session {
+func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker holdfast.WorkerID, info store.WorkerInfo, began time.Time) *session {
 	// Handlers outlive the end of ctx: a drain lets them finish.
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
-		o: o, run: run, info: info, abort: abort,
-		log:       o.Log.WithField("run", run),
-		lease:     newLease(o.Lease, began),
-		present:   presence.NewHolder(),
-		room:      newRoom(o.Concurrency),
-		pages:     newPages(),
-		results:   newResults(),
-		policies:  make(map[string]holdfast.TypeSettings),
-		types:     o.Handlers.Types(),
-		intakes:   make(map[string]error),
-		exclusive: make(chan interval, 1),
-		fellBack:  make(chan struct{}, 1),
+		o: o, worker: worker, info: info, abort: abort,
+		log:            o.Log.WithField("worker", worker),
+		lease:          newLease(o.Lease, began),
+		present:        presence.NewHolder(),
+		capacity:       newCapacity(o.Concurrency),
+		pages:          newPages(),
+		results:        newResults(),
+		policies:       make(map[string]holdfast.TypeSettings),
+		types:          o.Handlers.Types(),
+		intakes:        make(map[string]error),
+		exclusive:      make(chan turnGap, 1),
+		historyChanged: make(chan struct{}, 1),
 
 		cancelHandling: cancelHandling,
 	}
-	s.exclusive <- interval{}
+	s.exclusive <- turnGap{}
 	s.disowned = make(chan struct{})
 	s.disown = sync.OnceFunc(func() { close(s.disowned) })
-	s.jobs = newJobs(s.room, func(j *job) { s.execute(handling, j) }, s.results.expect)
+	s.jobs = newJobs(s.capacity, func(j *job) { s.execute(handling, j) }, s.results.expect)
 	for _, t := range s.types {
 		s.policies[t] = o.Settings.For(t)
 	}
-	s.beside = wantedBeside(s.types, s.policies)
+	s.wanted = wantedOrdinary(s.types, s.policies)
 	return s
 }
 
-// work lives the run and returns when everything it started has ended: nil after
-// a drain, ErrLeaseLost if the run must be replaced by a new one.
-func (s *session) work(ctx context.Context) error {
-	// The signs last until everything has ended: whoever finds them gone may start this run's tasks elsewhere.
-	showing, stopShowing := context.WithCancel(context.WithoutCancel(ctx))
-	var shown sync.WaitGroup
-	shown.Go(func() {
-		s.present.Hold(showing, s.o.Present, s.run, s.o.Topology.Sign(s.run), s.o.Lease, s.log)
+// run runs the worker and returns when everything that it started has ended. It returns nil after a drain, and
+// ErrLeaseLost if the process must register again as a new worker. Any other error means that results were not written
+// before the stop.
+func (s *session) run(ctx context.Context) error {
+	// The presence is held until everything has ended: a janitor that finds it missing may give the tasks to other
+	// workers.
+	presenceCtx, stopPresence := context.WithCancel(context.WithoutCancel(ctx))
+	var presenceEnded sync.WaitGroup
+	presenceEnded.Go(func() {
+		s.present.Keep(presenceCtx, s.o.Present, s.worker, s.o.Topology.WorkerPresence(s.worker), s.o.Lease, s.log)
 	})
-	defer shown.Wait()
-	defer stopShowing()
+	defer presenceEnded.Wait()
+	defer stopPresence()
 
 	intake, stopIntake := context.WithCancelCause(ctx)
 	defer stopIntake(nil)
@@ -119,37 +122,37 @@ func (s *session) work(ctx context.Context) error {
 	background.Go(func() { s.settleResults(settling) })
 	background.Go(func() { s.handBackWaiters(settling) })
 	lost := make(chan struct{})
-	// A run that is not certain to be this process's any more hands nothing back but what it has in hand.
-	living, died := context.WithCancel(settling)
-	background.Go(func() { s.reconcile(living) })
+	// When keepLease ends, the worker may not belong to this process. Then reconcile must hand nothing back.
+	owned, stopReconcile := context.WithCancel(settling)
+	background.Go(func() { s.reconcile(owned) })
 	background.Go(func() {
 		defer close(lost)
-		defer died()
-		err := s.keepLease(settling, func(news store.News) { s.act(intake, stopIntake, news) })
+		defer stopReconcile()
+		err := s.keepLease(settling, func(result store.RenewResult) { s.act(intake, stopIntake, result) })
 		if err != nil && settling.Err() == nil {
-			s.log.WithError(err).Warn("the lease is lost")
+			s.log.WithError(err).Warn("lease lost")
 			s.fenced.Store(errors.Is(err, store.ErrFenced))
 			s.cancelHandling(holdfast.ErrLeaseLost)
 			stopIntake(holdfast.ErrLeaseLost)
 		}
 	})
 
-	s.log.WithField("types", s.types).Info("run started")
+	s.log.WithField("types", s.types).Info("worker started")
 	<-intake.Done()
-	s.unfollow()
-	s.takers.Wait()
-	defer s.room.fault.stop()
+	s.stopNewIntakes()
+	s.receivers.Wait()
+	defer s.capacity.fault.stop()
 	why := s.drain(ctx, lost)
 
-	// What is still in hand now belongs to handlers that ignore their context.
+	// The jobs that still run have handlers that ignore their context.
 	for _, j := range s.jobs.takeRunning() {
-		s.judge(j, holdfast.Interrupted(why))
+		s.settle(j, holdfast.Interrupted(why))
 	}
 	s.cancelHandling(errStopped)
 	err := s.flush(ctx)
 	stopSettling()
 	background.Wait()
-	s.aside.Wait()
+	s.singleWrites.Wait()
 	if err != nil {
 		return err
 	}
@@ -161,17 +164,16 @@ func (s *session) work(ctx context.Context) error {
 }
 
 const (
-	// handBackGrace is what cancelled handlers get to return before their tasks are
-	// handed back without them.
+	// handBackGrace is how long cancelled handlers have to return before the worker hands their tasks back.
 	handBackGrace = time.Second
-	// flushGrace is how long a stopping worker waits for a store that is away. What
-	// it cannot write then, the janitor finds when the lease has run out.
+	// flushGrace is how long a stopping worker waits for an unavailable store. The janitor hands back the tasks of
+	// results that are not written, when the lease has expired.
 	flushGrace   = 10 * time.Second
-	closeTimeout = 4 * time.Second // enough for a last renewal that hangs, a look, and the close
+	closeTimeout = 4 * time.Second // of a last renewal, a look for forgotten tasks, and DeregisterWorker
 )
 
-// drain waits for the jobs in hand: until they are done, or the drain is over or
-// aborted, or the lease is lost; then it cancels the rest and says why.
+// drain hands back the waiting jobs and waits until no handler runs. If the drain time ends, the drain is aborted, or
+// the lease is lost, drain cancels the handlers and returns the reason.
 func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	s.handBack(s.jobs.stop())
 	timer := time.NewTimer(s.o.Drain)
@@ -179,12 +181,12 @@ func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	if ctx.Err() != nil {
 		s.log.WithField("running", s.jobs.running()).Info("draining")
 	}
-	idle := s.jobs.idle()
+	idle := s.jobs.done()
 	if ctx.Err() != nil && s.jobs.running() > 0 {
-		var noted sync.WaitGroup
-		noting, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		noted.Go(func() { s.noteDrain(noting) })
-		defer noted.Wait()
+		var reported sync.WaitGroup
+		reportCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		reported.Go(func() { s.noteDrain(reportCtx) })
+		defer reported.Wait()
 		defer stop()
 	}
 	select {
@@ -206,15 +208,15 @@ func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	return why
 }
 
-// noteDrain notes in the store that the worker drains, for the list of workers. Nothing depends on the note.
+// noteDrain records in the store that the worker drains, so that the list of workers shows it.
 func (s *session) noteDrain(ctx context.Context) {
-	if err := s.o.Store.Drain(ctx, s.run); err != nil {
-		s.log.WithError(err).Debug("the drain is not in the list of workers")
+	if err := s.o.Store.Drain(ctx, s.worker); err != nil {
+		s.log.WithError(err).Debug("drain not recorded in the list of workers")
 	}
 }
 
-// flush waits until every result is written. A run that lost its lease waits as long as it
-// takes, for it has nothing better to do; a stopping one does not.
+// flush waits until all results are written. When ctx is done, it waits for flushGrace and then returns an error. A
+// worker that has lost its lease waits without limit until ctx is done.
 func (s *session) flush(ctx context.Context) error {
 	var limit <-chan time.Time
 	done := ctx.Done()
@@ -227,89 +229,91 @@ func (s *session) flush(ctx context.Context) error {
 			defer timer.Stop()
 			limit, done = timer.C, nil
 		case <-limit:
-			return fmt.Errorf("%d results could not be written before the stop; their tasks run again when the lease of run %s is over: %w",
-				s.results.count(), s.run, holdfast.ErrUnavailable)
+			return fmt.Errorf("%d results could not be written before the stop; their tasks run again when the lease of worker %s has expired: %w",
+				s.results.count(), s.worker, holdfast.ErrUnavailable)
 		}
 	}
 }
 
+// close sends the last renewal and deregisters the worker, if the worker still belongs to this process.
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	// The last word on its pages, so that the patrol drops their manifests unasked; and after a lost lease the
-	// store's word that the run is still this process's, for its id may have been given to another.
+	// The last renewal reports which pages are finished, so that the patrol drops their manifests. After a lost lease,
+	// its answer also proves that the worker still belongs to this process: the id may belong to another process now.
 	owned := s.lease.valid()
-	news, err := s.send(ctx, time.Now().Add(s.lease.every))
-	s.noteHistory(news.History)
+	result, err := s.send(ctx, time.Now().Add(s.lease.every))
+	s.noteHistory(result.History)
 	if err != nil {
-		s.log.WithError(err).Debug("last renewal")
+		s.log.WithError(err).Debug("last renewal failed")
 		if !owned || errors.Is(err, store.ErrFenced) {
 			return
 		}
 	} else {
-		s.lookOnce(ctx)
+		s.reconcileAtEnd(ctx)
 	}
-	if err = s.o.Store.CloseRun(ctx, s.run, s.clean()); err != nil {
-		s.log.WithError(err).Warn("the run could not be closed; it ends with its lease")
+	if err = s.o.Store.DeregisterWorker(ctx, s.worker, s.clean()); err != nil {
+		s.log.WithError(err).Warn("worker not deregistered: it ends when its lease expires")
 		return
 	}
-	s.log.Info("run ended")
+	s.log.Info("worker ended")
 }
 
-// clean reports whether the run is certain to own no task: every claim was answered, and the store has lost no commits.
+// clean reports whether the worker certainly owns no task: all claims were answered, and the store has lost no commits.
 func (s *session) clean() bool {
 	select {
 	case <-s.disowned:
 		return false
 	default:
-		return !s.unsure
+		return !s.commitsMayBeLost
 	}
 }
 
-// follow makes sure that both queues of every lane to consume have their intakes.
-func (s *session) follow(ctx context.Context, known []string) {
-	lanes := s.o.Lanes
-	if len(lanes) == 0 {
-		lanes = known
+// startIntakes starts the missing intakes of the queues to consume, two for each queue. known are the queues that the
+// store knows.
+func (s *session) startIntakes(ctx context.Context, known []string) {
+	queues := s.o.Queues
+	if len(queues) == 0 {
+		queues = known
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, lane := range lanes {
-		for queue, by := range map[string]rank{s.o.Topology.Main(lane): ordinary, s.o.Topology.Again(lane): preferred} {
-			if _, followed := s.intakes[queue]; followed || s.over {
+	for _, queue := range queues {
+		for amqpQueue, by := range map[string]rank{s.o.Topology.Main(queue): ordinary, s.o.Topology.Requeue(queue): preferred} {
+			if _, followed := s.intakes[amqpQueue]; followed || s.stopped {
 				continue
 			}
-			s.intakes[queue] = errStarting
-			s.takers.Go(func() { s.consume(ctx, queue, s.o.Topology.Again(lane), by) })
+			s.intakes[amqpQueue] = errStarting
+			s.receivers.Go(func() { s.consume(ctx, amqpQueue, s.o.Topology.Requeue(queue), by) })
 		}
 	}
 }
 
-// unfollow keeps follow from starting anything more.
-func (s *session) unfollow() {
+// stopNewIntakes prevents startIntakes from starting further intakes.
+func (s *session) stopNewIntakes() {
 	s.mu.Lock()
-	s.over = true
+	s.stopped = true
 	s.mu.Unlock()
 }
 
-// errStarting is why a queue is not consumed that the worker has just begun to follow.
+// errStarting is the state of an intake that has started and is not subscribed yet.
 var errStarting = errors.New("starting")
 
-func (s *session) setIntake(queue string, waiting error) {
+func (s *session) setIntake(amqpQueue string, waiting error) {
 	s.mu.Lock()
-	s.intakes[queue] = waiting
+	s.intakes[amqpQueue] = waiting
 	s.mu.Unlock()
 }
 
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Run: s.run, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.room.fault.current()}
-	for _, queue := range slices.Sorted(maps.Keys(s.intakes)) {
-		if why := s.intakes[queue]; why != nil {
-			status.Waiting[queue] = why
+	status := Status{Worker: s.worker, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.capacity.fault.current()}
+	for _, amqpQueue := range slices.Sorted(maps.Keys(s.intakes)) {
+		if why := s.intakes[amqpQueue]; why != nil {
+			status.Waiting[amqpQueue] = why
 		} else {
-			status.Consuming = append(status.Consuming, queue)
+			status.Consuming = append(status.Consuming, amqpQueue)
 		}
 	}
 	return status

@@ -7,17 +7,16 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A message whose manifest is not confirmed is not acked, nor is any after it. When the
-// subscription breaks, another worker gets them, leaves the tasks to the run that has them, and mirrors
-// them under that run's id.
+// A message whose manifest is not confirmed is not acked, and neither is any later message. If the subscription ends,
+// another worker gets the messages. It leaves the tasks to the first worker, and publishes manifests with the id of the
+// first worker.
 func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -41,7 +40,7 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 	await(w, "the first task runs", started)
 	w.send(w.main(), list[1])
 	await(w, "the second task runs, before any manifest of the first is confirmed", started)
-	second := manifest(first.run, 2, list[1])
+	second := manifest(first.worker, 2, list[1])
 	w.eventually("the second manifest is confirmed", func() bool { return b.count("stored "+second) == 1 })
 
 	other := w.work(handle, nil)
@@ -51,23 +50,23 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 		t.Errorf("%d acks before the first manifest was confirmed", n)
 	}
 	other.stop()
-	mirrored := make(map[message.Ticket]bool)
+	listed := make(map[message.Ticket]bool)
 	for _, body := range w.take(w.hold()) {
 		m, err := message.Decode([]byte(body))
 		w.must(err)
-		if m.Manifest == nil || m.Manifest.Run != first.run {
-			t.Fatalf("in the holding queue is %s, want manifests of run %s", body, first.run)
+		if m.Manifest == nil || m.Manifest.Worker != first.worker {
+			t.Fatalf("in the holding queue is %s, want manifests of worker %s", body, first.worker)
 		}
 		if m.Manifest.Page == 0 {
 			for _, ticket := range m.Manifest.Tickets {
-				mirrored[ticket] = true
+				listed[ticket] = true
 			}
 		} else if body != second {
 			t.Errorf("in the holding queue is %s", body)
 		}
 	}
-	if !mirrored[list[0]] || !mirrored[list[1]] {
-		t.Errorf("the second worker mirrored %v under the run of the first, want %v", mirrored, list)
+	if !listed[list[0]] || !listed[list[1]] {
+		t.Errorf("the manifests of the second worker list %v, want %v", listed, list)
 	}
 	close(held)
 	close(release)
@@ -75,11 +74,11 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 	executed.checkOnce(t, list)
 	first.stop()
 	if left := w.take(w.main()); left != nil {
-		t.Errorf("left in the lane are %q", left)
+		t.Errorf("the main queue has %q", left)
 	}
 }
 
-// A manifest is published until the broker has it; the message waits for that.
+// The worker publishes a manifest until the broker has confirmed it. Only then does it ack the message.
 func TestAManifestIsPublishedUntilItIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -89,7 +88,7 @@ func TestAManifestIsPublishedUntilItIsStored(t *testing.T) {
 		case 1, 3:
 			return broker.Unknown
 		case 2:
-			next() // it is stored, but nobody hears of it
+			next() // stored, but the confirm is lost
 			return broker.Unknown
 		}
 		return next()
@@ -98,19 +97,19 @@ func TestAManifestIsPublishedUntilItIsStored(t *testing.T) {
 	list := w.enqueue(1)
 	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
 	w.awaitState(holdfast.Done, list...)
-	body := manifest(worker.run, 1, list...)
+	body := manifest(worker.worker, 1, list...)
 	want := []string{"refused " + body, "refused " + body, "refused " + body, "stored " + body, "acked " + w.main()}
 	if got := b.order(); !slices.Equal(got, want) {
 		t.Errorf("it was %q, want %q", got, want)
 	}
 	worker.stop()
 	if held := w.take(w.hold()); !slices.Equal(held, []string{body, body}) {
-		t.Errorf("held are %q", held)
+		t.Errorf("the holding queue has %q", held)
 	}
 }
 
-// An ack that the broker never hears of brings the message again, to the same worker even: it does not run the
-// task twice, and gives the message a manifest before it acks it.
+// If an ack is lost, the broker delivers the message again, perhaps to the same worker. The worker does not run the
+// task twice, and publishes another manifest before it acks the message.
 func TestALostAckRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -130,8 +129,8 @@ func TestALostAckRunsNothingTwice(t *testing.T) {
 	w.must(b.cut(w.main()))
 	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
 	want := []string{
-		"stored " + manifest(worker.run, 1, list...), "lost ack " + w.main(),
-		"stored " + manifest(worker.run, 0, list...), "acked " + w.main(),
+		"stored " + manifest(worker.worker, 1, list...), "lost ack " + w.main(),
+		"stored " + manifest(worker.worker, 0, list...), "acked " + w.main(),
 	}
 	if got := b.order(); !slices.Equal(got, want) {
 		t.Errorf("it was %q, want %q", got, want)
@@ -141,8 +140,8 @@ func TestALostAckRunsNothingTwice(t *testing.T) {
 	executed.checkOnce(t, list)
 }
 
-// A second copy of a ticket comes while the first one's manifest is not confirmed: it must not be acked for
-// the sake of that manifest.
+// If a second copy of a ticket arrives while the manifest of the first copy is not confirmed, the second copy needs a
+// manifest of its own before it is acked.
 func TestACopyOfATicketInHandIsMirroredToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -163,9 +162,9 @@ func TestACopyOfATicketInHandIsMirroredToo(t *testing.T) {
 	}, func(o *consumer.Options) { o.Broker = b })
 	list := w.enqueue(1)
 	await(w, "the task runs", started)
-	w.send(w.again(), list...)
-	w.eventually("the copy is acked", func() bool { return b.count("acked "+w.again()) == 1 })
-	if got, want := b.order(), []string{"stored " + manifest(worker.run, 0, list...), "acked " + w.again()}; !slices.Equal(got, want) {
+	w.send(w.requeue(), list...)
+	w.eventually("the copy is acked", func() bool { return b.count("acked "+w.requeue()) == 1 })
+	if got, want := b.order(), []string{"stored " + manifest(worker.worker, 0, list...), "acked " + w.requeue()}; !slices.Equal(got, want) {
 		t.Errorf("it was %q, want %q", got, want)
 	}
 	close(held)
@@ -175,8 +174,8 @@ func TestACopyOfATicketInHandIsMirroredToo(t *testing.T) {
 	executed.checkOnce(t, list)
 }
 
-// A ticket that is ahead of the store says that the database lost commits: it goes to rescue before its message is
-// acked. One that is behind it is not needed.
+// A ticket that is ahead of the store shows that the database has lost commits. It goes to the rescue queue before its
+// message is acked. A ticket that is older than the row is not needed.
 func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,14 +198,14 @@ func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
 		t.Errorf("it was %q, want %q", got, want)
 	}
 	if got := w.take(w.topology.Rescue()); !slices.Equal(got, []string{rescued}) {
-		t.Errorf("rescued are %q", got)
+		t.Errorf("the rescue queue has %q", got)
 	}
 	if n := worker.of(holdfast.ObservedClaimed); n != 0 {
 		t.Errorf("%d tasks were claimed", n)
 	}
 }
 
-// A claim that was committed and whose answer was lost is taken up again by the same run.
+// If a claim is committed and its answer is lost, the same worker claims the tasks again and runs each once.
 func TestALostAnswerToAClaimRunsEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -230,7 +229,7 @@ func TestALostAnswerToAClaimRunsEachTaskOnce(t *testing.T) {
 	}
 }
 
-// Results that were committed and whose answer was lost are written again, and land once.
+// If results are committed and the answer is lost, the worker writes them again, and the store applies them once.
 func TestALostAnswerToAResultCountsOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -257,7 +256,7 @@ func TestALostAnswerToAResultCountsOnce(t *testing.T) {
 	}
 	attempts, err := w.store.Attempts(t.Context(), first.Task)
 	if err != nil || len(attempts) != 1 || attempts[0].Error != "boom" {
-		t.Errorf("kept are %+v, %v", attempts, err)
+		t.Errorf("the attempts are %+v, %v", attempts, err)
 	}
 	w.janitor()
 	w.awaitState(holdfast.Done, first)
@@ -266,7 +265,7 @@ func TestALostAnswerToAResultCountsOnce(t *testing.T) {
 	}
 }
 
-// While the store takes nothing, results wait in memory and are written when it is back.
+// While the store is unavailable, results wait in memory. They are written when the store is back.
 func TestResultsWaitForTheStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -283,26 +282,26 @@ func TestResultsWaitForTheStore(t *testing.T) {
 	var executed executions
 	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store = s })
 	list := w.enqueue(20)
-	w.eventually("everything ran and a few writes failed", func() bool { return executed.total() == len(list) && refused.Load() >= 3 })
-	if _, settled := w.cursors(worker.run); settled != 0 {
-		t.Errorf("page %d counts as settled and no result is written", settled)
+	w.eventually("all tasks ran and a few writes failed", func() bool { return executed.total() == len(list) && refused.Load() >= 3 })
+	if _, settled := w.cursors(worker.worker); settled != 0 {
+		t.Errorf("page %d is settled, but no result is written", settled)
 	}
 	away.Store(false)
 	w.awaitState(holdfast.Done, list...)
 	executed.checkOnce(t, list)
 	w.eventually("all pages are settled", func() bool {
-		taken, settled := w.cursors(worker.run)
+		taken, settled := w.cursors(worker.worker)
 		return settled == taken && taken > 0
 	})
 }
 
-func (w *world) cursors(run holdfast.RunID) (taken, settled int64) {
+func (w *world) cursors(id holdfast.WorkerID) (taken, settled int64) {
 	w.Helper()
-	r := w.runs()[run]
+	r := w.workers()[id]
 	return r.Taken, r.Settled
 }
 
-// A result outlives the lease it was earned under, if nobody has given the task away.
+// If a lease expires before a result is written, the result still counts, unless the task was handed back meanwhile.
 func TestResultsOutliveTheLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -315,9 +314,9 @@ func TestResultsOutliveTheLease(t *testing.T) {
 			}
 			return next()
 		},
-		renew: func(next func() (store.News, error)) (store.News, error) {
+		renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
 			if away.Load() {
-				return store.News{}, errFault
+				return store.RenewResult{}, errFault
 			}
 			return next()
 		},
@@ -326,21 +325,21 @@ func TestResultsOutliveTheLease(t *testing.T) {
 	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease })
 	away.Store(true)
 	list := w.enqueue(5)
-	w.eventually("everything ran", func() bool { return executed.total() == len(list) })
-	w.eventually("the worker gave up its lease", func() bool { return w.leaseOver(worker.run) })
+	w.eventually("all tasks ran", func() bool { return executed.total() == len(list) })
+	w.eventually("the lease expires", func() bool { return w.leaseExpired(worker.worker) })
 	away.Store(false)
 	w.awaitState(holdfast.Done, list...)
 	executed.checkOnce(t, list)
-	w.eventually("the worker works as a new run", func() bool { run := worker.Status().Run; return run != 0 && run != worker.run })
+	w.eventually("the process registers again", func() bool { id := worker.Status().Worker; return id != 0 && id != worker.worker })
 	next := w.enqueue(3)
 	w.awaitState(holdfast.Done, next...)
-	if r := w.runs()[worker.run]; r.State != store.RunStopped || r.Settled != r.Taken {
-		t.Errorf("the old run is %+v", r)
+	if r := w.workers()[worker.worker]; r.State != store.WorkerStopped || r.Settled != r.Taken {
+		t.Errorf("the old worker is %+v", r)
 	}
 }
 
-func (w *world) leaseOver(run holdfast.RunID) (over bool) {
+func (w *world) leaseExpired(id holdfast.WorkerID) (over bool) {
 	w.Helper()
-	w.scan(&over, "select lease_until < now() from holdfast.runs where id = $1", int64(run))
+	w.scan(&over, "select lease_until < now() from holdfast.workers where id = $1", int64(id))
 	return over
 }

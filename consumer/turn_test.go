@@ -8,14 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// turnServers are a store and a broker that write down what the worker does with a last-chance task.
+// turnServers are a store and a broker that record what the worker does with a last-chance task.
 type turnServers struct {
 	Store
 	Broker
@@ -31,7 +30,7 @@ func (f *turnServers) note(event string) {
 	f.events = append(f.events, event)
 }
 
-func (f *turnServers) Claim(_ context.Context, _ holdfast.RunID, _ []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+func (f *turnServers) Claim(_ context.Context, _ holdfast.WorkerID, _ []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if into == store.IntoBuffer {
 		f.note("claimed into the buffer")
 	} else {
@@ -69,23 +68,25 @@ func (s turnSubscription) Ack(uint64, broker.AckMode) error {
 	return nil
 }
 
-// turn has a worker with two executors, held of them with tasks that do not end, process a page with last-chance tasks.
+// turn makes a worker with two executors process a page with last-chance tasks. As many executors as held says run
+// tasks that do not end.
 func (f *turnServers) turn(t *testing.T, held int, tickets ...message.Ticket) *session {
 	s := testSession(t, Options{
 		Store: f, Broker: f, Handlers: &Registry{}, Concurrency: 2, Lease: time.Hour, Topology: broker.NewTopology("test.v1", 1, "x"),
 	}, time.Now())
-	s.room.add(held)
+	s.capacity.add(held)
 	p := s.newPage()
-	p.suspects, p.tags = tickets, []uint64{1}
+	p.lastChances, p.tags = tickets, []uint64{1}
 	a := &acks{sub: turnSubscription{turnServers: f}}
 	a.received(1)
 	p.process(t.Context(), a)
-	s.takers.Wait()
+	s.receivers.Wait()
 	return s
 }
 
-// While handlers hang on all executors, a last-chance task would wait in the buffer, be handed back, and use up an attempt
-// each time. So the worker does not claim it. With a free executor it runs beside the tasks that hang.
+// While handlers hang on all executors, a claimed last-chance task would wait in the buffer and be handed back, each
+// time with a new attempt number. So the worker does not claim it. If an executor is free, the task runs beside the
+// tasks that hang.
 func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -103,10 +104,10 @@ func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 				if !slices.Equal(f.events, test.want) {
 					t.Errorf("got %q, want %q", f.events, test.want)
 				}
-				if n := s.room.taken(); n != test.hanging || s.room.reserved.Load() != 0 {
-					t.Errorf("%d places are taken, %d executors reserved", n, s.room.reserved.Load())
+				if n := s.capacity.inUse(); n != test.hanging || s.capacity.reserved.Load() != 0 {
+					t.Errorf("%d tasks are in progress, %d executors reserved", n, s.capacity.reserved.Load())
 				}
-				if s.room.free() != 2-test.hanging || len(s.exclusive) != 1 {
+				if s.capacity.free() != 2-test.hanging || len(s.exclusive) != 1 {
 					t.Error("the turn did not end")
 				}
 			})
@@ -114,8 +115,8 @@ func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 	}
 }
 
-// The tickets of last-chance tasks that the store does not park go to the rescue queue. Without that the page is never acked,
-// and no later page of its subscription either.
+// If the store does not park last-chance tasks, their tickets go to the rescue queue. Otherwise neither the page nor
+// any later page of its subscription would be acked.
 func TestLastChanceTasksThatAreNotParkedAreRescued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,34 +11,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// patience bounds every wait for something that must happen.
+// patience bounds each wait of a test.
 const patience = time.Minute
 
-// shortLease is the shortest there is.
+// shortLease is the shortest valid lease.
 const shortLease = time.Second
 
-// steadyLease is renewed every two seconds. A machine that does other work as well does not lose it.
+// steadyLease is renewed every two seconds, so that a worker on a busy machine does not lose it.
 const steadyLease = 10 * time.Second
 
 const (
-	lane = holdfast.DefaultLane
-	kind = "work"
+	queue = holdfast.DefaultQueue
+	kind  = "work"
 )
 
-// world is one test's own corner of the servers.
+// world is a test with a schema and a topology of its own.
 type world struct {
 	*testing.T
 	store    *postgres.Store
@@ -54,7 +53,7 @@ func newWorld(t *testing.T) *world {
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
 	w.broker, w.topology = b, broker.NewTopology(prefix, 1, incarnation)
-	_, err = w.topology.Declare(t.Context(), b, []string{lane})
+	_, err = w.topology.Declare(t.Context(), b, []string{queue})
 	w.must(err)
 	_, err = b.Declare(t.Context(), []broker.Object{w.topology.MarkerObject()})
 	w.must(err)
@@ -68,7 +67,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually polls until something holds. Failing is the only thing that takes long.
+// eventually polls until holds returns true.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -78,7 +77,7 @@ func (w *world) eventually(what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			w.Fatalf("still not: %s", what)
+			w.Fatalf("timeout: %s", what)
 		}
 	}
 }
@@ -90,26 +89,26 @@ func await[T any](w *world, what string, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		w.Fatalf("still not: %s", what)
+		w.Fatalf("timeout: %s", what)
 	}
 	panic("not reached")
 }
 
-func (w *world) main() string  { return w.topology.Main(lane) }
-func (w *world) again() string { return w.topology.Again(lane) }
-func (w *world) hold() string  { return w.topology.Holds()[0] }
+func (w *world) main() string    { return w.topology.Main(queue) }
+func (w *world) requeue() string { return w.topology.Requeue(queue) }
+func (w *world) hold() string    { return w.topology.HoldingQueueNames()[0] }
 
-// ticketed stores n tasks of a type as if their tickets had been published.
+// ticketed stores n tasks of a type and returns their tickets, which are neither published nor in the outbox.
 func (w *world) ticketed(n int, kind string) []message.Ticket {
 	w.Helper()
-	task := holdfast.NewTask{Type: kind, Lane: lane, MaxAttempts: 9}
+	task := holdfast.NewTask{Type: kind, Queue: queue, MaxAttempts: 9}
 	inserted, err := w.store.Insert(w.Context(), slices.Repeat([]holdfast.NewTask{task}, n), time.Hour)
 	w.must(err)
-	w.must(w.store.Discharge(w.Context(), []int64{inserted.Receipts[0].ID}))
-	return inserted.Receipts[0].Tickets
+	w.must(w.store.DeleteOutbox(w.Context(), []int64{inserted.Entries[0].ID}))
+	return inserted.Entries[0].Tickets
 }
 
-// enqueue stores n tasks and sends each its ticket.
+// enqueue stores n tasks and publishes their tickets, each in a message of its own.
 func (w *world) enqueue(n int) []message.Ticket {
 	w.Helper()
 	list := w.ticketed(n, kind)
@@ -119,7 +118,7 @@ func (w *world) enqueue(n int) []message.Ticket {
 	return list
 }
 
-// send publishes one message with these tickets.
+// send publishes a message with these tickets.
 func (w *world) send(queue string, tickets ...message.Ticket) {
 	w.Helper()
 	w.sendRaw(queue, message.Message{Tickets: tickets}.Encode())
@@ -131,7 +130,7 @@ func (w *world) sendRaw(queue string, body []byte) {
 	w.must(err)
 }
 
-// take empties a queue: all that was confirmed before the call.
+// take removes all messages from an AMQP queue and returns their bodies.
 func (w *world) take(queue string) (bodies []string) {
 	w.Helper()
 	last := fmt.Sprintf("the end %x", rand.Uint64())
@@ -149,8 +148,8 @@ func (w *world) take(queue string) (bodies []string) {
 	}
 }
 
-func manifest(run holdfast.RunID, page int64, tickets ...message.Ticket) string {
-	return string(message.Message{Manifest: &message.Manifest{Run: run, Page: page, Tickets: tickets}}.Encode())
+func manifest(id holdfast.WorkerID, page int64, tickets ...message.Ticket) string {
+	return string(message.Message{Manifest: &message.Manifest{Worker: id, Page: page, Tickets: tickets}}.Encode())
 }
 
 func (w *world) task(id holdfast.TaskID) holdfast.Task {
@@ -167,18 +166,18 @@ func (w *world) awaitState(state holdfast.State, tickets ...message.Ticket) {
 	}
 }
 
-func (w *world) runs() map[holdfast.RunID]store.Run {
+func (w *world) workers() map[holdfast.WorkerID]store.Worker {
 	w.Helper()
-	list, err := w.store.Runs(w.Context(), true)
+	list, err := w.store.Workers(w.Context(), true)
 	w.must(err)
-	runs := make(map[holdfast.RunID]store.Run)
-	for _, run := range list {
-		runs[run.ID] = run
+	workers := make(map[holdfast.WorkerID]store.Worker)
+	for _, worker := range list {
+		workers[worker.ID] = worker
 	}
-	return runs
+	return workers
 }
 
-// sql runs a statement on the test's schema, for which the text says "holdfast".
+// sql runs a statement. It replaces "holdfast." with the schema of the test.
 func (w *world) sql(statement string, args ...any) {
 	w.Helper()
 	_, err := pgtest.Admin(w).ExecContext(w.Context(), strings.ReplaceAll(statement, "holdfast.", w.store.Schema()+"."), args...)
@@ -191,7 +190,7 @@ func (w *world) scan(into any, query string, args ...any) {
 	w.must(pgtest.Admin(w).QueryRowContext(w.Context(), strings.ReplaceAll(query, "holdfast.", w.store.Schema()+"."), args...).Scan(into))
 }
 
-// background runs a service until stop is called or the test ends.
+// background runs run in a goroutine until stop is called or the test ends.
 func (w *world) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan error, 1)
@@ -204,14 +203,14 @@ func (w *world) background(run func(context.Context) error) (stop func()) {
 				w.Errorf("run: %v", err)
 			}
 		case <-time.After(patience):
-			w.Error("a service does not stop")
+			w.Error("run does not return")
 		}
 	})
 	w.Cleanup(stop)
 	return stop
 }
 
-// janitor runs one beside the worker, for what it hands back.
+// janitor runs a janitor, which publishes the tickets of tasks that are ready again.
 func (w *world) janitor() *janitor.Janitor {
 	w.Helper()
 	j, err := janitor.New(janitor.Options{Store: w.store, Broker: w.broker, Topology: w.topology, SentinelInterval: time.Hour})
@@ -223,12 +222,12 @@ func (w *world) janitor() *janitor.Janitor {
 // worker is a consumer under test.
 type worker struct {
 	*consumer.Consumer
-	stop func()
-	run  holdfast.RunID // the first
+	stop   func()
+	worker holdfast.WorkerID // the first registration
 	tally
 }
 
-// work runs a consumer that is subscribed to both queues of the lane when work returns.
+// work runs a consumer. When work returns, the consumer is subscribed to the main queue and the requeue queue.
 func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)) *worker {
 	w.Helper()
 	var handlers consumer.Registry
@@ -245,12 +244,12 @@ func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)
 	w.must(err)
 	got.Consumer = c
 	got.stop = w.background(c.Run)
-	w.eventually("the worker receives", func() bool { return len(c.Status().Consuming) == 2 })
-	got.run = c.Status().Run
+	w.eventually("the worker is subscribed", func() bool { return len(c.Status().Consuming) == 2 })
+	got.worker = c.Status().Worker
 	return got
 }
 
-// settings retry at once.
+// settings returns settings with immediate retries.
 func settings(timeout time.Duration) holdfast.Settings {
 	policy := holdfast.DefaultPolicy()
 	policy.Strategy, policy.Base, policy.Jitter = holdfast.Fixed, 0, 0
@@ -275,7 +274,7 @@ func (s *tally) of(kind holdfast.ObservationKind) int {
 	return s.counts[kind]
 }
 
-// executions remembers which attempts were run, and when they began.
+// executions records which attempts ran, and when they started.
 type executions struct {
 	mu    sync.Mutex
 	began map[message.Ticket][]time.Time
@@ -291,7 +290,7 @@ func (e *executions) note(task holdfast.Task) {
 	e.began[ticket] = append(e.began[ticket], time.Now())
 }
 
-// of counts the executions of a task, whatever the attempt.
+// of returns the number of executions of a task, over all attempts.
 func (e *executions) of(id holdfast.TaskID) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -327,12 +326,12 @@ var (
 	errBoom  = errors.New("boom")
 )
 
-// faultyStore lets a test stand between a consumer and its store.
+// faultyStore is a store whose calls a test can intercept.
 type faultyStore struct {
 	consumer.Store
 	claim func(next func() ([]store.Claim, error)) ([]store.Claim, error)
 	apply func(next func() ([]bool, error)) ([]bool, error)
-	renew func(next func() (store.News, error)) (store.News, error)
+	renew func(next func() (store.RenewResult, error)) (store.RenewResult, error)
 	park  func(next func() error) error
 	pass  func(tickets []message.Ticket, next func() error) error
 	drain func(s message.Sentinel, next func() error) error
@@ -346,8 +345,8 @@ func (f *faultyStore) Drained(ctx context.Context, s message.Sentinel) error {
 	return f.drain(s, next)
 }
 
-func (f *faultyStore) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
-	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, run, wanted, tickets, into) }
+func (f *faultyStore) Claim(ctx context.Context, id holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+	next := func() ([]store.Claim, error) { return f.Store.Claim(ctx, id, wanted, tickets, into) }
 	if f.claim == nil {
 		return next()
 	}
@@ -362,8 +361,8 @@ func (f *faultyStore) Apply(ctx context.Context, moves []holdfast.Transition) ([
 	return f.apply(next)
 }
 
-func (f *faultyStore) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
-	next := func() (store.News, error) { return f.Store.Renew(ctx, r) }
+func (f *faultyStore) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
+	next := func() (store.RenewResult, error) { return f.Store.Renew(ctx, r) }
 	if f.renew == nil {
 		return next()
 	}
@@ -378,7 +377,7 @@ func (f *faultyStore) Park(ctx context.Context, tickets []message.Ticket, wait t
 	return f.park(next)
 }
 
-// faultyBroker lets a test stand between a consumer and its broker, and writes down what happens.
+// faultyBroker is a broker whose calls a test can intercept. It records what happens as events.
 type faultyBroker struct {
 	consumer.Broker
 	publish  func(m broker.Message, next func() broker.Outcome) broker.Outcome // for each message
@@ -395,7 +394,7 @@ func (f *faultyBroker) note(e string) {
 	f.mu.Unlock()
 }
 
-// order is what happened so far.
+// order returns the events so far.
 func (f *faultyBroker) order() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -411,7 +410,7 @@ func (f *faultyBroker) count(e string) (n int) {
 	return n
 }
 
-// cut ends the subscription of a queue; what is not acked is delivered again.
+// cut ends the subscription of an AMQP queue. The broker delivers its unacked messages again.
 func (f *faultyBroker) cut(queue string) error {
 	f.mu.Lock()
 	sub := f.subs[queue]
@@ -458,16 +457,16 @@ func (f *faultyBroker) Subscribe(ctx context.Context, queue string, prefetch int
 		f.subs = make(map[string]broker.Subscription)
 	}
 	f.subs[queue] = sub
-	return &watched{sub, f, queue}, nil
+	return &recordingSubscription{sub, f, queue}, nil
 }
 
-type watched struct {
+type recordingSubscription struct {
 	broker.Subscription
 	f     *faultyBroker
 	queue string
 }
 
-func (s *watched) Ack(tag uint64, mode broker.AckMode) error {
+func (s *recordingSubscription) Ack(tag uint64, mode broker.AckMode) error {
 	if s.f.loseAcks != nil && s.f.loseAcks(s.queue) {
 		s.f.note("lost ack " + s.queue)
 		return nil

@@ -1,12 +1,12 @@
-// Package doctor checks a whole system: its store, its broker, and whether work gets done. It changes nothing.
+// Package doctor checks a whole system: its store, its broker, and whether tasks are processed. It changes nothing.
 //
-// [Examine] makes every check in the order in which one builds on another. A [Check] has a severity and a detail for a
-// person. Its remedy is data, which the command line words. What is wrong is always in the answer, never an error: if a
-// server does not answer, the checks that need it fail or are skipped, and the others are made all the same.
+// [Examine] runs all checks in a fixed order; later checks build on earlier ones. A [Check] has a severity and a detail
+// for people. Its remedy is data, which the command line turns into words. Examine returns no error. If a server does
+// not answer, the checks that need it fail or are skipped, and the other checks still run.
 //
-// The doctor knows no backend. What it reads of a store and a broker are the roles [Store] and [Broker]. An adapter that
-// can check its own server also implements [StoreChecker] or [BrokerChecker]. These two are for a doctor only: no other
-// part of the program decides anything by what they answer.
+// Package doctor does not depend on a backend. It reads a store and a broker through the interfaces [Store] and
+// [Broker]. An adapter that can check its own server also implements [StoreChecker] or [BrokerChecker]. No other part
+// of the program uses these two.
 package doctor
 
 import (
@@ -19,91 +19,92 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Check is one thing that was checked.
+// Check is the result of one check.
 type Check struct {
-	Name     string // in a word or two
+	Name     string // one or two words
 	Severity Severity
-	Detail   string        // what was found
-	Remedy   holdfast.Hint // zero if there is nothing to do
+	Detail   string        // what the doctor found
+	Remedy   holdfast.Hint // the zero value means that there is nothing to do
 }
 
-// Severity says how a check ended.
+// Severity is the outcome of a check.
 type Severity string
 
 // The severities, from good to bad.
 const (
 	OK      Severity = "ok"
-	Skipped Severity = "skipped" // the check could not be made; the detail says why
-	Warning Severity = "warning" // everything works, but something can go wrong or get lost
+	Skipped Severity = "skipped" // the check could not run; the detail gives the reason
+	Warning Severity = "warning" // everything works, but there is a risk of failure or loss
 	Failed  Severity = "failed"
 )
 
-// Report is what a doctor found.
+// Report is the result of all checks.
 type Report struct {
 	Checks      []Check
-	Unreachable bool // a server did not answer, so that some checks could not be made
+	Unreachable bool // a server did not answer, so some checks could not run
 }
 
-// Count returns how many checks ended with the severity.
+// Count returns the number of checks with the given severity.
 func (r Report) Count(s Severity) int {
 	return len(r.Checks) - len(slices.DeleteFunc(slices.Clone(r.Checks), func(c Check) bool { return c.Severity == s }))
 }
 
-// Store is what the doctor reads of a store. The methods are those of package store.
+// Store is the part of a store that the doctor reads. Its methods are those of package store.
 type Store interface {
 	StoreSchema
 	StoreWork
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// StoreSchema answers about the schema.
+// StoreSchema reads the state of the schema.
 type StoreSchema interface {
 	CheckSchema(ctx context.Context) error
 	Incarnation(ctx context.Context) (string, error)
 	MigrationStatus(ctx context.Context) ([]store.Migration, error)
 }
 
-// StoreWork answers about workers and about what waits for them.
+// StoreWork reads the workers and the queues.
 type StoreWork interface {
-	LaneNames(ctx context.Context) ([]string, error)
-	Lanes(ctx context.Context) ([]store.Lane, error)
-	Runs(ctx context.Context, ended bool) ([]store.Run, error)
+	QueueNames(ctx context.Context) ([]string, error)
+	Queues(ctx context.Context) ([]store.Queue, error)
+	Workers(ctx context.Context, ended bool) ([]store.Worker, error)
 }
 
 // StoreChecker is a store that checks its own database.
 type StoreChecker interface {
-	// Settings checks what the store cannot rule out by itself: settings and surroundings under which accepted tasks
-	// can get lost. The answer has every check, also those that are OK. Settings needs no schema.
+	// Settings checks the settings and the environment of the database, because some can lose accepted tasks. It
+	// returns every check, also those that are OK. It works without a schema.
 	Settings(ctx context.Context) ([]Check, error)
-	// Janitors returns what janitors have left undone, and when one was last at work. It counts outbox entries that
-	// are older than age.
+	// Janitors returns when a janitor last worked, and what the janitors have left undone. It counts outbox entries
+	// that are older than age.
 	Janitors(ctx context.Context, age time.Duration) (Janitors, error)
 }
 
-// Janitors is what a store knows of the work of janitors.
+// Janitors is what a store knows about the work of the janitors.
 type Janitors struct {
-	OutboxEntries int64         // that are older than the age
-	Oldest        time.Duration // the age of the oldest of them
-	// LastTurn is how long ago a janitor last took a turn at a duty that janitors share; negative if none has yet.
+	OutboxEntries int64         // older than the given age
+	Oldest        time.Duration // age of the oldest one
+	// LastTurn is the time since a janitor last took its turn at a shared duty; negative if no janitor ever has.
 	LastTurn time.Duration
-	// LostCommits is when a worker last found that the store had lost a renewal, as after a restore; zero if never.
+	// LostCommits is when a worker last found that the store had lost its newest renewal, for example after a restore;
+	// zero if never.
 	LostCommits time.Time
 }
 
-// Broker is what the doctor reads of a broker.
+// Broker is the part of a broker that the doctor reads.
 type Broker interface {
 	Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error)
 }
 
-// BrokerChecker is a broker that checks its own server. Without a connection its methods wait a few seconds for one, and
-// then return a holdfast.ErrUnavailable.
+// BrokerChecker is a broker that checks its own server. Without a connection its methods wait a few seconds for one,
+// and then return a holdfast.ErrUnavailable.
 type BrokerChecker interface {
-	// Server checks product, version and abilities, and says what AMQP cannot tell.
+	// Server checks product, version and abilities. It returns a skipped check for what AMQP does not report.
 	Server(ctx context.Context) ([]Check, error)
-	// Compare compares each object with what is in the broker. It returns one check per object, named after it, in
-	// their order. An object that is missing has the detail Missing.
+	// Compare compares each object with the broker. It returns one check for each object, in the same order, with the
+	// name of the object. The check of a missing object has the detail Missing.
 	Compare(ctx context.Context, objects []broker.Object) ([]Check, error)
 }
 
-// Missing is the detail of an object that does not exist.
+// Missing is the detail of a check of an object that does not exist.
 const Missing = "missing"

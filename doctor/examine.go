@@ -11,47 +11,48 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// clocksApart is a difference of clocks that NTP would never leave.
-const clocksApart = 2 * time.Second
+// maxClockDifference is a difference that clocks never reach if NTP synchronizes them.
+const maxClockDifference = 2 * time.Second
 
-// System is what a doctor examines. The doctor closes what it opens.
+// System describes the store and the broker to examine. The doctor closes what it opens.
 type System struct {
-	Database string   // its address, without a password
-	Brokers  []string // their addresses, without passwords
-	Prefix   string   // of the topology
-	Shards   int      // of the topology
+	Database      string   // its address, without a password
+	Brokers       []string // their addresses, without passwords
+	Prefix        string   // of the topology
+	HoldingQueues int      // of the topology
 
-	// OpenStore opens the store as it is. It returns holdfast.ErrNotFound if no process has made the database yet.
+	// OpenStore opens the store without a migration. It returns holdfast.ErrNotFound if the database file does not
+	// exist.
 	OpenStore func(context.Context) (OpenStore, error)
-	// OpenBroker returns a broker that answers.
+	// OpenBroker returns a connected broker. It may be nil if Served is set.
 	OpenBroker func(context.Context) (OpenBroker, error)
-	// Served is set if the broker is inside the process that serves the database file; then there is no OpenBroker. It
-	// returns an error if no process serves the file. The doctor calls it only while the store is open.
+	// Served is set if the broker is inside the process that serves the database file. It returns an error if no
+	// process serves the file. The doctor calls it only while the store is open.
 	Served func() error
 }
 
-// OpenStore is a store to close.
+// OpenStore is a Store that the caller closes.
 type OpenStore interface {
 	Store
 	Close() error
 }
 
-// OpenBroker is a broker to close.
+// OpenBroker is a Broker that the caller closes.
 type OpenBroker interface {
 	Broker
 	Close() error
 }
 
-// Examine checks the store, the broker, and whether work gets done.
+// Examine checks the store, the broker, and whether tasks are processed.
 func Examine(ctx context.Context, s System) Report {
 	e := &examination{system: s}
-	e.ok("configuration", "it is valid: %s", strings.Join(append([]string{s.Database}, s.Brokers...), ", "))
+	e.ok("configuration", "valid: %s", strings.Join(append([]string{s.Database}, s.Brokers...), ", "))
 	e.examineStore(ctx)
-	if e.absent {
+	if e.noFile {
 		return e.Report
 	}
 	if e.store != nil {
-		defer func() { _ = e.store.Close() }() // it was only read
+		defer func() { _ = e.store.Close() }() // the store was only read, so a failed Close loses nothing
 	}
 	e.examineBroker(ctx)
 	if e.broker != nil {
@@ -68,10 +69,10 @@ type examination struct {
 	Report
 	system   System
 	store    OpenStore  // nil if it cannot be opened
-	broker   OpenBroker // nil if it does not answer, or is in another process
+	broker   OpenBroker // nil if it does not answer, or is inside another process
 	topology broker.Topology
-	absent   bool // there is no database file yet
-	migrated bool // the schema is there
+	noFile   bool // the database file does not exist
+	migrated bool // this build can run on the version of the schema
 	served   bool // a process serves the file
 }
 
@@ -88,17 +89,18 @@ func (e *examination) skipped(name, why string) {
 	e.add(Check{Name: name, Severity: Skipped, Detail: why})
 }
 
-// failed adds a check that ended with an error. If the error has no hint, the remedy is otherwise.
-func (e *examination) failed(name string, err error, otherwise holdfast.HintKind) {
+// failed adds a check that ended with an error. If the error has no hint, the remedy is fallback.
+func (e *examination) failed(name string, err error, fallback holdfast.HintKind) {
 	e.Unreachable = e.Unreachable || errors.Is(err, holdfast.ErrUnavailable)
-	e.add(Failure(name, err, holdfast.Hint{Kind: otherwise}))
+	e.add(Failure(name, err, holdfast.Hint{Kind: fallback}))
 }
 
-// Failure returns the check that ended with an error. Its remedy is the hint of the error, or otherwise if it has none.
-func Failure(name string, err error, otherwise holdfast.Hint) Check {
+// Failure returns a failed check with the error as its detail. The remedy is the hint of the error. If the error has no
+// hint, the remedy is fallback.
+func Failure(name string, err error, fallback holdfast.Hint) Check {
 	remedy := holdfast.HintOf(err)
 	if remedy == (holdfast.Hint{}) {
-		remedy = otherwise
+		remedy = fallback
 	}
 	detail := strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": ")
 	return Check{Name: name, Severity: Failed, Detail: detail, Remedy: remedy}
@@ -108,10 +110,10 @@ func (e *examination) examineStore(ctx context.Context) {
 	opened, err := e.system.OpenStore(ctx)
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
-		e.absent = true
-		absent := Failure("store", err, holdfast.Hint{Kind: holdfast.HintServe})
-		absent.Severity = Warning
-		e.add(absent)
+		e.noFile = true
+		noFile := Failure("store", err, holdfast.Hint{Kind: holdfast.HintServe})
+		noFile.Severity = Warning
+		e.add(noFile)
 		return
 	case err != nil:
 		e.failed("store", err, holdfast.HintRetry)
@@ -137,14 +139,14 @@ func (e *examination) examineClock(ctx context.Context) {
 		e.failed("store", err, holdfast.HintRetry)
 		return
 	}
-	e.ok("store", "it answers within %s", took.Round(time.Millisecond))
-	if apart := now.Sub(asked.Add(took / 2)).Abs(); apart > clocksApart+took/2 {
+	e.ok("store", "answered within %s", took.Round(time.Millisecond))
+	if apart := now.Sub(asked.Add(took / 2)).Abs(); apart > maxClockDifference+took/2 {
 		e.add(Check{Name: "clock", Severity: Warning,
-			Detail: fmt.Sprintf("the clocks of the store and of this machine differ by %s", apart.Round(time.Millisecond)),
-			Remedy: holdfast.Advice("let NTP set both: leases and delays go by the store's clock alone, but a time that a program names, and every log, goes by its machine's")})
+			Detail: fmt.Sprintf("the clock of the store and the clock of this machine differ by %s", apart.Round(time.Millisecond)),
+			Remedy: holdfast.Advice("synchronize both with NTP; leases and delays use only the store's clock, but times that a program passes, and logs, use the clock of its machine")})
 		return
 	}
-	e.ok("clock", "that of the store and that of this machine agree")
+	e.ok("clock", "the clock of the store and the clock of this machine agree")
 }
 
 func (e *examination) examineSchema(ctx context.Context) {
@@ -160,12 +162,12 @@ func (e *examination) examineSchema(ctx context.Context) {
 	}
 	migrations, err := e.store.MigrationStatus(ctx)
 	if err != nil || len(migrations) == 0 {
-		e.failed("schema", errors.Join(err, errors.New("its version is not known")), holdfast.HintMigrationStatus)
+		e.failed("schema", errors.Join(err, errors.New("the version of the schema is unknown")), holdfast.HintMigrationStatus)
 		return
 	}
-	e.ok("schema", "version %d, as this build needs it", migrations[len(migrations)-1].Version)
+	e.ok("schema", "this build can use it; its own version is %d", migrations[len(migrations)-1].Version)
 	e.migrated = true
-	e.topology = broker.NewTopology(e.system.Prefix, e.system.Shards, incarnation)
+	e.topology = broker.NewTopology(e.system.Prefix, e.system.HoldingQueues, incarnation)
 }
 
 func (e *examination) examineBroker(ctx context.Context) {
@@ -179,7 +181,7 @@ func (e *examination) examineBroker(ctx context.Context) {
 		e.failed("broker", err, holdfast.HintReachBroker)
 		return
 	}
-	e.ok("broker", "it answers")
+	e.ok("broker", "connected")
 	checker, ok := e.broker.(BrokerChecker)
 	if !ok {
 		return
@@ -190,12 +192,12 @@ func (e *examination) examineBroker(ctx context.Context) {
 	}
 	e.add(checks...)
 	if !e.migrated {
-		e.skipped("topology", "its queues are named after what is in the store")
+		e.skipped("topology", "the names of the AMQP queues depend on the store")
 		return
 	}
-	lanes, err := e.store.LaneNames(ctx)
+	queues, err := e.store.QueueNames(ctx)
 	if err == nil {
-		checks, err = CompareTopology(ctx, checker, e.topology, lanes)
+		checks, err = CompareTopology(ctx, checker, e.topology, queues)
 	}
 	if err != nil {
 		e.failed("topology", err, holdfast.HintRetry)
@@ -204,13 +206,14 @@ func (e *examination) examineBroker(ctx context.Context) {
 	e.add(summarize(checks)...)
 }
 
-// CompareTopology compares what is in the broker with what the topology needs for the lanes: one check per queue, named
-// after it, and the last one for the marker. It changes nothing.
-func CompareTopology(ctx context.Context, b BrokerChecker, t broker.Topology, lanes []string) ([]Check, error) {
-	return b.Compare(ctx, append(t.Queues(lanes), t.MarkerObject()))
+// CompareTopology compares the broker with the topology of the given queues. It returns one check for each AMQP queue,
+// with its name, and a last one for the marker. It changes nothing. Errors are those of BrokerChecker.Compare.
+func CompareTopology(ctx context.Context, b BrokerChecker, t broker.Topology, queues []string) ([]Check, error) {
+	return b.Compare(ctx, append(t.Queues(queues), t.MarkerObject()))
 }
 
-// summarize makes one check of all queues that are missing, and one of all queues that are as they should be.
+// summarize merges the checks of CompareTopology: one check for all missing AMQP queues, one for each other difference,
+// and one if all AMQP queues are correct.
 func summarize(objects []Check) []Check {
 	queues, marker := objects[:len(objects)-1], objects[len(objects)-1]
 	var found []Check
@@ -235,22 +238,22 @@ func summarize(objects []Check) []Check {
 	}
 	marker.Name = "marker"
 	if marker.Severity == Failed && marker.Detail == Missing {
-		marker.Detail += ": this broker was wiped, or never had the queues of this store; " +
-			"once they are declared, every waiting task gets a new ticket"
+		marker.Detail += ": the broker was wiped, or never had the queues of this store; " +
+			"when they are declared, every waiting task gets a new ticket"
 	}
 	return append(found, marker)
 }
 
-// examineServed checks that a process serves the file, with the broker inside.
+// examineServed checks that a process serves the file and so provides the broker.
 func (e *examination) examineServed() {
 	if e.store == nil {
 		return
 	}
 	if err := e.system.Served(); err != nil {
-		e.add(Check{Name: "broker", Severity: Warning, Detail: "it lives inside the process that serves the file, and none does now",
+		e.add(Check{Name: "broker", Severity: Warning, Detail: "the broker is inside the process that serves the file, and no process serves it",
 			Remedy: holdfast.Hint{Kind: holdfast.HintServe}})
 		return
 	}
 	e.served = true
-	e.ok("broker", "inside the process that serves the file; no other process can ask it")
+	e.ok("broker", "inside the process that serves the file, so no other process can query it")
 }

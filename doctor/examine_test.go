@@ -13,19 +13,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// world is a store and a broker. A server that does not answer has an error.
+// world is the state of a fake store and a fake broker. A server does not answer if its error is set.
 type world struct {
 	storeErr, schemaErr, brokerErr, servedErr error
-	lanes                                     []store.Lane
-	runs                                      []store.Run
+	queues                                    []store.Queue
+	workers                                   []store.Worker
 	janitors                                  Janitors
 	depths                                    map[string]broker.Depth
-	missing                                   bool // everything in the broker
+	missing                                   bool // all objects are missing in the broker
 	closed                                    []string
 }
 
 func (w *world) system(embedded bool) System {
-	s := System{Database: "db", Prefix: "p", Shards: 1}
+	s := System{Database: "db", Prefix: "p", HoldingQueues: 1}
 	s.OpenStore = func(context.Context) (OpenStore, error) { return &storeDouble{w}, w.storeErr }
 	if embedded {
 		s.Served = func() error { return w.servedErr }
@@ -38,14 +38,14 @@ func (w *world) system(embedded bool) System {
 
 type storeDouble struct{ *world }
 
-func (s *storeDouble) Close() error                                    { s.closed = append(s.closed, "store"); return nil }
-func (s *storeDouble) Now(context.Context) (time.Time, error)          { return time.Now(), nil }
-func (s *storeDouble) CheckSchema(context.Context) error               { return s.schemaErr }
-func (s *storeDouble) Incarnation(context.Context) (string, error)     { return "1", nil }
-func (s *storeDouble) LaneNames(context.Context) ([]string, error)     { return []string{"a"}, nil }
-func (s *storeDouble) Lanes(context.Context) ([]store.Lane, error)     { return s.lanes, nil }
-func (s *storeDouble) Settings(context.Context) ([]Check, error)       { return nil, nil }
-func (s *storeDouble) Runs(context.Context, bool) ([]store.Run, error) { return s.runs, nil }
+func (s *storeDouble) Close() error                                          { s.closed = append(s.closed, "store"); return nil }
+func (s *storeDouble) Now(context.Context) (time.Time, error)                { return time.Now(), nil }
+func (s *storeDouble) CheckSchema(context.Context) error                     { return s.schemaErr }
+func (s *storeDouble) Incarnation(context.Context) (string, error)           { return "1", nil }
+func (s *storeDouble) QueueNames(context.Context) ([]string, error)          { return []string{"a"}, nil }
+func (s *storeDouble) Queues(context.Context) ([]store.Queue, error)         { return s.queues, nil }
+func (s *storeDouble) Settings(context.Context) ([]Check, error)             { return nil, nil }
+func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error) { return s.workers, nil }
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
 	return []store.Migration{{Version: 3}}, nil
 }
@@ -71,7 +71,7 @@ func (b *brokerDouble) Compare(_ context.Context, objects []broker.Object) (chec
 	return checks, nil
 }
 
-// text has a line for each check that is not OK.
+// text returns a line for each check that is not OK.
 func text(r Report) string {
 	var lines []string
 	for _, c := range r.Checks {
@@ -84,11 +84,11 @@ func text(r Report) string {
 
 func TestExamine(t *testing.T) {
 	t.Parallel()
-	live := store.Run{RunInfo: store.RunInfo{Name: "ann", Concurrency: 4}, LeaseUntil: time.Now().Add(time.Hour)}
+	live := store.Worker{WorkerInfo: store.WorkerInfo{Name: "ann", Concurrency: 4}, LeaseUntil: time.Now().Add(time.Hour)}
 	dead := live
 	dead.LeaseUntil = time.Now().Add(-time.Hour)
-	due := []store.Lane{{Name: "a", Due: 2, OldestDue: time.Minute}}
-	away := fmt.Errorf("%w: refused", holdfast.ErrUnavailable)
+	due := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}}
+	unavailable := fmt.Errorf("%w: refused", holdfast.ErrUnavailable)
 	consumed := map[string]broker.Depth{"p.main.a": {Consumers: 1}}
 	for name, c := range map[string]struct {
 		world       world
@@ -97,29 +97,29 @@ func TestExamine(t *testing.T) {
 		unreachable bool
 		closed      string
 	}{
-		"all is well":          {world{runs: []store.Run{live}}, false, "", false, "broker store"},
-		"all is well, in file": {world{runs: []store.Run{live}}, true, "dead letters skipped ", false, "store"},
+		"healthy":            {world{workers: []store.Worker{live}}, false, "", false, "broker store"},
+		"healthy, in a file": {world{workers: []store.Worker{live}}, true, "dead letters skipped ", false, "store"},
 		"no file yet": {world{storeErr: holdfast.WithHint(holdfast.ErrNotFound, holdfast.Hint{Kind: holdfast.HintCreateDatabase})}, true,
 			"store warning create_database", false, ""},
-		"no store":  {world{storeErr: away}, false, "store failed retry\ntopology skipped ", true, "broker"},
-		"no broker": {world{brokerErr: away, runs: []store.Run{live}}, false, "broker failed reach_broker\ndead letters skipped ", true, "store"},
+		"no store":  {world{storeErr: unavailable}, false, "store failed retry\ntopology skipped ", true, "broker"},
+		"no broker": {world{brokerErr: unavailable, workers: []store.Worker{live}}, false, "broker failed reach_broker\ndead letters skipped ", true, "store"},
 		"an old schema": {world{schemaErr: holdfast.WithHint(store.ErrSchema, holdfast.Hint{Kind: holdfast.HintMigrate})}, false,
 			"schema failed migrate\ntopology skipped ", false, "broker store"},
-		"a wiped broker": {world{missing: true, runs: []store.Run{live}}, false,
+		"a wiped broker": {world{missing: true, workers: []store.Worker{live}}, false,
 			"topology failed declare_topology\nmarker failed declare_topology", false, "broker store"},
-		"nothing runs": {world{}, false, "workers warning serve", false, "broker store"},
-		"tasks wait":   {world{lanes: due}, false, "workers failed serve\nlanes failed serve_queue", false, "broker store"},
-		"a lane is not consumed": {world{lanes: due, runs: []store.Run{live}, depths: map[string]broker.Depth{"p.main.a": {}}}, false,
-			"lanes failed readiness", false, "broker store"},
-		"a slow worker": {world{lanes: due, runs: []store.Run{live}, depths: consumed}, false, "", false, "broker store"},
-		"no janitor": {world{runs: []store.Run{live, dead}, janitors: Janitors{LastTurn: -1}}, false,
+		"no worker":                    {world{}, false, "workers warning serve", false, "broker store"},
+		"no worker, and overdue tasks": {world{queues: due}, false, "workers failed serve\nqueues failed serve_queue", false, "broker store"},
+		"a queue is not consumed": {world{queues: due, workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.main.a": {}}}, false,
+			"queues failed readiness", false, "broker store"},
+		"a slow worker": {world{queues: due, workers: []store.Worker{live}, depths: consumed}, false, "", false, "broker store"},
+		"no active janitor": {world{workers: []store.Worker{live, dead}, janitors: Janitors{LastTurn: -1}}, false,
 			"janitors failed serve_janitor", false, "broker store"},
-		"an old outbox": {world{runs: []store.Run{live}, janitors: Janitors{OutboxEntries: 1}}, false, "receipts failed advice", false, "broker store"},
-		"a restore": {world{runs: []store.Run{live}, janitors: Janitors{LostCommits: time.Now()}}, false,
+		"an old outbox entry": {world{workers: []store.Worker{live}, janitors: Janitors{OutboxEntries: 1}}, false, "outbox entries failed advice", false, "broker store"},
+		"a restore": {world{workers: []store.Worker{live}, janitors: Janitors{LostCommits: time.Now()}}, false,
 			"restore warning restart_workers", false, "broker store"},
-		"a served file":    {world{runs: []store.Run{live}, janitors: Janitors{LastTurn: -1}}, true, "dead letters skipped ", false, "store"},
-		"an unserved file": {world{servedErr: away}, true, "broker warning serve\nworkers warning serve\ndead letters skipped ", false, "store"},
-		"dead letters": {world{runs: []store.Run{live}, depths: map[string]broker.Depth{"p.rescue": {Ready: 1}, "p.quarantine": {Ready: 2}}}, false,
+		"a served file":    {world{workers: []store.Worker{live}, janitors: Janitors{LastTurn: -1}}, true, "dead letters skipped ", false, "store"},
+		"an unserved file": {world{servedErr: unavailable}, true, "broker warning serve\nworkers warning serve\ndead letters skipped ", false, "store"},
+		"dead letters": {world{workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.rescue": {Ready: 1}, "p.quarantine": {Ready: 2}}}, false,
 			"dead letters warning advice\ndead letters warning read_quarantine", false, "broker store"},
 	} {
 		got := Examine(t.Context(), c.world.system(c.embedded))
@@ -148,31 +148,45 @@ func TestAnErrorBecomesACheck(t *testing.T) {
 	}
 }
 
-func TestWorkIsJudged(t *testing.T) {
+func TestChecksOfWork(t *testing.T) {
 	t.Parallel()
-	late := []store.Lane{{Name: "a", Due: 2, OldestDue: time.Minute}, {Name: "b", Due: 5, OldestDue: time.Second}}
-	all := []store.Run{{RunInfo: store.RunInfo{Name: "ann", Concurrency: 4}, Running: 3}}
+	late := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}, {Name: "b", Due: 5, OldestDue: time.Second}}
+	all := []store.Worker{{WorkerInfo: store.WorkerInfo{Name: "ann", Concurrency: 4}, Running: 3}}
 	for name, c := range map[string]struct {
-		judge    func(*examination)
+		examine  func(*examination)
 		severity Severity
 		text     string
 	}{
-		"workers":              {func(e *examination) { e.examineWorkers(all, late) }, OK, "1 lives: 3 of 4 handlers"},
-		"no workers":           {func(e *examination) { e.examineWorkers(nil, nil) }, Warning, "none lives"},
-		"no workers, and work": {func(e *examination) { e.examineWorkers(nil, late) }, Failed, "2 tasks are due, the first for 1m0s"},
-		"never restored":       {func(e *examination) { e.examineSetback(time.Now(), time.Time{}) }, OK, "no worker"},
-		"restored":             {func(e *examination) { e.examineSetback(time.Now(), time.Now().Add(-time.Hour)) }, Warning, "1h0m0s ago"},
-		"restored long ago":    {func(e *examination) { e.examineSetback(time.Now(), time.Now().Add(-48*time.Hour)) }, OK, "no worker"},
-		"lanes":                {func(e *examination) { e.examineLanes(t.Context(), all, late) }, OK, ""},
+		"workers":                       {func(e *examination) { e.examineWorkers(all, late) }, OK, "1 live worker: 3 of 4 handlers"},
+		"no workers":                    {func(e *examination) { e.examineWorkers(nil, nil) }, Warning, "no live worker"},
+		"no workers, and overdue tasks": {func(e *examination) { e.examineWorkers(nil, late) }, Failed, "2 tasks are due, the first for 1m0s"},
+		"never restored":                {func(e *examination) { e.examineRestore(time.Now(), time.Time{}) }, OK, "no worker"},
+		"restored":                      {func(e *examination) { e.examineRestore(time.Now(), time.Now().Add(-time.Hour)) }, Warning, "1h0m0s ago"},
+		"restored long ago":             {func(e *examination) { e.examineRestore(time.Now(), time.Now().Add(-48*time.Hour)) }, OK, "no worker"},
+		"queues":                        {func(e *examination) { e.examineQueues(t.Context(), all, late) }, OK, ""},
+		"parked, and unhandled": {func(e *examination) {
+			e.examineParked([]store.Worker{{WorkerInfo: store.WorkerInfo{Types: []string{"x"}}}}, []store.Queue{{Name: "a", ParkedTypes: []string{"x", "y"}}})
+		}, Warning, `a: tasks of the type "y" are parked, and no live worker has a handler for it handle_type y`},
+		"parked, and handled": {func(e *examination) {
+			e.examineParked([]store.Worker{{WorkerInfo: store.WorkerInfo{Types: []string{"x"}}}}, []store.Queue{{Name: "a", ParkedTypes: []string{"x"}}})
+		}, OK, "no task is parked"},
+		"parked, and perhaps handled": {func(e *examination) {
+			e.examineParked([]store.Worker{{}}, []store.Queue{{Name: "a", ParkedTypes: []string{"x"}}})
+		}, OK, "no task is parked"},
+		"dead tasks": {func(e *examination) { e.examineDead([]store.Queue{{Name: "a", Dead: 3}, {Name: "b"}}) }, Warning, "3 tasks are dead, in a list_dead"},
+		"dead tasks of two queues": {func(e *examination) {
+			e.examineDead([]store.Queue{{Name: "a", Dead: 3}, {Name: "b", Dead: 1}})
+		}, Warning, "4 tasks are dead, in several queues"},
+		"no dead tasks": {func(e *examination) { e.examineDead([]store.Queue{{Name: "a"}}) }, OK, "no task is dead"},
 		"a draining worker": {func(e *examination) {
-			e.examineLanes(t.Context(), []store.Run{{Draining: true}}, late)
+			e.examineQueues(t.Context(), []store.Worker{{Draining: true}}, late)
 		}, Failed, "a: 2 tasks are due, the first for 1m0s, and no live worker"},
-		"a lane of others": {func(e *examination) {
-			e.examineLanes(t.Context(), []store.Run{{RunInfo: store.RunInfo{Lanes: []string{"b"}}}}, late)
-		}, Failed, "no live worker takes this lane serve_queue a"},
+		"a queue of others": {func(e *examination) {
+			e.examineQueues(t.Context(), []store.Worker{{WorkerInfo: store.WorkerInfo{Queues: []string{"b"}}}}, late)
+		}, Failed, "no live worker consumes this queue serve_queue a"},
 	} {
 		e := &examination{}
-		c.judge(e)
+		c.examine(e)
 		if len(e.Checks) != 1 {
 			t.Errorf("%s: %+v", name, e.Checks)
 			continue
@@ -184,7 +198,7 @@ func TestWorkIsJudged(t *testing.T) {
 	}
 }
 
-func TestObjectsAreSummedUp(t *testing.T) {
+func TestSummarize(t *testing.T) {
 	t.Parallel()
 	object := func(name, detail string) Check {
 		severity := Failed
@@ -200,7 +214,7 @@ func TestObjectsAreSummedUp(t *testing.T) {
 	}
 	if want := `topology failed q3: x-message-ttl is 1
 topology failed 2 of 4 queues are missing: q2, q4
-marker failed missing: this broker was wiped, or never had the queues of this store; once they are declared, every waiting task gets a new ticket
+marker failed missing: the broker was wiped, or never had the queues of this store; when they are declared, every waiting task gets a new ticket
 `; text != want {
 		t.Errorf("got\n%s", text)
 	}

@@ -12,44 +12,46 @@ import (
 )
 
 const (
-	// dueLong is for how long a task may be due before somebody should have taken it.
-	dueLong = 10 * time.Second
-	// receiptsOld is an age that no receipt reaches while a janitor works.
-	receiptsOld = time.Minute
-	// turnsLate is how long ago the last turn of a janitor may be: they take one every half minute.
-	turnsLate = 2 * time.Minute
-	// setbackShown is how long the doctor shows a restore.
-	setbackShown = 24 * time.Hour
+	// maxDue is how long a task may be due before the doctor expects that a worker has claimed it.
+	maxDue = 10 * time.Second
+	// maxOutboxAge is an age that no outbox entry reaches while a janitor works.
+	maxOutboxAge = time.Minute
+	// maxTurnAge is how long ago the last turn of a janitor may be. Janitors take a turn every half minute.
+	maxTurnAge = 2 * time.Minute
+	// restoreWarning is how long after a restore the doctor warns.
+	restoreWarning = 24 * time.Hour
 )
 
-// examineWork looks whether work gets done.
+// examineWork checks whether tasks are processed.
 func (e *examination) examineWork(ctx context.Context) {
 	now, err := e.store.Now(ctx)
-	var runs []store.Run
+	var workers []store.Worker
 	if err == nil {
-		runs, err = e.store.Runs(ctx, false)
+		workers, err = e.store.Workers(ctx, false)
 	}
-	var lanes []store.Lane
+	var queues []store.Queue
 	if err == nil {
-		lanes, err = e.store.Lanes(ctx)
+		queues, err = e.store.Queues(ctx)
 	}
 	if err != nil {
 		e.failed("work", err, holdfast.HintRetry)
 		return
 	}
-	alive := slices.DeleteFunc(slices.Clone(runs), func(r store.Run) bool { return r.LeaseUntil.Before(now) })
-	e.examineWorkers(alive, lanes)
-	e.examineJanitors(ctx, now, lanes, len(runs)-len(alive))
-	e.examineLanes(ctx, alive, lanes)
+	live := slices.DeleteFunc(slices.Clone(workers), func(w store.Worker) bool { return w.LeaseUntil.Before(now) })
+	e.examineWorkers(live, queues)
+	e.examineJanitors(ctx, now, queues, len(workers)-len(live))
+	e.examineQueues(ctx, live, queues)
+	e.examineParked(live, queues)
+	e.examineDead(queues)
 	e.examineDeadLetters(ctx)
 }
 
-// waiting describes what is due for long; "" if nothing is.
-func waiting(lanes []store.Lane) string {
+// overdue describes the tasks that have been due for longer than maxDue. It returns "" if there are none.
+func overdue(queues []store.Queue) string {
 	due, oldest := int64(0), time.Duration(0)
-	for _, lane := range lanes {
-		if lane.OldestDue > dueLong {
-			due, oldest = due+lane.Due, max(oldest, lane.OldestDue)
+	for _, queue := range queues {
+		if queue.OldestDue > maxDue {
+			due, oldest = due+queue.Due, max(oldest, queue.OldestDue)
 		}
 	}
 	if due == 0 {
@@ -58,6 +60,7 @@ func waiting(lanes []store.Lane) string {
 	return fmt.Sprintf("%s due, the first for %s", counted(due, "task is", "tasks are"), oldest.Round(time.Second))
 }
 
+// counted returns n with the matching one of two phrases.
 func counted(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -65,63 +68,66 @@ func counted(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (e *examination) examineWorkers(alive []store.Run, lanes []store.Lane) {
-	if len(alive) > 0 {
-		running, places := 0, 0
-		for _, r := range alive {
-			running, places = running+r.Running, places+r.Concurrency
+func (e *examination) examineWorkers(live []store.Worker, queues []store.Queue) {
+	if len(live) > 0 {
+		running, capacity := 0, 0
+		for _, w := range live {
+			running, capacity = running+w.Running, capacity+w.Concurrency
 		}
-		e.ok("workers", "%s: %d of %d handlers are busy", counted(int64(len(alive)), "lives", "live"), running, places)
+		e.ok("workers", "%s: %d of %d handlers are busy", counted(int64(len(live)), "live worker", "live workers"), running, capacity)
 		return
 	}
-	f := Check{Name: "workers", Severity: Warning, Detail: "none lives", Remedy: holdfast.Hint{Kind: holdfast.HintServe}}
-	if text := waiting(lanes); text != "" {
-		f.Severity, f.Detail = Failed, "none lives, and "+text
+	c := Check{Name: "workers", Severity: Warning, Detail: "no live worker", Remedy: holdfast.Hint{Kind: holdfast.HintServe}}
+	if text := overdue(queues); text != "" {
+		c.Severity, c.Detail = Failed, "no live worker, and "+text
 	}
-	e.add(f)
+	e.add(c)
 }
 
-// examineJanitors judges them by what they leave undone. unfenced counts live runs whose lease is over.
-func (e *examination) examineJanitors(ctx context.Context, now time.Time, lanes []store.Lane, unfenced int) {
+// examineJanitors checks the janitors by what they have left undone. unfenced is the number of live workers whose lease
+// has expired.
+func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues []store.Queue, unfenced int) {
 	checker, ok := e.store.(StoreChecker)
 	if !ok {
-		e.skipped("janitors", "this store does not tell")
+		e.skipped("janitors", "this store does not report on janitors")
 		return
 	}
-	janitors, err := checker.Janitors(ctx, receiptsOld)
+	janitors, err := checker.Janitors(ctx, maxOutboxAge)
 	if err != nil {
 		e.failed("janitors", err, holdfast.HintRetry)
 		return
 	}
-	f := Check{Name: "janitors", Severity: OK, Detail: "the process that serves the file is one"}
+	c := Check{Name: "janitors", Severity: OK, Detail: "the process that serves the file has a janitor"}
 	if !e.embedded() {
-		f.Detail = fmt.Sprintf("one was at work %s ago", janitors.LastTurn.Round(time.Second))
+		c.Detail = fmt.Sprintf("a janitor was active %s ago", janitors.LastTurn.Round(time.Second))
 	}
-	if late := janitors.LastTurn < 0 || janitors.LastTurn > turnsLate; late && (!e.embedded() || !e.served) {
-		f.Severity, f.Detail = Warning, "none is at work"
-		f.Remedy = holdfast.Hint{Kind: holdfast.HintServeJanitor}
-		if text := waiting(lanes); text != "" {
-			f.Severity, f.Detail = Failed, "none is at work, and "+text
+	if late := janitors.LastTurn < 0 || janitors.LastTurn > maxTurnAge; late && (!e.embedded() || !e.served) {
+		c.Severity, c.Detail = Warning, "no janitor is active"
+		c.Remedy = holdfast.Hint{Kind: holdfast.HintServeJanitor}
+		if text := overdue(queues); text != "" {
+			c.Severity, c.Detail = Failed, "no janitor is active, and "+text
 		} else if unfenced > 0 {
-			f.Severity, f.Detail = Failed, fmt.Sprintf("none is at work, and %s not been fenced", counted(int64(unfenced), "worker that is gone has", "workers that are gone have"))
+			c.Severity = Failed
+			c.Detail = fmt.Sprintf("no janitor is active, and %s not been fenced",
+				counted(int64(unfenced), "worker with an expired lease has", "workers with an expired lease have"))
 		}
 	}
-	e.add(f)
-	e.examineSetback(now, janitors.LostCommits)
+	e.add(c)
+	e.examineRestore(now, janitors.LostCommits)
 	if janitors.OutboxEntries > 0 {
-		e.add(Check{Name: "receipts", Severity: Failed,
-			Detail: fmt.Sprintf("%s not announced, the first for %s", counted(janitors.OutboxEntries, "batch of tasks was", "batches of tasks were"), janitors.Oldest.Round(time.Second)),
-			Remedy: holdfast.Advice("see what the janitors log: they publish these as soon as the broker takes them")})
+		e.add(Check{Name: "outbox entries", Severity: Failed,
+			Detail: fmt.Sprintf("%s not been published, the oldest for %s", counted(janitors.OutboxEntries, "outbox entry has", "outbox entries have"), janitors.Oldest.Round(time.Second)),
+			Remedy: holdfast.Advice("look at the logs of the janitors, which publish these entries as soon as the broker takes messages")})
 		return
 	}
-	e.ok("receipts", "no stored task waits to be announced for more than %s", receiptsOld)
+	e.ok("outbox entries", "no outbox entry is older than %s", maxOutboxAge)
 }
 
-// examineSetback reports a restore, or another loss of commits, while workers lived.
-func (e *examination) examineSetback(now, last time.Time) {
+// examineRestore warns if the database has lost commits while workers were live, for example by a restore.
+func (e *examination) examineRestore(now, last time.Time) {
 	ago := now.Sub(last)
-	if last.IsZero() || ago > setbackShown {
-		e.ok("restore", "no worker has found that the store lost commits in the last %s", setbackShown)
+	if last.IsZero() || ago > restoreWarning {
+		e.ok("restore", "no worker has found lost commits in the last %s", restoreWarning)
 		return
 	}
 	e.add(Check{Name: "restore", Severity: Warning,
@@ -129,56 +135,101 @@ func (e *examination) examineSetback(now, last time.Time) {
 		Remedy: holdfast.Hint{Kind: holdfast.HintRestartWorkers}})
 }
 
-// examineLanes looks for tasks that are due and taken by nobody.
-func (e *examination) examineLanes(ctx context.Context, alive []store.Run, lanes []store.Lane) {
+// examineQueues checks that each queue with overdue tasks has a worker that consumes it.
+func (e *examination) examineQueues(ctx context.Context, live []store.Worker, queues []store.Queue) {
 	before := len(e.Checks)
-	for _, lane := range lanes {
-		if lane.OldestDue <= dueLong {
+	for _, queue := range queues {
+		if queue.OldestDue <= maxDue {
 			continue
 		}
-		detail := fmt.Sprintf("%s: %s, the first for %s, and ", lane.Name, counted(lane.Due, "task is due", "tasks are due"), lane.OldestDue.Round(time.Second))
-		switch takers := takers(alive, lane.Name); {
-		case len(takers) == 0:
-			e.add(Check{Name: "lanes", Severity: Failed, Detail: detail + "no live worker takes this lane",
-				Remedy: holdfast.Hint{Kind: holdfast.HintServeQueue, Arg: lane.Name}})
-		case e.unconsumed(ctx, lane.Name):
-			e.add(Check{Name: "lanes", Severity: Failed, Detail: detail + "its queue has no consumer, although " + strings.Join(takers, ", ") + " should be one",
-				Remedy: holdfast.Hint{Kind: holdfast.HintReadiness, Arg: takers[0]}})
+		detail := fmt.Sprintf("%s: %s, the first for %s, and ", queue.Name, counted(queue.Due, "task is due", "tasks are due"), queue.OldestDue.Round(time.Second))
+		switch names := consumersOf(live, queue.Name); {
+		case len(names) == 0:
+			e.add(Check{Name: "queues", Severity: Failed, Detail: detail + "no live worker consumes this queue",
+				Remedy: holdfast.Hint{Kind: holdfast.HintServeQueue, Arg: queue.Name}})
+		case e.unconsumed(ctx, queue.Name):
+			e.add(Check{Name: "queues", Severity: Failed, Detail: detail + "its main queue has no consumer, although " + strings.Join(names, ", ") + " should consume it",
+				Remedy: holdfast.Hint{Kind: holdfast.HintReadiness, Arg: names[0]}})
 		}
 	}
 	if len(e.Checks) == before {
-		e.ok("lanes", "every lane with tasks that are due has a worker")
+		e.ok("queues", "every queue with overdue tasks has a worker")
 	}
 }
 
-func takers(alive []store.Run, lane string) (names []string) {
-	for _, r := range alive {
-		if !r.Draining && (len(r.Lanes) == 0 || slices.Contains(r.Lanes, lane)) {
-			names = append(names, r.Name)
+// examineParked warns of tasks that are parked because no live worker has a handler for their type.
+func (e *examination) examineParked(live []store.Worker, queues []store.Queue) {
+	known := len(live) > 0
+	handled := make(map[string]bool)
+	for _, w := range live {
+		known = known && w.Types != nil // a worker of an older build does not report its types
+		for _, kind := range w.Types {
+			handled[kind] = true
+		}
+	}
+	before := len(e.Checks)
+	for _, queue := range queues {
+		for _, kind := range queue.ParkedTypes {
+			if known && !handled[kind] {
+				e.add(Check{Name: "parked tasks", Severity: Warning,
+					Detail: fmt.Sprintf("%s: tasks of the type %q are parked, and no live worker has a handler for it", queue.Name, kind),
+					Remedy: holdfast.Hint{Kind: holdfast.HintHandleType, Arg: kind}})
+			}
+		}
+	}
+	if len(e.Checks) == before {
+		e.ok("parked tasks", "no task is parked for lack of a handler")
+	}
+}
+
+// examineDead warns of dead tasks, which only a person sends again.
+func (e *examination) examineDead(queues []store.Queue) {
+	dead, in := int64(0), ""
+	for _, queue := range queues {
+		if queue.Dead > 0 && in == "" {
+			in = queue.Name
+		} else if queue.Dead > 0 {
+			in = "several queues"
+		}
+		dead += queue.Dead
+	}
+	if dead == 0 {
+		e.ok("dead tasks", "no task is dead")
+		return
+	}
+	e.add(Check{Name: "dead tasks", Severity: Warning, Detail: counted(dead, "task is", "tasks are") + " dead, in " + in,
+		Remedy: holdfast.Hint{Kind: holdfast.HintListDead}})
+}
+
+// consumersOf returns the names of the workers that should consume a queue.
+func consumersOf(live []store.Worker, queue string) (names []string) {
+	for _, w := range live {
+		if !w.Draining && (len(w.Queues) == 0 || slices.Contains(w.Queues, queue)) {
+			names = append(names, w.Name)
 		}
 	}
 	return names
 }
 
-// unconsumed reports whether the broker says that nobody receives from a lane's queue.
-func (e *examination) unconsumed(ctx context.Context, lane string) bool {
+// unconsumed reports whether the main queue of a queue exists and has no consumer.
+func (e *examination) unconsumed(ctx context.Context, queue string) bool {
 	if e.broker == nil {
 		return false
 	}
-	queue := e.topology.Main(lane)
-	depths, err := e.broker.Depths(ctx, []string{queue})
-	depth, exists := depths[queue]
+	mainQueue := e.topology.Main(queue)
+	depths, err := e.broker.Depths(ctx, []string{mainQueue})
+	depth, exists := depths[mainQueue]
 	return err == nil && exists && depth.Consumers == 0
 }
 
-// examineDeadLetters looks into the queues that should be empty.
+// examineDeadLetters checks that the rescue queue and the quarantine are empty.
 func (e *examination) examineDeadLetters(ctx context.Context) {
 	if e.broker == nil {
-		e.skipped("dead letters", "only the broker knows, and it cannot be asked from here")
+		e.skipped("dead letters", "the broker cannot be queried from this process")
 		return
 	}
-	rescue, quarantine := e.topology.Rescue(), e.topology.Quarantine()
-	depths, err := e.broker.Depths(ctx, []string{rescue, quarantine})
+	rescue, quarantine, unread := e.topology.Rescue(), e.topology.Quarantine(), e.topology.Unread()
+	depths, err := e.broker.Depths(ctx, []string{rescue, quarantine, unread})
 	if err != nil {
 		e.failed("dead letters", err, holdfast.HintRetry)
 		return
@@ -187,14 +238,19 @@ func (e *examination) examineDeadLetters(ctx context.Context) {
 	if n := depths[rescue].Ready; n > 0 {
 		e.add(Check{Name: "dead letters", Severity: Warning,
 			Detail: fmt.Sprintf("%s in the rescue queue, which the broker would have dropped", counted(int64(n), "message waits", "messages wait")),
-			Remedy: holdfast.Advice("janitors explain them within seconds; if they stay, see what the janitors log")})
+			Remedy: holdfast.Advice("janitors handle them within seconds; if they stay, look at the logs of the janitors")})
 	}
 	if n := depths[quarantine].Ready; n > 0 {
 		e.add(Check{Name: "dead letters", Severity: Warning,
-			Detail: fmt.Sprintf("%s in the quarantine, malformed", counted(int64(n), "message waits", "messages wait")),
+			Detail: fmt.Sprintf("%s in the quarantine", counted(int64(n), "malformed message waits", "malformed messages wait")),
 			Remedy: holdfast.Hint{Kind: holdfast.HintReadQuarantine, Arg: quarantine}})
 	}
+	if n := depths[unread]; n.Ready > 0 && n.Consumers == 0 {
+		e.add(Check{Name: "dead letters", Severity: Warning,
+			Detail: fmt.Sprintf("%s in the unread queue, from a newer version", counted(int64(n.Ready), "message waits", "messages wait")),
+			Remedy: holdfast.Advice("start a janitor of the newer version; this version cannot read them")})
+	}
 	if len(e.Checks) == before {
-		e.ok("dead letters", "none in the rescue queue and in the quarantine")
+		e.ok("dead letters", "no message in the rescue, quarantine or unread queue")
 	}
 }

@@ -12,29 +12,28 @@ import (
 
 const (
 	fenceEvery = 200 * time.Millisecond
-	// A claim that was on its way when its run was fenced may be committed after
-	// the first sweep; these later ones find it.
-	sweepAgain = 3 * time.Second
-	sweepEvery = time.Minute
-	sweepBatch = 500
+	// resweepAfter is the time between the two sweeps after a worker was fenced. A claim that the worker had sent
+	// before may be committed after the first sweep; the second sweep finds its task.
+	resweepAfter = 3 * time.Second
+	sweepEvery   = time.Minute
+	sweepBatch   = 500
 )
 
-// guard says whether this janitor may fence: after an outage of the store every
-// lease looks expired, so nobody may be fenced before every live worker has had
-// the time to renew. It is the store's reachability that counts, as this process saw it. The same holds after
-// the store's clock has leapt.
+// guard decides whether the janitor may fence. After an outage of the store, every lease looks expired. So the janitor
+// must not fence until every live worker has had time to renew: until the store has answered this process without a gap
+// for the time need. A jump of the store's clock counts as a gap.
 type guard struct {
 	need  time.Duration
-	since time.Time // of the first answer in an unbroken row; zero if there is none
-	last  time.Time
-	clock time.Time // the store's at that moment
+	since time.Time // of the first answer after the newest gap; zero if there is none
+	last  time.Time // of the newest answer
+	clock time.Time // the store's clock in the newest answer
 }
 
-// maxGap is the longest time between two answers that counts as unbroken.
+// maxGap is the longest time between two answers that does not count as a gap.
 const maxGap = 5 * fenceEvery
 
-// answered notes an answer of the store, which says how late it is there, and returns whether the row is long
-// enough.
+// answered records an answer of the store at the time now, with the store's clock. It reports whether the store has
+// answered without a gap for long enough.
 func (g *guard) answered(now, clock time.Time) bool {
 	passed := now.Sub(g.last)
 	leap := clock.Sub(g.clock) - passed
@@ -45,16 +44,17 @@ func (g *guard) answered(now, clock time.Time) bool {
 	return now.Sub(g.since) >= g.need
 }
 
+// failed records that the store did not answer.
 func (g *guard) failed() { g.since = time.Time{} }
 
-// fenceLoop fences runs whose lease is over. Their tasks are taken back beside it,
-// for a long sweep must not look like a gap in the store's answers.
+// fenceLoop fences workers whose lease has expired, until ctx is done. sweepFenced takes their tasks back in another
+// goroutine, because a long sweep here would look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
-	g := &guard{need: j.need()}
+	g := &guard{need: j.quietPeriod()}
 	for {
 		if err := j.fence(ctx, g); err != nil && ctx.Err() == nil {
 			g.failed()
-			j.o.Log.WithError(err).WithField("duty", "fence").Warn("a duty failed, trying again")
+			j.o.Log.WithError(err).WithField("duty", "fence").Warn("duty failed, trying again")
 		}
 		if backoff.Sleep(ctx, j.beat(fenceEvery)) != nil {
 			return
@@ -62,7 +62,7 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 	}
 }
 
-// fence does one look.
+// fence fences the workers whose lease has expired, if the guard allows it.
 func (j *Janitor) fence(ctx context.Context, g *guard) error {
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
@@ -71,29 +71,29 @@ func (j *Janitor) fence(ctx context.Context, g *guard) error {
 		return err
 	}
 	long := g.answered(time.Now(), asked)
-	j.watcher.Disturbed(g.since) // by whatever broke the row before
+	j.watcher.Disturbed(g.since) // the gap before it may also have ended the presence of live workers
 	if !long {
 		return nil
 	}
 	fenced, err := j.o.Store.Fence(ctx, asked, j.o.FenceGrace, g.need)
-	for _, run := range fenced {
-		j.declaredDead(run, "a run's lease is over: it is fenced, its tasks go back")
+	for _, worker := range fenced {
+		j.workerFenced(worker, "worker fenced: lease expired")
 	}
 	return err
 }
 
-// declaredDead says that a run was fenced and has its tasks taken back at once.
-func (j *Janitor) declaredDead(run holdfast.RunID, why string) {
-	j.see(holdfast.ObservedFenced, 1)
-	j.o.Log.WithField("run", run).Warn(why)
+// workerFenced reports that a worker was fenced, and starts a sweep for its tasks.
+func (j *Janitor) workerFenced(worker holdfast.WorkerID, why string) {
+	j.observe(holdfast.ObservedFenced, 1)
+	j.o.Log.WithField("worker", worker).Warn(why)
 	select {
 	case j.fenced <- struct{}{}:
-	default: // a sweep that has not begun covers these too
+	default: // the pending sweep covers this worker too
 	}
 }
 
-// sweepFenced takes the tasks of fenced runs back at once, however many they are in
-// one look at the store, and once more a moment later.
+// sweepFenced takes the tasks of fenced workers back until ctx is done. It sweeps at once after workers were fenced,
+// and again after resweepAfter. One sweep covers any number of workers.
 func (j *Janitor) sweepFenced(ctx context.Context) {
 	pause := backoff.New(firstPause, longPause)
 	for {
@@ -102,49 +102,50 @@ func (j *Janitor) sweepFenced(ctx context.Context) {
 			return
 		case <-j.fenced:
 		}
-		for looks := 0; looks < 2; {
+		for sweeps := 0; sweeps < 2; {
 			err := j.sweep(ctx)
-			wait := sweepAgain
+			wait := resweepAfter
 			if err == nil {
-				looks++
+				sweeps++
 				pause.Reset()
 			} else if ctx.Err() == nil {
-				j.o.Log.WithError(err).Warn("the tasks of gone runs could not be taken back, trying again")
+				j.o.Log.WithError(err).WithField("duty", "sweep").Warn("duty failed, trying again")
 				wait = pause.Next()
 			}
-			if !j.sleepUnlessFenced(ctx, wait, &looks) {
+			if !j.sleepUnlessFenced(ctx, wait, &sweeps) {
 				return
 			}
 		}
 	}
 }
 
-// sleepUnlessFenced is sleep, cut short when more runs are fenced; then the looks begin anew.
-func (j *Janitor) sleepUnlessFenced(ctx context.Context, d time.Duration, looks *int) bool {
+// sleepUnlessFenced waits for d. If more workers are fenced meanwhile, it returns early and sets sweeps to 0. It
+// returns false if ctx is done.
+func (j *Janitor) sleepUnlessFenced(ctx context.Context, d time.Duration, sweeps *int) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-j.fenced:
-		*looks = 0
+		*sweeps = 0
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// sweepAll finds tasks that are still running under any run that is over. One janitor a minute is
-// enough, for it may have to read the whole table.
+// sweepAll takes back all tasks that are still running under an ended worker. Only one janitor a minute does this,
+// because the store may have to read the whole table.
 func (j *Janitor) sweepAll(ctx context.Context) error {
-	mine, err := j.o.Store.Turn(ctx, "sweep", sweepEvery)
-	if err != nil || !mine {
+	myTurn, err := j.o.Store.Turn(ctx, "sweep", sweepEvery)
+	if err != nil || !myTurn {
 		return err
 	}
 	return j.sweep(ctx)
 }
 
-// sweep returns the tasks of all runs that are over.
+// sweep takes back the tasks that the store finds under ended workers, in batches.
 func (j *Janitor) sweep(ctx context.Context) error {
 	for {
 		tasks, err := j.o.Store.Abandoned(ctx, 0, sweepBatch)
@@ -160,7 +161,7 @@ func (j *Janitor) sweep(ctx context.Context) error {
 	}
 }
 
-// takeBack judges tasks whose runs are over and writes the verdicts.
+// takeBack settles tasks of ended workers as crashed, and applies the transitions.
 func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 	if len(tasks) == 0 {
 		return nil
@@ -169,17 +170,17 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 	if err != nil {
 		return err
 	}
-	moves, judged := make([]holdfast.Transition, 0, len(tasks)), make([]holdfast.Task, 0, len(tasks))
+	moves, settled := make([]holdfast.Transition, 0, len(tasks)), make([]holdfast.Task, 0, len(tasks))
 	for _, task := range tasks {
 		policy := j.o.Settings.For(task.Type).Policy
-		move, err := holdfast.Settle(task, holdfast.Crashed(task.Run), now, policy)
+		move, err := holdfast.Settle(task, holdfast.Crashed(task.Worker), now, policy)
 		if err != nil {
 			if !errors.Is(err, holdfast.ErrConflict) {
 				return err
 			}
-			continue // it is not running any more
+			continue // the task is not running any more
 		}
-		moves, judged = append(moves, move), append(judged, task)
+		moves, settled = append(moves, move), append(settled, task)
 	}
 	accepted, err := j.o.Store.Apply(ctx, moves)
 	if err != nil {
@@ -192,12 +193,12 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 		}
 		n++
 		if moves[i].To == holdfast.Dead {
-			logs.Dead(j.o.Log, judged[i], moves[i])
+			logs.Dead(j.o.Log, settled[i], moves[i])
 		}
 	}
-	j.see(holdfast.ObservedRecovered, n)
+	j.observe(holdfast.ObservedRecovered, n)
 	if n > 0 {
-		j.o.Log.WithField("tasks", n).Info("tasks of a gone worker were taken back")
+		j.o.Log.WithField("tasks", n).Info("took back tasks of ended workers")
 		j.Nudge(0)
 	}
 	return nil

@@ -8,95 +8,93 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 const (
-	// isolateAfter is how long the tickets of other queues wait for the confirms of one queue before the janitor
-	// isolates it.
+	// isolateAfter is how long the tickets of other queues wait for the confirms of one queue. Then the janitor
+	// isolates that queue.
 	isolateAfter = time.Second
-	// rejoinAfter is how long an isolated queue without anything to publish stays isolated.
-	rejoinAfter = 10 * time.Second
-	// A probe of an isolated queue publishes a few tickets, and a few probes may wait for their confirms at the same
-	// time.
-	probeTasks    = 10
-	probeReceipts = 1
-	probes        = 2
-	// probeConfirms is how long a probe waits for confirms. It is less than the broker's own limit by default, because
-	// the broker closes a connection after a few waits in vain.
-	probeConfirms = 3 * time.Second
+	// rejoinAfter is how long an isolated queue that has no tickets to publish stays isolated.
+	rejoinAfter  = 10 * time.Second
+	probeEntries = 1  // the most outbox entries that one probe of an isolated queue publishes
+	probeTasks   = 10 // the most due tasks that it publishes if there is no outbox entry
+	maxProbes    = 2  // the most probes that wait for confirms at the same time
+	// probeTimeout is how long a probe waits for confirms. It is less than the broker's default limit, because the
+	// broker closes a connection after several publishes without confirms.
+	probeTimeout = 3 * time.Second
 )
 
-// isolation keeps the lanes whose queues confirm nothing. The duties that all lanes share leave out due tasks and
-// receipts of these lanes, so that they neither delay nor hide those of other lanes. For each isolated lane, a duty of
-// its own tries it again.
+// isolation is the set of isolated queues: those whose AMQP queues confirm nothing. The shared duties leave out their
+// due tasks and outbox entries, so that these neither delay nor hide those of other queues. Each isolated queue has a
+// goroutine that probes it. The methods of isolation are safe for concurrent use.
 type isolation struct {
-	found   chan string   // lanes whose probes are still to begin
+	added   chan string   // isolated queues whose probing has not started yet
 	probing chan struct{} // has a value for each probe in progress
 	mu      sync.Mutex
-	lanes   map[string]bool
+	queues  map[string]bool
 }
 
 func newIsolation() isolation {
-	return isolation{found: make(chan string, 1000), probing: make(chan struct{}, probes), lanes: make(map[string]bool)}
+	return isolation{added: make(chan string, 1000), probing: make(chan struct{}, maxProbes), queues: make(map[string]bool)}
 }
 
-// shared chooses the lanes that are not isolated.
-func (i *isolation) shared() store.Lanes {
+// shared selects the queues that are not isolated.
+func (i *isolation) shared() store.Queues {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return store.Lanes{Except: slices.Sorted(maps.Keys(i.lanes))}
+	return store.Queues{Except: slices.Sorted(maps.Keys(i.queues))}
 }
 
-// add isolates the lane, and reports false if it was isolated before or too many are.
-func (i *isolation) add(lane string) bool {
+// add isolates a queue. It returns false if the queue is isolated already, or if too many queues are.
+func (i *isolation) add(queue string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.lanes[lane] {
+	if i.queues[queue] {
 		return false
 	}
 	select {
-	case i.found <- lane:
-		i.lanes[lane] = true
+	case i.added <- queue:
+		i.queues[queue] = true
 		return true
-	default: // with so many isolated lanes, one more makes no difference
+	default: // the channel is full
 		return false
 	}
 }
 
-func (i *isolation) remove(lane string) {
+// remove ends the isolation of a queue.
+func (i *isolation) remove(queue string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.lanes, lane)
+	delete(i.queues, queue)
 }
 
-// byLane are tickets by the lane, and then by the queue, that they go to.
-type byLane map[string]map[string][]message.Ticket
+// byQueue holds tickets by queue, and for each queue by AMQP queue.
+type byQueue map[string]map[string][]message.Ticket
 
-func (b byLane) add(lane, queue string, tickets ...message.Ticket) {
-	if b[lane] == nil {
-		b[lane] = make(map[string][]message.Ticket)
+func (b byQueue) add(queue, amqpQueue string, tickets ...message.Ticket) {
+	if b[queue] == nil {
+		b[queue] = make(map[string][]message.Ticket)
 	}
-	b[lane][queue] = append(b[lane][queue], tickets...)
+	b[queue][amqpQueue] = append(b[queue][amqpQueue], tickets...)
 }
 
-// publishShared publishes the tickets of several lanes side by side, and isolates lanes that confirm nothing. It returns the tickets
-// that are confirmed, and the error of one of the lanes if not all are.
-func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[message.Ticket]bool, error) {
+// publishShared publishes the tickets of several queues concurrently, and isolates queues that confirm nothing. It
+// returns the confirmed tickets. If some are not confirmed, it also returns the error of one of the queues.
+func (j *Janitor) publishShared(ctx context.Context, tickets byQueue) (map[message.Ticket]bool, error) {
 	var mu sync.Mutex
 	var firstErr error
 	all := make(map[message.Ticket]bool)
-	var lanes sync.WaitGroup
-	for _, lane := range slices.Sorted(maps.Keys(tickets)) {
-		lanes.Go(func() {
+	var queues sync.WaitGroup
+	for _, queue := range slices.Sorted(maps.Keys(tickets)) {
+		queues.Go(func() {
 			limited, cancel := context.WithTimeout(ctx, isolateAfter)
 			defer cancel()
-			confirmed, err := j.publishTickets(limited, tickets[lane])
+			confirmed, err := j.publishTickets(limited, tickets[queue])
 			if err != nil && len(confirmed) == 0 && ctx.Err() == nil {
-				j.isolate(lane, err)
+				j.isolate(queue, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -106,30 +104,30 @@ func (j *Janitor) publishShared(ctx context.Context, tickets byLane) (map[messag
 			}
 		})
 	}
-	lanes.Wait()
+	queues.Wait()
 	return all, firstErr
 }
 
-// isolate isolates a lane that confirms nothing, or whose queue is missing and cannot be declared. It does not if the
-// broker as a whole is the reason, or if a rebuild that may declare the queue is not finished.
-func (j *Janitor) isolate(lane string, err error) {
+// isolate isolates a queue whose AMQP queues confirm nothing, or are missing and cannot be declared. It does nothing if
+// the broker takes no messages at all, or if a rebuild in progress may still declare the AMQP queues.
+func (j *Janitor) isolate(queue string, err error) {
 	health := j.o.Broker.Health()
-	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(lane) {
+	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(queue) {
 		return
 	}
-	j.o.Log.WithError(err).WithField("lane", lane).Warn("queue confirms nothing: its tickets are published apart")
+	j.o.Log.WithError(err).WithField("queue", queue).Warn("queue confirms nothing, publishing its tickets separately")
 }
 
-// probeIsolated probes each isolated lane until it joins the others again.
+// probeIsolated probes every isolated queue until ctx is done. It returns when all probes have ended.
 func (j *Janitor) probeIsolated(ctx context.Context) {
-	var lanes sync.WaitGroup
-	defer lanes.Wait()
+	var queues sync.WaitGroup
+	defer queues.Wait()
 	for {
 		select {
-		case lane := <-j.isolated.found:
-			lanes.Go(func() {
-				j.probe(ctx, lane)
-				j.isolated.remove(lane)
+		case queue := <-j.isolated.added:
+			queues.Go(func() {
+				j.probe(ctx, queue)
+				j.isolated.remove(queue)
 			})
 		case <-ctx.Done():
 			return
@@ -137,9 +135,9 @@ func (j *Janitor) probeIsolated(ctx context.Context) {
 	}
 }
 
-// probe publishes a few tickets of an isolated lane, again and again with growing pauses, until the queue confirms one,
-// or until no ticket has waited for a while.
-func (j *Janitor) probe(ctx context.Context, lane string) {
+// probe publishes a few tickets of an isolated queue at growing intervals. It returns when the queue has confirmed one,
+// when the queue has had no tickets to publish for rejoinAfter, or when ctx is done.
+func (j *Janitor) probe(ctx context.Context, queue string) {
 	pause, failed := backoff.New(firstPause, longPause), time.Now()
 	for pause.Wait(ctx) == nil {
 		select {
@@ -147,35 +145,36 @@ func (j *Janitor) probe(ctx context.Context, lane string) {
 		case <-ctx.Done():
 			return
 		}
-		given, confirmed, err := j.publishSome(ctx, lane)
+		given, confirmed, err := j.probeOnce(ctx, queue)
 		<-j.isolated.probing
 		switch {
 		case confirmed > 0 || err == nil && given == 0 && time.Since(failed) > rejoinAfter:
-			j.o.Log.WithField("lane", lane).Info("queue is published together with the others again")
+			j.o.Log.WithField("queue", queue).Info("queue is published together with the others again")
 			return
 		case err != nil || given > 0:
 			failed = time.Now()
-			j.o.Log.WithError(err).WithField("lane", lane).Debug("queue still confirms nothing")
+			j.o.Log.WithError(err).WithField("queue", queue).Debug("queue still confirms nothing")
 		}
 	}
 }
 
-// publishSome publishes a few due tasks and a receipt of a lane. It returns how many tickets there were, and how many are confirmed.
-func (j *Janitor) publishSome(ctx context.Context, lane string) (given, confirmed int, err error) {
-	only := store.Lanes{Only: lane}
+// probeOnce publishes the tickets of one outbox entry of a queue, or of a few due tasks if there is no entry. It
+// returns the number of tickets and how many of them the broker has confirmed.
+func (j *Janitor) probeOnce(ctx context.Context, queue string) (given, confirmed int, err error) {
+	only := store.Queues{Only: queue}
 	var publishErr error
-	publish := func(tickets byLane) map[message.Ticket]bool {
-		for _, list := range tickets[lane] {
+	publish := func(tickets byQueue) map[message.Ticket]bool {
+		for _, list := range tickets[queue] {
 			given += len(list)
 		}
 		var published map[message.Ticket]bool
-		limited, cancel := context.WithTimeout(ctx, probeConfirms)
+		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
-		published, publishErr = j.publishTickets(limited, tickets[lane])
+		published, publishErr = j.publishTickets(limited, tickets[queue])
 		confirmed += len(published)
 		return published
 	}
-	_, err = j.dispatchReceipts(ctx, only, probeReceipts, publish)
+	_, err = j.dispatchOutbox(ctx, only, probeEntries, publish)
 	if err == nil && given == 0 {
 		_, err = j.dispatchTasks(ctx, only, probeTasks, publish)
 	}

@@ -1,22 +1,22 @@
-// Package janitor heals what crashes leave behind. Each duty is a file, named
-// for what it does:
+// Package janitor repairs what crashes leave behind. Each duty has a file of its own:
 //
-//	fence.go     declares runs dead whose lease is over, and takes their tasks back
-//	patrol.go    reads the manifests in the holding queues and returns the work of gone runs
-//	schedule.go  publishes tickets of tasks that have become due
-//	outbox.go    publishes what producers stored and could not publish
-//	isolate.go   keeps a queue that confirms nothing from delaying the tickets of other queues
-//	rescue.go    explains messages the broker would have dropped
-//	sentinel.go  proves tickets lost that vanished without a fault anybody saw
-//	rebuild.go   declares missing queues, and refills a wiped broker from the store
-//	prune.go     deletes old rows
+//	fence.go       fences workers whose lease has expired, and takes their tasks back
+//	patrol.go      reads the manifests in the holding queues, and takes the tasks of ended workers back
+//	dispatch.go    publishes tickets of tasks that have become due
+//	outbox.go      publishes tickets that producers stored but did not publish
+//	isolate.go     keeps a queue that confirms nothing from delaying the tickets of other queues
+//	rescue.go      checks messages in the rescue queue against the store
+//	quarantine.go  moves malformed messages to the quarantine
+//	sentinel.go    finds tickets that were lost without a detected fault
+//	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
+//	clock.go       corrects stored times after the store's clock was set back
+//	prune.go       deletes old rows
 //
-// Any number of janitors may work at once, without a leader: every step is
-// either exclusive in the store or harmless to do twice. No step acks a
-// message before a confirmed step has made the next token of its tasks, or the store has
-// proved it needless.
+// Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
+// harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
+// manifest, or is due in the store, or needs none of these.
 //
-// The package never runs a task and never judges one: holdfast.Settle does.
+// The package never runs a task, and never decides the result of an attempt: holdfast.Settle does.
 package janitor
 
 import (
@@ -27,18 +27,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Store is what a janitor needs of the store.
+// Store is the part of a store that a janitor uses.
 type Store interface {
 	store.Dispatch
 	store.Fencing
@@ -55,27 +54,29 @@ type Options struct {
 	Topology broker.Topology
 	Settings holdfast.Settings
 
-	// Lease is the length of the workers' leases; 0 means 5 s. Nobody is fenced until this janitor
-	// has reached the store without a gap for Lease + FenceGrace.
+	// Lease is the length of the workers' leases; 0 means 5 s. The janitor fences no worker until it has reached the
+	// store without a gap for Lease + FenceGrace.
 	Lease      time.Duration
-	FenceGrace time.Duration // past the end of a lease; 0 means 100 ms
-	// PatrolAfter is the age at which the store is asked about an open manifest; 0 means 10 s. It must
-	// stay far below the broker's consumer timeout.
+	FenceGrace time.Duration // from the end of a lease until the janitor fences the worker; 0 means 100 ms
+	// PatrolAfter is the age at which the janitor queries the store about the tasks of a manifest; 0 means 10 s. It
+	// must be far below the broker's consumer timeout.
 	PatrolAfter      time.Duration
-	SentinelInterval time.Duration // 0 means 10 s
-	// SentinelSlack is how long after a sentinel has come out of its lane another one must be sent. When that one has
-	// come out too, they prove tickets lost that were published before the first; 0 means 30 s.
+	SentinelInterval time.Duration // between two sentinels of a queue; 0 means 10 s
+	// SentinelSlack is the shortest time between the arrival of a sentinel and the publish of a second one that prove a
+	// loss together; 0 means 30 s. If the second sentinel arrives and a ticket from before the first one is still open,
+	// that ticket is lost.
 	SentinelSlack time.Duration
-	RebuildEvery  time.Duration   // how often the topology is checked; 0 means 2 s
-	Keep          store.PruneAges // zero keeps everything for ever
+	RebuildEvery  time.Duration   // between two checks of the topology; 0 means 2 s
+	Prune         store.PruneAges // the zero value keeps all rows
 
-	// Present, if both its parts are set, lets this janitor fence the run of a process that is gone before its lease is
-	// over, when both signs of its presence say so.
+	// Present, if both its parts are set, lets the janitor fence a worker before its lease expires if its presence is
+	// missing in both servers.
 	Present presence.Servers
-	// Machine, if it is set beside Present, lets this janitor fence the runs of processes of the same machine that have ended.
+	// Machine, if set together with Present, lets the janitor fence workers of the same machine whose process has
+	// ended.
 	Machine presence.Machine
 
-	Name     string             // for people
+	Name     string             // shown to people
 	Log      logrus.FieldLogger // nil discards
 	Observer holdfast.Observer  // nil discards
 }
@@ -105,31 +106,33 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Janitor does all the duties. Make one with New, run it once.
+// Janitor runs all duties. New returns a Janitor; call Run once.
 type Janitor struct {
-	o       Options
-	nudge   chan time.Duration
-	fenced  chan struct{} // has a token while fenced runs wait for a sweep
-	made    time.Time
-	watcher *presence.Watcher
+	o         Options
+	nudge     chan time.Duration
+	fenced    chan struct{} // has a value while tasks of fenced workers wait for a sweep
+	createdAt time.Time
+	watcher   *presence.Watcher
 
-	isolated   isolation
-	rebuilding chan struct{} // has a token while a rebuild is in progress
-	refused    atomic.Pointer[error]
-	// seen are the objects that this janitor has seen in the broker, or declared. Whoever has the token of rebuilding may
-	// use it.
-	seen  map[string]bool
-	aside <-chan time.Time // ticks when the janitor may quarantine malformed messages
+	isolated    isolation
+	rebuilding  chan struct{}         // a lock: has a value while a rebuild is in progress
+	topologyErr atomic.Pointer[error] // of the newest rebuild
+	// knownObjects are the objects that this janitor has found in the broker or declared, by name. The lock rebuilding
+	// guards the map.
+	knownObjects    map[string]bool
+	quarantineTicks <-chan time.Time // one value for each batch of malformed messages that the janitor may quarantine
 }
 
-// New checks the options. It starts nothing.
+// New returns a Janitor with the given options. It starts no goroutine. It returns an ErrInvalid if a required option
+// is missing or a duration is negative.
 func New(o Options) (*Janitor, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
 	j := &Janitor{
-		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), made: time.Now(),
-		rebuilding: make(chan struct{}, 1), seen: make(map[string]bool), isolated: newIsolation(), aside: time.Tick(asideEvery),
+		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
+		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
+		quarantineTicks: time.Tick(quarantineEvery),
 	}
 	j.watcher = j.newWatcher()
 	return j, nil
@@ -137,42 +140,42 @@ func New(o Options) (*Janitor, error) {
 
 func (j *Janitor) newWatcher() *presence.Watcher {
 	return presence.NewWatcher(presence.WatcherOptions{
-		Servers: j.o.Present, Machine: j.o.Machine, Now: j.o.Store.Now, Sign: j.o.Topology.Sign,
-		Witness: j.o.Topology.Witness(fmt.Sprintf("%016x", rand.Uint64())), Lease: j.o.Lease, Quiet: j.need(), Beat: j.beat,
-		Fenced: j.declaredDead, Log: j.o.Log,
+		Servers: j.o.Present, Machine: j.o.Machine, Now: j.o.Store.Now, Presence: j.o.Topology.WorkerPresence,
+		OwnPresence: j.o.Topology.JanitorPresence(fmt.Sprintf("%016x", rand.Uint64())), Lease: j.o.Lease, Quiet: j.quietPeriod(), Beat: j.beat,
+		Fenced: j.workerFenced, Log: j.o.Log,
 	})
 }
 
-// need is how long the store must have answered without a gap before this janitor fences.
-func (j *Janitor) need() time.Duration { return j.o.Lease + j.o.FenceGrace }
+// quietPeriod returns how long the store must have answered without a gap before the janitor fences a worker.
+func (j *Janitor) quietPeriod() time.Duration { return j.o.Lease + j.o.FenceGrace }
 
-// beat is the time until the next multiple of an interval. What is done often by several duties is done at
-// the same moments, for waking an idle process costs more than what it then does.
+// beat returns the time until the next multiple of the interval, counted from the creation of the janitor. Frequent
+// duties wait with beat so that they wake an idle process together: waking it costs more than their work.
 func (j *Janitor) beat(interval time.Duration) time.Duration {
-	return interval - time.Since(j.made)%interval
+	return interval - time.Since(j.createdAt)%interval
 }
 
-// Run does the duties until ctx is done and returns nil when everything it
-// started has ended. Servers that are away are waited for. It may be called once.
+// Run runs the duties until ctx is done. It returns nil when every goroutine that it started has ended. If a server is
+// unavailable, Run tries again until the server is back. Run must be called only once.
 func (j *Janitor) Run(ctx context.Context) error {
 	defer logs.Flush(j.o.Log)
 	j.watcher.Disturbed(time.Now())
 	var duties sync.WaitGroup
-	// A ticket that is published before its queue exists is refused, and its task put off by seconds. So
-	// the first look at the topology, whatever it leads to, comes before the first ticket.
-	looked, look := context.WithCancel(ctx)
+	// If a ticket is published before its AMQP queue exists, the broker returns it, and its task waits for seconds. So
+	// the first ticket waits for the first rebuild, whether that succeeds or not.
+	rebuilt, markRebuilt := context.WithCancel(ctx)
 	duties.Go(func() {
 		j.repeat(ctx, "rebuild", j.o.RebuildEvery, func(ctx context.Context) error {
-			defer look()
+			defer markRebuilt()
 			return j.rebuild(ctx)
 		})
 	})
 	duties.Go(func() {
-		<-looked.Done()
-		j.schedule(ctx)
+		<-rebuilt.Done()
+		j.dispatch(ctx)
 	})
 	duties.Go(func() {
-		<-looked.Done()
+		<-rebuilt.Done()
 		j.repeat(ctx, "outbox", outboxEvery, j.outbox)
 	})
 	duties.Go(func() { j.probeIsolated(ctx) })
@@ -180,10 +183,12 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.sweepFenced(ctx) })
 	duties.Go(func() { j.watcher.Run(ctx) })
 	duties.Go(func() { j.watcher.RunNeighbors(ctx) })
-	for _, queue := range j.o.Topology.Holds() {
-		duties.Go(func() { j.receive(ctx, queue, handSize, j.patrol) })
+	for _, amqpQueue := range j.o.Topology.HoldingQueueNames() {
+		duties.Go(func() { j.receive(ctx, amqpQueue, patrolPrefetch, j.patrol) })
 	}
-	duties.Go(func() { j.receive(ctx, j.o.Topology.Rescue(), rescuePrefetch, j.rescue) })
+	for _, amqpQueue := range append(j.o.Topology.Readable(), j.o.Topology.Rescue()) {
+		duties.Go(func() { j.receive(ctx, amqpQueue, rescuePrefetch, j.rescue) })
+	}
 	duties.Go(func() { j.repeat(ctx, "clock", clockEvery, j.correctTimes) })
 	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })
 	duties.Go(func() { j.repeat(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
@@ -193,20 +198,20 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Nudge tells the scheduler that a task will be due in wait, sooner perhaps than it
-// knows. It never blocks and may be called at any time.
+// Nudge notifies the dispatch duty that a task becomes due after wait. Nudge never blocks. It is safe for concurrent
+// use.
 func (j *Janitor) Nudge(wait time.Duration) {
-	if wait > scheduleCap {
-		return // it looks by itself before that
+	if wait > dispatchCap {
+		return // the dispatch duty queries the store before that anyway
 	}
 	select {
 	case j.nudge <- wait:
-	default: // a look is due anyway
+	default: // a dispatch is already pending
 	}
 }
 
-// repeat does a duty at once and then at every beat of the interval, until ctx is done. After a
-// failure it tries again with growing pauses, and a costly duty not much more often than usual.
+// repeat runs a duty at once and then at every beat of the interval, until ctx is done. After a failure it tries again
+// with growing pauses of at least a quarter of the interval, so that a costly duty does not run much more often.
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := backoff.New(firstPause, longPause)
 	for {
@@ -215,7 +220,7 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 		if err == nil {
 			pause.Reset()
 		} else if ctx.Err() == nil {
-			j.o.Log.WithError(err).WithField("duty", name).Warn("a duty failed, trying again")
+			j.o.Log.WithError(err).WithField("duty", name).Warn("duty failed, trying again")
 			wait = max(pause.Next(), interval/4)
 		}
 		if backoff.Sleep(ctx, wait) != nil {
@@ -224,14 +229,14 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 	}
 }
 
-// receive hands one subscription after another to work, until ctx is done. Each end of a
-// subscription returns what was in hand and counts against the broker's delivery
-// limit; so while the store is away nothing is received at all.
-func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work func(context.Context, broker.Subscription) error) {
-	log := j.o.Log.WithField("queue", queue)
+// receive calls work with one subscription after another until ctx is done. When a subscription ends, its
+// unacknowledged messages return to the AMQP queue, which counts against the broker's delivery limit. So receive
+// subscribes again only after the store has answered.
+func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, work func(context.Context, broker.Subscription) error) {
+	log := j.o.Log.WithField("queue", amqpQueue)
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
-		sub, err := j.o.Broker.Subscribe(ctx, queue, prefetch)
+		sub, err := j.o.Broker.Subscribe(ctx, amqpQueue, prefetch)
 		if err == nil {
 			began := time.Now()
 			err = work(ctx, sub)
@@ -245,7 +250,7 @@ func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work 
 		if ctx.Err() != nil {
 			return
 		}
-		log.WithError(err).Debug("the subscription is over, subscribing again")
+		log.WithError(err).Debug("subscription ended, subscribing again")
 		for pause.Wait(ctx) == nil {
 			if _, err := j.o.Store.Now(ctx); err == nil {
 				break
@@ -254,16 +259,17 @@ func (j *Janitor) receive(ctx context.Context, queue string, prefetch int, work 
 	}
 }
 
-// The first and the longest pause before a duty is tried again.
+// The first and the longest pause before a duty runs again after a failure.
 const (
 	firstPause = 100 * time.Millisecond
 	longPause  = 5 * time.Second
 )
 
-// steady is how long a subscription must last for its end to be no sign of a lasting fault.
+// steady is the age from which the end of a subscription does not indicate a lasting fault.
 const steady = 30 * time.Second
 
-func (j *Janitor) see(kind holdfast.ObservationKind, n int) {
+// observe reports n events to the observer, if there are any.
+func (j *Janitor) observe(kind holdfast.ObservationKind, n int) {
 	if n > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: kind, Count: n})
 	}

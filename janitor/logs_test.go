@@ -8,27 +8,27 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 )
 
-// The last line that the limit of the log has left out appears before Run returns.
-func TestRunLeavesNoLineOut(t *testing.T) {
+// Run flushes the limited logger before it returns.
+func TestRunFlushesTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	log, hook := test.NewNullLogger()
 	j := w.janitor(func(o *Options) { o.Log = log })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	j.o.Log.Warn("again")
-	j.o.Log.Warn("again")
+	j.o.Log.Warn("repeated")
+	j.o.Log.Warn("repeated")
 	began := time.Now()
 	if err := j.Run(ctx); err != nil {
 		t.Error(err)
 	}
 	n := 0
 	for _, entry := range hook.AllEntries() {
-		if entry.Message == "again" {
+		if entry.Message == "repeated" {
 			n++
 		}
 	}
 	if n != 2 {
-		t.Errorf("%d of 2 lines appeared after %s", n, time.Since(began))
+		t.Errorf("got %d lines after %s, want 2", n, time.Since(began))
 	}
 }

@@ -5,32 +5,33 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/store"
 )
 
 const (
-	outboxEvery = 200 * time.Millisecond // also how late tasks of a caller's own transaction start at most
-	outboxBatch = 20                     // receipts; each stands for up to a thousand tickets
+	// outboxEvery is how often the outbox duty runs. Tasks of a caller's own transaction wait at most this long for
+	// their tickets.
+	outboxEvery = 200 * time.Millisecond
+	outboxBatch = 20 // outbox entries, with up to a thousand tickets each
 )
 
-// outbox publishes the tickets of tasks that are stored and whose producer died, could not
-// reach the broker, or left them to the janitor.
+// outbox publishes the tickets of outbox entries that are older than their grace. Their producers have died, could not
+// reach the broker, or have left the tickets to the janitor.
 func (j *Janitor) outbox(ctx context.Context) error {
 	for {
 		var publishErr error
-		finished, lanes := 0, j.isolated.shared()
-		n, err := j.dispatchReceipts(ctx, lanes, outboxBatch, func(tickets byLane) map[message.Ticket]bool {
+		published, queues := 0, j.isolated.shared()
+		n, err := j.dispatchOutbox(ctx, queues, outboxBatch, func(tickets byQueue) map[message.Ticket]bool {
 			var confirmed map[message.Ticket]bool
 			confirmed, publishErr = j.publishShared(ctx, tickets)
-			finished = len(confirmed)
+			published = len(confirmed)
 			return confirmed
 		})
 		switch {
 		case err != nil:
 			return err
-		case len(j.isolated.shared().Except) > len(lanes.Except): // the next call reaches the receipts of other lanes
-		case publishErr != nil && finished == 0: // else the others are put off, and the next ones reached
+		case len(j.isolated.shared().Except) > len(queues.Except): // the next call gets entries of other queues instead
+		case publishErr != nil && published == 0: // if some were published, the next call gets other entries
 			return publishErr
 		case n < outboxBatch:
 			return nil
@@ -38,17 +39,20 @@ func (j *Janitor) outbox(ctx context.Context) error {
 	}
 }
 
-// dispatchReceipts publishes tickets of receipts and deletes those all of whose tickets are confirmed.
-func (j *Janitor) dispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(byLane) map[message.Ticket]bool) (int, error) {
-	return j.o.Store.DispatchReceipts(ctx, lanes, limit, func(_ context.Context, receipts []store.Receipt) []bool {
-		tickets := make(byLane)
-		for _, r := range receipts {
-			tickets.add(r.Lane, j.o.Topology.Main(r.Lane), r.Tickets...)
+// dispatchOutbox calls publish with the tickets of at most limit outbox entries. It deletes the entries of which all
+// tickets are in the result. It returns the number of entries.
+func (j *Janitor) dispatchOutbox(
+	ctx context.Context, queues store.Queues, limit int, publish func(byQueue) map[message.Ticket]bool,
+) (int, error) {
+	return j.o.Store.DispatchOutbox(ctx, queues, limit, func(_ context.Context, entries []store.OutboxEntry) []bool {
+		tickets := make(byQueue)
+		for _, e := range entries {
+			tickets.add(e.Queue, j.o.Topology.Main(e.Queue), e.Tickets...)
 		}
 		confirmed := publish(tickets)
-		done := make([]bool, len(receipts))
-		for i, r := range receipts {
-			done[i] = allConfirmed(confirmed, r.Tickets)
+		done := make([]bool, len(entries))
+		for i, e := range entries {
+			done[i] = allConfirmed(confirmed, e.Tickets)
 		}
 		return done
 	})

@@ -5,193 +5,194 @@ import (
 	"errors"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 const (
-	// handSize is how many messages one patrol holds. Manifests of finished pages leave with the
-	// run's next renewal, so it is reached only by very many long pages, or malformed messages.
-	handSize    = 5000
-	patrolEvery = 200 * time.Millisecond
-	patrolBatch = 200 // manifests that are asked about at once
-	// Long tasks are asked about ever more rarely, but far more often than any consumer timeout.
-	maxRounds   = 10
-	longestLook = 2 * time.Minute
+	// patrolPrefetch is how many unacknowledged messages the patrol of one holding queue may have. The manifest of a
+	// finished page is acknowledged soon after its worker's next renewal. So only very many long pages, or malformed
+	// messages, reach this limit.
+	patrolPrefetch = 5000
+	patrolEvery    = 200 * time.Millisecond
+	patrolBatch    = 200 // manifests in one query of the store
+
+	// The patrol checks the manifests of long tasks at growing intervals: up to maxCheckAfter, far below any consumer
+	// timeout. PatrolAfter may be longer than that.
+	maxRounds     = 10
+	maxCheckAfter = 2 * time.Minute
 )
 
-// inHand is a manifest that this patrol has received and not settled.
-type inHand struct {
-	tag      uint64
-	manifest message.Manifest
-	since    time.Time
+// receivedManifest is a manifest that the patrol has received and not acknowledged.
+type receivedManifest struct {
+	tag        uint64
+	manifest   message.Manifest
+	receivedAt time.Time
 }
 
-// patrol reads manifests as they arrive and keeps them in hand until their page is
-// finished, their run is over, or they are so old that they are written anew.
+// patrol receives manifests, and checks them in a pass every patrolEvery. It keeps a manifest unacknowledged until its
+// page is finished, its worker has ended, or the manifest is so old that the patrol replaces it. patrol returns nil if
+// ctx is done, and otherwise the error that ended the subscription.
 func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
-	var hand []inHand
-	var again time.Time // not to walk before, after a failure
+	var received []receivedManifest
+	var retryAt time.Time // no pass before then, after a failure
 	pause := backoff.New(firstPause, longPause)
-	aside := asides{j: j, sub: sub}
+	quarantine := quarantiner{j: j, sub: sub}
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
 	for {
-		walks := tick.C
-		if len(hand) == 0 { // a ticker that nobody listens to wakes nobody
-			walks = nil
+		ticks := tick.C
+		if len(received) == 0 { // a ticker without a receiver wakes no goroutine
+			ticks = nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case delivery, open := <-sub.Deliveries():
 			if !open {
-				return broker.ErrOver
+				return broker.ErrSubscriptionEnded
 			}
-			hand = append(hand, readManifests(gather(sub, delivery), &aside)...)
-		case <-aside.turn():
-			if err := aside.put(ctx); err != nil {
+			received = append(received, readManifests(gather(sub, delivery), &quarantine)...)
+		case <-quarantine.tick():
+			if err := quarantine.flush(ctx); err != nil {
 				return err
 			}
-		case <-walks:
-			if time.Now().Before(again) {
+		case <-ticks:
+			if time.Now().Before(retryAt) {
 				continue
 			}
 			var err error
-			hand, err = j.walk(ctx, sub, hand)
+			received, err = j.pass(ctx, sub, received)
 			switch {
 			case err == nil:
 				pause.Reset()
-			case errors.Is(err, broker.ErrOver) || ctx.Err() != nil:
+			case errors.Is(err, broker.ErrSubscriptionEnded) || ctx.Err() != nil:
 				return err
-			default: // the store or the broker takes nothing now: keep everything in hand
-				j.o.Log.WithError(err).WithField("duty", "patrol").Warn("a duty failed, trying again")
-				again = time.Now().Add(pause.Next())
+			default: // the store or the broker is unavailable: keep the manifests
+				j.o.Log.WithError(err).WithField("duty", "patrol").Warn("duty failed, trying again")
+				retryAt = time.Now().Add(pause.Next())
 			}
 		}
 	}
 }
 
-// readManifests tells manifests from what has no place here.
-func readManifests(batch []broker.Delivery, aside *asides) (manifests []inHand) {
+// readManifests returns the manifests of a batch. It passes all other messages to quarantine.
+func readManifests(batch []broker.Delivery, quarantine *quarantiner) (manifests []receivedManifest) {
 	for _, delivery := range batch {
 		message, err := message.Decode(delivery.Body)
 		switch {
 		case err != nil:
-			aside.add(delivery, err.Error())
+			quarantine.add(delivery, err)
 		case message.Manifest == nil:
-			aside.add(delivery, "only manifests have a place in a holding queue")
+			quarantine.add(delivery, errors.New("only manifests belong in a holding queue"))
 		default:
-			manifests = append(manifests, inHand{delivery.Tag, *message.Manifest, time.Now()})
+			manifests = append(manifests, receivedManifest{delivery.Tag, *message.Manifest, time.Now()})
 		}
 	}
 	return manifests
 }
 
-// walk looks at everything in hand once and returns what stays there, also after
-// an error, unless that is ErrOver.
-func (j *Janitor) walk(ctx context.Context, sub broker.Subscription, hand []inHand) ([]inHand, error) {
-	if len(hand) == 0 {
-		return hand, nil
+// pass checks each received manifest once. It returns those that are still unacknowledged, also after an error other
+// than ErrSubscriptionEnded.
+func (j *Janitor) pass(ctx context.Context, sub broker.Subscription, received []receivedManifest) ([]receivedManifest, error) {
+	if len(received) == 0 {
+		return received, nil
 	}
-	runs, err := j.runStates(ctx, hand)
+	workers, err := j.workerStates(ctx, received)
 	if err != nil {
-		return hand, err
+		return received, err
 	}
-	stay, ask := hand[:0:0], []inHand(nil)
-	for _, h := range hand {
-		run, known := runs[h.manifest.Run]
+	kept, toCheck := received[:0:0], []receivedManifest(nil)
+	for _, r := range received {
+		worker, known := workers[r.manifest.Worker]
 		switch {
-		case h.manifest.Page > 0 && h.manifest.Page <= run.Settled:
-			// Every result of the page is committed: nothing to ask.
-			if err := sub.Ack(h.tag, broker.One); err != nil {
-				return hand, err
+		case r.manifest.Page > 0 && r.manifest.Page <= worker.Settled: // every result of the page is committed
+			if err := sub.Ack(r.tag, broker.One); err != nil {
+				return received, err
 			}
-		case !known, run.State != store.RunLive, time.Since(h.since) >= j.lookAfter(h.manifest.Rounds):
-			ask = append(ask, h)
+		case !known, worker.State != store.WorkerLive, time.Since(r.receivedAt) >= j.checkAfter(r.manifest.Rounds):
+			toCheck = append(toCheck, r)
 		default:
-			stay = append(stay, h)
+			kept = append(kept, r)
 		}
 	}
-	for len(ask) > 0 {
-		n := min(patrolBatch, len(ask))
-		if err := j.settleManifests(ctx, sub, ask[:n]); err != nil {
-			return append(stay, ask...), err
+	for len(toCheck) > 0 {
+		n := min(patrolBatch, len(toCheck))
+		if err := j.settleManifests(ctx, sub, toCheck[:n]); err != nil {
+			return append(kept, toCheck...), err
 		}
-		ask = ask[n:]
+		toCheck = toCheck[n:]
 	}
-	return stay, nil
+	return kept, nil
 }
 
-// lookAfter is the age at which the store is asked about an open manifest: it doubles
-// with each round, up to a few minutes.
-func (j *Janitor) lookAfter(rounds int) time.Duration {
-	return min(j.o.PatrolAfter<<min(rounds, maxRounds), max(j.o.PatrolAfter, longestLook))
+// checkAfter returns the age at which the patrol checks a manifest. The age doubles with each round, up to a limit.
+func (j *Janitor) checkAfter(rounds int) time.Duration {
+	return min(j.o.PatrolAfter<<min(rounds, maxRounds), max(j.o.PatrolAfter, maxCheckAfter))
 }
 
-func (j *Janitor) runStates(ctx context.Context, hand []inHand) (map[holdfast.RunID]store.RunStatus, error) {
-	seen := make(map[holdfast.RunID]bool)
-	var ids []holdfast.RunID
-	for _, h := range hand {
-		if !seen[h.manifest.Run] {
-			seen[h.manifest.Run] = true
-			ids = append(ids, h.manifest.Run)
+func (j *Janitor) workerStates(ctx context.Context, received []receivedManifest) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+	seen := make(map[holdfast.WorkerID]bool)
+	var ids []holdfast.WorkerID
+	for _, r := range received {
+		if !seen[r.manifest.Worker] {
+			seen[r.manifest.Worker] = true
+			ids = append(ids, r.manifest.Worker)
 		}
 	}
-	return j.o.Store.RunStates(ctx, ids)
+	return j.o.Store.WorkerStates(ctx, ids)
 }
 
-// settleManifests asks the store about every ticket, returns the work of gone runs,
-// writes anew what is still open, and acks the old manifests.
-func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, manifests []inHand) error {
+// settleManifests repairs the tasks of the manifests, publishes new manifests of those that still run, and acknowledges
+// the old manifests.
+func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, manifests []receivedManifest) error {
 	var tickets []message.Ticket
-	for _, h := range manifests {
-		tickets = append(tickets, h.manifest.Tickets...)
+	for _, r := range manifests {
+		tickets = append(tickets, r.manifest.Tickets...)
 	}
-	open, err := j.explain(ctx, tickets)
+	open, err := j.repairTasks(ctx, tickets)
 	if err != nil {
 		return err
 	}
-	var letters []broker.Message
-	for _, h := range manifests {
-		letters = append(letters, j.rearm(h.manifest, open)...)
+	var messages []broker.Message
+	for _, r := range manifests {
+		messages = append(messages, j.rearm(r.manifest, open)...)
 	}
-	if err := j.publishAll(ctx, letters); err != nil {
+	if err := j.publishAll(ctx, messages); err != nil {
 		return err
 	}
-	j.see(holdfast.ObservedRearmed, len(letters))
-	for _, h := range manifests {
-		if err := sub.Ack(h.tag, broker.One); err != nil {
+	j.observe(holdfast.ObservedRearmed, len(messages))
+	for _, r := range manifests {
+		if err := sub.Ack(r.tag, broker.One); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rearm writes a manifest anew with its open tickets only: none if none is. A
-// page keeps its number, so that its run's cursor can still settle it.
-func (j *Janitor) rearm(m message.Manifest, open map[holdfast.TaskID]holder) []broker.Message {
-	byRun := make(map[holdfast.RunID][]message.Ticket)
+// rearm returns the manifests that replace m: one for each worker that runs open tasks of m, or none. The manifest of
+// the same worker keeps its page number, so that the worker's cursor can still settle the page.
+func (j *Janitor) rearm(m message.Manifest, open map[holdfast.TaskID]owner) []broker.Message {
+	byWorker := make(map[holdfast.WorkerID][]message.Ticket)
 	for _, ticket := range m.Tickets {
-		if held, isOpen := open[ticket.Task]; isOpen {
-			byRun[held.run] = append(byRun[held.run], message.Ticket{Task: ticket.Task, Attempt: held.attempt})
+		if owner, isOpen := open[ticket.Task]; isOpen {
+			byWorker[owner.worker] = append(byWorker[owner.worker], message.Ticket{Task: ticket.Task, Attempt: owner.attempt})
 		}
 	}
-	var letters []broker.Message
-	for run, tickets := range byRun {
+	var messages []broker.Message
+	for worker, tickets := range byWorker {
 		page := int64(0)
-		if run == m.Run {
+		if worker == m.Worker {
 			page = m.Page
 		}
-		letters = append(letters, j.manifestLetter(message.Manifest{Run: run, Page: page, Tickets: tickets, Rounds: min(m.Rounds, maxRounds) + 1}))
+		messages = append(messages, j.manifestMessage(message.Manifest{Worker: worker, Page: page, Tickets: tickets, Rounds: min(m.Rounds, maxRounds) + 1}))
 	}
-	return letters
+	return messages
 }
 
-func (j *Janitor) manifestLetter(m message.Manifest) broker.Message {
-	return broker.Message{Queue: j.o.Topology.Hold(m.Run), Body: message.Message{Manifest: &m}.Encode()}
+func (j *Janitor) manifestMessage(m message.Manifest) broker.Message {
+	return broker.Message{Queue: j.o.Topology.HoldingQueue(m.Worker), Body: message.Message{Manifest: &m}.Encode()}
 }

@@ -7,60 +7,59 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// The cursor of its run settles a page without a question about any of its tasks. It says
-// nothing about a manifest that another run wrote.
-func TestPatrolDropsFinishedPagesWithoutAsking(t *testing.T) {
+// The patrol drops a manifest without a query for its tasks if the worker's cursor has passed its page. This does not
+// apply to a manifest without a page number.
+func TestPatrolDropsFinishedPagesWithoutAQuery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &spy{Broker: w.broker}
-	var asked atomic.Int32
+	var queries atomic.Int32
 	j := w.janitor(func(o *Options) {
 		o.Broker = s
-		o.Store = &faulty{Store: w.store, positions: func() error { asked.Add(1); return errNever }}
+		o.Store = &faultyStore{Store: w.store, positions: func() error { queries.Add(1); return errNever }}
 	})
-	run, list := w.openRun(), w.ticketed(3)
-	w.claim(run, list...)
-	_, err := w.store.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Taken: 3, Settled: 2})
+	worker, list := w.registerWorker(), w.ticketed(3)
+	w.claim(worker, list...)
+	_, err := w.store.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Taken: 3, Settled: 2})
 	w.must(err)
-	w.send(w.hold(), manifest(run, 1, list[0]), manifest(run, 3, list[1]), manifest(run, 0, list[2]), manifest(run, 2, list[0]))
+	w.send(w.hold(), manifest(worker, 1, list[0]), manifest(worker, 3, list[1]), manifest(worker, 0, list[2]), manifest(worker, 2, list[0]))
 	stop := w.patrol(j)
 	w.eventually("two pages are dropped", func() bool { return len(s.saw("received")) == 4 && len(s.saw("acked")) == 2 })
-	_, err = w.store.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Taken: 3, Settled: 3})
+	_, err = w.store.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Taken: 3, Settled: 3})
 	w.must(err)
-	w.eventually("the third page is dropped with the run's next sign of life", func() bool { return len(s.saw("acked")) == 3 })
+	w.eventually("the third page is dropped after the worker's next renewal", func() bool { return len(s.saw("acked")) == 3 })
 	stop()
-	if n := asked.Load(); n != 0 {
-		t.Errorf("the store was asked %d times", n)
+	if n := queries.Load(); n != 0 {
+		t.Errorf("%d queries for tasks, want none", n)
 	}
 	if left := w.take(w.hold()); len(left) != 1 || left[0].Manifest == nil || left[0].Manifest.Page != 0 {
-		t.Errorf("left are %+v, want the manifest without a page", left)
+		t.Errorf("left in the holding queue: %+v, want the manifest without a page", left)
 	}
 }
 
-// The tasks of a gone run come back with their manifest, also if its page number is far below what the
-// run has settled but was written by another one. What is settled stays settled.
-func TestPatrolReturnsTheWorkOfAGoneRun(t *testing.T) {
+// The patrol takes back the tasks in a manifest of a dead worker, also if another process wrote the manifest and it has
+// no page number. Settled tasks do not change.
+func TestPatrolTakesBackTheTasksOfADeadWorker(t *testing.T) {
 	t.Parallel()
-	for name, page := range map[string]int64{"its own manifest": 5, "one that another run wrote": 0} {
+	for name, page := range map[string]int64{"its own manifest": 5, "a manifest without a page": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			j := w.janitor(nil)
-			run, list := w.openRun(), w.ticketed(5)
-			tasks := w.claim(run, list...)
+			worker, list := w.registerWorker(), w.ticketed(5)
+			tasks := w.claim(worker, list...)
 			w.settle(tasks[0], holdfast.Returned(nil))
 			w.settle(tasks[1], holdfast.Returned(holdfast.RetryAfter(time.Hour, errFault)))
-			_, err := w.store.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Taken: 9, Settled: 4})
+			_, err := w.store.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Taken: 9, Settled: 4})
 			w.must(err)
-			w.kill(run)
+			w.kill(worker)
 			done, waits := w.task(tasks[0].ID), w.task(tasks[1].ID)
-			w.send(w.hold(), manifest(run, page, list...))
+			w.send(w.hold(), manifest(worker, page, list...))
 			stop := w.patrol(j)
 			for _, task := range tasks[2:] {
 				w.eventually("the task is ready again", func() bool { return w.task(task.ID).State == holdfast.Ready })
@@ -68,36 +67,37 @@ func TestPatrolReturnsTheWorkOfAGoneRun(t *testing.T) {
 					t.Errorf("got %+v", got)
 				}
 			}
-			w.untouched(done)
-			w.untouched(waits)
+			w.unchanged(done)
+			w.unchanged(waits)
 			_, err = j.dispatchDue(t.Context())
 			w.must(err)
-			w.sameTickets("ahead of the backlog", w.takeTickets(w.again()), []message.Ticket{next(list[2]), next(list[3]), next(list[4])})
+			w.sameTickets("in the requeue queue", w.takeTickets(w.requeue()), []message.Ticket{next(list[2]), next(list[3]), next(list[4])})
 			if got := w.takeTickets(w.main()); got != nil {
-				t.Errorf("in the backlog: %v", got)
+				t.Errorf("in the main queue: %v, want none", got)
 			}
 			stop()
 			if left := w.take(w.hold()); left != nil {
-				t.Errorf("left are %+v", left)
+				t.Errorf("left in the holding queue: %+v", left)
 			}
 		})
 	}
 }
 
-// A manifest is the last token of its tasks: it is acked only after the store has taken them back.
+// If a manifest is the only record of its tasks in the broker, the patrol acknowledges it only after the store has
+// taken the tasks back.
 func TestPatrolKeepsAManifestUntilTheStoreHasTheTasks(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(*faulty, func() error){
-		"when it asks":         func(f *faulty, fault func() error) { f.positions = fault },
-		"when it writes":       func(f *faulty, fault func() error) { f.apply = fault },
-		"when its answer dies": func(f *faulty, fault func() error) { f.Store = lostAnswers{f.Store, fault} },
+	for name, fail := range map[string]func(*faultyStore, func() error){
+		"when it queries":        func(f *faultyStore, fault func() error) { f.positions = fault },
+		"when it writes":         func(f *faultyStore, fault func() error) { f.apply = fault },
+		"when the reply is lost": func(f *faultyStore, fault func() error) { f.Store = lostReplies{f.Store, fault} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			s := &spy{Broker: w.broker}
 			var acksBefore, faults atomic.Int32
-			f := &faulty{Store: w.store}
+			f := &faultyStore{Store: w.store}
 			fail(f, func() error {
 				if faults.Add(1) > 2 {
 					return nil
@@ -106,10 +106,10 @@ func TestPatrolKeepsAManifestUntilTheStoreHasTheTasks(t *testing.T) {
 				return errFault
 			})
 			j := w.janitor(func(o *Options) { o.Broker, o.Store = s, f })
-			run, list := w.openRun(), w.ticketed(2)
-			w.claim(run, list...)
-			w.kill(run)
-			w.send(w.hold(), manifest(run, 1, list...))
+			worker, list := w.registerWorker(), w.ticketed(2)
+			w.claim(worker, list...)
+			w.kill(worker)
+			w.send(w.hold(), manifest(worker, 1, list...))
 			w.patrol(j)
 			w.eventually("the manifest is settled", func() bool { return len(s.saw("acked")) == 1 })
 			for _, ticket := range list {
@@ -118,165 +118,165 @@ func TestPatrolKeepsAManifestUntilTheStoreHasTheTasks(t *testing.T) {
 				}
 			}
 			if acksBefore.Load() != 0 {
-				t.Error("the manifest was acked before its tasks were taken back")
+				t.Error("the manifest was acknowledged before its tasks were taken back")
 			}
 			if faults.Load() == 0 {
-				t.Error("nothing failed")
+				t.Error("no call failed")
 			}
 			if n := len(s.saw("received")); n != 1 {
-				t.Errorf("the manifest was delivered %d times; each return counts against its limit", n)
+				t.Errorf("the manifest was delivered %d times; each requeue counts against its delivery limit", n)
 			}
 		})
 	}
 }
 
-// The manifest of a live run that grows old is written anew: with what is open only, under its page
-// number, at the tail. The old one goes after the confirm.
-func TestPatrolWritesOldManifestsAnew(t *testing.T) {
+// The patrol replaces an old manifest of a live worker by one with the open tasks only and the same page number. It
+// acknowledges the old manifest after the confirm of the new one.
+func TestPatrolReplacesOldManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := &spy{Broker: w.broker, refuse: firstOnes(2)}
+	s := &spy{Broker: w.broker, refuse: firstMessages(2)}
 	j := w.janitor(func(o *Options) { o.Broker, o.PatrolAfter = s, time.Nanosecond })
-	run, list := w.openRun(), w.ticketed(4)
-	tasks := w.claim(run, list...)
+	worker, list := w.registerWorker(), w.ticketed(4)
+	tasks := w.claim(worker, list...)
 	w.settle(tasks[0], holdfast.Returned(nil))
 	w.settle(tasks[1], holdfast.Interrupted(nil))
-	w.send(w.hold(), manifest(run, 7, list...))
+	w.send(w.hold(), manifest(worker, 7, list...))
 	before := [2]holdfast.Task{w.task(tasks[2].ID), w.task(tasks[3].ID)}
 	stop := w.patrol(j)
 	w.eventually("the old manifest is acked", func() bool { return len(s.saw("acked")) > 0 })
 	stop()
-	again := manifest(run, 7, list[2:]...)
-	again.Manifest.Rounds = 1
-	want := string(again.Encode())
+	replacement := manifest(worker, 7, list[2:]...)
+	replacement.Manifest.Rounds = 1
+	want := string(replacement.Encode())
 	order := slices.DeleteFunc(s.order(), func(what string) bool { return what == "received" })
 	if len(order) < 4 || !slices.Equal(order[:4], []string{"refused", "refused", "stored", "acked"}) {
-		t.Errorf("it was %v", order)
+		t.Errorf("events are %v", order)
 	}
 	if e := s.saw("stored")[0]; e.queue != w.hold() || e.body != want {
-		t.Errorf("written was %s, want %s", e.body, want)
+		t.Errorf("published %s, want %s", e.body, want)
 	}
-	for _, m := range w.take(w.hold()) { // perhaps once more anew
+	for _, m := range w.take(w.hold()) { // it may have been replaced more than once
 		if m.Manifest == nil || m.Manifest.Page != 7 || !slices.Equal(m.Manifest.Tickets, list[2:]) {
-			t.Errorf("left is %s, want %s", m.Encode(), want)
+			t.Errorf("left in the holding queue: %s, want %s", m.Encode(), want)
 		}
 	}
-	w.untouched(before[0])
-	w.untouched(before[1])
+	w.unchanged(before[0])
+	w.unchanged(before[1])
 }
 
-// The longer the tasks of a page run, the more rarely they are asked about, up to a limit.
-func TestPatrolAsksEverMoreRarely(t *testing.T) {
+// The patrol checks the manifests of long tasks at growing intervals, up to a limit.
+func TestPatrolChecksAtGrowingIntervals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var asked []message.Ticket
-	f := &asking{faulty{Store: w.store}, &asked}
+	var queried []message.Ticket
+	f := &queryRecorder{faultyStore{Store: w.store}, &queried}
 	j := w.janitor(func(o *Options) { o.Store, o.PatrolAfter = f, 10*time.Second })
-	run, list := w.openRun(), w.ticketed(8)
-	w.claim(run, list...)
-	var hand []inHand
+	worker, list := w.registerWorker(), w.ticketed(8)
+	w.claim(worker, list...)
+	var received []receivedManifest
 	for i, age := range []struct {
 		rounds int
 		age    time.Duration
 	}{
 		{0, 9 * time.Second}, {0, 10 * time.Second}, {1, 19 * time.Second}, {1, 20 * time.Second},
-		{3, 79 * time.Second}, {3, 80 * time.Second}, {70, longestLook - time.Second}, {70, longestLook},
+		{3, 79 * time.Second}, {3, 80 * time.Second}, {70, maxCheckAfter - time.Second}, {70, maxCheckAfter},
 	} {
-		m := message.Manifest{Run: run, Page: int64(i + 1), Tickets: list[i : i+1], Rounds: age.rounds}
+		m := message.Manifest{Worker: worker, Page: int64(i + 1), Tickets: list[i : i+1], Rounds: age.rounds}
 		w.send(w.hold(), message.Message{Manifest: &m})
-		hand = append(hand, inHand{uint64(i + 1), m, time.Now().Add(-age.age)})
+		received = append(received, receivedManifest{uint64(i + 1), m, time.Now().Add(-age.age)})
 	}
 	in := w.listen(w.hold())
-	for range hand {
+	for range received {
 		in.next()
 	}
-	stay, err := j.walk(t.Context(), in.sub, hand)
+	kept, err := j.pass(t.Context(), in.sub, received)
 	w.must(err)
-	w.sameTickets("asked about", asked, []message.Ticket{list[1], list[3], list[5], list[7]})
-	if len(stay) != 4 {
-		t.Errorf("%d stay in hand", len(stay))
+	w.sameTickets("queried", queried, []message.Ticket{list[1], list[3], list[5], list[7]})
+	if len(kept) != 4 {
+		t.Errorf("kept %d manifests, want 4", len(kept))
 	}
 }
 
-// A page that is finished is dropped when the patrol asks, without being written anew.
+// The patrol does not replace an old manifest if all of its tasks are finished.
 func TestPatrolDropsOldManifestsOfFinishedTasks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &spy{Broker: w.broker}
 	j := w.janitor(func(o *Options) { o.Broker, o.PatrolAfter = s, time.Nanosecond })
-	run, list := w.openRun(), w.ticketed(2)
-	for _, task := range w.claim(run, list...) {
+	worker, list := w.registerWorker(), w.ticketed(2)
+	for _, task := range w.claim(worker, list...) {
 		w.settle(task, holdfast.Returned(nil))
 	}
-	w.send(w.hold(), manifest(run, 1, list...))
+	w.send(w.hold(), manifest(worker, 1, list...))
 	stop := w.patrol(j)
 	w.eventually("the manifest is acked", func() bool { return len(s.saw("acked")) == 1 })
 	stop()
 	if left := w.take(w.hold()); left != nil || len(s.saw("stored")) != 0 {
-		t.Errorf("left are %+v, written %v", left, s.saw("stored"))
+		t.Errorf("left in the holding queue: %+v; published: %v", left, s.saw("stored"))
 	}
 }
 
-// Until it is old nobody is asked about the manifest of a live run.
+// The patrol keeps the manifest of a live worker, without a query for its tasks, until the manifest is old.
 func TestPatrolLeavesYoungManifestsAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &spy{Broker: w.broker}
-	var walks atomic.Int32
-	f := &walked{faulty: faulty{Store: w.store, positions: func() error { return errNever }}, walks: &walks}
+	var passes atomic.Int32
+	f := &passCounter{faultyStore: faultyStore{Store: w.store, positions: func() error { return errNever }}, passes: &passes}
 	j := w.janitor(func(o *Options) { o.Broker, o.Store, o.PatrolAfter = s, f, time.Hour })
-	run, list := w.openRun(), w.ticketed(1)
-	w.claim(run, list...)
-	w.send(w.hold(), manifest(run, 1, list...))
+	worker, list := w.registerWorker(), w.ticketed(1)
+	w.claim(worker, list...)
+	w.send(w.hold(), manifest(worker, 1, list...))
 	stop := w.patrol(j)
-	w.eventually("the patrol has looked a few times", func() bool { return walks.Load() >= 3 })
+	w.eventually("the patrol has done a few passes", func() bool { return passes.Load() >= 3 })
 	stop()
 	if order := s.order(); !slices.Equal(order, []string{"received"}) {
-		t.Errorf("it was %v", order)
+		t.Errorf("events are %v", order)
 	}
 	if left := w.take(w.hold()); len(left) != 1 {
-		t.Errorf("left are %+v", left)
+		t.Errorf("left in the holding queue: %+v", left)
 	}
 }
 
-// Two runs may have met a ticket: then the manifest follows the run that holds the task.
-func TestPatrolHandsATaskToTheManifestOfItsHolder(t *testing.T) {
+// If another worker runs the tasks of a manifest, the patrol publishes a manifest for that worker.
+func TestPatrolPublishesTheManifestForTheWorkerThatRunsTheTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.topology.Shards = 4
+	w.topology.HoldingQueues = 4
 	w.declare()
 	s := &spy{Broker: w.broker}
 	j := w.janitor(func(o *Options) { o.Broker = s })
-	gone, holder, list := w.openRun(), w.openRun(), w.ticketed(2)
-	if w.topology.Hold(gone) == w.topology.Hold(holder) {
-		t.Fatal("the test needs runs in different holding queues")
+	dead, owner, list := w.registerWorker(), w.registerWorker(), w.ticketed(2)
+	if w.topology.HoldingQueue(dead) == w.topology.HoldingQueue(owner) {
+		t.Fatal("the test needs workers with different holding queues")
 	}
-	task := w.claim(holder, list...)[0]
-	w.kill(gone)
-	w.send(w.topology.Hold(gone), manifest(gone, 3, list...))
-	sub, err := s.Subscribe(t.Context(), w.topology.Hold(gone), 10)
+	task := w.claim(owner, list...)[0]
+	w.kill(dead)
+	w.send(w.topology.HoldingQueue(dead), manifest(dead, 3, list...))
+	sub, err := s.Subscribe(t.Context(), w.topology.HoldingQueue(dead), 10)
 	w.must(err)
 	defer sub.Close()
 	d := <-sub.Deliveries()
-	_, err = j.walk(t.Context(), sub, []inHand{{d.Tag, *w.decode(d.Body).Manifest, time.Now()}})
+	_, err = j.pass(t.Context(), sub, []receivedManifest{{d.Tag, *w.decode(d.Body).Manifest, time.Now()}})
 	w.must(err)
-	got := w.take(w.topology.Hold(holder))
-	if len(got) != 1 || got[0].Manifest == nil || got[0].Manifest.Run != holder || got[0].Manifest.Page != 0 || !slices.Equal(got[0].Manifest.Tickets, list) {
+	got := w.take(w.topology.HoldingQueue(owner))
+	if len(got) != 1 || got[0].Manifest == nil || got[0].Manifest.Worker != owner || got[0].Manifest.Page != 0 || !slices.Equal(got[0].Manifest.Tickets, list) {
 		t.Errorf("got %+v", got)
 	}
-	w.untouched(w.task(task.ID))
+	w.unchanged(w.task(task.ID))
 	if order := slices.DeleteFunc(s.order(), func(what string) bool { return what == "received" }); !slices.Equal(order, []string{"stored", "acked"}) {
-		t.Errorf("it was %v", order)
+		t.Errorf("events are %v", order)
 	}
 }
 
-// A database that lost its last commits may know nothing of the claim, or of the run: the manifest is
-// then what gives the task its ticket again.
-func TestPatrolRepairsWhatTheDatabaseForgot(t *testing.T) {
+// If the database has lost commits, it may not know the claim or the worker. Then the patrol makes the tasks of the
+// manifest due for new tickets.
+func TestPatrolRepairsLostCommits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	j := w.janitor(nil)
-	run := w.openRun()
+	worker := w.registerWorker()
 	list := w.ticketed(3)
 	delayed := newTask()
 	delayed.Delay = time.Hour
@@ -286,9 +286,9 @@ func TestPatrolRepairsWhatTheDatabaseForgot(t *testing.T) {
 	before := w.task(waits.Task)
 	ahead := list[2]
 	ahead.Attempt = 4
-	w.kill(run)
-	const unknown = holdfast.RunID(1 << 40)
-	w.send(w.hold(), manifest(run, 1, list[0], waits), manifest(unknown, 1, list[1]), manifest(unknown, 2, ahead))
+	w.kill(worker)
+	const unknown = holdfast.WorkerID(1 << 40)
+	w.send(w.hold(), manifest(worker, 1, list[0], waits), manifest(unknown, 1, list[1]), manifest(unknown, 2, ahead))
 	w.patrol(j)
 	for _, ticket := range list {
 		w.eventually("the task waits for a new ticket", func() bool { return !w.position(ticket).Ticketed })
@@ -296,21 +296,22 @@ func TestPatrolRepairsWhatTheDatabaseForgot(t *testing.T) {
 	_, err = j.dispatchDue(t.Context())
 	w.must(err)
 	w.sameTickets("published", w.takeTickets(w.main()), list)
-	w.untouched(before)
+	w.unchanged(before)
 }
 
-// What no patrol can read is put aside for a person, with the reason, and only then acked.
-func TestPatrolPutsAsideWhatItCannotRead(t *testing.T) {
+// The patrol quarantines a message that is not a manifest, with the reason, before it acknowledges the message. A message of
+// a newer version goes to the unread queue instead.
+func TestPatrolQuarantinesMalformedMessages(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ body, reason string }{
 		"garbage":       {"{", "not a holdfast message"},
-		"a new version": {`{"v":2,"t":[[1,1]],"run":1,"page":1}`, "version 2"},
+		"a new version": {`{"v":2,"t":[[1,1]],"worker":1,"page":1}`, ""},
 		"tickets":       {string(tickets(message.Ticket{Task: 1, Attempt: 1}).Encode()), "only manifests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s := &spy{Broker: w.broker, refuse: firstOnes(1)}
+			s := &spy{Broker: w.broker, refuse: firstMessages(1)}
 			j := w.janitor(func(o *Options) { o.Broker = s })
 			w.sendRaw(w.hold(), test.body)
 			stop := w.patrol(j)
@@ -318,64 +319,68 @@ func TestPatrolPutsAsideWhatItCannotRead(t *testing.T) {
 			stop()
 			order := slices.DeleteFunc(s.order(), func(what string) bool { return what == "received" })
 			if !slices.Equal(order, []string{"refused", "stored", "acked"}) {
-				t.Errorf("it was %v", order)
+				t.Errorf("events are %v", order)
 			}
 			if reason := s.saw("stored")[0].headers["holdfast-reason"]; !strings.Contains(reason, test.reason) {
 				t.Errorf("the reason is %q, want %q", reason, test.reason)
 			}
-			if got := w.takeRaw(w.topology.Quarantine()); !slices.Equal(got, []string{test.body}) {
-				t.Errorf("put aside are %q", got)
+			target := w.topology.Quarantine()
+			if test.reason == "" {
+				target = w.topology.Unread()
+			}
+			if got := w.takeRaw(target); !slices.Equal(got, []string{test.body}) {
+				t.Errorf("%s has %q", target, got)
 			}
 			if left := w.takeRaw(w.hold()); left != nil {
-				t.Errorf("left are %q", left)
+				t.Errorf("left in the holding queue: %q", left)
 			}
 		})
 	}
 }
 
-// A patrol that loses its connection gets its manifests again.
+// After a lost connection, the patrol receives its manifests again.
 func TestPatrolLosesNothingWithItsConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	remote, proxy := w.proxiedBroker()
 	s := &spy{Broker: remote}
 	j := w.janitor(func(o *Options) { o.Broker = s })
-	run, list := w.openRun(), w.ticketed(40)
-	w.claim(run, list...)
+	worker, list := w.registerWorker(), w.ticketed(40)
+	w.claim(worker, list...)
 	for i := 0; i < len(list); i += 4 {
-		w.send(w.hold(), manifest(run, int64(i/4+1), list[i:i+4]...))
+		w.send(w.hold(), manifest(worker, int64(i/4+1), list[i:i+4]...))
 	}
 	stop := w.patrol(j)
-	w.eventually("all manifests are in hand", func() bool { return len(s.saw("received")) == 10 })
+	w.eventually("all manifests are received", func() bool { return len(s.saw("received")) == 10 })
 	proxy.CutAbrupt()
-	w.eventually("all manifests are in hand again", func() bool { return len(s.saw("received")) == 20 })
-	w.kill(run)
+	w.eventually("all manifests are received again", func() bool { return len(s.saw("received")) == 20 })
+	w.kill(worker)
 	w.eventually("all manifests are settled", func() bool { return len(s.saw("acked")) == 10 })
 	stop()
 	if n := w.number("select count(*) from holdfast.tasks where state = 'ready' and attempt = 2 and crashes = 1"); n != len(list) {
 		t.Errorf("%d of %d tasks came back", n, len(list))
 	}
 	if left := w.take(w.hold()); left != nil {
-		t.Errorf("left are %+v", left)
+		t.Errorf("left in the holding queue: %+v", left)
 	}
 }
 
-// With very many manifests in hand every one is asked about, in batches.
+// The patrol checks very many manifests in batches.
 func TestPatrolSettlesManyManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &spy{Broker: w.broker}
 	j := w.janitor(func(o *Options) { o.Broker = s })
-	run, list := w.openRun(), w.ticketed(2*patrolBatch+50)
-	w.claim(run, list...)
+	worker, list := w.registerWorker(), w.ticketed(2*patrolBatch+50)
+	w.claim(worker, list...)
 	messages := make([]message.Message, len(list))
 	for i, ticket := range list {
-		messages[i] = manifest(run, int64(i+1), ticket)
+		messages[i] = manifest(worker, int64(i+1), ticket)
 	}
 	w.send(w.hold(), messages...)
 	stop := w.patrol(j)
-	w.eventually("all manifests are in hand", func() bool { return len(s.saw("received")) == len(list) })
-	w.kill(run)
+	w.eventually("all manifests are received", func() bool { return len(s.saw("received")) == len(list) })
+	w.kill(worker)
 	w.eventually("all manifests are settled", func() bool { return len(s.saw("acked")) == len(list) })
 	stop()
 	if n := w.number("select count(*) from holdfast.tasks where state = 'ready' and attempt = 2"); n != len(list) {

@@ -13,21 +13,21 @@ const (
 	pruneBatch = 5000
 )
 
-// prune deletes what is older than its time to be kept, in small steps.
+// prune deletes rows that are older than Options.Keep, in small steps.
 func (j *Janitor) prune(ctx context.Context) error {
-	if j.o.Keep == (store.PruneAges{}) {
+	if j.o.Prune == (store.PruneAges{}) {
 		return nil
 	}
-	mine, err := j.o.Store.Turn(ctx, "prune", pruneEvery)
-	if err != nil || !mine {
+	myTurn, err := j.o.Store.Turn(ctx, "prune", pruneEvery)
+	if err != nil || !myTurn {
 		return err
 	}
 	for {
-		n, err := j.o.Store.Prune(ctx, j.o.Keep, pruneBatch)
+		n, err := j.o.Store.Prune(ctx, j.o.Prune, pruneBatch)
 		if err != nil {
 			return err
 		}
-		j.see(holdfast.ObservedPruned, n)
+		j.observe(holdfast.ObservedPruned, n)
 		if n < pruneBatch {
 			return nil
 		}

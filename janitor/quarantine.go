@@ -2,78 +2,111 @@ package janitor
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-const (
-	// messageBatch is how many messages are answered together, so that thousands of malformed ones cost tens of
-	// confirms.
-	messageBatch = 250
-	// messageGap ends a batch when no further message comes for so long: they come in bursts.
-	messageGap = 300 * time.Microsecond
-)
+// quarantineEvery is the time between two batches of malformed messages that a janitor quarantines, from all its AMQP
+// queues together. No task waits for them. At full speed, a flood of them would take processor time from healthy tasks.
+const quarantineEvery = 250 * time.Millisecond
 
-// gather reads on, after a first delivery, while more come without a gap. The subscription may have ended
-// meanwhile: whoever settles the deliveries is told.
-func gather(sub broker.Subscription, first broker.Delivery) []broker.Delivery {
-	batch := []broker.Delivery{first}
-	timer := time.NewTimer(messageGap)
-	defer timer.Stop()
-	for len(batch) < messageBatch {
-		select {
-		case delivery, open := <-sub.Deliveries():
-			if !open {
-				return batch
-			}
-			batch = append(batch, delivery)
-			timer.Reset(messageGap)
-		case <-timer.C:
-			return batch
-		}
-	}
-	return batch
+// quarantiner holds the malformed messages of one subscription until the janitor quarantines them. Meanwhile the
+// janitor reads the messages behind them, up to the prefetch limit.
+type quarantiner struct {
+	j       *Janitor
+	sub     broker.Subscription
+	waiting []malformed
 }
 
-// letter is a message for the quarantine.
-func (j *Janitor) letter(body []byte, reason string) broker.Message {
+// malformed is a delivery that could not be decoded, with the message to publish in its place.
+type malformed struct {
+	tag     uint64
+	message broker.Message
+}
+
+func (q *quarantiner) add(d broker.Delivery, reason error) {
+	q.waiting = append(q.waiting, malformed{d.Tag, q.j.undecodable(d.Body, reason)})
+}
+
+// tick returns a channel that has a value when the janitor may quarantine the next batch, or nil if no message waits.
+// All subscriptions share one ticker, so they share the limit.
+func (q *quarantiner) tick() <-chan time.Time {
+	if len(q.waiting) == 0 { // a ticker without a receiver wakes no goroutine
+		return nil
+	}
+	return q.j.quarantineTicks
+}
+
+// flush quarantines one batch. If the broker does not confirm the messages, they wait for a later tick: a requeue would
+// count against their delivery limit. An error means that the subscription has ended.
+func (q *quarantiner) flush(ctx context.Context) error {
+	batch := q.waiting[:min(messageBatch, len(q.waiting))]
+	messages := make([]broker.Message, len(batch))
+	for i, m := range batch {
+		messages[i] = m.message
+	}
+	if err := q.j.quarantine(ctx, messages); err != nil {
+		if ctx.Err() == nil {
+			q.j.o.Log.WithError(err).WithField("duty", "quarantine").Warn("duty failed, trying again")
+		}
+		return nil
+	}
+	for _, m := range batch { // one by one, because well-formed messages between them may stay unacknowledged
+		if err := q.sub.Ack(m.tag, broker.One); err != nil {
+			return err
+		}
+	}
+	q.waiting = slices.Delete(q.waiting, 0, len(batch))
+	return nil
+}
+
+// malformed returns a message for the quarantine.
+func (j *Janitor) malformed(body []byte, reason string) broker.Message {
 	return broker.Message{
 		Queue: j.o.Topology.Quarantine(), Body: body,
 		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": j.o.Name},
 	}
 }
 
-// quarantine puts messages aside for a person and returns when they are confirmed.
+// undecodable returns the message to publish for a body that Decode refuses. The message goes to the unread queue if a
+// newer version wrote the body, and otherwise to the quarantine.
+func (j *Janitor) undecodable(body []byte, err error) broker.Message {
+	if errors.As(err, new(*message.NewerError)) {
+		return broker.Message{Queue: j.o.Topology.Unread(), Body: body}
+	}
+	return j.malformed(body, err.Error())
+}
+
+// quarantine publishes messages to the quarantine queue, and those of a newer version to the unread queue. It returns
+// nil when the broker has confirmed all of them.
 func (j *Janitor) quarantine(ctx context.Context, messages []broker.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	j.o.Log.WithField("messages", len(messages)).WithField("reason", messages[0].Headers["holdfast-reason"]).Warn("messages go to the quarantine")
-	err := j.publishAll(ctx, messages)
-	if err == nil {
-		j.see(holdfast.ObservedQuarantined, len(messages))
-	}
-	return err
-}
-
-// publishAll returns nil only if every message is confirmed.
-func (j *Janitor) publishAll(ctx context.Context, letters []broker.Message) error {
-	for parcel := range broker.Parcels(letters) {
-		if _, err := j.o.Broker.Publish(ctx, parcel); err != nil {
-			return err
+	unread, reason := 0, ""
+	for _, m := range messages {
+		if m.Queue == j.o.Topology.Unread() {
+			unread++
+		} else if reason == "" {
+			reason = m.Headers["holdfast-reason"]
 		}
 	}
-	return nil
-}
-
-// ackAll settles deliveries one by one: others that came between them stay in hand.
-func ackAll(sub broker.Subscription, deliveries []broker.Delivery) error {
-	for _, d := range deliveries {
-		if err := sub.Ack(d.Tag, broker.One); err != nil {
-			return err
-		}
+	malformed := len(messages) - unread
+	if malformed > 0 {
+		j.o.Log.WithField("messages", malformed).WithField("reason", reason).Warn("quarantining messages")
 	}
+	if unread > 0 {
+		j.o.Log.WithField("messages", unread).Info("moving messages of a newer version to the unread queue")
+	}
+	if err := j.publishAll(ctx, messages); err != nil {
+		return err
+	}
+	j.observe(holdfast.ObservedUnread, unread)
+	j.observe(holdfast.ObservedQuarantined, malformed)
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// rebuild does Rebuild and tells what it found. One at a time is enough for a process.
+// rebuild calls Rebuild and logs what was missing. If another rebuild is in progress in this process, it waits.
 func (j *Janitor) rebuild(ctx context.Context) error {
 	select {
 	case j.rebuilding <- struct{}{}:
@@ -17,98 +17,97 @@ func (j *Janitor) rebuild(ctx context.Context) error {
 		return nil
 	}
 	defer func() { <-j.rebuilding }()
-	return j.rebuildAlone(ctx)
+	return j.rebuildLocked(ctx)
 }
 
-// rebuildAlone is rebuild for whoever has put the token.
-func (j *Janitor) rebuildAlone(ctx context.Context) error {
-	lanes, missing, tasks, err := rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology)
+// rebuildLocked does the work of rebuild. The caller has put a value into j.rebuilding.
+func (j *Janitor) rebuildLocked(ctx context.Context) error {
+	queues, missing, tasks, err := rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology)
 	if ctx.Err() == nil {
-		j.refused.Store(&err)
+		j.topologyErr.Store(&err)
 	}
 	if err != nil {
 		return err
 	}
-	wereSeen := slices.ContainsFunc(missing, func(name string) bool { return j.seen[name] })
-	for _, o := range append(j.o.Topology.Queues(lanes), j.o.Topology.MarkerObject()) {
-		j.seen[o.Name] = true
+	wasKnown := slices.ContainsFunc(missing, func(name string) bool { return j.knownObjects[name] })
+	for _, o := range append(j.o.Topology.Queues(queues), j.o.Topology.MarkerObject()) {
+		j.knownObjects[o.Name] = true
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	log := j.o.Log.WithField("missing", missing).WithField("tasks", tasks)
-	if wereSeen {
-		log.Warn("queues were missing: they are declared anew and refilled from the store")
+	if wasKnown {
+		log.Warn("queues were missing, declared them again and refilled them from the store")
 	} else {
-		log.Info("queues are declared for the first time or in a new broker, and filled from the store")
+		log.Info("declared queues for the first time or in a new broker, and filled them from the store")
 	}
-	j.see(holdfast.ObservedRepaired, tasks)
+	j.observe(holdfast.ObservedRepaired, tasks)
 	j.Nudge(0)
 	return nil
 }
 
-// Refused returns why the newest look at the topology failed, nil if it did not. It may be called at any time.
-func (j *Janitor) Refused() error {
-	if err := j.refused.Load(); err != nil {
+// Refused returns the error of the newest rebuild, or nil if it succeeded. It is safe for concurrent use.
+func (j *Janitor) TopologyErr() error {
+	if err := j.topologyErr.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// laneStore is what Rebuild needs of the store.
-type laneStore interface {
-	LaneNames(ctx context.Context) ([]string, error)
-	UnticketLane(ctx context.Context, lane string) (int, error)
+// queueStore is the part of a store that Rebuild uses.
+type queueStore interface {
+	QueueNames(ctx context.Context) ([]string, error)
+	UnticketQueue(ctx context.Context, queue string) (int, error)
 }
 
-// Rebuild declares what is missing in the broker and gives the tasks whose tickets
-// went with it new ones. It returns the names of what was missing, and how many tasks
-// it gave new tickets. A missing marker says that the broker was wiped or is another
-// one; then no ticket counts.
+// Rebuild declares the AMQP queues and the marker that are missing in the broker. If a missing queue had the ticket of
+// a task, Rebuild makes that task due again, so that it gets a new ticket. If the marker is missing, the broker was
+// wiped or is another one; then Rebuild does this for all ticketed tasks. It returns the names of the missing objects,
+// and the number of tasks that it made due. After an error, another call does the rest.
 //
-// The order makes it safe to die at any step: the tasks lose their tickets
-// first, and while their queue is missing nothing can give them one; the queue
-// comes next; the marker comes last, so that until it stands whoever looks starts over. No queue
-// is declared anywhere else while the system runs: one that came into being elsewhere would hide that
-// its tickets are gone.
-func Rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology broker.Topology) (missing []string, tasks int, err error) {
+// A process may end at any step of Rebuild. First the tasks become due; while their AMQP queue is missing, they cannot
+// get a new ticket. Then the AMQP queues are declared, and at last the marker. While the marker is missing, each call
+// of Rebuild starts over. Nothing else may declare an AMQP queue while the system runs, because that would hide the
+// loss of its tickets.
+func Rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology) (missing []string, tasks int, err error) {
 	_, missing, tasks, err = rebuild(ctx, s, admin, topology)
 	return missing, tasks, err
 }
 
-// rebuild is Rebuild, and returns the lanes too.
-func rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology broker.Topology) (lanes, missing []string, tasks int, err error) {
-	if lanes, err = s.LaneNames(ctx); err != nil {
+// rebuild does the work of Rebuild. It also returns the names of all queues.
+func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology) (queues, missing []string, tasks int, err error) {
+	if queues, err = s.QueueNames(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	if missing, err = topology.Verify(ctx, admin, lanes); err != nil {
-		return nil, nil, 0, fmt.Errorf("look at the topology: %w", err)
+	if missing, err = topology.Verify(ctx, admin, queues); err != nil {
+		return nil, nil, 0, fmt.Errorf("verify the topology: %w", err)
 	}
 	if len(missing) == 0 {
-		return lanes, nil, 0, nil
+		return queues, nil, 0, nil
 	}
 	wiped := slices.Contains(missing, topology.Marker())
-	isMissing := func(queue string) bool { return slices.Contains(missing, queue) }
-	absent := slices.DeleteFunc(topology.Queues(lanes), func(o broker.Object) bool { return !isMissing(o.Name) })
+	isMissing := func(amqpQueue string) bool { return slices.Contains(missing, amqpQueue) }
+	toDeclare := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return !isMissing(o.Name) })
 	if wiped {
-		// A queue with other arguments keeps the marker away for good. That must be known before the
-		// tickets are given up, or every look would multiply them.
-		present := slices.DeleteFunc(topology.Queues(lanes), func(o broker.Object) bool { return isMissing(o.Name) })
-		if _, err := admin.Declare(ctx, present); err != nil {
-			return nil, nil, 0, fmt.Errorf("the broker is not as this store left it: %w", err)
+		// If an AMQP queue exists with other arguments, Rebuild cannot declare the marker. Find that out before the
+		// tasks become due, or each call would publish another ticket for every task.
+		existing := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return isMissing(o.Name) })
+		if _, err := admin.Declare(ctx, existing); err != nil {
+			return nil, nil, 0, fmt.Errorf("compare the existing queues: %w", err)
 		}
 	}
-	for _, lane := range lanes {
-		if !wiped && !slices.ContainsFunc(topology.Lane(lane), isMissing) {
+	for _, queue := range queues {
+		if !wiped && !slices.ContainsFunc(topology.Queue(queue), isMissing) {
 			continue
 		}
-		n, err := s.UnticketLane(ctx, lane)
+		n, err := s.UnticketQueue(ctx, queue)
 		if err != nil {
-			return nil, nil, 0, fmt.Errorf("give the tasks of lane %s new tickets: %w", lane, err)
+			return nil, nil, 0, fmt.Errorf("renew the tickets of queue %s: %w", queue, err)
 		}
 		tasks += n
 	}
-	if _, err := admin.Declare(ctx, absent); err != nil {
+	if _, err := admin.Declare(ctx, toDeclare); err != nil {
 		return nil, nil, 0, fmt.Errorf("declare the missing queues: %w", err)
 	}
 	if wiped {
@@ -116,5 +115,5 @@ func rebuild(ctx context.Context, s laneStore, admin broker.Admin, topology brok
 			return nil, nil, 0, fmt.Errorf("declare the marker: %w", err)
 		}
 	}
-	return lanes, missing, tasks, nil
+	return queues, missing, tasks, nil
 }

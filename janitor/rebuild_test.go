@@ -12,53 +12,52 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// breaker fails at one of the calls that Rebuild makes, before or after it has done what it should.
-type breaker struct {
+// stepFailer fails one of the calls that Rebuild makes, before or after the call has taken effect.
+type stepFailer struct {
 	broker.Broker
-	store laneStore
-	left  int // calls that succeed
-	after bool
+	store  queueStore
+	failAt int  // the number of calls that succeed before one fails
+	after  bool // the failing call takes effect
 
 	calls    []string
 	declared []string
 }
 
-func (b *breaker) call(name string, do func() error) error {
+func (b *stepFailer) call(name string, do func() error) error {
 	b.calls = append(b.calls, name)
-	b.left--
-	if b.left == -1 && !b.after {
+	b.failAt--
+	if b.failAt == -1 && !b.after {
 		return errFault
 	}
 	err := do()
-	if b.left == -1 {
+	if b.failAt == -1 {
 		return errFault
 	}
 	return err
 }
 
-func (b *breaker) LaneNames(ctx context.Context) (lanes []string, err error) {
-	err = b.call("LaneNames", func() error { lanes, err = b.store.LaneNames(ctx); return err })
-	return lanes, err
+func (b *stepFailer) QueueNames(ctx context.Context) (queues []string, err error) {
+	err = b.call("QueueNames", func() error { queues, err = b.store.QueueNames(ctx); return err })
+	return queues, err
 }
 
-func (b *breaker) UnticketLane(ctx context.Context, lane string) (n int, err error) {
-	err = b.call("UnticketLane "+lane, func() error { n, err = b.store.UnticketLane(ctx, lane); return err })
+func (b *stepFailer) UnticketQueue(ctx context.Context, queue string) (n int, err error) {
+	err = b.call("UnticketQueue "+queue, func() error { n, err = b.store.UnticketQueue(ctx, queue); return err })
 	return n, err
 }
 
-func (b *breaker) Missing(ctx context.Context, objects []broker.Object) (names []string, err error) {
+func (b *stepFailer) Missing(ctx context.Context, objects []broker.Object) (names []string, err error) {
 	err = b.call("Missing", func() error { names, err = b.Broker.Missing(ctx, objects); return err })
 	return names, err
 }
 
-func (b *breaker) Declare(ctx context.Context, objects []broker.Object) (names []string, err error) {
+func (b *stepFailer) Declare(ctx context.Context, objects []broker.Object) (names []string, err error) {
 	err = b.call("Declare", func() error {
 		names, err = b.Broker.Declare(ctx, objects)
 		b.declared = append(b.declared, names...)
@@ -67,96 +66,96 @@ func (b *breaker) Declare(ctx context.Context, objects []broker.Object) (names [
 	return names, err
 }
 
-func (w *world) breaker(left int) *breaker {
-	return &breaker{Broker: w.broker, store: w.store, left: left}
+func (w *world) stepFailer(failAt int) *stepFailer {
+	return &stepFailer{Broker: w.broker, store: w.store, failAt: failAt}
 }
 
-const never = 1 << 30 // calls
+const noFailure = 1 << 30 // as stepFailer.failAt: no call fails
 
-// lose removes objects from the broker, with their messages.
-func (w *world) lose(objects ...broker.Object) {
+// deleteObjects deletes objects in the broker, with their messages.
+func (w *world) deleteObjects(objects ...broker.Object) {
 	w.Helper()
 	w.must(w.broker.Delete(w.Context(), objects))
 }
 
 func (w *world) object(name string) broker.Object {
 	w.Helper()
-	for _, o := range append(w.topology.Queues([]string{lane, "other"}), w.topology.MarkerObject()) {
+	for _, o := range append(w.topology.Queues([]string{queue, "other"}), w.topology.MarkerObject()) {
 		if o.Name == name {
 			return o
 		}
 	}
-	w.Fatalf("no object %s", name)
+	w.Fatalf("the topology has no object %s", name)
 	panic("not reached")
 }
 
-// other stores tasks of a second lane that count as ticketed.
-func (w *world) other(n int) []message.Ticket {
+// ticketedInOther stores n tasks of a second queue as if their tickets had been published.
+func (w *world) ticketedInOther(n int) []message.Ticket {
 	w.Helper()
 	task := newTask()
-	task.Lane = "other"
+	task.Queue = "other"
 	inserted, err := w.store.Insert(w.Context(), slices.Repeat([]holdfast.NewTask{task}, n), time.Hour)
 	w.must(err)
-	w.must(w.store.Discharge(w.Context(), []int64{inserted.Receipts[0].ID}))
-	return inserted.Receipts[0].Tickets
+	w.must(w.store.DeleteOutbox(w.Context(), []int64{inserted.Entries[0].ID}))
+	return inserted.Entries[0].Tickets
 }
 
-// Wherever a rebuild dies, and whatever the scheduler does meanwhile, the next one brings every
-// ready task its ticket.
-func TestARebuildMayDieAtAnyStep(t *testing.T) {
+// If a rebuild fails at any call while tickets are dispatched, the next rebuild ensures that every ready task gets a
+// ticket.
+func TestARebuildMayFailAtAnyStep(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]func(*world) []broker.Object{
-		"everything is gone": func(w *world) []broker.Object {
-			return append(w.topology.Queues([]string{lane, "other"}), w.topology.MarkerObject())
+		"everything is missing": func(w *world) []broker.Object {
+			return append(w.topology.Queues([]string{queue, "other"}), w.topology.MarkerObject())
 		},
-		"one queue is gone": func(w *world) []broker.Object { return []broker.Object{w.object(w.main())} },
-		// Such as in a broker that somebody has set up anew by hand.
-		"only the marker is gone, and all tickets": func(w *world) []broker.Object {
+		"one AMQP queue is missing": func(w *world) []broker.Object { return []broker.Object{w.object(w.main())} },
+		// For example in a new broker in which an operator has declared the queues.
+		"only the marker and all tickets are missing": func(w *world) []broker.Object {
 			w.takeTickets(w.main())
 			w.takeTickets(w.topology.Main("other"))
 			return []broker.Object{w.topology.MarkerObject()}
 		},
 	} {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, answer lost %t", name, after), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, reply lost %t", name, after), func(t *testing.T) {
 				t.Parallel()
 				w := bareWorld(t)
-				mine, others := w.ticketed(3), w.other(2)
+				mine, others := w.ticketed(3), w.ticketedInOther(2)
 				w.declare()
 				for step := 0; ; step++ {
-					w.lose(lost(w)...)
+					w.deleteObjects(lost(w)...)
 					w.sql("update holdfast.tasks set due_at = null, ticketed_at = now()")
-					if name == "one queue is gone" {
+					if name == "one AMQP queue is missing" {
 						w.takeTickets(w.topology.Main("other"))
 						w.send(w.topology.Main("other"), tickets(others...))
 					}
-					b := w.breaker(step)
+					b := w.stepFailer(step)
 					b.after = after
 					_, _, err := Rebuild(t.Context(), b, b, w.topology)
-					_, _ = w.janitor(nil).dispatchDue(t.Context()) // runs beside it, and fails if a queue is missing
+					_, _ = w.janitor(nil).dispatchDue(t.Context()) // fails if an AMQP queue is missing
 					if _, _, err := Rebuild(t.Context(), w.store, w.broker, w.topology); err != nil {
-						t.Fatalf("died at call %d, %v: %v", step+1, b.calls, err)
+						t.Fatalf("failed at call %d, %v: %v", step+1, b.calls, err)
 					}
-					w.sooner()
+					w.makeDue()
 					_, dispatchErr := w.janitor(nil).dispatchDue(t.Context())
 					w.must(dispatchErr)
 					has := make(map[message.Ticket]bool)
-					for _, queue := range []string{w.main(), w.topology.Main("other")} {
-						for _, ticket := range w.takeTickets(queue) {
+					for _, amqpQueue := range []string{w.main(), w.topology.Main("other")} {
+						for _, ticket := range w.takeTickets(amqpQueue) {
 							has[ticket] = true
 						}
 					}
 					for _, ticket := range append(slices.Clone(mine), others...) {
 						if !has[ticket] {
-							t.Errorf("died at call %d, %v: task %s has no ticket", step+1, b.calls, ticket.Task)
+							t.Errorf("failed at call %d, %v: task %s has no ticket", step+1, b.calls, ticket.Task)
 						}
 					}
-					if missing, err := w.topology.Verify(t.Context(), w.broker, []string{lane, "other"}); err != nil || len(missing) > 0 {
-						t.Errorf("died at call %d, %v: missing are %v, %v", step+1, b.calls, missing, err)
+					if missing, err := w.topology.Verify(t.Context(), w.broker, []string{queue, "other"}); err != nil || len(missing) > 0 {
+						t.Errorf("failed at call %d, %v: missing objects: %v, %v", step+1, b.calls, missing, err)
 					}
 					if err == nil {
 						if step < 4 {
-							t.Errorf("a rebuild makes %d calls only: %v", step, b.calls)
+							t.Errorf("the rebuild made only %d calls: %v", step, b.calls)
 						}
 						return
 					}
@@ -166,8 +165,8 @@ func TestARebuildMayDieAtAnyStep(t *testing.T) {
 	}
 }
 
-// The first declaration of a queue is normal. A queue that is gone later is worth a warning.
-func TestOnlyAQueueThatWasThereIsMissed(t *testing.T) {
+// A rebuild logs a warning only if a missing queue existed before.
+func TestARebuildWarnsOnlyAboutKnownQueues(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t)
 	w.ticketed(1)
@@ -182,19 +181,19 @@ func TestOnlyAQueueThatWasThereIsMissed(t *testing.T) {
 	if line := hook.LastEntry(); line == nil || line.Level != logrus.WarnLevel || !strings.Contains(line.Message, "queues were missing") {
 		t.Errorf("a lost queue: %v", line)
 	}
-	if err := j.Refused(); err != nil {
+	if err := j.TopologyErr(); err != nil {
 		t.Errorf("refused: %v", err)
 	}
-	j.o.Broker = refusing{w.broker}
-	if err := j.rebuild(t.Context()); err == nil || j.Refused() == nil {
-		t.Errorf("%v, refused: %v", err, j.Refused())
+	j.o.Broker = refusingBroker{w.broker}
+	if err := j.rebuild(t.Context()); err == nil || j.TopologyErr() == nil {
+		t.Errorf("%v, refused: %v", err, j.TopologyErr())
 	}
 }
 
-// refusing is a broker that shows nothing.
-type refusing struct{ broker.Broker }
+// refusingBroker is a broker that refuses queries.
+type refusingBroker struct{ broker.Broker }
 
-func (refusing) Missing(context.Context, []broker.Object) ([]string, error) {
+func (refusingBroker) Missing(context.Context, []broker.Object) ([]string, error) {
 	return nil, errors.New("access refused")
 }
 
@@ -202,137 +201,137 @@ func TestARebuildOfACompleteTopologyDoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ticket := w.ticketed(1)[0]
-	b := w.breaker(never)
+	b := w.stepFailer(noFailure)
 	missing, n, err := Rebuild(t.Context(), b, b, w.topology)
 	if err != nil || n != 0 || missing != nil {
-		t.Errorf("missing %v, %d tasks, %v", missing, n, err)
+		t.Errorf("missing: %v, tasks: %d, error: %v", missing, n, err)
 	}
-	if !slices.Equal(b.calls, []string{"LaneNames", "Missing"}) {
+	if !slices.Equal(b.calls, []string{"QueueNames", "Missing"}) {
 		t.Errorf("calls are %v", b.calls)
 	}
 	if !w.position(ticket).Ticketed {
-		t.Error("the task got another ticket")
+		t.Error("the task is due for another ticket")
 	}
 }
 
-// What is lost with one queue of a lane, or with the marker, and what is not.
-func TestARebuildReplacesWhatWasLost(t *testing.T) {
+// A rebuild makes a task due if and only if its ticket was lost with the missing object.
+func TestARebuildReplacesLostTickets(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		lost  func(*world) string
-		lanes []string // whose tickets do not count any more
+		lost   func(*world) string
+		queues []string // their tasks need new tickets
 	}{
-		"the marker":         {func(w *world) string { return w.topology.Marker() }, []string{lane, "other"}},
-		"a main queue":       {(*world).main, []string{lane}},
-		"an again queue":     {(*world).again, []string{lane}},
-		"a holding queue":    {(*world).hold, nil},
-		"the rescue queue":   {func(w *world) string { return w.topology.Rescue() }, nil},
-		"the quarantine":     {func(w *world) string { return w.topology.Quarantine() }, nil},
-		"another again lane": {func(w *world) string { return w.topology.Again("other") }, []string{"other"}},
+		"the marker":            {func(w *world) string { return w.topology.Marker() }, []string{queue, "other"}},
+		"a main queue":          {(*world).main, []string{queue}},
+		"a requeue queue":       {(*world).requeue, []string{queue}},
+		"a holding queue":       {(*world).hold, nil},
+		"the rescue queue":      {func(w *world) string { return w.topology.Rescue() }, nil},
+		"the quarantine":        {func(w *world) string { return w.topology.Quarantine() }, nil},
+		"another requeue queue": {func(w *world) string { return w.topology.Requeue("other") }, []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := bareWorld(t)
-			byLane := map[string][]message.Ticket{lane: w.ticketed(3), "other": w.other(2)}
+			byQueue := map[string][]message.Ticket{queue: w.ticketed(3), "other": w.ticketedInOther(2)}
 			w.declare()
 			running := w.ticketed(1)
-			kept := w.claim(w.openRun(), running...)[0]
-			w.lose(w.object(test.lost(w)))
-			b := w.breaker(never)
+			kept := w.claim(w.registerWorker(), running...)[0]
+			w.deleteObjects(w.object(test.lost(w)))
+			b := w.stepFailer(noFailure)
 			missing, n, err := Rebuild(t.Context(), b, b, w.topology)
 			w.must(err)
 			if want := []string{test.lost(w)}; !slices.Equal(missing, want) || !slices.Equal(b.declared, want) {
-				t.Errorf("missing %v, declared %v, want %v", missing, b.declared, want)
+				t.Errorf("missing: %v, declared: %v, want both %v", missing, b.declared, want)
 			}
 			want := 0
-			for lane, list := range byLane {
-				replaced := slices.Contains(test.lanes, lane)
+			for queue, list := range byQueue {
+				replaced := slices.Contains(test.queues, queue)
 				if replaced {
 					want += len(list)
 				}
 				for _, ticket := range list {
 					if w.position(ticket).Ticketed == replaced {
-						t.Errorf("lane %s: is a new ticket wanted for %v? %t", lane, ticket, replaced)
+						t.Errorf("queue %s: ticket %v must be replaced: %t", queue, ticket, replaced)
 					}
 				}
 			}
 			if n != want {
-				t.Errorf("%d tasks, want %d", n, want)
+				t.Errorf("%d tasks are due, want %d", n, want)
 			}
 			kept.Payload = nil
-			w.untouched(kept)
-			if left, err := w.topology.Verify(t.Context(), w.broker, []string{lane, "other"}); err != nil || len(left) > 0 {
-				t.Errorf("still missing are %v, %v", left, err)
+			w.unchanged(kept)
+			if left, err := w.topology.Verify(t.Context(), w.broker, []string{queue, "other"}); err != nil || len(left) > 0 {
+				t.Errorf("still missing: %v, %v", left, err)
 			}
 		})
 	}
 }
 
-// vanishing loses a queue in the moment after somebody looked whether it is there.
-type vanishing struct {
-	*breaker
+// vanishingBroker loses an AMQP queue right after each call of Missing.
+type vanishingBroker struct {
+	*stepFailer
 	lose func()
 }
 
-func (v vanishing) Missing(ctx context.Context, objects []broker.Object) ([]string, error) {
-	names, err := v.breaker.Missing(ctx, objects)
+func (v vanishingBroker) Missing(ctx context.Context, objects []broker.Object) ([]string, error) {
+	names, err := v.stepFailer.Missing(ctx, objects)
 	v.lose()
 	return names, err
 }
 
-// A queue that vanishes during a rebuild must be missed by the next one: whoever made it anew on the
-// way would hide that its tickets are gone.
+// If an AMQP queue vanishes during a rebuild, that rebuild must not declare it, because this would hide the loss of its
+// tickets. The next rebuild finds it missing.
 func TestARebuildDoesNotHideALaterLoss(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t)
-	mine, others := w.ticketed(2), w.other(2)
+	mine, others := w.ticketed(2), w.ticketedInOther(2)
 	w.declare()
 	w.send(w.topology.Main("other"), tickets(others...))
-	w.lose(w.object(w.main()))
-	b := vanishing{w.breaker(never), func() { w.lose(w.object(w.topology.Main("other"))) }}
+	w.deleteObjects(w.object(w.main()))
+	b := vanishingBroker{w.stepFailer(noFailure), func() { w.deleteObjects(w.object(w.topology.Main("other"))) }}
 	_, _, err := Rebuild(t.Context(), b, b, w.topology)
 	w.must(err)
 	_, _, err = Rebuild(t.Context(), w.store, w.broker, w.topology)
 	w.must(err)
 	_, err = w.janitor(nil).dispatchDue(t.Context())
 	w.must(err)
-	w.sameTickets("in the lane", w.takeTickets(w.main()), mine)
-	w.sameTickets("in the other lane", w.takeTickets(w.topology.Main("other")), others)
+	w.sameTickets("in the queue", w.takeTickets(w.main()), mine)
+	w.sameTickets("in the other queue", w.takeTickets(w.topology.Main("other")), others)
 }
 
-// The duty finds a wiped broker by itself, and a lane that is new.
-func TestTheRebuildDutyNoticesByItself(t *testing.T) {
+// The rebuild duty notices a wiped broker and a new queue.
+func TestTheRebuildDutyNoticesMissingQueues(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t)
 	mine := w.ticketed(5)
 	w.run(w.janitor(func(o *Options) { o.RebuildEvery = 50 * time.Millisecond; o.SentinelInterval = time.Hour }))
-	complete := func(lanes ...string) func() bool {
+	complete := func(queues ...string) func() bool {
 		return func() bool {
-			missing, err := w.topology.Verify(t.Context(), w.broker, lanes)
+			missing, err := w.topology.Verify(t.Context(), w.broker, queues)
 			return err == nil && len(missing) == 0
 		}
 	}
-	w.eventually("everything is declared", complete(lane))
+	w.eventually("everything is declared", complete(queue))
 	w.eventually("all tasks are ticketed again", func() bool {
 		return w.number("select count(*) from holdfast.tasks where due_at is not null") == 0
 	})
 	w.sameTickets("published", w.takeTickets(w.main()), mine)
 	task := newTask()
-	task.Lane = "other"
+	task.Queue = "other"
 	inserted, err := w.store.Insert(t.Context(), []holdfast.NewTask{task}, 0)
 	w.must(err)
-	w.eventually("the new lane is declared", complete(lane, "other"))
+	w.eventually("the new queue is declared", complete(queue, "other"))
 	got := w.listen(w.topology.Main("other"))
 	for {
 		m := w.decode(got.next().Body)
 		if m.Sentinel != nil {
 			continue
 		}
-		if !slices.Equal(m.Tickets, inserted.Receipts[0].Tickets) {
-			t.Errorf("in the new lane is %+v", m)
+		if !slices.Equal(m.Tickets, inserted.Entries[0].Tickets) {
+			t.Errorf("the new queue contains %+v", m)
 		}
 		break
 	}
 }
 
-var _ laneStore = store.Store(nil)
+var _ queueStore = store.Store(nil)

@@ -5,71 +5,71 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 const rescuePrefetch = 250
 
-// rescue reads what the broker would have dropped, and tickets that consumers could not
-// explain, and makes the store's truth of them.
+// rescue reads the rescue queue: messages that the broker would have dropped, and tickets of tasks that consumers did
+// not find in the store. It gives each unfinished task of these messages what it needs according to the store, and then
+// acknowledges the messages. It returns nil if ctx is done, and otherwise the error that ended the subscription.
 func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
-	aside := asides{j: j, sub: sub}
+	quarantine := quarantiner{j: j, sub: sub}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case delivery, open := <-sub.Deliveries():
 			if !open {
-				return broker.ErrOver
+				return broker.ErrSubscriptionEnded
 			}
-			tickets, answered := readTickets(gather(sub, delivery), &aside)
-			for pause := backoff.New(firstPause, longPause); ; { // giving it back would count against its delivery limit
+			tickets, handled := readTickets(gather(sub, delivery), &quarantine)
+			for pause := backoff.New(firstPause, longPause); ; { // a requeued message would count against its delivery limit
 				err := j.rescueAll(ctx, tickets)
 				if err == nil {
 					break
 				}
-				j.o.Log.WithError(err).WithField("duty", "rescue").Warn("a duty failed, trying again")
+				j.o.Log.WithError(err).WithField("duty", "rescue").Warn("duty failed, trying again")
 				if pause.Wait(ctx) != nil {
 					return nil
 				}
 			}
-			if err := ackAll(sub, answered); err != nil {
+			if err := ackAll(sub, handled); err != nil {
 				return err
 			}
-		case <-aside.turn():
-			if err := aside.put(ctx); err != nil {
+		case <-quarantine.tick():
+			if err := quarantine.flush(ctx); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// readTickets returns the tickets of all these messages, and the messages that are answered with them: the others are
-// malformed.
-func readTickets(batch []broker.Delivery, aside *asides) (tickets []message.Ticket, answered []broker.Delivery) {
+// readTickets returns the tickets of all well-formed messages, and the deliveries of these messages. It passes
+// malformed messages to quarantine.
+func readTickets(batch []broker.Delivery, quarantine *quarantiner) (tickets []message.Ticket, handled []broker.Delivery) {
 	for _, delivery := range batch {
 		message, err := message.Decode(delivery.Body)
 		switch {
 		case err != nil:
-			aside.add(delivery, err.Error())
+			quarantine.add(delivery, err)
 			continue
-		case message.Sentinel != nil: // the next one will do
+		case message.Sentinel != nil: // dropped; the next sentinel of its queue replaces it
 		case message.Manifest != nil:
 			tickets = append(tickets, message.Manifest.Tickets...)
 		default:
 			tickets = append(tickets, message.Tickets...)
 		}
-		answered = append(answered, delivery)
+		handled = append(handled, delivery)
 	}
-	return tickets, answered
+	return tickets, handled
 }
 
-// rescueAll explains tickets.
+// rescueAll calls rescueTickets with any number of tickets, in parts that one message can hold.
 func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
 		if err := j.rescueTickets(ctx, part); err != nil {
@@ -79,91 +79,88 @@ func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error
 	return nil
 }
 
+// rescueTickets repairs the tasks of the tickets, and publishes manifests of those that run under live workers.
 func (j *Janitor) rescueTickets(ctx context.Context, tickets []message.Ticket) error {
-	open, err := j.explain(ctx, tickets)
+	open, err := j.repairTasks(ctx, tickets)
 	if err != nil {
 		return err
 	}
-	byRun := make(map[holdfast.RunID][]message.Ticket)
-	for task, held := range open {
-		byRun[held.run] = append(byRun[held.run], message.Ticket{Task: task, Attempt: held.attempt})
+	byWorker := make(map[holdfast.WorkerID][]message.Ticket)
+	for task, owner := range open {
+		byWorker[owner.worker] = append(byWorker[owner.worker], message.Ticket{Task: task, Attempt: owner.attempt})
 	}
-	var letters []broker.Message
-	for run, tickets := range byRun {
-		letters = append(letters, j.manifestLetter(message.Manifest{Run: run, Tickets: tickets}))
+	var messages []broker.Message
+	for worker, tickets := range byWorker {
+		messages = append(messages, j.manifestMessage(message.Manifest{Worker: worker, Tickets: tickets}))
 	}
-	return j.publishAll(ctx, letters)
+	return j.publishAll(ctx, messages)
 }
 
-// holder is who runs a task, at which attempt.
-type holder struct {
-	run     holdfast.RunID
+// owner is the live worker that runs a task, and the attempt.
+type owner struct {
+	worker  holdfast.WorkerID
 	attempt int
 }
 
-// explain asks the store where the tickets' tasks stand and gives every task that is not
-// final a token again, except those it returns: they run under a live run, and the
-// caller must keep them in a manifest.
+// repairTasks queries the store for the tasks of the tickets. It makes ready tasks due again, and takes the tasks of
+// ended workers back. It returns the tasks that run under live workers; the caller must keep these in a manifest.
 //
-// A ticket of an older attempt, or of a final task, needs nothing. A ticket newer
-// than its row says that the database lost commits: then the row, not the ticket, is
-// the truth. A ticket without a row is put into the quarantine.
-func (j *Janitor) explain(ctx context.Context, tickets []message.Ticket) (map[holdfast.TaskID]holder, error) {
+// A ticket of an older attempt, or of a task in a final state, needs nothing. If a ticket is newer than its row, the
+// database has lost commits, and the row decides. A ticket without a row goes to the quarantine.
+func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (map[holdfast.TaskID]owner, error) {
 	positions, err := j.o.Store.Positions(ctx, tickets)
 	if err != nil {
 		return nil, err
 	}
-	open := make(map[holdfast.TaskID]holder)
-	var again, missing []message.Ticket
-	var gone []holdfast.TaskID
+	open := make(map[holdfast.TaskID]owner)
+	var ready, unknown []message.Ticket
+	var abandoned []holdfast.TaskID
 	for i, p := range positions {
 		ticket := tickets[i]
 		switch {
 		case !p.Found:
-			missing = append(missing, ticket)
+			unknown = append(unknown, ticket)
 		case p.State.Final(), p.Attempt > ticket.Attempt:
-		case p.State == holdfast.Ready:
-			if p.Ticketed {
-				again = append(again, message.Ticket{Task: ticket.Task, Attempt: p.Attempt})
-			}
-		case p.RunState == store.RunLive:
-			open[ticket.Task] = holder{p.Run, p.Attempt}
+		case p.State == holdfast.Ready: // a dispatcher may be about to commit that the task has this ticket
+			ready = append(ready, message.Ticket{Task: ticket.Task, Attempt: p.Attempt})
+		case p.WorkerState == store.WorkerLive:
+			open[ticket.Task] = owner{p.Worker, p.Attempt}
 		default:
-			gone = append(gone, ticket.Task)
+			abandoned = append(abandoned, ticket.Task)
 		}
 	}
-	if len(again) > 0 {
-		n, err := j.o.Store.Unticket(ctx, again)
+	if len(ready) > 0 {
+		n, err := j.o.Store.Unticket(ctx, ready)
 		if err != nil {
 			return nil, err
 		}
-		j.see(holdfast.ObservedRepaired, n)
+		j.observe(holdfast.ObservedRepaired, n)
 		j.Nudge(0)
 	}
-	if err := j.returnGone(ctx, gone); err != nil {
+	if err := j.takeBackAbandoned(ctx, abandoned); err != nil {
 		return nil, err
 	}
-	if err := j.quarantine(ctx, j.missing(missing)); err != nil {
+	if err := j.quarantine(ctx, j.unknownTasks(unknown)); err != nil {
 		return nil, err
 	}
 	return open, nil
 }
 
-// missing makes letters for the quarantine of tickets without a row: few, for a message that names a thousand tasks
-// must not become a thousand.
-func (j *Janitor) missing(tickets []message.Ticket) (letters []broker.Message) {
+// unknownTasks returns messages for the quarantine with tickets that have no row. Each message has many tickets, so
+// that a message with a thousand unknown tasks does not become a thousand messages.
+func (j *Janitor) unknownTasks(tickets []message.Ticket) (messages []broker.Message) {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
-		reason := fmt.Sprintf("the store has no task %s", part[0].Task)
+		reason := fmt.Sprintf("unknown task %s", part[0].Task)
 		if more := len(part) - 1; more > 0 {
-			reason += fmt.Sprintf(" nor %d others", more)
+			reason += fmt.Sprintf(" and %d more", more)
 		}
-		letters = append(letters, j.letter(message.Message{Tickets: part}.Encode(), reason))
+		messages = append(messages, j.malformed(message.Message{Tickets: part}.Encode(), reason))
 	}
-	return letters
+	return messages
 }
 
-// returnGone takes back tasks that run under a run that is over.
-func (j *Janitor) returnGone(ctx context.Context, ids []holdfast.TaskID) error {
+// takeBackAbandoned takes back those of the tasks that still run under an ended worker.
+func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -171,23 +168,23 @@ func (j *Janitor) returnGone(ctx context.Context, ids []holdfast.TaskID) error {
 	if err != nil {
 		return err
 	}
-	runs := make(map[holdfast.RunID]bool)
-	var owners []holdfast.RunID
+	workers := make(map[holdfast.WorkerID]bool)
+	var owners []holdfast.WorkerID
 	for _, t := range tasks {
-		if t.Run != 0 && !runs[t.Run] {
-			runs[t.Run] = true
-			owners = append(owners, t.Run)
+		if t.Worker != 0 && !workers[t.Worker] {
+			workers[t.Worker] = true
+			owners = append(owners, t.Worker)
 		}
 	}
-	states, err := j.o.Store.RunStates(ctx, owners)
+	states, err := j.o.Store.WorkerStates(ctx, owners)
 	if err != nil {
 		return err
 	}
-	gone := tasks[:0]
-	for _, t := range tasks { // a live run may have claimed one meanwhile
-		if t.State == holdfast.Running && states[t.Run].State != store.RunLive {
-			gone = append(gone, t)
+	abandoned := tasks[:0]
+	for _, t := range tasks { // a live worker may have claimed some of them meanwhile
+		if t.State == holdfast.Running && states[t.Worker].State != store.WorkerLive {
+			abandoned = append(abandoned, t)
 		}
 	}
-	return j.takeBack(ctx, gone)
+	return j.takeBack(ctx, abandoned)
 }

@@ -12,40 +12,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// patience bounds every wait for something that must happen.
+// patience is the longest wait for an expected event.
 const patience = time.Minute
 
 const (
-	lane = holdfast.DefaultLane
-	kind = "work"
+	queue = holdfast.DefaultQueue
+	kind  = "work"
 )
 
-// world is one test's own corner of the servers.
+// world is a schema and a set of AMQP queues of one test.
 type world struct {
 	*testing.T
 	store    *postgres.Store
 	broker   *rabbitmq.Broker
 	topology broker.Topology
-	seen     *tally
+	observed *observations
 }
 
-// bareWorld has no queues yet.
+// bareWorld returns a world without AMQP queues.
 func bareWorld(t *testing.T) *world {
 	t.Helper()
 	rabbittest.URL(t)
-	w := &world{T: t, store: pgtest.Open(t), seen: &tally{counts: make(map[holdfast.ObservationKind]int)}}
+	w := &world{T: t, store: pgtest.Open(t), observed: &observations{counts: make(map[holdfast.ObservationKind]int)}}
 	b, prefix := rabbittest.Open(t)
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
@@ -53,6 +52,7 @@ func bareWorld(t *testing.T) *world {
 	return w
 }
 
+// newWorld returns a world with the AMQP queues of the default queue.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := bareWorld(t)
@@ -60,12 +60,12 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// declare makes the queues of all known lanes, and the marker.
+// declare declares the AMQP queues of all known queues, and the marker.
 func (w *world) declare() {
 	w.Helper()
-	lanes, err := w.store.LaneNames(w.Context())
+	queues, err := w.store.QueueNames(w.Context())
 	w.must(err)
-	_, err = w.topology.Declare(w.Context(), w.broker, lanes)
+	_, err = w.topology.Declare(w.Context(), w.broker, queues)
 	w.must(err)
 	_, err = w.broker.Declare(w.Context(), []broker.Object{w.topology.MarkerObject()})
 	w.must(err)
@@ -78,25 +78,25 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually polls until something holds. Failing is the only thing that takes long.
-func (w *world) eventually(what string, holds func() bool) {
+// eventually polls until the condition is true. It fails the test after patience.
+func (w *world) eventually(what string, condition func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
-	for !holds() {
+	timeout := time.After(patience)
+	for !condition() {
 		select {
 		case <-tick.C:
-		case <-late:
-			w.Fatalf("still not: %s", what)
+		case <-timeout:
+			w.Fatalf("timeout waiting until %s", what)
 		}
 	}
 }
 
-// janitor is one on this world's servers.
+// janitor returns a janitor of this world. change, if not nil, changes its options.
 func (w *world) janitor(change func(*Options)) *Janitor {
 	w.Helper()
-	o := Options{Store: w.store, Broker: w.broker, Topology: w.topology, Name: "test janitor", Observer: w.seen}
+	o := Options{Store: w.store, Broker: w.broker, Topology: w.topology, Name: "test janitor", Observer: w.observed}
 	if change != nil {
 		change(&o)
 	}
@@ -118,7 +118,7 @@ func (w *world) background(work func(context.Context)) (stop func()) {
 		select {
 		case <-done:
 		case <-time.After(patience):
-			w.Error("something does not stop")
+			w.Error("background work did not stop")
 		}
 	}
 	w.Cleanup(stop)
@@ -133,39 +133,39 @@ func (w *world) run(j *Janitor) (stop func()) {
 	})
 }
 
-// patrol runs the patrol of the holding queue and nothing else.
+// patrol runs only the patrol of the holding queue.
 func (w *world) patrol(j *Janitor) (stop func()) {
-	return w.background(func(ctx context.Context) { j.receive(ctx, w.hold(), handSize, j.patrol) })
+	return w.background(func(ctx context.Context) { j.receive(ctx, w.hold(), patrolPrefetch, j.patrol) })
 }
 
-func (w *world) main() string  { return w.topology.Main(lane) }
-func (w *world) again() string { return w.topology.Again(lane) }
-func (w *world) hold() string  { return w.topology.Holds()[0] }
+func (w *world) main() string    { return w.topology.Main(queue) }
+func (w *world) requeue() string { return w.topology.Requeue(queue) }
+func (w *world) hold() string    { return w.topology.HoldingQueueNames()[0] }
 
 func newTask() holdfast.NewTask {
-	return holdfast.NewTask{Type: kind, Lane: lane, MaxAttempts: 9}
+	return holdfast.NewTask{Type: kind, Queue: queue, MaxAttempts: 9}
 }
 
-// insert stores n tasks and leaves their receipt.
-func (w *world) insert(n int, grace time.Duration) store.Receipt {
+// insert stores n tasks and returns their outbox entry.
+func (w *world) insert(n int, grace time.Duration) store.OutboxEntry {
 	w.Helper()
 	inserted, err := w.store.Insert(w.Context(), slices.Repeat([]holdfast.NewTask{newTask()}, n), grace)
 	w.must(err)
-	if len(inserted.Receipts) != 1 {
-		w.Fatalf("%d receipts", len(inserted.Receipts))
+	if len(inserted.Entries) != 1 {
+		w.Fatalf("got %d outbox entries, want 1", len(inserted.Entries))
 	}
-	return inserted.Receipts[0]
+	return inserted.Entries[0]
 }
 
 // ticketed stores n tasks as if their tickets had been published.
 func (w *world) ticketed(n int) []message.Ticket {
 	w.Helper()
-	receipt := w.insert(n, time.Hour)
-	w.must(w.store.Discharge(w.Context(), []int64{receipt.ID}))
-	return receipt.Tickets
+	entry := w.insert(n, time.Hour)
+	w.must(w.store.DeleteOutbox(w.Context(), []int64{entry.ID}))
+	return entry.Tickets
 }
 
-// due stores n tasks that wait for their first ticket.
+// due stores n due tasks without tickets.
 func (w *world) due(n int) []message.Ticket {
 	w.Helper()
 	tickets := w.ticketed(n)
@@ -177,40 +177,40 @@ func (w *world) due(n int) []message.Ticket {
 	return tickets
 }
 
-func (w *world) openRun() holdfast.RunID {
+func (w *world) registerWorker() holdfast.WorkerID {
 	w.Helper()
-	return w.openRunFor(time.Hour)
+	return w.registerWorkerFor(time.Hour)
 }
 
-func (w *world) openRunFor(lease time.Duration) holdfast.RunID {
+func (w *world) registerWorkerFor(lease time.Duration) holdfast.WorkerID {
 	w.Helper()
-	run, err := w.store.OpenRun(w.Context(), store.RunInfo{Name: "worker"}, lease)
+	worker, err := w.store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker"}, lease)
 	w.must(err)
-	return run
+	return worker
 }
 
-// kill declares a run dead at once.
-func (w *world) kill(run holdfast.RunID) {
+// kill marks a worker as dead.
+func (w *world) kill(worker holdfast.WorkerID) {
 	w.Helper()
-	w.sql("update holdfast.runs set state = 'dead', ended_at = now() where id = $1", int64(run))
+	w.sql("update holdfast.workers set state = 'dead', ended_at = now() where id = $1", int64(worker))
 }
 
-// claim claims tasks that must be free.
-func (w *world) claim(run holdfast.RunID, tickets ...message.Ticket) []holdfast.Task {
+// claim claims the tasks of the tickets. It fails the test if a task cannot be claimed.
+func (w *world) claim(worker holdfast.WorkerID, tickets ...message.Ticket) []holdfast.Task {
 	w.Helper()
-	claims, err := w.store.Claim(w.Context(), run, store.AnyOf(kind), tickets, store.IntoExecutors)
+	claims, err := w.store.Claim(w.Context(), worker, store.AnyOf(kind), tickets, store.IntoExecutors)
 	w.must(err)
 	tasks := make([]holdfast.Task, len(claims))
 	for i, c := range claims {
 		if c.Verdict != store.Claimed {
-			w.Fatalf("ticket %v has verdict %d, want a claim", tickets[i], c.Verdict)
+			w.Fatalf("ticket %v: verdict is %d, want Claimed", tickets[i], c.Verdict)
 		}
 		tasks[i] = c.Task
 	}
 	return tasks
 }
 
-// settle applies what cause means for a task, which must be accepted.
+// settle settles a task with a cause. It fails the test if the store refuses the transition.
 func (w *world) settle(task holdfast.Task, cause holdfast.Cause) {
 	w.Helper()
 	move, err := holdfast.Settle(task, cause, time.Now(), holdfast.DefaultPolicy())
@@ -218,7 +218,7 @@ func (w *world) settle(task holdfast.Task, cause holdfast.Cause) {
 	accepted, err := w.store.Apply(w.Context(), []holdfast.Transition{move})
 	w.must(err)
 	if !accepted[0] {
-		w.Fatalf("the move of %+v was refused", task)
+		w.Fatalf("the store refused the transition of %+v", task)
 	}
 }
 
@@ -236,18 +236,18 @@ func (w *world) position(ticket message.Ticket) store.Position {
 	return positions[0]
 }
 
-// untouched fails if a task is not what it was.
-func (w *world) untouched(before holdfast.Task) {
+// unchanged fails the test if a task has changed.
+func (w *world) unchanged(before holdfast.Task) {
 	w.Helper()
 	before.Payload = nil
 	after := w.task(before.ID)
 	after.Payload = nil
 	if fmt.Sprintf("%+v", before) != fmt.Sprintf("%+v", after) {
-		w.Errorf("task was %+v\n     and is %+v", before, after)
+		w.Errorf("task has changed from %+v\n     to %+v", before, after)
 	}
 }
 
-// sql runs a statement on the test's schema, for which the text says "holdfast".
+// sql executes a statement. It replaces "holdfast." with the schema of the test.
 func (w *world) sql(statement string, args ...any) {
 	w.Helper()
 	_, err := pgtest.Admin(w).ExecContext(w.Context(), strings.ReplaceAll(statement, "holdfast.", w.store.Schema()+"."), args...)
@@ -261,40 +261,40 @@ func (w *world) number(query string, args ...any) (n int) {
 	return n
 }
 
-// sooner makes due what was tried in vain and waits for its next try.
-func (w *world) sooner() {
+// makeDue makes tasks and outbox entries that wait after a failed publish due now.
+func (w *world) makeDue() {
 	w.Helper()
 	w.sql("update holdfast.tasks set due_at = now() where due_at > now()")
 	w.sql("update holdfast.outbox set publish_after = now()")
 }
 
-func (w *world) receipts() int { w.Helper(); return w.number("select count(*) from holdfast.outbox") }
+func (w *world) entries() int { w.Helper(); return w.number("select count(*) from holdfast.outbox") }
 
-func (w *world) send(queue string, messages ...message.Message) {
+func (w *world) send(amqpQueue string, messages ...message.Message) {
 	w.Helper()
 	bodies := make([]string, len(messages))
 	for i, m := range messages {
 		bodies[i] = string(m.Encode())
 	}
-	w.sendRaw(queue, bodies...)
+	w.sendRaw(amqpQueue, bodies...)
 }
 
-func (w *world) sendRaw(queue string, bodies ...string) {
+func (w *world) sendRaw(amqpQueue string, bodies ...string) {
 	w.Helper()
-	letters := make([]broker.Message, len(bodies))
+	messages := make([]broker.Message, len(bodies))
 	for i, body := range bodies {
-		letters[i] = broker.Message{Queue: queue, Body: []byte(body)}
+		messages[i] = broker.Message{Queue: amqpQueue, Body: []byte(body)}
 	}
-	_, err := w.broker.Publish(w.Context(), letters)
+	_, err := w.broker.Publish(w.Context(), messages)
 	w.must(err)
 }
 
-// takeRaw empties a queue: all that was confirmed before the call.
-func (w *world) takeRaw(queue string) (bodies []string) {
+// takeRaw empties an AMQP queue and returns the bodies of all messages that were confirmed before the call.
+func (w *world) takeRaw(amqpQueue string) (bodies []string) {
 	w.Helper()
-	last := fmt.Sprintf("the end %x", rand.Uint64())
-	w.sendRaw(queue, last)
-	in := w.listen(queue)
+	last := fmt.Sprintf("end %x", rand.Uint64())
+	w.sendRaw(amqpQueue, last)
+	in := w.listen(amqpQueue)
 	defer in.sub.Close()
 	for {
 		d := in.next()
@@ -306,20 +306,21 @@ func (w *world) takeRaw(queue string) (bodies []string) {
 	}
 }
 
-func (w *world) take(queue string) []message.Message {
+// take empties an AMQP queue and returns the messages.
+func (w *world) take(amqpQueue string) []message.Message {
 	w.Helper()
 	var messages []message.Message
-	for _, body := range w.takeRaw(queue) {
+	for _, body := range w.takeRaw(amqpQueue) {
 		messages = append(messages, w.decode([]byte(body)))
 	}
 	return messages
 }
 
-// takeTickets empties a queue and returns the tickets, without sentinels.
-func (w *world) takeTickets(queue string) []message.Ticket {
+// takeTickets empties an AMQP queue and returns the tickets, without sentinels.
+func (w *world) takeTickets(amqpQueue string) []message.Ticket {
 	w.Helper()
 	var tickets []message.Ticket
-	for _, m := range w.take(queue) {
+	for _, m := range w.take(amqpQueue) {
 		tickets = append(tickets, m.Tickets...)
 	}
 	return tickets
@@ -332,15 +333,15 @@ func (w *world) decode(body []byte) message.Message {
 	return m
 }
 
-// listener receives from a queue.
+// listener receives from an AMQP queue.
 type listener struct {
 	w   *world
 	sub broker.Subscription
 }
 
-func (w *world) listen(queue string) *listener {
+func (w *world) listen(amqpQueue string) *listener {
 	w.Helper()
-	sub, err := w.broker.Subscribe(w.Context(), queue, 10000)
+	sub, err := w.broker.Subscribe(w.Context(), amqpQueue, 10000)
 	w.must(err)
 	w.Cleanup(func() { _ = sub.Close() })
 	return &listener{w, sub}
@@ -351,16 +352,16 @@ func (l *listener) next() broker.Delivery {
 	select {
 	case d, open := <-l.sub.Deliveries():
 		if !open {
-			l.w.Fatal("the subscription is over")
+			l.w.Fatal("the subscription has ended")
 		}
 		return d
 	case <-time.After(patience):
-		l.w.Fatal("no message comes")
+		l.w.Fatal("timeout waiting for a message")
 	}
 	panic("not reached")
 }
 
-// ticket is the next message, which must be one ticket.
+// ticket acknowledges the next message, which must have one ticket, and returns the ticket.
 func (l *listener) ticket() message.Ticket {
 	l.w.Helper()
 	d := l.next()
@@ -372,7 +373,7 @@ func (l *listener) ticket() message.Ticket {
 	return m.Tickets[0]
 }
 
-// sameTickets compares regardless of order; each must be there once.
+// sameTickets compares tickets in any order. Each ticket must occur once.
 func (w *world) sameTickets(what string, got, want []message.Ticket) {
 	w.Helper()
 	order := func(a, b message.Ticket) int {
@@ -387,19 +388,19 @@ func (w *world) sameTickets(what string, got, want []message.Ticket) {
 	}
 }
 
-func manifest(run holdfast.RunID, page int64, tickets ...message.Ticket) message.Message {
-	return message.Message{Manifest: &message.Manifest{Run: run, Page: page, Tickets: tickets}}
+func manifest(worker holdfast.WorkerID, page int64, tickets ...message.Ticket) message.Message {
+	return message.Message{Manifest: &message.Manifest{Worker: worker, Page: page, Tickets: tickets}}
 }
 
 func tickets(list ...message.Ticket) message.Message { return message.Message{Tickets: list} }
 
-// next is the ticket of a task's next attempt.
+// next returns the ticket of the next attempt of the same task.
 func next(t message.Ticket) message.Ticket {
 	t.Attempt++
 	return t
 }
 
-// proxiedBroker is a second client, behind a proxy.
+// proxiedBroker returns a second client of the broker, behind a proxy.
 func (w *world) proxiedBroker() (*rabbitmq.Broker, *netfault.Proxy) {
 	w.Helper()
 	address := rabbittest.URL(w)
@@ -409,7 +410,7 @@ func (w *world) proxiedBroker() (*rabbitmq.Broker, *netfault.Proxy) {
 	return rabbittest.OpenWith(w, address, rabbitmq.Options{URLs: []string{rabbittest.At(w, address, proxy.Addr())}}), proxy
 }
 
-// proxiedStore is a second client of the same schema, behind a proxy.
+// proxiedStore returns a second client of the same schema, behind a proxy.
 func (w *world) proxiedStore() (*postgres.Store, *netfault.Proxy) {
 	w.Helper()
 	address := pgtest.URL(w)
@@ -419,19 +420,19 @@ func (w *world) proxiedStore() (*postgres.Store, *netfault.Proxy) {
 	return pgtest.Connect(w, postgres.Options{URL: rabbittest.At(w, address, proxy.Addr()), Schema: w.store.Schema()}), proxy
 }
 
-// tally counts observations.
-type tally struct {
+// observations counts observations.
+type observations struct {
 	mu     sync.Mutex
 	counts map[holdfast.ObservationKind]int
 }
 
-func (s *tally) Observe(o holdfast.Observation) {
+func (s *observations) Observe(o holdfast.Observation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts[o.Kind] += o.Count
 }
 
-func (s *tally) of(kind holdfast.ObservationKind) int {
+func (s *observations) of(kind holdfast.ObservationKind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[kind]
@@ -439,11 +440,11 @@ func (s *tally) of(kind holdfast.ObservationKind) int {
 
 var errFault = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 
-// spy is a broker that writes down what a janitor does, and fails on demand.
+// spy is a broker that records what a janitor does, and fails on demand.
 type spy struct {
 	broker.Broker
-	refuse func(broker.Message) bool // such messages are not sent, and their outcome is Unknown
-	blind  bool                      // what is missing cannot be told
+	refuse       func(broker.Message) bool // spy does not send these messages; their outcome is Unknown
+	missingFails bool                      // Missing returns an error
 
 	mu     sync.Mutex
 	events []event
@@ -463,7 +464,7 @@ func (s *spy) note(e event) {
 	s.mu.Unlock()
 }
 
-// saw lists the events of a kind so far.
+// saw returns the recorded events of a kind.
 func (s *spy) saw(what string) (list []event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -475,7 +476,7 @@ func (s *spy) saw(what string) (list []event) {
 	return list
 }
 
-// order is what happened, in a word each.
+// order returns the kinds of all recorded events.
 func (s *spy) order() (words []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -486,7 +487,7 @@ func (s *spy) order() (words []string) {
 }
 
 func (s *spy) Missing(ctx context.Context, objects []broker.Object) ([]string, error) {
-	if s.blind {
+	if s.missingFails {
 		return nil, errFault
 	}
 	return s.Broker.Missing(ctx, objects)
@@ -515,12 +516,12 @@ func (s *spy) Publish(ctx context.Context, messages []broker.Message) ([]broker.
 	return outcomes, firstErr
 }
 
-func (s *spy) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
-	inner, err := s.Broker.Subscribe(ctx, queue, prefetch)
+func (s *spy) Subscribe(ctx context.Context, amqpQueue string, prefetch int) (broker.Subscription, error) {
+	inner, err := s.Broker.Subscribe(ctx, amqpQueue, prefetch)
 	if err != nil {
 		return nil, err
 	}
-	sub := &spySub{Subscription: inner, spy: s, queue: queue, out: make(chan broker.Delivery), done: make(chan struct{}), bodies: make(map[uint64]string)}
+	sub := &spySub{Subscription: inner, spy: s, queue: amqpQueue, out: make(chan broker.Delivery), done: make(chan struct{}), bodies: make(map[uint64]string)}
 	go sub.forward()
 	return sub, nil
 }
@@ -567,8 +568,8 @@ func (s *spySub) Close() error {
 	return s.Subscription.Close()
 }
 
-// firstOnes is a refusal of the first n messages.
-func firstOnes(n int) func(broker.Message) bool {
+// firstMessages returns a function for spy.refuse that refuses the first n messages.
+func firstMessages(n int) func(broker.Message) bool {
 	var mu sync.Mutex
 	return func(broker.Message) bool {
 		mu.Lock()
@@ -578,15 +579,15 @@ func firstOnes(n int) func(broker.Message) bool {
 	}
 }
 
-// faulty is a store some of whose methods fail or are counted.
-type faulty struct {
+// faultyStore is a store with hooks that run before some methods.
+type faultyStore struct {
 	Store
-	apply     func() error // called first; an error is returned instead
+	apply     func() error // if it returns an error, Apply returns the error and does nothing else
 	positions func() error
 	fence     func()
 }
 
-func (f *faulty) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+func (f *faultyStore) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	if f.apply != nil {
 		if err := f.apply(); err != nil {
 			return nil, err
@@ -595,7 +596,7 @@ func (f *faulty) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool
 	return f.Store.Apply(ctx, moves)
 }
 
-func (f *faulty) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
+func (f *faultyStore) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	if f.positions != nil {
 		if err := f.positions(); err != nil {
 			return nil, err
@@ -604,22 +605,22 @@ func (f *faulty) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 	return f.Store.Positions(ctx, tickets)
 }
 
-func (f *faulty) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
+func (f *faultyStore) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
 	if f.fence != nil {
 		f.fence()
 	}
 	return f.Store.Fence(ctx, asked, grace, settle)
 }
 
-var errNever = errors.New("this must not be called")
+var errNever = errors.New("unexpected call")
 
-// lostAnswers commits and then fails, as long as fault says so.
-type lostAnswers struct {
+// lostReplies is a store whose Apply commits and then returns the error of fault.
+type lostReplies struct {
 	Store
 	fault func() error
 }
 
-func (l lostAnswers) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+func (l lostReplies) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted, err := l.Store.Apply(ctx, moves)
 	if err != nil {
 		return nil, err
@@ -630,24 +631,24 @@ func (l lostAnswers) Apply(ctx context.Context, moves []holdfast.Transition) ([]
 	return accepted, nil
 }
 
-// walked counts how often a patrol looks at what it has in hand.
-type walked struct {
-	faulty
-	walks *atomic.Int32
+// passCounter counts the passes of a patrol.
+type passCounter struct {
+	faultyStore
+	passes *atomic.Int32
 }
 
-func (w *walked) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
-	w.walks.Add(1)
-	return w.Store.RunStates(ctx, runs)
+func (w *passCounter) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+	w.passes.Add(1)
+	return w.Store.WorkerStates(ctx, workers)
 }
 
-// asking notes which tickets a patrol asks about.
-type asking struct {
-	faulty
-	asked *[]message.Ticket
+// queryRecorder records the tickets that a patrol queries.
+type queryRecorder struct {
+	faultyStore
+	queried *[]message.Ticket
 }
 
-func (a *asking) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
-	*a.asked = append(*a.asked, tickets...)
+func (a *queryRecorder) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
+	*a.queried = append(*a.queried, tickets...)
 	return a.Store.Positions(ctx, tickets)
 }

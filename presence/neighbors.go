@@ -10,46 +10,47 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
-// Machine answers a janitor's questions about the processes of its machine.
+// Machine provides information about the processes of the janitor's machine.
 type Machine interface {
-	// Place returns the boot of the machine and the namespace in which process ids count there; "" if unknown.
+	// Place returns the boot of the machine and the namespace of the process ids. Each is "" if unknown.
 	Place() (boot, namespace string)
-	// Gone reports whether the process of this place with this id and start, in ticks, is proved to have ended.
+	// Gone reports whether the process of this place with this id and start, in clock ticks, has certainly ended.
 	Gone(pid int, started int64) bool
 }
 
-// RunNeighbors fences workers of this machine if the machine proves that their processes have ended. So a process
-// that is started again takes over the tasks of the last one at once: it waits neither for the lease nor until it is
-// warm.
+// RunNeighbors fences workers of this machine whose processes have certainly ended. So a process that is started again
+// takes over the tasks of its predecessor at once. It waits neither for the lease nor for the quiet period.
 //
-// Clones of a machine share their boot. A worker that is not found may run on another clone, so its presence must also
-// be missing in the store and in the broker, for as long as a living process needs to show it again. If a worker
-// continues to renew although its process is not found, the machine is a clone. Then it proves nothing, and the duty
-// ends.
+// Clones of a machine have the same boot id, so a process that is not found may run on another clone. Therefore its
+// presence locks must also be missing in the store and in the broker, for as long as a live process needs to acquire
+// them again. If a worker continues to renew its lease although its process is not found, the machine is a clone. Then
+// the machine proves nothing, and RunNeighbors returns.
+//
+// It also returns when ctx is done, and at once if it lacks a server or the machine.
 func (w *Watcher) RunNeighbors(ctx context.Context) {
 	machine := w.o.Machine
 	if !w.o.Used() || machine == nil {
 		return
 	}
-	n := &neighbors{Watcher: w, missed: make(map[holdfast.RunID]*miss)}
+	n := &neighbors{Watcher: w, notFound: make(map[holdfast.WorkerID]*notFound)}
 	if n.boot, n.namespace = machine.Place(); n.boot == "" || n.namespace == "" {
 		return
 	}
 	for {
-		err := n.look(ctx)
+		err := n.poll(ctx)
 		if errors.Is(err, errCloned) {
-			w.o.Log.WithError(err).WithField("duty", "neighbors").Warn("this machine proves no end of a process: presence and leases decide")
+			w.o.Log.WithError(err).WithField("duty", "neighbors").Warn("this machine cannot prove the end of a process: presence locks and leases decide")
 			return
 		}
 		if err != nil && ctx.Err() == nil {
-			clear(n.known)
+			clear(n.missing)
 			w.o.Log.WithError(err).WithField("duty", "neighbors").Warn("a duty failed, trying again")
 		}
-		every := neighborsEvery
-		if len(n.known) > 0 {
-			every = lookClosely
+		interval := neighborsInterval
+		if len(n.missing) > 0 {
+			interval = shortInterval
 		}
-		if backoff.Sleep(ctx, w.o.Beat(every)) != nil {
+		if backoff.Sleep(ctx, w.o.Beat(interval)) != nil {
 			return
 		}
 	}
@@ -59,93 +60,94 @@ func (w *Watcher) RunNeighbors(ctx context.Context) {
 type neighbors struct {
 	*Watcher
 	boot, namespace string
-	known           map[holdfast.RunID]*absence // of processes that have ended
-	missed          map[holdfast.RunID]*miss    // those that are not found
+	missing         map[holdfast.WorkerID]*missingWorker // workers of notFound that are missing in the store
+	notFound        map[holdfast.WorkerID]*notFound      // workers whose process was not found at the last poll
 }
 
-// neighborsEvery is how often the store is asked for the workers of this machine.
-const neighborsEvery = 200 * time.Millisecond
+// neighborsInterval is the interval at which the janitor queries the store for the workers of this machine.
+const neighborsInterval = 200 * time.Millisecond
 
-// miss is a run whose process is not found.
-type miss struct {
+// notFound is a worker whose process is not found.
+type notFound struct {
 	renewedAt time.Time
-	renewals  int // that were seen since then
+	renewals  int // number of renewals that were seen since the process was not found
 }
 
-// lateRenewals is how many renewals of a process the store may carry out after its end: the one that was in progress.
+// lateRenewals is how many renewals of a process the store may still execute after its end: the one that was in
+// progress.
 const lateRenewals = 1
 
-var errCloned = errors.New("a worker renews although its process is not found: this machine is a clone")
+var errCloned = errors.New("a worker renews its lease although its process is not found: this machine is a clone")
 
-// look does one look.
-func (n *neighbors) look(ctx context.Context) error {
+// poll checks all workers of this machine once.
+func (n *neighbors) poll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
 	listed, err := n.o.Store.Neighbors(ctx, n.boot, n.namespace)
 	if err != nil {
 		return err
 	}
-	missed := make(map[holdfast.RunID]*miss)
+	lost := make(map[holdfast.WorkerID]*notFound)
 	for _, neighbor := range listed {
 		if !n.o.Machine.Gone(neighbor.PID, neighbor.Started) {
 			continue
 		}
-		was := n.missed[neighbor.Run]
+		was := n.notFound[neighbor.Worker]
 		if was == nil {
-			was = &miss{renewedAt: neighbor.RenewedAt}
+			was = &notFound{renewedAt: neighbor.RenewedAt}
 		}
 		if !was.renewedAt.Equal(neighbor.RenewedAt) {
 			was.renewedAt = neighbor.RenewedAt
 			was.renewals++
 		}
 		if was.renewals > lateRenewals {
-			return fmt.Errorf("run %s: %w", neighbor.Run, errCloned)
+			return fmt.Errorf("worker %s: %w", neighbor.Worker, errCloned)
 		}
-		missed[neighbor.Run] = was
+		lost[neighbor.Worker] = was
 	}
-	if n.missed = missed; len(missed) == 0 {
-		n.known = nil
+	if n.notFound = lost; len(lost) == 0 {
+		n.missing = nil
 		return nil
 	}
-	absences, err := n.o.Store.Absent(ctx)
+	workers, err := n.o.Store.Missing(ctx)
 	if err != nil {
 		return err
 	}
-	known, now := make(map[holdfast.RunID]*absence), time.Now()
+	missing, now := make(map[holdfast.WorkerID]*missingWorker), time.Now()
 	var failures []error
-	for _, a := range absences {
-		if missed[a.Run] == nil {
+	for _, m := range workers {
+		if lost[m.Worker] == nil {
 			continue
 		}
-		was := n.known[a.Run]
-		if was == nil || !was.renewedAt.Equal(a.RenewedAt) {
-			was = &absence{renewedAt: a.RenewedAt, since: now}
+		was := n.missing[m.Worker]
+		if was == nil || !was.renewedAt.Equal(m.RenewedAt) {
+			was = &missingWorker{renewedAt: m.RenewedAt, since: now}
 		}
-		known[a.Run] = was
-		if now.Sub(was.since) >= settleTime {
-			failures = append(failures, n.bury(ctx, a))
+		missing[m.Worker] = was
+		if now.Sub(was.since) >= confirmTime {
+			failures = append(failures, n.fence(ctx, m))
 		}
 	}
-	n.known = known
+	n.missing = missing
 	return errors.Join(failures...)
 }
 
-// bury fences a run whose process has ended, unless the broker still has its sign.
-func (n *neighbors) bury(ctx context.Context, a Absence) error {
+// fence fences a worker whose process has ended, unless its lock still exists in the broker.
+func (n *neighbors) fence(ctx context.Context, m MissingWorker) error {
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
-	shown, err := n.o.Broker.Shown(probe, n.o.Sign(a.Run))
+	present, err := n.o.Broker.Present(probe, n.o.Presence(m.Worker))
 	cancel()
-	if err != nil || shown {
+	if err != nil || present {
 		return err
 	}
-	asked, err := n.o.Now(ctx)
+	calledAt, err := n.o.Now(ctx)
 	if err != nil {
 		return err
 	}
 	const noSettle = 0 // the proof does not depend on how long the server has been up
-	fenced, err := n.o.Store.FenceAbsent(ctx, a, asked, noSettle)
+	fenced, err := n.o.Store.FenceMissing(ctx, m, calledAt, noSettle)
 	if fenced {
-		n.o.Fenced(a.Run, "a worker's process on this machine has ended: its run is fenced at once, its tasks go back")
+		n.o.Fenced(m.Worker, "worker fenced: its process on this machine has ended")
 	}
 	return err
 }

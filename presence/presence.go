@@ -1,18 +1,19 @@
-// Package presence fences the worker of a process that is gone before its lease is over.
+// Package presence detects that the process of a worker is gone before the lease of the worker expires.
 //
-// A process shows two signs of its presence: a session at the store and an exclusive queue at the broker. Both end with
-// the process. A [Holder] holds the signs of a worker. A [Watcher], one of all janitors at a time, fences a worker whose
-// signs are both gone. A server without the role [Store] or [Broker] leaves its workers to their leases.
+// A process acquires two presence locks for its worker: a lock in a session of the store, and an exclusive queue in the
+// broker. The servers release both when the process ends. A [Holder] keeps the presence locks of a worker. A [Watcher]
+// fences a worker that has neither lock. Of all janitors, one at a time runs a watcher. If the store has no role
+// [Store] or the broker has no role [Broker], only the leases decide.
 //
-// # Why two signs, and a renewal
+// # Why two locks and a renewal
 //
-// A sign that is lost proves nothing by itself: sessions also end when a server restarts or fails over, or when an
-// operator ends them. So a worker is absent only if its newest renewal said that it held both signs, and a process that
-// loses one says so with a renewal at once.
+// The loss of one lock proves nothing. A session also ends when a server restarts or fails over, or when an operator
+// terminates it. So a worker is missing only if its latest renewal said that it had both locks. A process that loses a
+// lock sends a renewal at once, which says so.
 //
-// A process may not know of the loss: a session can end at the server while the process's side of it stays open. So a
-// worker is not absent while the session of its renewals exists, see [store.Renewal]. A process uses that session
-// every second, so it soon notices if it has ended.
+// A process may not notice the loss, because a session can end at the server while the connection stays open at the
+// process. So a worker is not missing while the session of its renewals exists; see [store.Renewal]. A process uses
+// that session every second and therefore notices its end.
 package presence
 
 import (
@@ -22,46 +23,49 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Store is a store that sees at once when a process is gone, by a session that ends with it.
+// Store is a store that notices the end of a process at once, because a session ends with the process.
 type Store interface {
-	// Show holds the sign of a run in a session of its own until release is called or the session ends. Gone is
-	// closed when the session has ended for any other reason than release, as soon as this process can
-	// know; by then others may see the run as absent. If the sign is still held by an earlier session it waits
-	// until ctx is done; then it returns an ErrUnavailable. Ctx has no influence on the sign once it
-	// is held. Release returns when the session has ended, may be called more than once, and must be called.
-	Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error)
-	// Watch waits, until ctx is done, to be the one who watches for absences, and holds that place like a sign. One
-	// process in all is enough, and another one takes the place within moments of its end. The end of the
-	// session also tells the watcher that the signs of others may have ended for the same reason.
+	// Acquire takes the presence lock of a worker in a new session. The process has the lock until it calls release or
+	// the session ends. If another session has the lock, Acquire waits until ctx is done and then returns an
+	// ErrUnavailable. ctx does not affect a lock that was acquired.
+	//
+	// gone is closed as soon as this process can know that the session has ended for any reason other than release. By
+	// then other processes may already see the worker as missing. release returns when the session has ended. The
+	// caller must call it, and may call it several times.
+	Acquire(ctx context.Context, worker holdfast.WorkerID) (gone <-chan struct{}, release func(), err error)
+	// Watch waits until ctx is done to become the watcher. It acquires a lock of its own, as Acquire does, so that one
+	// process at a time is the watcher. When that process ends, another one replaces it at once. If the session ends,
+	// other workers may have lost their locks for the same reason.
 	Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error)
-	// Absent returns the live runs whose newest renewal said that both signs were held, whose sign nobody holds and
-	// whose renewals have no session, in the order of their ids.
-	Absent(ctx context.Context) ([]Absence, error)
-	// Neighbors returns the live runs whose newest renewal said that both signs were held and whose processes are of
-	// that boot and namespace, in the order of their ids.
+	// Missing returns the missing workers in the order of their ids: live workers whose latest renewal said that they
+	// had both locks, whose lock no session has, and whose renewals have no session.
+	Missing(ctx context.Context) ([]MissingWorker, error)
+	// Neighbors returns the live workers of the given boot and namespace whose latest renewal said that they had both
+	// locks, in the order of their ids.
 	Neighbors(ctx context.Context, boot, namespace string) ([]Neighbor, error)
-	// FenceAbsent declares the run dead if it is still absent and has not renewed since the absence was seen, and
-	// reports whether it did. Like Fence it does nothing while the server has been up for less than settle, or
-	// when it gets to the question more than two seconds after asked.
-	FenceAbsent(ctx context.Context, a Absence, asked time.Time, settle time.Duration) (bool, error)
+	// FenceMissing fences the worker if it is still missing and has not renewed its lease since m was returned. It
+	// reports whether it fenced the worker. Like Fence, it does nothing if the server has been up for less than settle,
+	// or if it processes the call more than two seconds after calledAt.
+	FenceMissing(ctx context.Context, m MissingWorker, calledAt time.Time, settle time.Duration) (bool, error)
 }
 
-// Broker is a broker that sees at once when a process is gone, by something that exists only as long as the
-// process's connection: in RabbitMQ an exclusive queue. By itself it proves nothing, for it also vanishes
-// when the connection breaks or its node dies.
+// Broker is a broker with presence locks. It notices the end of a process at once, because a lock exists only as long
+// as the connection of the process. In RabbitMQ the lock is an exclusive queue. A missing queue alone proves nothing:
+// the queue is also deleted when the connection breaks or its node fails.
 type Broker interface {
-	// Show holds a sign of that name until release is called or the connection ends. Gone is closed when the sign has
-	// ended for any other reason than release, as soon as this process can know. While another connection, perhaps a
-	// dead one that the broker has not missed yet, holds the name, it waits until ctx is done; then it returns a
-	// holdfast.ErrUnavailable. Ctx has no influence on the sign once it is held. Release may be called more
-	// than once, and must be called.
-	Show(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error)
-	// Shown reports whether anybody holds the sign of that name. Without a clear answer, until ctx is done, it returns
-	// a holdfast.ErrUnavailable: in a cluster the question can hang for longer than any lease.
-	Shown(ctx context.Context, name string) (bool, error)
+	// Acquire takes the presence lock with that name. The process has the lock until it calls release or the connection
+	// ends. If another connection has the lock, Acquire waits until ctx is done and then returns an ErrUnavailable.
+	// That connection may be dead without the broker having noticed. ctx does not affect a lock that was acquired.
+	//
+	// gone is closed as soon as this process can know that it lost the lock for any reason other than release. The
+	// caller must call release, and may call it several times.
+	Acquire(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error)
+	// Present reports whether any connection has the lock with that name. If the broker gives no clear answer before ctx
+	// is done, Present returns an ErrUnavailable. In a cluster a query can take longer than a lease.
+	Present(ctx context.Context, name string) (bool, error)
 }
 
-// Servers are the two servers that see the presence of processes. It is used only if both are set.
+// Servers are the two servers with presence locks. Presence is used only if both are set.
 type Servers struct {
 	Store  Store
 	Broker Broker
@@ -70,23 +74,25 @@ type Servers struct {
 // Used reports whether both servers are set.
 func (s Servers) Used() bool { return s.Store != nil && s.Broker != nil }
 
-// Neighbor is a live run of a known process.
+// Neighbor is a live worker of a known process.
 type Neighbor struct {
-	Run       holdfast.RunID
-	RenewedAt time.Time // its newest renewal, by the store's clock
+	Worker    holdfast.WorkerID
+	RenewedAt time.Time // its latest renewal, by the clock of the store
 	PID       int
 	Started   int64 // see store.Process
 }
 
-// Absence is a live run whose sign is gone.
-type Absence struct {
-	Run       holdfast.RunID
-	RenewedAt time.Time // its newest renewal, by the store's clock
+// MissingWorker is a live worker without a presence lock in the store.
+type MissingWorker struct {
+	Worker    holdfast.WorkerID
+	RenewedAt time.Time // its latest renewal, by the clock of the store
 }
 
+// The pauses between tries of a janitor to acquire its own locks.
 const (
 	firstPause = 100 * time.Millisecond
 	longPause  = 5 * time.Second
-	// steady is how long a sign must last for its loss to be no part of a lasting fault.
-	steady = 30 * time.Second
 )
+
+// stableAfter is how long a process must have had a lock until the pauses between tries restart at the first one.
+const stableAfter = 30 * time.Second

@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// quiet says for how long nothing has happened that also ends the signs of processes that live. Nobody is fenced before the
-// end of its lease until every live process has had the time to show its signs again and say so.
+// quiet measures the quiet period: the time since the last disturbance. A disturbance is an event that can also take
+// the presence locks of live processes. The watcher fences no worker before its lease expires until every live process
+// has had time to acquire its locks again and to renew its lease.
 type quiet struct {
 	mu    sync.Mutex
-	since time.Time // of the last trouble
-	// The janitor's own signs, by whose end it learns that those of others may have ended for the same reason: a session at
-	// the store and a witness at the broker. Each is closed when its sign has ended, and nil while there is none.
-	watch, witness <-chan struct{}
+	since time.Time // of the last disturbance
+	// The janitor's own locks: a session at the store and a presence queue at the broker. If the janitor loses one,
+	// other processes may have lost theirs for the same reason. Each channel is closed when the lock is lost. It is nil
+	// while the janitor does not have the lock.
+	watch, ownPresence <-chan struct{}
 }
 
-// disturbed notes trouble.
+// disturbed records a disturbance.
 func (q *quiet) disturbed(at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -24,23 +26,23 @@ func (q *quiet) disturbed(at time.Time) {
 	}
 }
 
-// holds notes one of the janitor's own signs.
-func (q *quiet) holds(sign *<-chan struct{}, gone <-chan struct{}) {
+// set records the channel of one of the janitor's own locks.
+func (q *quiet) set(lock *<-chan struct{}, gone <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	*sign = gone
+	*lock = gone
 }
 
-// lasted reports whether both signs are held, and there was no trouble for that long.
-func (q *quiet) lasted(need time.Duration) bool {
+// lasted reports whether the janitor has both its own locks and the quiet period is at least that long.
+func (q *quiet) lasted(period time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return there(q.watch) && there(q.witness) && time.Since(q.since) >= need
+	return present(q.watch) && present(q.ownPresence) && time.Since(q.since) >= period
 }
 
-// there reports whether a sign is held. It is asked at the last moment: word of its end may be there that nobody
-// has heard yet.
-func there(gone <-chan struct{}) bool {
+// present reports whether this process still has a lock. It reads the channel itself, because the goroutine that waits
+// for the channel may not have run yet.
+func present(gone <-chan struct{}) bool {
 	if gone == nil {
 		return false
 	}

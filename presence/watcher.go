@@ -15,76 +15,79 @@ import (
 )
 
 const (
-	lookEvery   = 100 * time.Millisecond
-	lookClosely = 25 * time.Millisecond // while somebody may be gone
-	// settleTime is how long a run must have been absent, without a renewal. A process that lives says within it that it
-	// has lost its signs. On a busy machine or with a slow store that takes longer, as the watcher's own looks then do: so
-	// it waits for settleLooks of the slowest of late as well.
-	settleTime  = 150 * time.Millisecond
-	settleLooks = 5
-	// crowdTime is how far apart absences must begin. What ends several signs at once is rarely the end of a process, and if
-	// so of a machine.
-	crowdTime = time.Second
-	// maxGap is the longest time between two looks that counts as unbroken, and the longest that a look may take.
+	pollInterval  = 100 * time.Millisecond
+	shortInterval = 25 * time.Millisecond // while a worker may be fenced soon
+	// confirmTime is how long a worker must have been missing, without a renewal, before the watcher fences it. A live
+	// process reports the loss of its locks within that time. On a busy machine or with a slow store the report takes
+	// longer, and so do the polls of the watcher. So the watcher also waits for confirmPolls times its slowest recent
+	// poll.
+	confirmTime  = 150 * time.Millisecond
+	confirmPolls = 5
+	// groupTime is how far apart in time two workers must become missing. If several become missing together, a server
+	// or a network may have failed, and the processes may live.
+	groupTime = time.Second
+	// maxGap is the longest time between two polls that counts as uninterrupted, and the time limit of a poll.
 	maxGap = time.Second
-	// probeLimit is how long the broker has to say whether a sign is shown.
+	// probeLimit is the time limit of a query to the broker.
 	probeLimit = 500 * time.Millisecond
 )
 
-// WatcherOptions are what a watcher needs.
+// WatcherOptions are the options of a Watcher. All fields are required unless their comment says otherwise.
 type WatcherOptions struct {
-	Servers
-	Machine Machine // nil if this machine does not tell which of its processes have ended
-	// Now asks the store for its time.
+	Servers         // if one is missing, the watcher does nothing
+	Machine Machine // nil if the machine cannot tell which of its processes have ended
+	// Now returns the time of the store.
 	Now func(context.Context) (time.Time, error)
-	// Sign names the sign of a run at the broker, and Witness that of this process.
-	Sign    func(holdfast.RunID) string
-	Witness string
-	Lease   time.Duration // the length of the workers' leases
-	// Quiet is how long there must have been no trouble before a run is fenced.
+	// Presence returns the name of a worker's presence lock in the broker. OwnPresence is the name of this janitor's
+	// own.
+	Presence    func(holdfast.WorkerID) string
+	OwnPresence string
+	Lease       time.Duration // the length of the workers' leases
+	// Quiet is the quiet period that must have passed before the watcher fences a worker.
 	Quiet time.Duration
 	// Beat returns how long to wait for the next multiple of an interval.
-	Beat   func(interval time.Duration) time.Duration
-	Fenced func(run holdfast.RunID, why string)
+	Beat func(interval time.Duration) time.Duration
+	// Fenced is called after a worker was fenced. why is a log message.
+	Fenced func(worker holdfast.WorkerID, why string)
 	Log    logrus.FieldLogger
 }
 
-// Watcher fences runs whose processes are gone before their leases are over. Its methods are safe for concurrent use.
+// Watcher fences workers whose processes are gone before their leases expire. Its methods are safe for concurrent use.
 type Watcher struct {
 	o     WatcherOptions
 	quiet quiet
 }
 
-// NewWatcher returns a Watcher. Trouble that it knows of began just now, as it cannot know what happened before.
+// NewWatcher returns a Watcher. Its quiet period begins now, because the watcher does not know what happened before.
 func NewWatcher(o WatcherOptions) *Watcher {
 	w := &Watcher{o: o}
 	w.Disturbed(time.Now())
 	return w
 }
 
-// Disturbed notes trouble that may also end the signs of processes that live.
+// Disturbed records an event that may also take the presence locks of live processes. It restarts the quiet period.
 func (w *Watcher) Disturbed(at time.Time) { w.quiet.disturbed(at) }
 
-// Run watches until ctx is done. One watcher at a time does so; the others wait for its end. Without both servers it
-// returns at once.
+// Run watches for missing workers until ctx is done. Only one watcher of a store watches at a time; the others wait
+// until it ends. If a server is not set, Run returns at once.
 func (w *Watcher) Run(ctx context.Context) {
 	if !w.o.Used() {
 		return
 	}
-	var witness sync.WaitGroup
-	defer witness.Wait()
-	witness.Go(func() { w.keepWitness(ctx) })
+	var ownPresence sync.WaitGroup
+	defer ownPresence.Wait()
+	ownPresence.Go(func() { w.keepOwnPresence(ctx) })
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		gone, release, err := w.o.Store.Watch(ctx)
 		if err == nil {
-			w.o.Log.Debug("this janitor watches for processes that are gone")
+			w.o.Log.Debug("this janitor watches for missing workers")
 			began := time.Now()
-			w.quiet.holds(&w.quiet.watch, gone)
+			w.quiet.set(&w.quiet.watch, gone)
 			w.watch(ctx, gone)
-			w.quiet.holds(&w.quiet.watch, nil)
+			w.quiet.set(&w.quiet.watch, nil)
 			release()
-			if time.Since(began) > steady {
+			if time.Since(began) > stableAfter {
 				pause.Reset()
 			}
 			err = fmt.Errorf("%w: the session of the watcher has ended", holdfast.ErrUnavailable)
@@ -94,70 +97,70 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.quiet.disturbed(time.Now())
 		w.o.Log.WithError(err).WithField("duty", "absences").Warn("a duty failed, trying again")
-		_ = pause.Wait(ctx) // the loop sees the end of ctx
+		_ = pause.Wait(ctx) // the loop checks ctx
 	}
 }
 
-// keepWitness shows a sign of the janitor's own in the broker, whose loss is trouble, until ctx is done.
-func (w *Watcher) keepWitness(ctx context.Context) {
+// keepOwnPresence keeps the janitor's own presence lock in the broker until ctx is done. Its loss is a disturbance.
+func (w *Watcher) keepOwnPresence(ctx context.Context) {
 	log := w.o.Log.WithField("duty", "absences")
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, w.o.Lease)
-		gone, release, err := w.o.Broker.Show(attempt, w.o.Witness)
+		gone, release, err := w.o.Broker.Acquire(attempt, w.o.OwnPresence)
 		cancel()
 		if err != nil {
-			log.WithError(err).Debug("the witness cannot be shown, trying again")
-			_ = pause.Wait(ctx) // the loop sees the end of ctx
+			log.WithError(err).Debug("cannot acquire the janitor's own presence lock, trying again")
+			_ = pause.Wait(ctx) // the loop checks ctx
 			continue
 		}
 		pause.Reset()
-		w.quiet.disturbed(time.Now()) // it has missed what happened before
-		w.quiet.holds(&w.quiet.witness, gone)
+		w.quiet.disturbed(time.Now()) // the janitor may have missed earlier events
+		w.quiet.set(&w.quiet.ownPresence, gone)
 		select {
 		case <-gone:
-			log.Debug("the broker has lost the witness: it may have lost the signs of others too")
+			log.Debug("the janitor's own presence lock is lost; workers may have lost theirs too")
 		case <-ctx.Done():
 		}
 		w.quiet.disturbed(time.Now())
-		w.quiet.holds(&w.quiet.witness, nil)
+		w.quiet.set(&w.quiet.ownPresence, nil)
 		release()
 	}
 }
 
-// absence is what the watcher knows of a run that the store lists as absent.
-type absence struct {
-	renewedAt time.Time
-	since     time.Time // the first look that found it absent with that renewal
-	denied    bool      // the broker has said since then that it does not see the sign either
-	left      bool      // to its lease
+// missingWorker is what the watcher knows about a worker that the store lists as missing.
+type missingWorker struct {
+	renewedAt       time.Time
+	since           time.Time // the first poll that listed the worker with that renewal
+	missingAtBroker bool      // since then the broker has reported that the lock does not exist
+	leftToLease     bool      // the watcher does not fence the worker
 }
 
-// watching is the work of a watcher until its session ends.
-type watching struct {
+// watchSession is the work of a watcher until its session ends.
+type watchSession struct {
 	*Watcher
-	known  map[holdfast.RunID]*absence // those that were listed at the last look
-	began  time.Time                   // when the newest absence did
-	looked time.Time                   // when the last look ended; zero at first
-	slow   time.Duration               // how long the slowest look of late took, from when it was due; it fades
+	known       map[holdfast.WorkerID]*missingWorker // the workers that the last poll listed
+	lastMissing time.Time                            // when a worker was last found missing for the first time
+	polled      time.Time                            // when the last poll ended; zero at first
+	slowest     time.Duration                        // of recent polls, from when they were due; it decays
 }
 
 func (w *Watcher) watch(ctx context.Context, gone <-chan struct{}) {
-	now := &watching{Watcher: w, known: make(map[holdfast.RunID]*absence)}
-	for ctx.Err() == nil && there(gone) {
-		if err := now.look(ctx); err != nil && ctx.Err() == nil {
+	s := &watchSession{Watcher: w, known: make(map[holdfast.WorkerID]*missingWorker)}
+	for ctx.Err() == nil && present(gone) {
+		if err := s.poll(ctx); err != nil && ctx.Err() == nil {
 			w.quiet.disturbed(time.Now())
 			w.o.Log.WithError(err).WithField("duty", "absences").Warn("a duty failed, trying again")
 		}
-		every := lookEvery
-		if now.suspects() {
-			every = lookClosely
+		interval := pollInterval
+		if s.hasCandidates() {
+			interval = shortInterval
 		}
-		wait := w.o.Beat(every)
+		wait := w.o.Beat(interval)
 		due, timer := time.Now().Add(wait), time.NewTimer(wait)
 		select {
 		case <-timer.C:
-			now.took(time.Since(due))
+			s.noteDuration(time.Since(due))
 		case <-gone:
 		case <-ctx.Done():
 		}
@@ -165,35 +168,35 @@ func (w *Watcher) watch(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// suspects reports whether somebody may be fenced soon.
-func (w *watching) suspects() bool {
-	for _, a := range w.known {
-		if !a.left && w.quiet.lasted(w.o.Quiet) {
+// hasCandidates reports whether a worker may be fenced soon.
+func (s *watchSession) hasCandidates() bool {
+	for _, m := range s.known {
+		if !m.leftToLease && s.quiet.lasted(s.o.Quiet) {
 			return true
 		}
 	}
 	return false
 }
 
-// look asks the store who is absent, and goes into what that may mean.
-func (w *watching) look(ctx context.Context) error {
-	if now := time.Now(); !w.looked.IsZero() && now.Sub(w.looked) > maxGap { // this process was stopped
-		w.quiet.disturbed(now)
+// poll queries the store for missing workers and checks each of them.
+func (s *watchSession) poll(ctx context.Context) error {
+	if now := time.Now(); !s.polled.IsZero() && now.Sub(s.polled) > maxGap { // this process was suspended
+		s.quiet.disturbed(now)
 	}
-	defer func() { w.looked = time.Now() }()
+	defer func() { s.polled = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, maxGap)
 	defer cancel()
 	began := time.Now()
-	listed, err := w.o.Store.Absent(ctx)
+	listed, err := s.o.Store.Missing(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	w.took(now.Sub(began))
-	w.note(listed, now)
-	for _, a := range listed {
-		if known := w.known[a.Run]; !known.left && w.quiet.lasted(w.o.Quiet) {
-			if err := w.examine(ctx, a, known, now); err != nil {
+	s.noteDuration(now.Sub(began))
+	s.update(listed, now)
+	for _, m := range listed {
+		if known := s.known[m.Worker]; !known.leftToLease && s.quiet.lasted(s.o.Quiet) {
+			if err := s.check(ctx, m, known, now); err != nil {
 				return err
 			}
 		}
@@ -201,64 +204,67 @@ func (w *watching) look(ctx context.Context) error {
 	return nil
 }
 
-// took notes how long a part of a look took.
-func (w *watching) took(d time.Duration) {
-	const fades = 20 // looks
-	w.slow = max(d, w.slow-w.slow/fades)
+// noteDuration records how long a part of a poll took.
+func (s *watchSession) noteDuration(d time.Duration) {
+	const decay = 20 // polls
+	s.slowest = max(d, s.slowest-s.slowest/decay)
 }
 
-// note compares what is listed with what was before. Absences that come together are left to their leases.
-func (w *watching) note(listed []Absence, now time.Time) {
-	known := make(map[holdfast.RunID]*absence, len(listed))
-	crowd := len(listed) > 1
-	for _, a := range listed {
-		was := w.known[a.Run]
+// update compares the listed workers with those of the last poll. Workers that become missing together are left to
+// their leases.
+func (s *watchSession) update(listed []MissingWorker, now time.Time) {
+	known := make(map[holdfast.WorkerID]*missingWorker, len(listed))
+	together := len(listed) > 1
+	for _, m := range listed {
+		was := s.known[m.Worker]
 		switch {
 		case was == nil:
-			was = &absence{renewedAt: a.RenewedAt, since: now}
-			crowd = crowd || !w.began.IsZero() && now.Sub(w.began) < crowdTime
-			w.began = now
-		case !was.renewedAt.Equal(a.RenewedAt):
-			was.renewedAt, was.since, was.denied = a.RenewedAt, now, false
+			was = &missingWorker{renewedAt: m.RenewedAt, since: now}
+			together = together || !s.lastMissing.IsZero() && now.Sub(s.lastMissing) < groupTime
+			s.lastMissing = now
+		case !was.renewedAt.Equal(m.RenewedAt):
+			was.renewedAt, was.since, was.missingAtBroker = m.RenewedAt, now, false
 		}
-		known[a.Run] = was
+		known[m.Worker] = was
 	}
-	w.known = known
-	if !crowd {
+	s.known = known
+	if !together {
 		return
 	}
-	for _, run := range slices.Sorted(maps.Keys(known)) {
-		if a := known[run]; !a.left {
-			a.left = true
-			w.o.Log.WithField("run", run).Info("the signs of several processes ended together: this run is left to its lease")
+	for _, worker := range slices.Sorted(maps.Keys(known)) {
+		if m := known[worker]; !m.leftToLease {
+			m.leftToLease = true
+			s.o.Log.WithField("worker", worker).Info("several workers lost their presence locks together: waiting for the end of the lease")
 		}
 	}
 }
 
-// examine fences a run that has been absent for long enough, if the broker has said twice that it does not see it either.
-func (w *watching) examine(ctx context.Context, a Absence, known *absence, now time.Time) error {
-	settled := now.Sub(known.since) >= settleTime+settleLooks*w.slow
-	if known.denied && !settled {
+// check fences a worker that has been missing for long enough, if the broker has reported twice that the lock of the
+// worker does not exist.
+func (s *watchSession) check(ctx context.Context, m MissingWorker, known *missingWorker, now time.Time) error {
+	confirmed := now.Sub(known.since) >= confirmTime+confirmPolls*s.slowest
+	if known.missingAtBroker && !confirmed {
 		return nil
 	}
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
-	shown, err := w.o.Broker.Shown(probe, w.o.Sign(a.Run))
+	present, err := s.o.Broker.Present(probe, s.o.Presence(m.Worker))
 	cancel()
-	// A broker that does not answer is not well. What it says next may be as wrong, so this is trouble, not only no answer.
+	// A broker that does not answer may also answer the next query wrongly, so the caller treats an error as a
+	// disturbance.
 	if err != nil {
 		return err
 	}
-	if before := known.denied; shown || !before || !settled {
-		known.denied = !shown
+	if before := known.missingAtBroker; present || !before || !confirmed {
+		known.missingAtBroker = !present
 		return nil
 	}
-	asked, err := w.o.Now(ctx)
-	if err != nil || !w.quiet.lasted(w.o.Quiet) {
+	calledAt, err := s.o.Now(ctx)
+	if err != nil || !s.quiet.lasted(s.o.Quiet) {
 		return err
 	}
-	fenced, err := w.o.Store.FenceAbsent(ctx, a, asked, w.o.Quiet)
+	fenced, err := s.o.Store.FenceMissing(ctx, m, calledAt, s.o.Quiet)
 	if fenced {
-		w.o.Fenced(a.Run, "a worker's process is gone: its run is fenced before its lease is over, its tasks go back")
+		s.o.Fenced(m.Worker, "worker fenced: its process is gone")
 	}
 	return err
 }

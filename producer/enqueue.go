@@ -10,25 +10,25 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// call is one Enqueue that waits for its batch.
+// call is an Enqueue call that waits for its insert group.
 type call struct {
-	task   holdfast.NewTask
-	done   chan struct{} // gets a value when result and err are set
-	result Result
-	err    error
-	gone   atomic.Bool // its caller has left
+	task       holdfast.NewTask
+	done       chan struct{} // gets a value when result and err are set
+	result     Result
+	err        error
+	callerLeft atomic.Bool // the caller's context has ended
 }
 
-// line is where calls wait for an inserter. Calls with a unique key have a separate line, because such an insert may
-// have to wait for another transaction that holds the key.
-type line struct {
+// callBacklog has the calls that wait for an inserter. Calls with a unique key have a separate backlog, because their
+// inserts may have to wait for another transaction that holds the key.
+type callBacklog struct {
 	waiting   []*call
-	inserting int // inserters that are busy
+	inserting int // number of busy inserters
 }
 
-// newCall returns one that was answered before, if there is one: with hundreds at once, a new channel for each shows.
+// newCall returns a call. It reuses finished ones, because allocating a channel for each call costs measurable time.
 func (p *Producer) newCall(task holdfast.NewTask) *call {
-	c, ok := p.answered.Get().(*call)
+	c, ok := p.callPool.Get().(*call)
 	if !ok {
 		c = &call{done: make(chan struct{}, 1)}
 	}
@@ -36,52 +36,52 @@ func (p *Producer) newCall(task holdfast.NewTask) *call {
 	return c
 }
 
-// answer ends the call.
-func (c *call) answer(result Result, err error) {
+// finish sets the result of the call and wakes its caller.
+func (c *call) finish(result Result, err error) {
 	c.result, c.err = result, err
 	c.done <- struct{}{}
 }
 
-// Enqueue stores one task; its ticket is published while the caller goes on. Calls that come
-// together share one transaction.
+// Enqueue stores a task. The producer publishes its ticket after the call has returned. Concurrent calls share a
+// transaction.
 //
-// If ctx ends while the task's batch is on its way, the task may be stored or not; a
-// Unique key makes it safe to call again.
+// If ctx ends while the insert is in progress, the task may or may not be stored. If the task has a unique key, it is
+// safe to call Enqueue again.
 func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, error) {
 	task, err := p.complete(task)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := p.publisher.admit(ctx, task.Lane); err != nil {
+	if err := p.publisher.admit(ctx, task.Queue); err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", err)
 	}
 	c := p.newCall(task)
-	if err := p.join(ctx, c); err != nil {
+	if err := p.addCall(ctx, c); err != nil {
 		return Result{}, err
 	}
 	select {
 	case <-c.done:
 		result, err := c.result, c.err
 		c.task = holdfast.NewTask{}
-		p.answered.Put(c)
+		p.callPool.Put(c)
 		return result, err
-	case <-ctx.Done(): // its batch may answer yet: it is no other caller's
+	case <-ctx.Done(): // c is not reused, because its insert group may still finish it
 	}
-	c.gone.Store(true)
-	if p.leave(c) {
+	c.callerLeft.Store(true)
+	if p.withdraw(c) {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", context.Cause(ctx))
 	}
 	return Result{}, fmt.Errorf("enqueue: %w; the task may have been stored", context.Cause(ctx))
 }
 
-// join puts the call among those that wait, and starts an inserter if not all of them are busy.
-func (p *Producer) join(ctx context.Context, c *call) error {
+// addCall adds the call to its backlog, and starts an inserter if fewer than the maximum are busy.
+func (p *Producer) addCall(ctx context.Context, c *call) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return ErrClosed
 	}
-	l := p.lineOf(c.task)
+	l := p.backlogOf(c.task)
 	l.waiting = append(l.waiting, c)
 	if l.inserting < inserters {
 		l.inserting++
@@ -92,18 +92,18 @@ func (p *Producer) join(ctx context.Context, c *call) error {
 	return nil
 }
 
-func (p *Producer) lineOf(task holdfast.NewTask) *line {
+func (p *Producer) backlogOf(task holdfast.NewTask) *callBacklog {
 	if task.Unique != "" {
 		return &p.keyed
 	}
 	return &p.plain
 }
 
-// leave takes the call back if it has not started.
-func (p *Producer) leave(c *call) bool {
+// withdraw removes the call from its backlog. It returns false if an inserter has already taken the call.
+func (p *Producer) withdraw(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lineOf(c.task)
+	l := p.backlogOf(c.task)
 	i := slices.Index(l.waiting, c)
 	if i < 0 {
 		return false
@@ -112,43 +112,45 @@ func (p *Producer) leave(c *call) bool {
 	return true
 }
 
-// insertWaiting is an inserter: it stores what waits in the line, batch after batch, until no call waits. While all inserters are busy,
-// calls gather, so batches grow with the load and a lone call waits for no other.
-func (p *Producer) insertWaiting(ctx context.Context, l *line) {
-	for batch := p.next(l); len(batch) > 0; batch = p.next(l) {
-		p.send(ctx, batch)
+// insertWaiting is an inserter. It stores the tasks of a backlog, one insert group after another, until no call waits.
+// While all inserters are busy, calls accumulate. So insert groups grow with the load, and a single call does not wait
+// for others.
+func (p *Producer) insertWaiting(ctx context.Context, l *callBacklog) {
+	for group := p.nextGroup(l); len(group) > 0; group = p.nextGroup(l) {
+		p.insertGroup(ctx, group)
 	}
 }
 
-// next takes the calls of one batch. If no call waits, the inserter ends.
-func (p *Producer) next(l *line) []*call {
+// nextGroup takes the calls of the next insert group from a backlog. If no call waits, it returns nil, and the inserter
+// must end.
+func (p *Producer) nextGroup(l *callBacklog) []*call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(l.waiting) == 0 {
 		l.inserting--
 		return nil
 	}
-	batch := slices.Clone(l.waiting[:fitting(l.waiting, func(c *call) int { return payloadOf(c.task) })])
-	l.waiting = slices.Delete(l.waiting, 0, len(batch))
-	return batch
+	group := slices.Clone(l.waiting[:fitting(l.waiting, func(c *call) int { return payloadOf(c.task) })])
+	l.waiting = slices.Delete(l.waiting, 0, len(group))
+	return group
 }
 
-// send stores one batch, answers its calls and hands their tickets to the publisher. A task that the store refuses
-// fails its own call only.
-func (p *Producer) send(ctx context.Context, batch []*call) {
-	tasks, indexes := make([]holdfast.NewTask, len(batch)), make([]int, len(batch))
-	for i, c := range batch {
+// insertGroup stores an insert group, finishes its calls, and adds their tickets to the publisher. If the store refuses
+// a task, only the call of that task fails.
+func (p *Producer) insertGroup(ctx context.Context, group []*call) {
+	tasks, indexes := make([]holdfast.NewTask, len(group)), make([]int, len(group))
+	for i, c := range group {
 		tasks[i], indexes[i] = c.task, i
 	}
-	fail := func(i int, err error) { batch[i].answer(Result{}, fmt.Errorf("enqueue: %w", err)) }
-	work := separation{
+	fail := func(i int, err error) { group[i].finish(Result{}, fmt.Errorf("enqueue: %w", err)) }
+	work := partialInsert{
 		producer: p, tasks: tasks, refused: fail,
-		gone: func(i int) bool { return batch[i].gone.Load() },
+		callerLeft: func(i int) bool { return group[i].callerLeft.Load() },
 		stored: func(indexes []int, inserted store.Inserted) {
-			for n, result := range p.account(inserted) {
-				batch[indexes[n]].answer(result, nil)
+			for n, result := range p.resultsOf(inserted) {
+				group[indexes[n]].finish(result, nil)
 			}
-			p.publisher.hand(ctx, inserted.Receipts, len(indexes))
+			p.publisher.add(ctx, inserted.Entries, len(indexes))
 		},
 	}
 	limited, cancel := context.WithTimeout(ctx, insertTimeout)

@@ -16,14 +16,14 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 )
 
-// answer is what one Enqueue returned.
+// answer is the result of an Enqueue call.
 type answer struct {
 	result Result
 	err    error
 }
 
-// enqueueAside calls Enqueue in a goroutine.
-func (w *world) enqueueAside(ctx context.Context, task holdfast.NewTask) <-chan answer {
+// enqueueAsync calls Enqueue in a goroutine.
+func (w *world) enqueueAsync(ctx context.Context, task holdfast.NewTask) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {
 		result, err := w.Enqueue(ctx, task)
@@ -32,26 +32,26 @@ func (w *world) enqueueAside(ctx context.Context, task holdfast.NewTask) <-chan 
 	return done
 }
 
-// occupy starts as many calls as there may be batches on their way, and returns when each is one of its own.
-func (w *world) occupy() (calls []<-chan answer) {
+// occupyInserters starts one call for each inserter, and returns when each is being inserted alone.
+func (w *world) occupyInserters() (calls []<-chan answer) {
 	w.Helper()
 	for n := range inserters {
-		calls = append(calls, w.enqueueAside(w.Context(), task(-n-1)))
+		calls = append(calls, w.enqueueAsync(w.Context(), task(-n-1)))
 		w.eventually("the insert has begun", func() bool { return len(w.inserts.calls()) == n+1 })
 	}
 	return calls
 }
 
-// Calls that come together share a few inserts and messages, and each gets the id of its own task.
+// Concurrent calls share a few inserts and messages, and each gets the id of its own task.
 func TestCallsShareInserts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.gate = make(chan struct{})
-	first := w.occupy()
+	first := w.occupyInserters()
 	const n = 64
 	calls := make([]<-chan answer, n)
 	for i := range calls {
-		calls[i] = w.enqueueAside(t.Context(), task(i))
+		calls[i] = w.enqueueAsync(t.Context(), task(i))
 	}
 	w.eventually("all calls wait", func() bool { return w.queued() == n })
 	close(w.inserts.gate)
@@ -72,18 +72,18 @@ func TestCallsShareInserts(t *testing.T) {
 	if len(tickets) != n+inserters || messages > n/4 {
 		t.Errorf("%d tickets in %d messages", len(tickets), messages)
 	}
-	w.eventually("no receipt is left", func() bool { return w.count("outbox") == 0 })
+	w.eventually("no outbox entry is left", func() bool { return w.count("outbox") == 0 })
 }
 
-// A call that ends while it waits leaves nothing behind; one whose batch is on its way does not stop it.
+// A call whose context ends while it waits for an inserter stores nothing.
 func TestACancelledCallStoresNothingIfItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.gate = make(chan struct{})
-	w.occupy()
-	gone := errors.New("the caller is gone")
+	w.occupyInserters()
+	gone := errors.New("the caller has left")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	waiting := w.enqueueAside(ctx, task(1))
+	waiting := w.enqueueAsync(ctx, task(1))
 	w.eventually("the call waits", func() bool { return w.queued() == 1 })
 	cancel(gone)
 	if a := await(w, "the call returns", waiting); !errors.Is(a.err, gone) || !strings.Contains(a.err.Error(), "not stored") {
@@ -96,12 +96,13 @@ func TestACancelledCallStoresNothingIfItCan(t *testing.T) {
 	}
 }
 
+// A call whose context ends while its insert is in progress is stored.
 func TestACancelledCallOnItsWayIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.gate = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	call := w.enqueueAside(ctx, task(1))
+	call := w.enqueueAsync(ctx, task(1))
 	w.eventually("the insert has begun", func() bool { return len(w.inserts.calls()) == 1 })
 	cancel()
 	if a := await(w, "the call returns", call); !errors.Is(a.err, context.Canceled) || !strings.Contains(a.err.Error(), "may have been stored") {
@@ -110,11 +111,11 @@ func TestACancelledCallOnItsWayIsStored(t *testing.T) {
 	close(w.inserts.gate)
 	w.must(w.Close())
 	if tickets, _ := w.take(w.main()); len(tickets) != 1 || w.count("tasks") != 1 || w.count("outbox") != 0 {
-		t.Errorf("%d tickets, %d tasks, %d receipts", len(tickets), w.count("tasks"), w.count("outbox"))
+		t.Errorf("%d tickets, %d tasks, %d outbox entries", len(tickets), w.count("tasks"), w.count("outbox"))
 	}
 }
 
-// A task that the store cannot hold is refused alone.
+// If the store refuses a task, only its own call fails.
 func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -126,11 +127,11 @@ func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 		}
 		return nil
 	}
-	w.occupy()
-	wrong := w.enqueueAside(t.Context(), bad)
+	w.occupyInserters()
+	wrong := w.enqueueAsync(t.Context(), bad)
 	var right []<-chan answer
 	for i := range 5 {
-		right = append(right, w.enqueueAside(t.Context(), task(i)))
+		right = append(right, w.enqueueAsync(t.Context(), task(i)))
 	}
 	w.eventually("all calls wait", func() bool { return w.queued() == 6 })
 	close(w.inserts.gate)
@@ -144,11 +145,11 @@ func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 			t.Errorf("call %d got the id of task %s", i, got)
 		}
 	}
-	// The calls that occupied the producer may return after those that waited for one of them.
-	w.eventually("they and the five are stored", func() bool { return w.count("tasks") == inserters+5 })
+	// The calls that occupied the inserters may return after the calls that waited for them.
+	w.eventually("all valid tasks are stored", func() bool { return w.count("tasks") == inserters+5 })
 }
 
-// A store that is away fails the calls, all of them and with nothing published.
+// If the store is unavailable, the calls fail and nothing is published.
 func TestAStoreThatIsAwayFailsTheCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -159,25 +160,25 @@ func TestAStoreThatIsAwayFailsTheCalls(t *testing.T) {
 	if results, err := w.EnqueueMany(t.Context(), tasks(3)); !errors.Is(err, holdfast.ErrUnavailable) || len(results) != 0 {
 		t.Errorf("got %v, %v", results, err)
 	}
-	if n := w.letters.calls(); n != 0 {
+	if n := w.publishes.calls(); n != 0 {
 		t.Errorf("published %d times", n)
 	}
 }
 
-// What the broker does with the tickets decides about the receipt, never about the call.
-func TestTheReceiptStaysUntilTheTicketsAreConfirmed(t *testing.T) {
+// Unconfirmed tickets keep their outbox entry, but never make a call fail.
+func TestTheEntryStaysUntilTheTicketsAreConfirmed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		change   func(*world)
-		receipts int
-		tickets  int
+		change  func(*world)
+		entries int
+		tickets int
 	}{
 		"confirmed":         {func(*world) {}, 0, 3},
-		"confirmed in part": {func(w *world) { w.letters.refuse = refuseOne() }, 1, 2},
+		"confirmed in part": {func(w *world) { w.publishes.refuse = refuseOne() }, 1, 2},
 		"no such queue": {func(w *world) {
 			w.must(w.broker.Delete(w.Context(), []broker.Object{{Kind: broker.Queue, Name: w.main()}}))
 		}, 1, -1},
-		"no broker": {func(w *world) { w.letters.Publisher = nowhere(w) }, 1, 0},
+		"no broker": {func(w *world) { w.publishes.Publisher = unreachableBroker(w) }, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,8 +193,8 @@ func TestTheReceiptStaysUntilTheTicketsAreConfirmed(t *testing.T) {
 				t.Errorf("the call took %s", took)
 			}
 			w.publisher.close()
-			if n := w.count("outbox"); n != test.receipts {
-				t.Errorf("%d receipts, want %d", n, test.receipts)
+			if n := w.count("outbox"); n != test.entries {
+				t.Errorf("%d outbox entries, want %d", n, test.entries)
 			}
 			if test.tickets >= 0 {
 				if got, _ := w.take(w.main()); len(got) != test.tickets {
@@ -205,25 +206,25 @@ func TestTheReceiptStaysUntilTheTicketsAreConfirmed(t *testing.T) {
 				t.Errorf("one task: %v", err)
 			}
 			w.must(w.Close())
-			want := 2 * test.receipts
+			want := 2 * test.entries
 			if name == "confirmed in part" {
-				want = 1 // this one was not refused
+				want = 1 // only the first entry: the broker does not refuse the single task
 			}
 			if n := w.count("outbox"); n != want {
-				t.Errorf("one task: %d receipts, want %d", n, want)
+				t.Errorf("one task: %d outbox entries, want %d", n, want)
 			}
 		})
 	}
 }
 
-// refuseOne refuses the second message.
+// refuseOne returns a function that refuses the second message.
 func refuseOne() func(broker.Message) bool {
 	n := 0
 	return func(broker.Message) bool { n++; return n == 2 }
 }
 
-// nowhere is a client of a broker that does not run.
-func nowhere(w *world) broker.Publisher {
+// unreachableBroker returns a client of a broker that does not run.
+func unreachableBroker(w *world) broker.Publisher {
 	w.Helper()
 	b, err := rabbitmq.Open(w.Context(), rabbitmq.Options{URLs: []string{rabbittest.At(w, rabbittest.URL(w), "127.0.0.1:1")}})
 	w.must(err)
@@ -231,83 +232,84 @@ func nowhere(w *world) broker.Publisher {
 	return b
 }
 
-// A broker that takes its time holds up nobody, except who closes the producer.
+// A slow broker delays no calls. It delays Close, for ConfirmTimeout.
 func TestASlowBrokerHoldsUpTheCloseForTheConfirmTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second
 	w := newWorld(t, func(o *Options) { o.ConfirmTimeout = limit })
 	given := make(chan struct{})
-	w.letters.Publisher = deaf{given}
+	w.publishes.Publisher = unansweringBroker{given}
 	began := time.Now()
 	if _, err := w.Enqueue(t.Context(), task(1)); err != nil {
 		t.Error(err)
 	}
 	select {
 	case <-given:
-		t.Error("the call waited until the tickets were given up")
+		t.Error("the call waited until the publish timed out")
 	default:
 	}
 	w.must(w.Close())
 	if closed := time.Since(began); closed < limit {
-		t.Errorf("closed after %s, while the confirm may still come", closed)
+		t.Errorf("Close returned after %s, before the confirm timeout", closed)
 	}
 	if n := w.count("outbox"); n != 1 {
-		t.Errorf("%d receipts", n)
+		t.Errorf("%d outbox entries", n)
 	}
 }
 
-// Who stores faster than the broker takes has to wait for it, and is free again when it is given up.
-func TestWhoStoresFasterThanTheBrokerTakesWaits(t *testing.T) {
+// A caller that stores tasks faster than the broker takes tickets waits for the broker. It continues when the publisher
+// gives up the tickets.
+func TestACallerThatStoresFasterThanTheBrokerTakesWaits(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
 	w := newWorld(t, func(o *Options) { o.ConfirmTimeout = time.Hour })
-	w.letters.Publisher = gated{gate}
-	const n = maxPending + 2*maxWindow
+	w.publishes.Publisher = gatedBroker{gate}
+	const n = maxPending + 2*maxGroupTickets
 	done := make(chan error, 1)
 	go func() {
 		_, err := w.EnqueueMany(t.Context(), tasks(n))
 		done <- err
 	}()
-	w.eventually("as much waits as may", func() bool { return w.pending(holdfast.DefaultLane) >= maxPending })
+	w.eventually("the maximum of tickets waits", func() bool { return w.pending(holdfast.DefaultQueue) >= maxPending })
 	select {
 	case err := <-done:
-		t.Fatalf("all tasks were stored while the broker took nothing: %v", err)
+		t.Fatalf("EnqueueMany returned while the broker took no tickets: %v", err)
 	default:
 	}
 	close(gate)
 	w.must(await(w, "all tasks are stored", done))
 	w.must(w.Close())
-	if stored, left := w.count("tasks"), w.count("outbox"); stored != n || left != n/batchSize {
-		t.Errorf("%d tasks, %d receipts of which none was confirmed", stored, left)
+	if stored, left := w.count("tasks"), w.count("outbox"); stored != n || left != n/maxInsertTasks {
+		t.Errorf("%d tasks are stored, %d outbox entries are left", stored, left)
 	}
 }
 
-// gated is a broker that answers nobody until its gate opens, and then that it is away.
-type gated struct{ gate <-chan struct{} }
+// gatedBroker is a broker whose calls wait until its gate is closed, and then fail.
+type gatedBroker struct{ gate <-chan struct{} }
 
-func (g gated) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (g gatedBroker) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	<-g.gate
 	return make([]broker.Outcome, len(messages)), errFault
 }
 
-// deaf is a broker that never answers its one call; it closes given when the caller gives up.
-type deaf struct{ given chan struct{} }
+// unansweringBroker is a broker that never answers its only call. It closes given when the caller gives up.
+type unansweringBroker struct{ given chan struct{} }
 
-func (d deaf) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (d unansweringBroker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	<-ctx.Done()
 	close(d.given)
 	return make([]broker.Outcome, len(messages)), errFault
 }
 
-// A large call is several transactions; its ids come in the order of its tasks, and its tickets share messages.
+// A large call has several transactions. Its results are in the order of its tasks, and its tickets share messages.
 func TestManyTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	const n = 2*batchSize + 17
+	const n = 2*maxInsertTasks + 17
 	results, err := w.EnqueueMany(t.Context(), tasks(n))
 	w.must(err)
 	w.publisher.close()
-	if got := w.inserts.calls(); !slices.Equal(got, []int{batchSize, batchSize, 17}) {
+	if got := w.inserts.calls(); !slices.Equal(got, []int{maxInsertTasks, maxInsertTasks, 17}) {
 		t.Errorf("the inserts had %v tasks", got)
 	}
 	byID := make(map[holdfast.TaskID]string)
@@ -329,11 +331,11 @@ func TestManyTasksKeepTheirOrder(t *testing.T) {
 		t.Errorf("%d tickets in %d messages", len(tickets), messages)
 	}
 	if left := w.count("outbox"); left != 0 {
-		t.Errorf("%d receipts are left", left)
+		t.Errorf("%d outbox entries are left", left)
 	}
 }
 
-// After a failure the results are those of the tasks that are stored for certain.
+// After a failure, the results are those of the tasks that are certainly stored.
 func TestManyTasksThatFailHalfWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -343,38 +345,38 @@ func TestManyTasksThatFailHalfWay(t *testing.T) {
 		}
 		return nil
 	}
-	results, err := w.EnqueueMany(t.Context(), tasks(4*batchSize))
-	if !errors.Is(err, holdfast.ErrUnavailable) || len(results) != 2*batchSize {
+	results, err := w.EnqueueMany(t.Context(), tasks(4*maxInsertTasks))
+	if !errors.Is(err, holdfast.ErrUnavailable) || len(results) != 2*maxInsertTasks {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	w.publisher.close()
-	if stored, left := w.count("tasks"), w.count("outbox"); stored != 2*batchSize || left != 0 {
-		t.Errorf("%d tasks are stored, %d receipts are left", stored, left)
+	if stored, left := w.count("tasks"), w.count("outbox"); stored != 2*maxInsertTasks || left != 0 {
+		t.Errorf("%d tasks are stored, %d outbox entries are left", stored, left)
 	}
-	for _, i := range []int{0, batchSize, 2*batchSize - 1} {
+	for _, i := range []int{0, maxInsertTasks, 2*maxInsertTasks - 1} {
 		if got := w.payload(results[i].ID); got != fmt.Sprint(i) {
 			t.Errorf("task %d is %s", i, got)
 		}
 	}
-	if tickets, _ := w.take(w.main()); len(tickets) != 2*batchSize {
+	if tickets, _ := w.take(w.main()); len(tickets) != 2*maxInsertTasks {
 		t.Errorf("%d tickets", len(tickets))
 	}
 }
 
-// A wrong task is named, and nothing is stored: neither it nor its neighbours.
+// If one task of a call is invalid, the error has its index, and no task is stored.
 func TestAWrongTaskStoresNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.MaxPayload = 100 })
-	list := tasks(2 * batchSize)
-	list[batchSize+5].Payload = []byte(`"` + strings.Repeat("x", 100) + `"`)
+	list := tasks(2 * maxInsertTasks)
+	list[maxInsertTasks+5].Payload = []byte(`"` + strings.Repeat("x", 100) + `"`)
 	var wrong *TaskError
-	if results, err := w.EnqueueMany(t.Context(), list); !errors.As(err, &wrong) || wrong.Index != batchSize+5 || !errors.Is(err, holdfast.ErrInvalid) || results != nil {
+	if results, err := w.EnqueueMany(t.Context(), list); !errors.As(err, &wrong) || wrong.Index != maxInsertTasks+5 || !errors.Is(err, holdfast.ErrInvalid) || results != nil {
 		t.Errorf("got %v, %v", results, err)
 	}
-	if _, err := w.EnqueueTx(t.Context(), nil, list...); !errors.As(err, &wrong) || wrong.Index != batchSize+5 {
+	if _, err := w.EnqueueTx(t.Context(), nil, list...); !errors.As(err, &wrong) || wrong.Index != maxInsertTasks+5 {
 		t.Errorf("got %v", err)
 	}
-	if _, err := w.Enqueue(t.Context(), list[batchSize+5]); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := w.Enqueue(t.Context(), list[maxInsertTasks+5]); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 	if n := len(w.inserts.calls()); n != 0 {
@@ -382,26 +384,26 @@ func TestAWrongTaskStoresNothing(t *testing.T) {
 	}
 }
 
-// Settings fill in what a task does not name, and a unique key is stored once.
+// The settings fill in the fields that a task leaves empty. A unique key is stored once.
 func TestWhatATaskDoesNotName(t *testing.T) {
 	t.Parallel()
 	policy := holdfast.DefaultPolicy()
 	policy.MaxAttempts = 4
 	w := newWorld(t, func(o *Options) {
-		o.Settings = holdfast.Settings{Types: map[string]holdfast.TypeSettings{"report": {Policy: policy, Lane: "slow"}}}
+		o.Settings = holdfast.Settings{Types: map[string]holdfast.TypeSettings{"report": {Policy: policy, Queue: "slow"}}}
 	})
 	results, err := w.EnqueueMany(t.Context(), []holdfast.NewTask{
-		{Type: "work"}, {Type: "report"}, {Type: "report", Lane: "quick", MaxAttempts: 2},
+		{Type: "work"}, {Type: "report"}, {Type: "report", Queue: "quick", MaxAttempts: 2},
 		{Type: "work", Unique: "one"}, {Type: "work", Unique: "one"}, {Type: "work", Delay: time.Hour},
 	})
 	w.must(err)
 	for i, want := range []struct {
-		lane string
-		max  int
+		queue string
+		max   int
 	}{{"default", holdfast.DefaultMaxAttempts}, {"slow", 4}, {"quick", 2}} {
 		got, err := w.store.Task(t.Context(), results[i].ID)
 		w.must(err)
-		if got.Lane != want.lane || got.MaxAttempts != want.max || string(got.Payload) != "null" {
+		if got.Queue != want.queue || got.MaxAttempts != want.max || string(got.Payload) != "null" {
 			t.Errorf("task %d is %+v", i, got)
 		}
 	}
@@ -411,7 +413,7 @@ func TestWhatATaskDoesNotName(t *testing.T) {
 	tickets, _ := w.take(w.main())
 	for _, ticket := range tickets {
 		if ticket.Task == results[5].ID {
-			t.Error("a task that waits has a ticket")
+			t.Error("a delayed task has a ticket")
 		}
 	}
 	if len(tickets) != 2 {
@@ -419,13 +421,13 @@ func TestWhatATaskDoesNotName(t *testing.T) {
 	}
 }
 
-// Close waits for what is on its way and refuses what comes later.
+// Close waits for the publish in progress, and later calls fail.
 func TestCloseWaitsAndRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.letters.gate = make(chan struct{})
-	w.must(await(w, "the call returns", w.enqueueAside(t.Context(), task(1))).err)
-	w.eventually("the publish has begun", func() bool { return w.letters.calls() == 1 })
+	w.publishes.gate = make(chan struct{})
+	w.must(await(w, "the call returns", w.enqueueAsync(t.Context(), task(1))).err)
+	w.eventually("the publish has begun", func() bool { return w.publishes.calls() == 1 })
 	_, err := w.EnqueueMany(t.Context(), tasks(2))
 	w.must(err)
 	closed := make(chan struct{})
@@ -450,14 +452,14 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 	}
 	select {
 	case <-closed:
-		t.Error("Close returned before what is on its way")
+		t.Error("Close returned before the publish in progress")
 	default:
 	}
-	close(w.letters.gate)
+	close(w.publishes.gate)
 	await(w, "Close returns", closed)
 	closing.Wait()
 	if left := w.count("outbox"); left != 0 {
-		t.Errorf("%d receipts are left", left)
+		t.Errorf("%d outbox entries are left", left)
 	}
 	w.must(w.Close()) // again
 }

@@ -29,7 +29,7 @@ func open(ctx context.Context) *app.Backend {
 	return backend
 }
 
-// A task that runs in a minute, once for each order however often this is called.
+// This task runs in a minute. It is stored once for each order, even if the code runs several times.
 func ExampleProducer_Enqueue() {
 	ctx := context.Background()
 	backend := open(ctx)
@@ -45,17 +45,17 @@ func ExampleProducer_Enqueue() {
 	})
 	switch {
 	case errors.Is(err, holdfast.ErrInvalid):
-		log.Fatal("this can never be accepted: ", err)
+		log.Fatal("invalid task: ", err)
 	case err != nil:
-		log.Fatal("the task may have been stored or not; calling again is safe, since its key is unique: ", err)
+		log.Fatal("the task may or may not be stored; it is safe to call Enqueue again, because of the unique key: ", err)
 	case result.Duplicate:
-		fmt.Println("task", result.ID, "does it already")
+		fmt.Println("already stored as task", result.ID)
 	default:
-		fmt.Println("task", result.ID, "will be done, or dead and waiting for you")
+		fmt.Println("stored as task", result.ID)
 	}
 }
 
-// The order and the task that ships it are stored together or not at all.
+// This example stores an order and the task that ships it in one transaction.
 func ExampleProducer_EnqueueTx() {
 	ctx := context.Background()
 	backend := open(ctx)

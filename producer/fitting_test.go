@@ -6,12 +6,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A transaction holds at least one item, at most batchSize, and of large ones no more than make
-// about batchBytes.
+// A transaction has at least one item and at most maxInsertTasks. If it has several, they have at most maxInsertBytes.
 func TestFitting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.IntRange(0, 2*batchBytes), 1, 2*batchSize).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.IntRange(0, 2*maxInsertBytes), 1, 2*maxInsertTasks).Draw(t, "sizes")
 		if rapid.Bool().Draw(t, "small") {
 			for i := range sizes {
 				sizes[i] %= 100
@@ -23,12 +22,12 @@ func TestFitting(t *testing.T) {
 			total += size
 		}
 		switch {
-		case n < 1 || n > batchSize || n > len(sizes):
+		case n < 1 || n > maxInsertTasks || n > len(sizes):
 			t.Fatalf("%d of %d items", n, len(sizes))
-		case n > 1 && total > batchBytes:
+		case n > 1 && total > maxInsertBytes:
 			t.Fatalf("%d items make %d bytes", n, total)
-		case n < min(batchSize, len(sizes)) && total+sizes[n] <= batchBytes:
-			t.Fatalf("item %d would have fitted", n)
+		case n < min(maxInsertTasks, len(sizes)) && total+sizes[n] <= maxInsertBytes:
+			t.Fatalf("item %d also fits", n)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TaskErrors says which tasks of a call were not stored; all others were.
+// TaskErrors are the errors of the tasks of a call that the store refused. All other tasks were stored.
 type TaskErrors []*TaskError
 
 func (es TaskErrors) Error() string { return errors.Join(es.Unwrap()...).Error() }
@@ -26,37 +26,39 @@ func (es TaskErrors) Unwrap() []error {
 	return errs
 }
 
-// EnqueueMany stores the tasks in parts of a thousand tasks or eight MiB. It publishes each part while it stores the
-// next. Of each part it stores the tasks with unique keys before the others, in a transaction of their own.
+// EnqueueMany stores the tasks in parts of at most 1000 tasks or 8 MiB. It publishes each part while it stores the
+// next. In each part it stores the tasks with unique keys first, in a transaction of their own.
 //
-// The error is a *TaskError wrapping holdfast.ErrInvalid if a task is wrong; then nothing was stored. It is a TaskErrors if
-// the store refused the tasks that it names, and stored all others. Each of these errors wraps a holdfast.ErrUnavailable if
-// another open transaction holds a unique key, mostly as a *store.KeyHeldError, or a holdfast.ErrInvalid if the store cannot
-// hold the task. The result of such a task is zero.
+// If a task is invalid, the error is a *TaskError that wraps holdfast.ErrInvalid, and nothing was stored.
 //
-// After any other error there are fewer results than tasks: those of the leading tasks, of which all are stored for certain
-// except those in the TaskErrors that the error wraps, if any. Of the tasks behind them, those with unique keys may be
-// stored too, and it is safe to repeat them. A task without a unique key is stored behind them only if its insert was in
-// progress when ctx ended or the server was lost.
+// If the store refused some tasks, the error is a TaskErrors with these tasks. Their results are zero, and all others
+// were stored. Each of its errors wraps holdfast.ErrUnavailable or holdfast.ErrInvalid. The former means that another
+// open transaction holds a unique key; the error is usually a *store.KeyHeldError. The latter means that the store
+// cannot hold the task.
+//
+// After any other error there are fewer results than tasks. They are the results of the first tasks of the call. These
+// were all stored, except those in the TaskErrors that the error wraps, if any. Of the remaining tasks, those with
+// unique keys may be stored, and it is safe to repeat them. A remaining task without a unique key is stored only if its
+// insert was in progress when ctx ended or the connection to the server was lost.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
 	complete, err := p.completeAll(tasks)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := p.enter()
+	exit, err := p.enter()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer exit()
 	results := make([]Result, len(tasks))
 	var refused TaskErrors
-	work := separation{
+	work := partialInsert{
 		producer: p, tasks: complete,
 		stored: func(indexes []int, inserted store.Inserted) {
-			for n, result := range p.account(inserted) {
+			for n, result := range p.resultsOf(inserted) {
 				results[indexes[n]] = result
 			}
-			p.publisher.hand(ctx, inserted.Receipts, 1)
+			p.publisher.add(ctx, inserted.Entries, 1)
 		},
 		refused: func(i int, err error) { refused = append(refused, &TaskError{i, err}) },
 	}
@@ -67,20 +69,20 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		}
 		if undecided, err := p.insertPart(ctx, &work, part); err != nil {
 			stored = slices.Min(undecided)
-			return results[:stored], errors.Join(refused.before(stored).orNil(), fmt.Errorf("store tasks: %w", err))
+			return results[:stored], errors.Join(refused.sortedBefore(stored).orNil(), fmt.Errorf("store tasks: %w", err))
 		}
 		stored += len(part)
 	}
-	return results, refused.before(len(tasks)).orNil()
+	return results, refused.sortedBefore(len(tasks)).orNil()
 }
 
-// insertPart stores the tasks of those indexes. After an error it returns the indexes of the tasks that are neither
-// stored for certain nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all.
-func (p *Producer) insertPart(ctx context.Context, work *separation, part []int) (undecided []int, err error) {
+// insertPart stores the tasks with these indexes. After an error it returns the indexes of the tasks that are neither
+// certainly stored nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all tasks.
+func (p *Producer) insertPart(ctx context.Context, work *partialInsert, part []int) (undecided []int, err error) {
 	if err := p.admitPart(ctx, work.tasks, part); err != nil {
 		return part, err
 	}
-	plain, keyed := byKey(work.tasks, part)
+	plain, keyed := splitByKey(work.tasks, part)
 	work.until = time.Time{}
 	if undecided, err = work.insert(ctx, keyed); err != nil {
 		return append(undecided, plain...), err
@@ -88,14 +90,14 @@ func (p *Producer) insertPart(ctx context.Context, work *separation, part []int)
 	return work.insert(ctx, plain)
 }
 
-// admitPart waits for the queues of the tasks of those indexes.
+// admitPart waits until the queues of the tasks with these indexes admit tasks.
 func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, indexes []int) error {
 	last := ""
 	for _, i := range indexes {
-		if tasks[i].Lane == last {
+		if tasks[i].Queue == last {
 			continue
 		}
-		last = tasks[i].Lane
+		last = tasks[i].Queue
 		if err := p.publisher.admit(ctx, last); err != nil {
 			return err
 		}
@@ -103,14 +105,14 @@ func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, inde
 	return nil
 }
 
-// before returns the errors of the tasks whose index is less than n, in their order.
-func (es TaskErrors) before(n int) TaskErrors {
+// sortedBefore returns the errors of the tasks whose index is less than n, sorted by index. It modifies es.
+func (es TaskErrors) sortedBefore(n int) TaskErrors {
 	es = slices.DeleteFunc(es, func(e *TaskError) bool { return e.Index >= n })
 	slices.SortFunc(es, func(a, b *TaskError) int { return cmp.Compare(a.Index, b.Index) })
 	return es
 }
 
-// orNil returns no error if there are none.
+// orNil returns es as an error, or nil if es is empty.
 func (es TaskErrors) orNil() error {
 	if len(es) == 0 {
 		return nil
@@ -118,8 +120,8 @@ func (es TaskErrors) orNil() error {
 	return es
 }
 
-// byKey divides the tasks of those indexes into those without and those with a unique key.
-func byKey(tasks []holdfast.NewTask, indexes []int) (plain, keyed []int) {
+// splitByKey splits the indexes into those of tasks without and with a unique key.
+func splitByKey(tasks []holdfast.NewTask, indexes []int) (plain, keyed []int) {
 	for _, i := range indexes {
 		if tasks[i].Unique == "" {
 			plain = append(plain, i)

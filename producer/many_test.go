@@ -10,15 +10,15 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// refusing is a store that cannot hold tasks with the payload.
-func refusing(tasks []holdfast.NewTask, payload string) error {
+// refusePayload returns an error if one of the tasks has the payload.
+func refusePayload(tasks []holdfast.NewTask, payload string) error {
 	if slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool { return string(t.Payload) == payload }) {
 		return fmt.Errorf("%w: injected", holdfast.ErrInvalid)
 	}
 	return nil
 }
 
-// If the part with unique keys fails, no task without a key is stored: the caller can repeat the call.
+// If the insert of tasks with unique keys fails, no task without a key is stored, so the caller can repeat the call.
 func TestManyWithAFaultCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -42,12 +42,11 @@ func TestManyWithAFaultCanBeRepeated(t *testing.T) {
 	}
 }
 
-// A task that only the store can refuse has an error of its own, with and without a unique key, and its neighbors are
-// stored.
+// If the store refuses tasks, with or without a unique key, each has an error of its own, and all others are stored.
 func TestManyNamesWhatTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { return refusing(tasks, "7") }
+	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { return refusePayload(tasks, "7") }
 	list := []holdfast.NewTask{task(0), keyed("a"), task(7), keyed("b"), task(4), keyed("c")}
 	list[3].Payload = []byte("7")
 	results, err := w.EnqueueMany(t.Context(), list)
@@ -70,7 +69,7 @@ func TestManyNamesWhatTheStoreRefuses(t *testing.T) {
 	}
 }
 
-// The results of a call that fails half-way are those of the leading tasks, and no task behind them is stored.
+// If a call fails half-way, the results are those of its first tasks, and no later task is stored.
 func TestManyReturnsWhatIsStoredForCertain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -78,7 +77,7 @@ func TestManyReturnsWhatIsStoredForCertain(t *testing.T) {
 		if len(tasks) == 2 && string(tasks[0].Payload) == "2" {
 			return errFault
 		}
-		return refusing(tasks, "1")
+		return refusePayload(tasks, "1")
 	}
 	results, err := w.EnqueueMany(t.Context(), tasks(8))
 	var refused TaskErrors

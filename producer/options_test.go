@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// made returns a producer whose options are known to be good.
-func made(o Options) *Producer {
+// mustNew returns a producer. It panics if the options are invalid.
+func mustNew(o Options) *Producer {
 	p, err := New(o)
 	if err != nil {
 		panic(err)
@@ -17,8 +17,8 @@ func made(o Options) *Producer {
 	return p
 }
 
-// storeless are the options of a producer that stores nothing.
-var storeless = Options{Store: discharged{}, Broker: new(paced), Topology: broker.NewTopology("p", 1, "test")}
+// validOptions are the options of a producer whose store and broker are fakes.
+var validOptions = Options{Store: acceptingStore{}, Broker: new(pacedPublisher), Topology: broker.NewTopology("p", 1, "test")}
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
@@ -31,13 +31,13 @@ func TestOptionsAreChecked(t *testing.T) {
 		"negative timeout":    func(o *Options) { o.ConfirmTimeout = -1 },
 		"negative grace time": func(o *Options) { o.OutboxGrace = -1 },
 	} {
-		o := storeless
+		o := validOptions
 		change(&o)
 		if p, err := New(o); p != nil || !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := New(storeless); err != nil {
+	if _, err := New(validOptions); err != nil {
 		t.Error(err)
 	}
 }

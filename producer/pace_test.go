@@ -7,93 +7,93 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// paced is a producer's publisher in the clock of a bubble, before a broker that needs confirms for each window.
-type paced struct {
+// pacedPublisher is a publisher, and its broker, which confirms each publish group after the time confirms.
+type pacedPublisher struct {
 	*publisher
 	confirms time.Duration
 
-	mu      sync.Mutex
-	handed  int
-	windows []window
+	mu     sync.Mutex
+	added  int
+	groups []publishGroup
 }
 
-type window struct {
+// publishGroup is a publish group that the broker has received.
+type publishGroup struct {
 	at      time.Time
 	tickets int
 }
 
-func newPaced(confirms time.Duration) *paced {
-	p := &paced{confirms: confirms}
-	p.publisher = made(Options{Store: discharged{}, Broker: p, Topology: broker.NewTopology("paced.", 1, "test")}).publisher
+func newPacedPublisher(confirms time.Duration) *pacedPublisher {
+	p := &pacedPublisher{confirms: confirms}
+	p.publisher = mustNew(Options{Store: acceptingStore{}, Broker: p, Topology: broker.NewTopology("paced.", 1, "test")}).publisher
 	return p
 }
 
-// discharged takes every receipt.
-type discharged struct{ store.Inserter }
+// acceptingStore is a store that deletes all outbox entries.
+type acceptingStore struct{ store.Inserter }
 
-func (discharged) Discharge(context.Context, []int64) error { return nil }
+func (acceptingStore) DeleteOutbox(context.Context, []int64) error { return nil }
 
-func (p *paced) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
-	w := window{at: time.Now()}
+func (p *pacedPublisher) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	group := publishGroup{at: time.Now()}
 	outcomes := make([]broker.Outcome, len(messages))
 	for i, m := range messages {
 		decoded, err := message.Decode(m.Body)
 		if err != nil {
 			return outcomes, err
 		}
-		w.tickets += len(decoded.Tickets)
+		group.tickets += len(decoded.Tickets)
 		outcomes[i] = broker.Stored
 	}
 	p.mu.Lock()
-	p.windows = append(p.windows, w)
+	p.groups = append(p.groups, group)
 	p.mu.Unlock()
 	time.Sleep(p.confirms)
 	return outcomes, nil
 }
 
-// hands over a receipt of some tickets.
-func (p *paced) hands(ctx context.Context, tickets int) {
-	r := store.Receipt{ID: int64(p.handed + 1), Lane: holdfast.DefaultLane, Tickets: make([]message.Ticket, tickets)}
-	for i := range r.Tickets {
-		p.handed++
-		r.Tickets[i] = message.Ticket{Task: holdfast.TaskID(p.handed), Attempt: 1}
+// addTickets adds an outbox entry with so many tickets, each of a call of its own.
+func (p *pacedPublisher) addTickets(ctx context.Context, tickets int) {
+	entry := store.OutboxEntry{ID: int64(p.added + 1), Queue: holdfast.DefaultQueue, Tickets: make([]message.Ticket, tickets)}
+	for i := range entry.Tickets {
+		p.added++
+		entry.Tickets[i] = message.Ticket{Task: holdfast.TaskID(p.added), Attempt: 1}
 	}
-	p.hand(ctx, []store.Receipt{r}, tickets)
+	p.add(ctx, []store.OutboxEntry{entry}, tickets)
 }
 
-// published ends the publisher and returns how many tickets went out.
-func (p *paced) published() (n int) {
+// published closes the publisher and returns how many tickets it has published.
+func (p *pacedPublisher) published() (n int) {
 	p.close()
-	for _, w := range p.windows {
+	for _, w := range p.groups {
 		n += w.tickets
 	}
 	return n
 }
 
-func TestWindowsAreFewWhereManyTicketsCome(t *testing.T) {
+func TestPublishGroupsAreFewWhenManyTicketsCome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced(time.Millisecond)
+		p := newPacedPublisher(time.Millisecond)
 		for range 1000 { // fifty thousand in a second
-			p.hands(t.Context(), 50)
+			p.addTickets(t.Context(), 50)
 			time.Sleep(time.Millisecond)
 		}
-		if got := p.published(); got != p.handed {
-			t.Errorf("%d tickets were published of %d", got, p.handed)
+		if got := p.published(); got != p.added {
+			t.Errorf("%d tickets were published of %d", got, p.added)
 		}
-		if n, most := len(p.windows), int(time.Second/maxPace)+2; n > most {
-			t.Errorf("%d windows; at most %d fit into a second", n, most)
+		if n, most := len(p.groups), int(time.Second/maxGroupInterval)+2; n > most {
+			t.Errorf("%d publish groups in a second, want at most %d", n, most)
 		}
-		for i, w := range p.windows[1:] {
-			if gap := w.at.Sub(p.windows[i].at); gap > maxPace {
-				t.Errorf("a window came %s after the one before", gap)
+		for i, w := range p.groups[1:] {
+			if gap := w.at.Sub(p.groups[i].at); gap > maxGroupInterval {
+				t.Errorf("a publish group came %s after the one before", gap)
 			}
 		}
 	})
@@ -102,38 +102,38 @@ func TestWindowsAreFewWhereManyTicketsCome(t *testing.T) {
 func TestFewTicketsWaitForNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced(time.Millisecond / 2)
+		p := newPacedPublisher(time.Millisecond / 2)
 		for range 1000 { // two thousand in a second
 			began := time.Now()
-			p.hands(t.Context(), 2)
+			p.addTickets(t.Context(), 2)
 			synctest.Wait()
 			p.mu.Lock()
-			if last := p.windows[len(p.windows)-1]; !last.at.Equal(began) {
-				t.Errorf("nothing was published at %s after the last window", began.Sub(last.at))
+			if last := p.groups[len(p.groups)-1]; !last.at.Equal(began) {
+				t.Errorf("nothing was published %s after the last publish group", began.Sub(last.at))
 			}
 			p.mu.Unlock()
 			time.Sleep(time.Millisecond)
 		}
-		if got := p.published(); got != p.handed {
-			t.Errorf("%d tickets were published of %d", got, p.handed)
+		if got := p.published(); got != p.added {
+			t.Errorf("%d tickets were published of %d", got, p.added)
 		}
 	})
 }
 
-func TestAFullWindowWaitsForNothing(t *testing.T) {
+func TestAFullPublishGroupWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced(time.Millisecond)
+		p := newPacedPublisher(time.Millisecond)
 		began := time.Now()
 		for range 400 {
-			p.hands(t.Context(), 1000)
+			p.addTickets(t.Context(), 1000)
 		}
-		if got := p.published(); got != p.handed {
-			t.Errorf("%d tickets were published of %d", got, p.handed)
+		if got := p.published(); got != p.added {
+			t.Errorf("%d tickets were published of %d", got, p.added)
 		}
-		// Only the first window is not full, and the one after it waits until it is.
-		if took, want := time.Since(began), time.Duration(p.handed/maxWindow+1)*p.confirms; took > want {
-			t.Errorf("it took %s, and %d windows take %s", took, len(p.windows), want)
+		// Only the first publish group is not full, and the second waits until it is full.
+		if took, want := time.Since(began), time.Duration(p.added/maxGroupTickets+1)*p.confirms; took > want {
+			t.Errorf("%d publish groups took %s, want at most %s", len(p.groups), took, want)
 		}
 	})
 }
@@ -141,16 +141,16 @@ func TestAFullWindowWaitsForNothing(t *testing.T) {
 func TestCloseWaitsForNoOtherTickets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced(time.Millisecond)
-		p.hands(t.Context(), 1000)
+		p := newPacedPublisher(time.Millisecond)
+		p.addTickets(t.Context(), 1000)
 		synctest.Wait()
-		p.hands(t.Context(), 1)
+		p.addTickets(t.Context(), 1)
 		began := time.Now()
-		if got := p.published(); got != p.handed {
-			t.Errorf("%d tickets were published of %d", got, p.handed)
+		if got := p.published(); got != p.added {
+			t.Errorf("%d tickets were published of %d", got, p.added)
 		}
 		if took := time.Since(began); took > 2*p.confirms {
-			t.Errorf("it took %s, and two windows take %s", took, 2*p.confirms)
+			t.Errorf("two publish groups took %s, want at most %s", took, 2*p.confirms)
 		}
 	})
 }

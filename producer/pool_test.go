@@ -10,10 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A pool runs each statement in a transaction of its own, so the tasks would be stored whatever becomes of the caller's.
+// A pool runs each statement in a transaction of its own, so the tasks would be stored even if the caller's transaction
+// were rolled back.
 func TestAPoolIsNoTransaction(t *testing.T) {
 	t.Parallel()
-	p := made(storeless)
+	p := mustNew(validOptions)
 	for _, pool := range []store.Tx{new(sql.DB), struct{ *sql.DB }{new(sql.DB)}} { // sqlx.DB embeds one
 		_, err := p.EnqueueTx(t.Context(), pool, holdfast.NewTask{Type: "t"})
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "is not a transaction; pass the *sql.Tx") {
@@ -22,11 +23,11 @@ func TestAPoolIsNoTransaction(t *testing.T) {
 	}
 }
 
-// What no handler could run is refused by every way into the store.
+// All methods that store tasks refuse payloads that fail the check of their type.
 func TestPayloadsAreCheckedByType(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("no url")
-	p := made(Options{Store: storeless.Store, Broker: storeless.Broker, Topology: storeless.Topology, Check: map[string]func([]byte) error{"http": func(payload []byte) error {
+	p := mustNew(Options{Store: validOptions.Store, Broker: validOptions.Broker, Topology: validOptions.Topology, Check: map[string]func([]byte) error{"http": func(payload []byte) error {
 		if string(payload) == "{}" {
 			return wrong
 		}

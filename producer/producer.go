@@ -1,15 +1,15 @@
-// Package producer accepts tasks: it stores them, and publishes their tickets with
-// the broker's confirms.
+// Package producer accepts tasks: it stores them and publishes their tickets.
 //
-// When a call returns without error, its tasks are committed and will reach a final state whatever happens next. Their
-// tickets are published while the caller goes on, and that is an attempt only: each insert leaves a receipt in the
-// store's outbox, which is deleted after the confirm and otherwise published by any janitor, after OutboxGrace. A queue
-// that is down or takes no messages delays its own tasks, but neither callers nor other queues. A queue that takes
-// tickets more slowly than callers store tasks slows down these callers. Close waits for what is on its way; a process
-// that ends without it leaves that to a janitor.
+// When a call returns without an error, its tasks are committed, and they reach a final state whatever happens next.
+// The producer publishes their tickets after the call has returned. If that fails, no task is lost: each insert stores
+// outbox entries for its tickets. The producer deletes an outbox entry when the broker has confirmed its tickets. A
+// janitor publishes the tickets of entries that remain, after OutboxGrace.
 //
-// Concurrent Enqueue calls share one insert, and what is published together shares
-// messages. The package never runs a task, and never reads one.
+// A queue that is down or takes no messages delays its own tasks, but no callers and no other queues. If a queue takes
+// tickets more slowly than callers store tasks, these callers wait.
+//
+// Concurrent Enqueue calls share an insert: their tasks form an insert group. The tickets of several inserts share
+// messages: they form a publish group. The package never runs or reads a task.
 package producer
 
 import (
@@ -36,25 +36,27 @@ type Options struct {
 	Broker   broker.Publisher
 	Topology broker.Topology
 
-	// Settings give a task its lane and max attempts where it names none.
+	// Settings give a task its queue and maximum attempts if the task has none.
 	Settings holdfast.Settings
-	// MaxPayload is the limit of one payload in bytes; 0 means holdfast.DefaultMaxPayload.
+	// MaxPayload is the maximum size of a payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
-	// Check, if set, returns what is wrong with a payload of a type. The caller gets that error.
+	// Check has a function for each type whose payloads are checked. Its error is returned to the caller, and the task
+	// is not stored.
 	Check map[string]func(payload []byte) error
-	// ConfirmTimeout is how long the broker may take to confirm, until tickets are left to the outbox; 0 means 5 s.
+	// ConfirmTimeout is how long the producer waits for the broker's confirms; 0 means 5 s. Tickets without a confirm
+	// stay in the outbox.
 	ConfirmTimeout time.Duration
-	// OutboxGrace is how long janitors leave a receipt to this producer; 0 means 2 s.
+	// OutboxGrace is how old an outbox entry must be before janitors publish it; 0 means 2 s.
 	OutboxGrace time.Duration
 	Log         logrus.FieldLogger // nil discards
 	Observer    holdfast.Observer  // nil discards
 }
 
 const (
-	batchSize     = 1000    // tasks of one transaction
-	batchBytes    = 8 << 20 // of their payloads, about
-	inserters     = 2       // goroutines that store the tasks of a line of Enqueue calls, at most
-	insertTimeout = 30 * time.Second
+	maxInsertTasks = 1000    // tasks of one transaction
+	maxInsertBytes = 8 << 20 // of the payloads of one transaction; a single larger payload is allowed
+	inserters      = 2       // goroutines that store the tasks of a backlog
+	insertTimeout  = 30 * time.Second
 )
 
 // Producer accepts tasks. It is safe for concurrent use.
@@ -63,22 +65,22 @@ type Producer struct {
 	publisher *publisher
 
 	mu           sync.Mutex
-	plain, keyed line // calls without and with a unique key
+	plain, keyed callBacklog // calls without and with a unique key
 	closed       bool
-	calls        sync.WaitGroup // inserters, and calls that need none
+	calls        sync.WaitGroup // inserters, and calls of EnqueueMany and EnqueueTx
 
-	answered sync.Pool // of *call; their channels may not leave a test's bubble, so each producer has its own
+	callPool sync.Pool // of *call; one for each producer, because channels must not leave the bubble of a synctest
 }
 
 // complete fills in the defaults.
 func (o *Options) complete() error {
 	switch {
 	case o.Store == nil || o.Broker == nil || o.Topology.Prefix == "" || o.Topology.Incarnation == "":
-		return fmt.Errorf("%w: a producer needs a store, a broker and a topology with its incarnation", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: a store, a broker and a topology with its incarnation are required", holdfast.ErrInvalid)
 	case o.MaxPayload < 0:
-		return fmt.Errorf("%w: the limit of payloads %d is negative", holdfast.ErrInvalid, o.MaxPayload)
+		return fmt.Errorf("%w: maximum payload %d is negative", holdfast.ErrInvalid, o.MaxPayload)
 	case o.ConfirmTimeout < 0 || o.OutboxGrace < 0:
-		return fmt.Errorf("%w: a producer's durations cannot be negative", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: confirm timeout or outbox grace is negative", holdfast.ErrInvalid)
 	}
 	if o.MaxPayload == 0 {
 		o.MaxPayload = holdfast.DefaultMaxPayload
@@ -96,30 +98,30 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// New checks the options. It starts nothing; goroutines live while there are tasks to store or tickets to publish, and Close
-// waits for them.
+// New returns a Producer, or an ErrInvalid if the options are invalid. It starts no goroutines. Calls start them while
+// there are tasks to store or tickets to publish, and Close waits for them.
 func New(o Options) (*Producer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	return &Producer{o: o, publisher: &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
-		queues: make(map[string]*outgoing), closing: make(chan struct{}),
+		queues: make(map[string]*outgoingQueue), closing: make(chan struct{}),
 	}}, nil
 }
 
-// ErrClosed is returned by calls that come after Close.
+// ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the producer is closed")
 
-// Result says where a task is.
+// Result is the result of storing a task.
 type Result struct {
 	ID holdfast.TaskID `json:"id"`
-	// Duplicate means that another task holds the unique key: ID is that one's, and
-	// nothing was stored. It is no error.
+	// Duplicate means that another task has the unique key. ID is the id of that task, and nothing was stored. A
+	// duplicate is not an error.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
-// TaskError says which task of a call is wrong.
+// TaskError is the error of one task of a call.
 type TaskError struct {
 	Index int // in the call's tasks, from 0
 	Err   error
@@ -129,11 +131,11 @@ func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1
 
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// EnqueueTx stores the tasks inside the caller's transaction. They exist exactly
-// if it commits; a janitor publishes their tickets as soon as it has. tx is a *sql.Tx, *sqlx.Tx
-// or anything with their two methods, on the database of the producer's store; a
-// pool such as *sql.DB is an ErrInvalid.
-// After an error the caller must roll back.
+// EnqueueTx stores the tasks in the caller's transaction. They exist if and only if it commits. After the commit, a
+// janitor publishes their tickets. tx is a *sql.Tx, a *sqlx.Tx, or another type with the methods of store.Tx, on the
+// database of the producer's store. A pool such as *sql.DB is an ErrInvalid.
+//
+// If a task is invalid, the error is a *TaskError, and nothing was stored. After any error the caller must roll back.
 func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast.NewTask) ([]Result, error) {
 	if _, pool := tx.(interface{ Stats() sql.DBStats }); pool {
 		return nil, fmt.Errorf("enqueue in a transaction: %w: %T is not a transaction; pass the *sql.Tx or *sqlx.Tx that its Begin returns, or call Enqueue",
@@ -143,23 +145,23 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	if err != nil {
 		return nil, err
 	}
-	leave, err := p.enter()
+	exit, err := p.enter()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	results, order := make([]Result, len(tasks)), byKeys(complete)
+	defer exit()
+	results, order := make([]Result, len(tasks)), keyOrder(complete)
 	sorted := make([]holdfast.NewTask, len(tasks))
 	for n, i := range order {
 		sorted[n] = complete[i]
 	}
-	for len(sorted) > 0 { // in parts, so that no outbox entry has more tickets than one publish can take
+	for len(sorted) > 0 { // in parts, so that no outbox entry has too many tickets for a publish group
 		n := fitting(sorted, payloadOf)
 		inserted, err := p.o.Store.InsertTx(ctx, tx, sorted[:n], 0)
 		if err != nil {
 			return nil, fmt.Errorf("store tasks: %w", err)
 		}
-		for k, result := range p.account(inserted) {
+		for k, result := range p.resultsOf(inserted) {
 			results[order[k]] = result
 		}
 		sorted, order = sorted[n:], order[n:]
@@ -167,9 +169,9 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	return results, nil
 }
 
-// byKeys returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is the
-// same in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
-func byKeys(tasks []holdfast.NewTask) []int {
+// keyOrder returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is
+// the same in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
+func keyOrder(tasks []holdfast.NewTask) []int {
 	order := make([]int, len(tasks))
 	for i := range order {
 		order[i] = i
@@ -178,8 +180,9 @@ func byKeys(tasks []holdfast.NewTask) []int {
 	return order
 }
 
-// Close makes later calls fail and returns when those under way have ended, and the tickets of what was stored are
-// confirmed or left to the outbox: after ConfirmTimeout, if the broker takes none.
+// Close makes later calls return ErrClosed. It waits for the calls in progress, and until the tickets of stored tasks
+// are confirmed or left to the outbox. If the broker confirms nothing, that takes ConfirmTimeout. Close may be called
+// more than once. A process that ends without Close leaves the tickets to the janitors.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -190,8 +193,8 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// enter begins a call that Close waits for; leave ends it.
-func (p *Producer) enter() (leave func(), err error) {
+// enter begins a call for which Close waits. The caller ends it with exit.
+func (p *Producer) enter() (exit func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -201,12 +204,12 @@ func (p *Producer) enter() (leave func(), err error) {
 	return p.calls.Done, nil
 }
 
-// fitting is how many of the first items go into one transaction: at most batchSize,
-// and of large payloads only as many as make about batchBytes.
+// fitting returns how many of the first items go into one transaction: at most maxInsertTasks, and at most
+// maxInsertBytes together, but at least one.
 func fitting[T any](items []T, size func(T) int) int {
 	n, bytes := 0, 0
-	for n < min(batchSize, len(items)) {
-		if bytes += size(items[n]); bytes > batchBytes && n > 0 {
+	for n < min(maxInsertTasks, len(items)) {
+		if bytes += size(items[n]); bytes > maxInsertBytes && n > 0 {
 			break
 		}
 		n++
@@ -216,7 +219,7 @@ func fitting[T any](items []T, size func(T) int) int {
 
 func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
 
-// completeAll completes the tasks. Its error is a *TaskError.
+// completeAll returns the completed tasks. Its error is a *TaskError.
 func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 	complete := make([]holdfast.NewTask, len(tasks))
 	for i, task := range tasks {
@@ -228,7 +231,7 @@ func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, er
 	return complete, nil
 }
 
-// complete validates a task and fills in what its type's settings say.
+// complete validates a task and returns it with the defaults of its type.
 func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	if err := task.Validate(p.o.MaxPayload); err != nil {
 		return task, err
@@ -239,8 +242,8 @@ func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 		}
 	}
 	settings := p.o.Settings.For(task.Type)
-	if task.Lane == "" {
-		task.Lane = settings.Lane
+	if task.Queue == "" {
+		task.Queue = settings.Queue
 	}
 	if task.MaxAttempts == 0 {
 		task.MaxAttempts = settings.Policy.MaxAttempts
@@ -251,7 +254,8 @@ func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	return task, nil
 }
 
-func (p *Producer) account(inserted store.Inserted) []Result {
+// resultsOf returns the results of inserted tasks, and observes them.
+func (p *Producer) resultsOf(inserted store.Inserted) []Result {
 	results := make([]Result, len(inserted.Tasks))
 	duplicates := 0
 	for i, task := range inserted.Tasks {

@@ -6,81 +6,81 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 const (
-	// maxWindow bounds the tickets of one window. maxPending bounds the waiting tickets of all queues; each queue gets
-	// an equal share, but no less than minPending. If a queue has more, calls for it wait.
-	maxWindow  = 4000
-	maxPending = 20_000
-	minPending = 1000
-	// The publisher tries a queue that confirms nothing again after firstProbe, then after longer and longer pauses.
+	// maxGroupTickets bounds the tickets of a publish group. maxPending bounds the waiting tickets of all queues; each
+	// queue gets an equal share, but not less than minPending. If a queue has more, its callers wait.
+	maxGroupTickets = 4000
+	maxPending      = 20_000
+	minPending      = 1000
+	// firstProbe is the pause before the publisher first probes a silent queue. Later pauses grow up to lastProbe.
 	firstProbe = 500 * time.Millisecond
 	lastProbe  = 5 * time.Second
-	// dischargeAfter is how long confirmed receipts gather. No caller waits for their deletion, and its commit would
-	// delay the claim, which comes at the same time.
-	dischargeAfter = 250 * time.Millisecond
-	// perTicket is the time from one window to the next for each ticket of the first, and maxPace the most of it. Below
-	// four tickets a millisecond that time ends before the confirms arrive. Above, tickets gather: a few large windows
-	// cost the broker and this process much less than many small ones, and leave more time for storing.
-	perTicket = 250 * time.Microsecond
-	maxPace   = 20 * time.Millisecond
+	// deleteAfter is how long confirmed outbox entries accumulate before the publisher deletes them. No caller waits
+	// for the deletion, and the commit of an earlier one would delay the claims, which come at the same time.
+	deleteAfter = 250 * time.Millisecond
+	// intervalPerTicket is the time from the start of a publish group to the start of the next, for each ticket of the
+	// first; maxGroupInterval is its maximum. Below four tickets a millisecond, this time ends before the confirms
+	// arrive. Above, tickets accumulate: a few large groups cost the broker and this process much less than many small
+	// ones.
+	intervalPerTicket = 250 * time.Microsecond
+	maxGroupInterval  = 20 * time.Millisecond
 )
 
-// publisher publishes the tickets of receipts after their calls have returned, and waits for the confirms. Each queue
-// has windows of its own, so that one queue's confirms never delay another queue's tickets. The publisher leaves
-// unconfirmed tickets to the outbox.
+// publisher publishes the tickets of outbox entries after their calls have returned, and waits for the confirms. Each
+// queue has publish groups of its own, so that the confirms of one queue never delay the tickets of another.
+// Unconfirmed tickets stay in the outbox.
 type publisher struct {
 	broker   broker.Publisher
 	topology broker.Topology
 	store    store.Inserter
-	limit    time.Duration // of one window, and of a delete
+	limit    time.Duration // of a publish group, and of a delete
 	observer holdfast.Observer
 	log      logrus.FieldLogger
 
-	mu          sync.Mutex
-	queues      map[string]*outgoing // by lane: those with tickets, and those that confirm nothing
-	confirmed   []int64              // receipts to delete
-	discharging bool
-	closing     chan struct{} // closed when nothing should gather any longer
-	closed      sync.Once
-	running     sync.WaitGroup
+	mu        sync.Mutex
+	queues    map[string]*outgoingQueue // by name: those with tickets, and the silent ones
+	confirmed []int64                   // outbox entries to delete
+	deleting  bool
+	closing   chan struct{} // closed when tickets and entries must not wait for others
+	closed    sync.Once
+	running   sync.WaitGroup
 }
 
-// outgoing has the tickets that wait for the confirms of one queue. The publisher's mu guards it.
-type outgoing struct {
-	lane       string
-	pending    []handed
-	tickets    int           // of them
-	fewer      chan struct{} // closed and renewed when there are fewer
-	publishing bool          // a goroutine publishes window after window
-	began      time.Time     // when the window in progress began; zero if there is none
-	full       chan struct{} // gets a value when enough tickets wait to fill a window
-	failures   int           // windows in a row without a confirm in time; above 0 the queue is silent
-	probeAt    time.Time     // when a silent queue is tried again
+// outgoingQueue has the tickets of one queue that wait for publishing. The publisher's mu guards it.
+type outgoingQueue struct {
+	queue      string
+	pending    []pendingEntry
+	tickets    int           // number of tickets in pending
+	shrunk     chan struct{} // closed and replaced when tickets decreases
+	publishing bool          // a goroutine runs publishAll
+	groupBegan time.Time     // when the publish group in progress began; zero if there is none
+	full       chan struct{} // gets a value when enough tickets wait to fill a publish group
+	failures   int           // publish groups in a row without a confirm in time; above 0 the queue is silent
+	probeAt    time.Time     // when the publisher probes a silent queue
 }
 
-// handed is a receipt, and how many calls its tasks are of.
-type handed struct {
-	store.Receipt
+// pendingEntry is an outbox entry to publish, with the number of calls that its insert group had.
+type pendingEntry struct {
+	store.OutboxEntry
 	calls int
 }
 
-// admit waits while too many tickets of a queue wait for their confirms, so that calls do not store faster than the
-// queue takes tickets. It does not wait for a queue that confirms nothing, because the publisher leaves its tickets to
-// the outbox.
-func (p *publisher) admit(ctx context.Context, lane string) error {
+// admit waits while too many tickets of a queue wait, so that calls do not store faster than the queue takes tickets.
+// It does not wait for a queue that confirms nothing, because the tickets of that queue stay in the outbox. If ctx
+// ends, admit returns the cause.
+func (p *publisher) admit(ctx context.Context, queue string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		q := p.queues[lane]
+		q := p.queues[queue]
 		if q == nil || q.tickets < p.share() {
 			return nil
 		}
@@ -88,9 +88,9 @@ func (p *publisher) admit(ctx context.Context, lane string) error {
 		if patience <= 0 {
 			return nil
 		}
-		fewer := q.fewer
+		shrunk := q.shrunk
 		p.mu.Unlock()
-		err := waitFor(ctx, fewer, patience)
+		err := waitFor(ctx, shrunk, patience)
 		p.mu.Lock()
 		if err != nil {
 			return err
@@ -98,16 +98,16 @@ func (p *publisher) admit(ctx context.Context, lane string) error {
 	}
 }
 
-// patience returns how long callers wait for the window in progress. If half of its time passes without an answer, the
-// queue has perhaps stopped. The caller holds p.mu.
-func (p *publisher) patience(q *outgoing) time.Duration {
-	if q.began.IsZero() {
+// patience returns how long callers may still wait for the publish group in progress: until half of its time has
+// passed. After that, the queue may be silent. The caller holds p.mu.
+func (p *publisher) patience(q *outgoingQueue) time.Duration {
+	if q.groupBegan.IsZero() {
 		return p.limit / 2
 	}
-	return p.limit/2 - time.Since(q.began)
+	return p.limit/2 - time.Since(q.groupBegan)
 }
 
-// waitFor waits for a change, but not longer than patience. It returns the cause if ctx ends first.
+// waitFor waits for a change, at most patience. It returns the cause if ctx ends first.
 func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -123,24 +123,24 @@ func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration
 // share returns how many tickets of one queue may wait. The caller holds p.mu.
 func (p *publisher) share() int { return max(minPending, maxPending/max(1, len(p.queues))) }
 
-// hand takes over the receipts of some calls. It never waits. It leaves the tickets of a silent queue to the outbox,
-// except those that probe the queue. It also leaves tickets to the outbox if a queue whose window is late has too many.
-func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls int) {
+// add adds the outbox entries of an insert group with so many calls. It never waits. It leaves entries to the outbox if
+// their queue is silent and not due for a probe, or if their queue has too many tickets and its publish group is late.
+func (p *publisher) add(ctx context.Context, entries []store.OutboxEntry, calls int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, receipt := range receipts {
-		q := p.queues[receipt.Lane]
+	for _, entry := range entries {
+		q := p.queues[entry.Queue]
 		if q == nil {
-			q = &outgoing{lane: receipt.Lane, fewer: make(chan struct{}), full: make(chan struct{}, 1)}
-			p.queues[receipt.Lane] = q
+			q = &outgoingQueue{queue: entry.Queue, shrunk: make(chan struct{}), full: make(chan struct{}, 1)}
+			p.queues[entry.Queue] = q
 		}
 		silent := q.failures > 0 && (q.publishing || time.Now().Before(q.probeAt))
 		if silent || q.tickets >= p.share() && p.patience(q) <= 0 {
 			continue
 		}
-		q.tickets += len(receipt.Tickets)
-		q.pending = append(q.pending, handed{receipt, calls})
-		if q.tickets >= maxWindow {
+		q.tickets += len(entry.Tickets)
+		q.pending = append(q.pending, pendingEntry{entry, calls})
+		if q.tickets >= maxGroupTickets {
 			select {
 			case q.full <- struct{}{}:
 			default:
@@ -153,36 +153,39 @@ func (p *publisher) hand(ctx context.Context, receipts []store.Receipt, calls in
 	}
 }
 
-// close returns when everything handed over is confirmed or left to the outbox. Nothing may be handed over any more.
+// close returns when all added entries are confirmed or left to the outbox. add must not be called afterwards.
 func (p *publisher) close() {
 	p.closed.Do(func() { close(p.closing) })
 	p.running.Wait()
 }
 
-// publishAll publishes a queue's tickets, window after window, until none wait. While a window is in progress, and
-// during the pause after it, receipts gather. So windows grow with the load, and a lone ticket waits for no other.
-func (p *publisher) publishAll(ctx context.Context, q *outgoing) {
+// publishAll publishes the tickets of a queue, one publish group after another, until none wait. While a group is in
+// progress, and during the pause after it, outbox entries accumulate. So groups grow with the load, and a single ticket
+// does not wait for others.
+func (p *publisher) publishAll(ctx context.Context, q *outgoingQueue) {
 	for {
-		window, tickets := p.next(q)
-		if len(window) == 0 {
+		group, tickets := p.nextGroup(q)
+		if len(group) == 0 {
 			return
 		}
 		began := time.Now()
-		confirmed, err := p.publish(ctx, q.lane, window)
+		confirmed, err := p.publish(ctx, q.queue, group)
 		if err != nil {
-			p.log.WithError(err).WithField("lane", q.lane).WithField("receipts", len(window)-len(confirmed)).Debug("tickets left to the outbox")
+			p.log.WithError(err).WithField("queue", q.queue).WithField("outbox entries", len(group)-len(confirmed)).Debug("tickets not confirmed: they stay in the outbox")
 		}
-		p.judge(q, len(confirmed) > 0, err)
-		p.discharge(ctx, confirmed)
-		p.gather(q, pace(tickets)-time.Since(began))
+		p.recordOutcome(q, len(confirmed) > 0, err)
+		p.deleteOutbox(ctx, confirmed)
+		p.waitForMore(q, groupInterval(tickets)-time.Since(began))
 	}
 }
 
-// pace is the time from the beginning of a window of so many tickets to that of the next.
-func pace(tickets int) time.Duration { return min(time.Duration(tickets)*perTicket, maxPace) }
+// groupInterval returns the time from the start of a publish group of so many tickets to the start of the next.
+func groupInterval(tickets int) time.Duration {
+	return min(time.Duration(tickets)*intervalPerTicket, maxGroupInterval)
+}
 
-// gather lets receipts come together for a while, or until they fill a window.
-func (p *publisher) gather(q *outgoing, d time.Duration) {
+// waitForMore waits for d, or until the waiting tickets fill a publish group.
+func (p *publisher) waitForMore(q *outgoingQueue, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -195,36 +198,37 @@ func (p *publisher) gather(q *outgoing, d time.Duration) {
 	}
 }
 
-// next takes the receipts of one window and counts their tickets, or ends the caller's turn.
-func (p *publisher) next(q *outgoing) (window []handed, tickets int) {
+// nextGroup takes the outbox entries of the next publish group and counts their tickets. If there are none, it returns
+// nil, and the caller must end.
+func (p *publisher) nextGroup(q *outgoingQueue) (group []pendingEntry, tickets int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(q.pending) && (n == 0 || tickets+len(q.pending[n].Tickets) <= maxWindow) {
+	for n < len(q.pending) && (n == 0 || tickets+len(q.pending[n].Tickets) <= maxGroupTickets) {
 		tickets += len(q.pending[n].Tickets)
 		n++
 	}
 	if n == 0 {
 		q.publishing = false
 		if q.failures == 0 {
-			delete(p.queues, q.lane)
+			delete(p.queues, q.queue)
 		}
 		return nil, 0
 	}
-	window, q.pending = q.pending[:n:n], q.pending[n:]
-	q.began = time.Now()
+	group, q.pending = q.pending[:n:n], q.pending[n:]
+	q.groupBegan = time.Now()
 	q.shrink(tickets)
-	return window, tickets
+	return group, tickets
 }
 
-// judge records how a window ended. After a window without a confirm, the publisher leaves all waiting tickets of the
-// queue to the outbox: they would only wait longer, and callers with them. If such a window had enough time, the queue
-// is silent until it confirms something.
-func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
+// recordOutcome records the outcome of a publish group. If the broker confirmed nothing, all waiting tickets of the
+// queue stay in the outbox, because they and their callers would only wait longer. If the group also had enough time,
+// the queue is silent until it confirms something.
+func (p *publisher) recordOutcome(q *outgoingQueue, confirmed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	took := time.Since(q.began)
-	q.began = time.Time{}
+	took := time.Since(q.groupBegan)
+	q.groupBegan = time.Time{}
 	switch {
 	case confirmed || err == nil:
 		q.failures = 0
@@ -234,7 +238,7 @@ func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 	case took >= p.limit/2:
 		q.probeAt = time.Now().Add(min(firstProbe<<min(q.failures, 10), lastProbe))
 		if q.failures++; q.failures == 1 {
-			p.log.WithError(err).WithField("lane", q.lane).Warn("queue confirms nothing: its tickets are left to the outbox")
+			p.log.WithError(err).WithField("queue", q.queue).Warn("queue confirms nothing: its tickets stay in the outbox")
 		}
 	}
 	q.pending = nil
@@ -242,32 +246,32 @@ func (p *publisher) judge(q *outgoing, confirmed bool, err error) {
 }
 
 // shrink records that fewer tickets wait.
-func (q *outgoing) shrink(tickets int) {
+func (q *outgoingQueue) shrink(tickets int) {
 	q.tickets -= tickets
-	close(q.fewer)
-	q.fewer = make(chan struct{})
+	close(q.shrunk)
+	q.shrunk = make(chan struct{})
 }
 
-// publish returns the receipts all of whose tickets are confirmed.
-func (p *publisher) publish(ctx context.Context, lane string, receipts []handed) (confirmed []int64, err error) {
+// publish publishes a group and returns the ids of the outbox entries whose tickets are all confirmed.
+func (p *publisher) publish(ctx context.Context, queue string, entries []pendingEntry) (confirmed []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
-	messages, of := p.messages(lane, receipts)
+	messages, entriesOf := p.messages(queue, entries)
 	began := time.Now()
 	outcomes, err := p.broker.Publish(ctx, messages)
-	failed := make([]bool, len(receipts))
+	failed := make([]bool, len(entries))
 	for i, outcome := range outcomes {
 		if outcome != broker.Stored {
-			for _, receipt := range of[i] {
-				failed[receipt] = true
+			for _, entry := range entriesOf[i] {
+				failed[entry] = true
 			}
 		}
 	}
 	tickets := 0
-	for i, receipt := range receipts {
+	for i, entry := range entries {
 		if !failed[i] {
-			confirmed = append(confirmed, receipt.ID)
-			tickets += len(receipt.Tickets)
+			confirmed = append(confirmed, entry.ID)
+			tickets += len(entry.Tickets)
 		}
 	}
 	if tickets > 0 {
@@ -276,61 +280,61 @@ func (p *publisher) publish(ctx context.Context, lane string, receipts []handed)
 	return confirmed, err
 }
 
-// messages divides the tickets of all receipts, which are of one lane, into messages. For each message it lists the
-// receipts whose tickets are in it.
-func (p *publisher) messages(lane string, receipts []handed) (messages []broker.Message, of [][]int) {
+// messages divides the tickets of outbox entries into messages for one queue. For each message it returns the indexes
+// of the entries whose tickets are in it.
+func (p *publisher) messages(queue string, entries []pendingEntry) (messages []broker.Message, entriesOf [][]int) {
 	var tickets []message.Ticket
-	var owners []int // the receipt of each ticket
+	var owners []int // the outbox entry of each ticket
 	calls := 0
-	for i, receipt := range receipts {
-		calls += receipt.calls
-		tickets = append(tickets, receipt.Tickets...)
-		for range receipt.Tickets {
+	for i, entry := range entries {
+		calls += entry.calls
+		tickets = append(tickets, entry.Tickets...)
+		for range entry.Tickets {
 			owners = append(owners, i)
 		}
 	}
-	queue, size := p.topology.Main(lane), message.PerMessage(len(tickets), calls)
+	amqpQueue, size := p.topology.Main(queue), message.PerMessage(len(tickets), calls)
 	for len(tickets) > 0 {
 		n := min(size, len(tickets))
-		messages = append(messages, broker.Message{Queue: queue, Body: message.Message{Tickets: tickets[:n]}.Encode()})
-		of = append(of, owners[:n])
+		messages = append(messages, broker.Message{Queue: amqpQueue, Body: message.Message{Tickets: tickets[:n]}.Encode()})
+		entriesOf = append(entriesOf, owners[:n])
 		tickets, owners = tickets[n:], owners[n:]
 	}
-	return messages, of
+	return messages, entriesOf
 }
 
-// discharge deletes confirmed receipts, those of several windows at once if there are. What it cannot delete is published once
-// more by the outbox, and the duplicates dropped at the claim.
-func (p *publisher) discharge(ctx context.Context, confirmed []int64) {
+// deleteOutbox deletes confirmed outbox entries in the background, those of several publish groups at once. If it
+// cannot delete an entry, a janitor publishes its tickets again, and the claim drops the duplicates.
+func (p *publisher) deleteOutbox(ctx context.Context, confirmed []int64) {
 	if len(confirmed) == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.confirmed = append(p.confirmed, confirmed...)
-	if !p.discharging {
-		p.discharging = true
-		p.running.Go(func() { p.dischargeAll(ctx) })
+	if !p.deleting {
+		p.deleting = true
+		p.running.Go(func() { p.deleteConfirmed(ctx) })
 	}
 }
 
-func (p *publisher) dischargeAll(ctx context.Context) {
+func (p *publisher) deleteConfirmed(ctx context.Context) {
 	for {
 		select {
-		case <-time.After(dischargeAfter):
+		case <-time.After(deleteAfter):
 		case <-p.closing:
 		}
 		p.mu.Lock()
-		receipts := p.confirmed
+		entries := p.confirmed
 		p.confirmed = nil
-		p.discharging = len(receipts) > 0
+		p.deleting = len(entries) > 0
 		p.mu.Unlock()
-		if len(receipts) == 0 {
+		if len(entries) == 0 {
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, p.limit)
-		if err := p.store.Discharge(limited, receipts); err != nil {
-			p.log.WithError(err).Debug("confirmed receipts left to the outbox")
+		if err := p.store.DeleteOutbox(limited, entries); err != nil {
+			p.log.WithError(err).Debug("confirmed outbox entries not deleted")
 		}
 		cancel()
 	}

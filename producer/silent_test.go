@@ -9,62 +9,61 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// partly is a broker of which one queue may confirm nothing, and a store that takes all, in the clock of a bubble.
-type partly struct {
+// fakeServers are a broker that may confirm nothing for the queue "stuck", and a store that accepts all tasks.
+type fakeServers struct {
 	store.Inserter
-	silent atomic.Bool // the queue of the lane "stuck"
+	silent atomic.Bool // the queue "stuck" confirms nothing
 
-	mu       sync.Mutex
-	last     int64
-	tries    int            // windows for the silent queue
-	waiting  int            // calls that wait for it now, and
-	most     int            // the most there were
-	tickets  map[string]int // confirmed, by queue
-	receipts int            // deleted
+	mu      sync.Mutex
+	last    int64
+	tries   int            // publish groups for the silent queue
+	waiting int            // publish groups for the silent queue in progress
+	most    int            // the maximum of waiting
+	tickets map[string]int // confirmed, by AMQP queue
+	entries int            // deleted
 }
 
 var stuck = broker.NewTopology("p", 1, "test").Main("stuck")
 
-func newPartly() (*partly, *Producer) {
-	p := &partly{tickets: make(map[string]int)}
-	return p, made(Options{Store: p, Broker: p, Topology: broker.NewTopology("p", 1, "test")})
+func newFakeServers() (*fakeServers, *Producer) {
+	p := &fakeServers{tickets: make(map[string]int)}
+	return p, mustNew(Options{Store: p, Broker: p, Topology: broker.NewTopology("p", 1, "test")})
 }
 
-func (p *partly) Insert(_ context.Context, tasks []holdfast.NewTask, _ time.Duration) (store.Inserted, error) {
+func (p *fakeServers) Insert(_ context.Context, tasks []holdfast.NewTask, _ time.Duration) (store.Inserted, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var inserted store.Inserted
-	receipts := make(map[string]*store.Receipt)
+	entries := make(map[string]*store.OutboxEntry)
 	for _, task := range tasks {
 		p.last++
 		inserted.Tasks = append(inserted.Tasks, store.InsertedTask{ID: holdfast.TaskID(p.last)})
-		if receipts[task.Lane] == nil {
-			receipts[task.Lane] = &store.Receipt{ID: p.last, Lane: task.Lane}
+		if entries[task.Queue] == nil {
+			entries[task.Queue] = &store.OutboxEntry{ID: p.last, Queue: task.Queue}
 		}
-		receipts[task.Lane].Tickets = append(receipts[task.Lane].Tickets, message.Ticket{Task: holdfast.TaskID(p.last), Attempt: 1})
+		entries[task.Queue].Tickets = append(entries[task.Queue].Tickets, message.Ticket{Task: holdfast.TaskID(p.last), Attempt: 1})
 	}
-	for _, receipt := range receipts {
-		inserted.Receipts = append(inserted.Receipts, *receipt)
+	for _, entry := range entries {
+		inserted.Entries = append(inserted.Entries, *entry)
 	}
 	return inserted, nil
 }
 
-func (p *partly) Discharge(_ context.Context, receipts []int64) error {
+func (p *fakeServers) DeleteOutbox(_ context.Context, entries []int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.receipts += len(receipts)
+	p.entries += len(entries)
 	return nil
 }
 
-// Publish confirms after two milliseconds, and for the silent queue not at all.
-func (p *partly) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+// Publish confirms after two milliseconds. It never confirms a group with messages for the silent queue.
+func (p *fakeServers) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	outcomes := make([]broker.Outcome, len(messages))
 	p.mu.Lock()
 	silent := false
@@ -98,32 +97,32 @@ func (p *partly) Publish(ctx context.Context, messages []broker.Message) ([]brok
 	return outcomes, nil
 }
 
-func (p *partly) confirmed(lane string) int {
+func (p *fakeServers) confirmed(queue string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tickets[broker.NewTopology("p", 1, "test").Main(lane)]
+	return p.tickets[broker.NewTopology("p", 1, "test").Main(queue)]
 }
 
-func inLane(lane string, n int) []holdfast.NewTask {
+func inQueue(queue string, n int) []holdfast.NewTask {
 	list := tasks(n)
 	for i := range list {
-		list[i].Lane = lane
+		list[i].Queue = queue
 	}
 	return list
 }
 
-// A queue that confirms nothing delays neither the calls nor the tickets of another one.
+// A queue that confirms nothing delays neither the calls nor the tickets of other queues.
 func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		world, p := newPartly()
+		world, p := newFakeServers()
 		world.silent.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup
-		for range 4 { // that store for it whatever happens
+		for range 4 { // callers that store tasks for the silent queue all the time
 			callers.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = p.EnqueueMany(ctx, inLane("stuck", batchSize))
+					_, _ = p.EnqueueMany(ctx, inQueue("stuck", maxInsertTasks))
 					time.Sleep(100 * time.Millisecond)
 				}
 			})
@@ -132,7 +131,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		worst := time.Duration(0)
 		for i := range n {
 			began := time.Now()
-			if _, err := p.Enqueue(ctx, inLane("fine", 1)[0]); err != nil {
+			if _, err := p.Enqueue(ctx, inQueue("fine", 1)[0]); err != nil {
 				t.Fatal(err)
 			}
 			worst = max(worst, time.Since(began))
@@ -146,11 +145,11 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		}
 		cancel()
 		callers.Wait()
-		if stored := world.last; stored < 100*batchSize {
-			t.Errorf("%d tasks were stored for the silent queue: its callers were held up", stored)
+		if stored := world.last; stored < 100*maxInsertTasks {
+			t.Errorf("only %d tasks were stored: the callers of the silent queue were delayed", stored)
 		}
 		if world.most > 1 {
-			t.Errorf("%d windows waited for the silent queue at the same time", world.most)
+			t.Errorf("%d publish groups waited for the silent queue at the same time", world.most)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -158,16 +157,16 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 	})
 }
 
-// A queue that confirms nothing is tried again with growing pauses, and its callers do not wait for it.
+// The publisher probes a silent queue with growing pauses, and its callers do not wait for it.
 func TestASilentQueueIsProbed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		world, p := newPartly()
+		world, p := newFakeServers()
 		world.silent.Store(true)
 		call := func() {
 			t.Helper()
 			began := time.Now()
-			if _, err := p.Enqueue(t.Context(), inLane("stuck", 1)[0]); err != nil || time.Since(began) > 0 {
+			if _, err := p.Enqueue(t.Context(), inQueue("stuck", 1)[0]); err != nil || time.Since(began) > 0 {
 				t.Fatalf("a call took %s: %v", time.Since(began), err)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -176,7 +175,7 @@ func TestASilentQueueIsProbed(t *testing.T) {
 			call()
 		}
 		if world.tries < 6 || world.tries > 12 {
-			t.Errorf("it was tried %d times in a minute", world.tries)
+			t.Errorf("the queue was probed %d times in a minute", world.tries)
 		}
 		if n := world.confirmed("stuck"); n != 0 {
 			t.Errorf("%d tickets are confirmed", n)
@@ -184,7 +183,7 @@ func TestASilentQueueIsProbed(t *testing.T) {
 		world.silent.Store(false)
 		for began := time.Now(); world.confirmed("stuck") == 0; {
 			if time.Since(began) > 2*lastProbe+p.o.ConfirmTimeout {
-				t.Fatal("the queue was not tried again")
+				t.Fatal("the queue was not probed")
 			}
 			call()
 		}
@@ -194,7 +193,7 @@ func TestASilentQueueIsProbed(t *testing.T) {
 			call()
 		}
 		if got := world.confirmed("stuck"); got != before+n {
-			t.Errorf("%d of %d tickets are confirmed after it had answered", got-before, n)
+			t.Errorf("%d of %d tickets are confirmed after the queue answered", got-before, n)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -202,14 +201,14 @@ func TestASilentQueueIsProbed(t *testing.T) {
 	})
 }
 
-// A caller that waits for a queue does not wait longer than it wants.
+// A call that waits for a queue ends with its context.
 func TestACallThatWaitsForAQueueEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		world, p := newPartly()
+		world, p := newFakeServers()
 		world.silent.Store(true)
-		for _, n := range []int{1, maxPending} { // the first of them is on its way, and the others are as many as may wait
-			if _, err := p.EnqueueMany(t.Context(), inLane("stuck", n)); err != nil {
+		for _, n := range []int{1, maxPending} { // the first is being published, and the others wait
+			if _, err := p.EnqueueMany(t.Context(), inQueue("stuck", n)); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -217,7 +216,7 @@ func TestACallThatWaitsForAQueueEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		before := world.last
-		if _, err := p.Enqueue(ctx, inLane("stuck", 1)[0]); !errors.Is(err, context.DeadlineExceeded) || world.last != before {
+		if _, err := p.Enqueue(ctx, inQueue("stuck", 1)[0]); !errors.Is(err, context.DeadlineExceeded) || world.last != before {
 			t.Errorf("got %v, %d tasks were stored", err, world.last-before)
 		}
 		if err := p.Close(); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// hold stores a task with the key in a transaction that stays open until release is called.
-func (w *world) hold(key string) (release func()) {
+// holdKey stores a task with the key in a transaction that stays open until release is called.
+func (w *world) holdKey(key string) (release func()) {
 	w.Helper()
 	db, err := sql.Open("postgres", pgtest.URL(w))
 	w.must(err)
@@ -33,7 +33,7 @@ func keyed(key string) holdfast.NewTask {
 	return holdfast.NewTask{Type: "work", Unique: key}
 }
 
-// checkHeld checks that an error names the key, and says that another try may help.
+// checkHeld checks that err is a KeyHeldError for the key, wraps ErrUnavailable, and has the key in its text.
 func checkHeld(t *testing.T, err error, key string) {
 	t.Helper()
 	held := new(store.KeyHeldError)
@@ -42,21 +42,21 @@ func checkHeld(t *testing.T, err error, key string) {
 	}
 }
 
-// A unique key that an open transaction holds fails the calls with that key, and no other call waits for them.
+// If an open transaction holds a unique key, calls with that key fail, and no other call waits for them.
 func TestAHeldKeyFailsOnlyItsOwnCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.hold("held")
+	w.holdKey("held")
 	var stuck []<-chan answer
 	for i := range 2 * inserters {
-		stuck = append(stuck, w.enqueueAside(t.Context(), keyed("held")))
+		stuck = append(stuck, w.enqueueAsync(t.Context(), keyed("held")))
 		w.eventually("calls with the key are being stored", func() bool { return len(w.inserts.calls()) >= min(i+1, inserters) })
 	}
-	for i := range 20 { // more than the two seconds for which the key is asked for could hide
+	for i := range 20 { // enough calls that the two seconds of waiting for the key cannot hide a delay
 		_, err := w.Enqueue(t.Context(), task(i))
 		w.must(err)
 	}
-	free := w.enqueueAside(t.Context(), keyed("free"))
+	free := w.enqueueAsync(t.Context(), keyed("free"))
 	for _, call := range stuck {
 		checkHeld(t, await(w, "the call ends", call).err, "held")
 	}
@@ -67,11 +67,12 @@ func TestAHeldKeyFailsOnlyItsOwnCalls(t *testing.T) {
 	}
 }
 
-// Of many tasks only those with a held key are refused, each by its name; when the key is free, they go in.
+// Of many tasks, only those with a held key are refused, each with its own error. When the key is free, they can be
+// stored.
 func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	release := w.hold("held")
+	release := w.holdKey("held")
 	list := []holdfast.NewTask{task(0), keyed("held"), task(2), keyed("free"), keyed("held")}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -102,17 +103,18 @@ func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 	}
 }
 
-// Many calls with one held key end together: the store waits for the key once for each batch, not once for each call.
+// Many calls with the same held key end together: the store waits for the key once for each insert group, not for each
+// call.
 func TestAHeldKeyIsAskedForOnceInABatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.hold("held")
+	w.holdKey("held")
 	const calls = 50
 	var stuck []<-chan answer
 	for range calls {
-		stuck = append(stuck, w.enqueueAside(t.Context(), keyed("held")))
+		stuck = append(stuck, w.enqueueAsync(t.Context(), keyed("held")))
 	}
-	free := w.enqueueAside(t.Context(), keyed("free"))
+	free := w.enqueueAsync(t.Context(), keyed("free"))
 	for _, call := range stuck {
 		checkHeld(t, await(w, "the call ends", call).err, "held")
 	}
@@ -123,8 +125,9 @@ func TestAHeldKeyIsAskedForOnceInABatch(t *testing.T) {
 	}
 }
 
-// heldOf is a store that says that the keys are held; without keys, that it does not know which one is.
-func heldOf(tasks []holdfast.NewTask, keys ...string) error {
+// keysHeld returns a KeyHeldError if one of the tasks has one of the keys. Without keys, it returns a KeyHeldError that
+// names no key if one of the tasks has a unique key.
+func keysHeld(tasks []holdfast.NewTask, keys ...string) error {
 	for _, task := range tasks {
 		if slices.Contains(keys, task.Unique) || len(keys) == 0 && task.Unique != "" {
 			return &store.KeyHeldError{Keys: keys}
@@ -133,26 +136,26 @@ func heldOf(tasks []holdfast.NewTask, keys ...string) error {
 	return nil
 }
 
-// A call whose context ends while its batch waits for another's key is not stored afterwards.
+// If the context of a call ends while its insert group waits for the key of another call, its task is not stored.
 func TestACallThatHasEndedIsNotStoredLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.gate = make(chan struct{})
-	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { return heldOf(tasks, "held") }
+	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { return keysHeld(tasks, "held") }
 	var first []<-chan answer
-	for i := range inserters { // one after the other, or one inserter may take both
-		first = append(first, w.enqueueAside(t.Context(), keyed(fmt.Sprint(i))))
+	for i := range inserters { // one after another, because one inserter could take both calls
+		first = append(first, w.enqueueAsync(t.Context(), keyed(fmt.Sprint(i))))
 		w.eventually("another inserter is busy", func() bool { return len(w.inserts.calls()) == i+1 })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	held, late := w.enqueueAside(t.Context(), keyed("held")), w.enqueueAside(ctx, keyed("late"))
+	held, late := w.enqueueAsync(t.Context(), keyed("held")), w.enqueueAsync(ctx, keyed("late"))
 	w.eventually("the others wait", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.keyed.waiting) == 2
 	})
 	w.inserts.gate <- struct{}{}
-	w.eventually("they are being stored together", func() bool { return len(w.inserts.calls()) == 3 })
+	w.eventually("one insert has both calls", func() bool { return len(w.inserts.calls()) == 3 })
 	cancel()
 	if err := await(w, "the call ends", late).err; !errors.Is(err, context.Canceled) {
 		t.Errorf("the call whose context ended: %v", err)
@@ -168,13 +171,13 @@ func TestACallThatHasEndedIsNotStoredLater(t *testing.T) {
 	}
 }
 
-// The wait for held keys is bounded also if the store cannot name them.
+// The wait for held keys is bounded even if the store cannot name them.
 func TestTheWaitForHeldKeysIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error {
 		<-time.After(heldLimit / 4)
-		return heldOf(tasks)
+		return keysHeld(tasks)
 	}
 	_, err := w.Enqueue(t.Context(), keyed("1"))
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "waits for unique keys") {

@@ -9,29 +9,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// patience bounds every wait for something that must happen.
+// patience bounds each wait of a test.
 const patience = time.Minute
 
-// world is one test's own corner of the servers, with a producer.
+// world is a test with a schema, a topology and a producer of its own.
 type world struct {
 	*testing.T
 	*Producer
-	store    *postgres.Store
-	broker   *rabbitmq.Broker
-	topology broker.Topology
-	inserts  *inserts
-	letters  *letters
+	store     *postgres.Store
+	broker    *rabbitmq.Broker
+	topology  broker.Topology
+	inserts   *inserts
+	publishes *publishes
 }
 
 func newWorld(t *testing.T, change func(*Options)) *world {
@@ -40,14 +39,14 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	w := &world{T: t, store: pgtest.Open(t)}
 	b, prefix := rabbittest.Open(t)
 	w.broker, w.topology = b, broker.NewTopology(prefix, 1, "test")
-	_, err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultLane})
+	_, err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultQueue})
 	w.must(err)
-	w.inserts, w.letters = &inserts{Inserter: w.store}, &letters{Publisher: b}
-	o := Options{Store: w.inserts, Broker: w.letters, Topology: w.topology, OutboxGrace: time.Hour}
+	w.inserts, w.publishes = &inserts{Inserter: w.store}, &publishes{Publisher: b}
+	o := Options{Store: w.inserts, Broker: w.publishes, Topology: w.topology, OutboxGrace: time.Hour}
 	if change != nil {
 		change(&o)
 	}
-	w.Producer = made(o)
+	w.Producer = mustNew(o)
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
@@ -59,7 +58,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually polls until something holds. Failing is the only thing that takes long.
+// eventually polls until holds returns true.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -69,7 +68,7 @@ func (w *world) eventually(what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			w.Fatalf("still not: %s", what)
+			w.Fatalf("timeout: %s", what)
 		}
 	}
 }
@@ -81,7 +80,7 @@ func await[T any](w *world, what string, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		w.Fatalf("still not: %s", what)
+		w.Fatalf("timeout: %s", what)
 	}
 	panic("not reached")
 }
@@ -92,14 +91,15 @@ func (w *world) count(table string) (n int) {
 	return n
 }
 
-// take empties the lane and returns its tickets and how many messages there were, when everything is published.
-func (w *world) take(queue string) (tickets []message.Ticket, messages int) {
+// take closes the publisher, removes all messages from an AMQP queue, and returns their tickets and the number of
+// messages.
+func (w *world) take(amqpQueue string) (tickets []message.Ticket, messages int) {
 	w.Helper()
 	w.publisher.close()
 	last := fmt.Sprintf("the end %x", rand.Uint64())
-	_, err := w.broker.Publish(w.Context(), []broker.Message{{Queue: queue, Body: []byte(last)}})
+	_, err := w.broker.Publish(w.Context(), []broker.Message{{Queue: amqpQueue, Body: []byte(last)}})
 	w.must(err)
-	sub, err := w.broker.Subscribe(w.Context(), queue, 10000)
+	sub, err := w.broker.Subscribe(w.Context(), amqpQueue, 10000)
 	w.must(err)
 	defer sub.Close()
 	for {
@@ -115,20 +115,20 @@ func (w *world) take(queue string) (tickets []message.Ticket, messages int) {
 	}
 }
 
-func (w *world) main() string { return w.topology.Main(holdfast.DefaultLane) }
+func (w *world) main() string { return w.topology.Main(holdfast.DefaultQueue) }
 
-// queued is how many calls wait for a batch.
+// queued returns how many calls without a unique key wait for an inserter.
 func (w *world) queued() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.plain.waiting)
 }
 
-// pending is how many tickets of a lane wait for a window.
-func (w *world) pending(lane string) int {
+// pending returns how many tickets of a queue wait for a publish group.
+func (w *world) pending(queue string) int {
 	w.publisher.mu.Lock()
 	defer w.publisher.mu.Unlock()
-	if q := w.publisher.queues[lane]; q != nil {
+	if q := w.publisher.queues[queue]; q != nil {
 		return q.tickets
 	}
 	return 0
@@ -146,7 +146,7 @@ func tasks(n int) []holdfast.NewTask {
 	return list
 }
 
-// payload is what a stored task was asked to do.
+// payload returns the payload of a stored task.
 func (w *world) payload(id holdfast.TaskID) string {
 	w.Helper()
 	stored, err := w.store.Task(w.Context(), id)
@@ -156,17 +156,17 @@ func (w *world) payload(id holdfast.TaskID) string {
 
 var errFault = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 
-// inserts is an Inserter that counts, can be held up and can fail.
+// inserts is an Inserter that records the sizes of inserts. A test can make inserts wait and fail.
 type inserts struct {
 	store.Inserter
-	gate chan struct{} // if not nil, an insert waits for it
+	gate chan struct{} // if not nil, each insert receives from it first
 	fail func(call int, tasks []holdfast.NewTask) error
 
-	seeTx func(tasks []holdfast.NewTask) // sees each insert into a transaction
+	seeTx func(tasks []holdfast.NewTask) // if not nil, called for each InsertTx
 
-	mu         sync.Mutex
-	sizes      []int
-	discharged int
+	mu        sync.Mutex
+	sizes     []int
+	confirmed int
 }
 
 func (s *inserts) begin(tasks []holdfast.NewTask) error {
@@ -197,11 +197,11 @@ func (s *inserts) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.Ne
 	return s.Inserter.InsertTx(ctx, tx, tasks, grace)
 }
 
-func (s *inserts) Discharge(ctx context.Context, receipts []int64) error {
+func (s *inserts) DeleteOutbox(ctx context.Context, entries []int64) error {
 	s.mu.Lock()
-	s.discharged += len(receipts)
+	s.confirmed += len(entries)
 	s.mu.Unlock()
-	return s.Inserter.Discharge(ctx, receipts)
+	return s.Inserter.DeleteOutbox(ctx, entries)
 }
 
 // calls lists the sizes of the inserts so far.
@@ -211,8 +211,8 @@ func (s *inserts) calls() []int {
 	return slices.Clone(s.sizes)
 }
 
-// letters is a Publisher that can be held up and can refuse.
-type letters struct {
+// publishes is a Publisher that counts calls. A test can make calls wait and refuse messages.
+type publishes struct {
 	broker.Publisher
 	gate   chan struct{}
 	refuse func(broker.Message) bool
@@ -220,7 +220,7 @@ type letters struct {
 	began  int
 }
 
-func (l *letters) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (l *publishes) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	l.mu.Lock()
 	l.began++
 	l.mu.Unlock()
@@ -243,7 +243,7 @@ func (l *letters) Publish(ctx context.Context, messages []broker.Message) ([]bro
 	return outcomes, errFault
 }
 
-func (l *letters) calls() int {
+func (l *publishes) calls() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.began

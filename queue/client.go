@@ -20,7 +20,7 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-// ErrClosed is the error of calls after Close.
+// ErrClosed is returned by calls after Close.
 var ErrClosed = producer.ErrClosed
 
 // Client stores tasks and runs them. Make one with [Open]. It is safe for concurrent use.
@@ -32,7 +32,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	handlers map[string]typeHandler
-	problems []error // of Handle
+	failed   []error // errors of Handle, which Run returns
 	running  *running
 	ran      bool
 	closed   bool
@@ -44,17 +44,18 @@ type running struct {
 	ended chan struct{}
 }
 
-// typeHandler is what Handle registered for a type.
+// typeHandler is a handler that Handle registered, with the settings of its type.
 type typeHandler struct {
 	handle   Handler
 	settings holdfast.TypeSettings
 }
 
-// Open reads the settings and opens the store. It starts to connect to the broker, which may be away. It makes and migrates
-// the file if the tasks are in a file. It migrates a server only with [Migrate]. The caller must call Close.
+// Open reads the settings, opens the store and starts to connect to the broker. It does not wait for the broker. If the
+// tasks are in a file, Open creates and migrates the file. It migrates a database server only with [Migrate]. The
+// caller must call Close.
 //
-// Returns ErrInvalid if a setting or an option is wrong, and ErrUnavailable if the store cannot be reached. If the schema of
-// the store is not the one that this version needs, Open returns a store.ErrSchema.
+// Returns ErrInvalid if a setting or an option is wrong, ErrUnavailable if the store cannot be reached, and
+// store.ErrSchema if the store does not have the schema that this version needs.
 func Open(ctx context.Context, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
@@ -78,8 +79,9 @@ func Open(ctx context.Context, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Over returns a Client over a backend that the caller has opened and closes later. It has the settings of the backend, and
-// its logger unless Logger or Slog chooses another one. Options that change settings are an ErrInvalid.
+// Over returns a Client over a backend that the caller has opened. The caller closes the backend after the Client. The
+// Client uses the settings of the backend, and its logger unless the options have a Logger or Slog. Returns ErrInvalid
+// if an option changes a setting or if the backend lacks a store or a broker.
 func Over(backend *app.Backend, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	switch {
@@ -106,8 +108,8 @@ func newClient(backend *app.Backend, o options) *Client {
 	}
 }
 
-// withoutLimits returns a copy of the backend whose producers store no limit of attempts unless the task has one: the
-// worker's settings decide.
+// withoutLimits returns a copy of the backend whose producers store a limit of attempts only if the task has its own.
+// For all other tasks the settings of the worker decide.
 func withoutLimits(backend *app.Backend) *app.Backend {
 	own := *backend
 	own.Config.Types = maps.Clone(own.Config.Types)
@@ -119,13 +121,14 @@ func withoutLimits(backend *app.Backend) *app.Backend {
 	return &own
 }
 
-// Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains the
-// worker. Then the worker takes no more tasks and handlers have the drain timeout to finish, 25 s by default. After that Run
-// cancels their contexts with holdfast.ErrDraining and hands their tasks back. A second signal cancels them at once, and a
-// third ends the process. Run returns nil after a clean stop, when all it started has ended.
+// Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains
+// the worker. Then the worker takes no more tasks, and handlers have the drain timeout to finish, 25 s by default.
+// After that Run cancels their contexts with holdfast.ErrDraining and hands their tasks back. A second signal cancels
+// the contexts at once. A third signal kills the process. Run returns when every goroutine that it started has ended,
+// and nil if the stop was clean.
 //
-// Servers that are away are waited for, at any time. Returns ErrInvalid if a call of Handle failed or if there is no handler
-// to run, and ErrConflict if another process runs the tasks of the file. Run may be called once.
+// If a server cannot be reached, Run waits for it. Returns ErrInvalid if a call of Handle failed or if there is no
+// handler, and ErrConflict if another process runs the tasks of the file. Run may be called once.
 func (c *Client) Run(ctx context.Context) error {
 	if err := c.run(ctx); err != nil {
 		return fmt.Errorf("run queue: %w", err)
@@ -136,9 +139,9 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	this := &running{stop, make(chan struct{})}
-	defer close(this.ended)
-	handlers, backend, err := c.begin(this)
+	call := &running{stop, make(chan struct{})}
+	defer close(call.ended)
+	handlers, backend, err := c.begin(call)
 	if err != nil {
 		return err
 	}
@@ -158,21 +161,21 @@ func (c *Client) run(ctx context.Context) error {
 	})
 }
 
-// begin returns the handlers, and a backend whose settings have those of the handlers.
-func (c *Client) begin(this *running) (map[string]typeHandler, *app.Backend, error) {
+// begin records the call of Run. It returns the handlers, and a copy of the backend with the settings of their types.
+func (c *Client) begin(call *running) (map[string]typeHandler, *app.Backend, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return nil, nil, ErrClosed
 	case c.ran:
-		return nil, nil, fmt.Errorf("%w: Run was called before", holdfast.ErrInvalid)
-	case len(c.problems) > 0:
-		return nil, nil, errors.Join(c.problems...)
+		return nil, nil, fmt.Errorf("%w: Run may be called only once", holdfast.ErrInvalid)
+	case len(c.failed) > 0:
+		return nil, nil, errors.Join(c.failed...)
 	case len(c.handlers) == 0 && c.backend.Config.HasRole(configs.RoleWorker):
 		return nil, nil, fmt.Errorf("%w: there is no handler; call Handle first", holdfast.ErrInvalid)
 	}
-	c.ran, c.running = true, this
+	c.ran, c.running = true, call
 	own := *c.backend
 	own.Config.Types = maps.Clone(own.Config.Types)
 	if own.Config.Types == nil {
@@ -184,7 +187,8 @@ func (c *Client) begin(this *running) (map[string]typeHandler, *app.Backend, err
 	return maps.Clone(c.handlers), &own, nil
 }
 
-// onSignals calls stop at the first signal and closes abort at the second. done ends the watch.
+// onSignals calls stop at the first signal and closes abort at the second. The caller must call done, which stops the
+// goroutine that waits for signals.
 func (c *Client) onSignals(stop func()) (abort <-chan struct{}, done func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -215,9 +219,10 @@ func (c *Client) onSignals(stop func()) (abort <-chan struct{}, done func()) {
 
 func (c *Client) log() logrus.FieldLogger { return c.backend.Log }
 
-// Close ends Run if it still runs and waits for it. It returns when calls of Enqueue have ended and the broker has
-// confirmed their messages. If the broker confirms none in 5 s, a janitor publishes them later. Then Close closes the store
-// and the broker that Open has opened. Later calls return ErrClosed, and further calls of Close nil.
+// Close stops Run and waits for it. Then Close waits until calls of Enqueue have returned and the broker has confirmed
+// their messages. If the broker confirms no message for 5 s, Close gives up, and a janitor publishes the messages
+// later. At last Close closes the store and the broker that Open opened. Later calls of other methods return ErrClosed.
+// Later calls of Close return nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	closed, running := c.closed, c.running

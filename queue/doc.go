@@ -1,5 +1,4 @@
-// Package queue is what a program needs beside the root package: it stores tasks, runs their handlers, and recovers the
-// tasks of processes that ended.
+// Package queue stores tasks and runs their handlers. Most programs need only this package and the root package.
 //
 //	q, err := queue.Open(ctx) // settings from the environment; a file if nothing is set
 //	defer q.Close()
@@ -7,39 +6,40 @@
 //	q.Enqueue(ctx, "welcome", Welcome{"ada@example.com"}, queue.In(time.Hour), queue.Unique("ada"))
 //	q.Run(ctx) // until ctx ends or the process receives SIGTERM
 //
-// # What it promises
+// # Guarantees
 //
-// If Enqueue returns no error, the task is committed. It will be done, or dead and waiting for a person, or cancelled. A
-// handler runs at least once, and more than once only if a worker ended or lost its lease before it stored the result. The
-// pair (task.ID, task.Attempt) is a fencing token, and task.IdempotencyKey is a key for other systems; docs/guarantees.md
-// has all promises and their limits.
+// If Enqueue returns no error, the task is committed. The task ends in state done, dead or cancelled, and a dead task
+// waits for an operator. A handler runs at least once. It runs more than once only if a worker ended or lost its lease
+// before the worker stored the result. The pair (task.ID, task.Attempt) is a fencing token, and task.IdempotencyKey is
+// a key for other systems. The file docs/guarantees.md lists all guarantees and their limits.
 //
-// The package composes a producer, a worker and a janitor over one store and one broker. It opens no port, has no task type
-// of its own and links no metrics: package app/daemon adds those for the command holdfast serve. A program that wants the
-// type http registers the handler of package consumer/webhook. An [Observer] option receives what metrics need.
+// The package combines a producer, a worker and a janitor over one store and one broker. It opens no port, has no task
+// type of its own and links no metrics. Package app/daemon adds those for the command holdfast serve. A program that
+// wants the type http registers the handler of package consumer/webhook. An [Observer] receives the events that metrics
+// need.
 //
 // # Settings
 //
-// [Open] reads the same settings as the command holdfast serve, in this order, the later one winning: defaults, the YAML
-// file that HOLDFAST_CONFIG names, environment variables, options. With DATABASE_URL and AMQP_URL any number of processes
-// share the tasks in PostgreSQL and RabbitMQ. If nothing is set, the tasks are in the file of holdfast serve,
-// holdfast/holdfast.db in the user's data folder. Any process of the machine may store tasks in a file, and one process at a
-// time runs them.
+// [Open] reads the same settings as the command holdfast serve. The sources are, in this order: defaults, the YAML file
+// that HOLDFAST_CONFIG names, environment variables, options. A later source overrides an earlier one. With
+// DATABASE_URL and AMQP_URL any number of processes share the tasks in PostgreSQL and RabbitMQ. If neither is set, the
+// tasks are in the file of holdfast serve, holdfast/holdfast.db in the user's data folder. Any process of the machine
+// may store tasks in the file. Only one process at a time runs them.
 //
-// The settings of a task type are those of its type in the configuration. The options of [Handle] change what they name and
-// leave the rest. They hold for the attempts that this process runs. A janitor of another process judges crashes by its own
-// settings.
+// A task type has the settings of its type in the configuration. The options of [Handle] override single settings of
+// the type. They apply to the attempts that this process runs. If a janitor in another process handles a crash, it uses
+// the settings of its own process.
 //
-// The limit of attempts is the task's own if Enqueue got [MaxAttempts]. Otherwise the worker that runs an attempt decides by
-// its settings of the type.
+// If Enqueue got the option [MaxAttempts], that is the limit of attempts. Otherwise the limit comes from the settings
+// of the worker that runs the attempt.
 //
 // # Errors
 //
-// Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close, calls
-// return [ErrClosed].
+// Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,
+// calls return [ErrClosed].
 //
 // # Concurrency
 //
-// A [Client] is safe for concurrent use. Call Handle before Run. Goroutines call handlers, middleware and policy functions
-// at the same time.
+// A [Client] is safe for concurrent use. Call Handle before Run. Handlers, middleware and policy functions are called
+// from many goroutines at the same time.
 package queue

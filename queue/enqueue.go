@@ -11,17 +11,18 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Result says where a task is. Duplicate means that another task has the unique key: ID is that task, and nothing was
-// stored.
+// Result is the result of storing a task. If Duplicate is set, nothing was stored, because another task has the unique
+// key. ID is then the id of that other task.
 type Result = producer.Result
 
-// TaskError is the error of one task of EnqueueMany. TaskErrors names the tasks that were not stored; all others were.
+// TaskError is the error of one task of EnqueueMany. TaskErrors lists the tasks that were not stored; all other tasks
+// were stored.
 type (
 	TaskError  = producer.TaskError
 	TaskErrors = producer.TaskErrors
 )
 
-// NewTask is one task of EnqueueMany: the arguments of Enqueue.
+// NewTask is one task of EnqueueMany. Its fields are the arguments of Enqueue.
 type NewTask struct {
 	Type    string
 	Payload any
@@ -37,7 +38,7 @@ type taskOption func(*holdfast.NewTask) error
 
 func (f taskOption) applyToTask(t *holdfast.NewTask) error { return f(t) }
 
-// In keeps the task from running before d has passed, by the store's clock.
+// In delays the task by d, measured by the store's clock. A handler does not start earlier.
 func In(d time.Duration) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		t.Delay = d
@@ -45,16 +46,17 @@ func In(d time.Duration) TaskOption {
 	})
 }
 
-// At keeps the task from running before a time. A time in the past means now.
-func At(moment time.Time) TaskOption {
-	return taskOption(func(t *holdfast.NewTask) error {
-		t.At = moment
+// At delays the task until t. A handler does not start earlier. A time in the past means now.
+func At(t time.Time) TaskOption {
+	return taskOption(func(task *holdfast.NewTask) error {
+		task.At = t
 		return nil
 	})
 }
 
-// Unique makes the store refuse a second task with the same key while the first one is kept: until it has been done for a
-// week, by default. A second call of Enqueue is then no error, and its Result is a Duplicate.
+// Unique makes the store refuse a second task with the same key as long as the store keeps the first one. By default
+// the store keeps a task for a week after it is done. If a task is refused, Enqueue returns no error, and the Result
+// has Duplicate set.
 func Unique(key string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		if key == "" {
@@ -65,14 +67,14 @@ func Unique(key string) TaskOption {
 	})
 }
 
-// TypeTaskOption is an option of Handle for all tasks of a type, and of Enqueue for one task.
+// TypeTaskOption is an option of Handle, for all tasks of a type, and of Enqueue, for one task.
 type TypeTaskOption interface {
 	TypeOption
 	TaskOption
 }
 
-// MaxAttempts is how many failures a task may have before it is dead. With Enqueue it is the task's own limit, which wins
-// over that of its type.
+// MaxAttempts sets how many attempts of a task may fail before the task is dead; n must be at least 1. With Enqueue it
+// is the task's own limit, which overrides the limit of the type.
 func MaxAttempts(n int) TypeTaskOption { return maxAttempts(n) }
 
 type maxAttempts int
@@ -94,27 +96,27 @@ func (n maxAttempts) applyToTask(t *holdfast.NewTask) error {
 	return n.check()
 }
 
-// Queue names the queue in which a task waits, "default" by default. With Handle it holds for the tasks of the type that
-// this client stores.
+// Queue sets the queue of a task. The default is the queue of the type, or else "default". With Handle it applies to
+// the tasks of the type that this client stores.
 func Queue(name string) TypeTaskOption { return queueName(name) }
 
 type queueName string
 
 func (q queueName) applyToType(t *typeOptions) error {
-	t.settings.Lane = string(q)
+	t.settings.Queue = string(q)
 	return checkQueue(string(q))
 }
 
 func (q queueName) applyToTask(t *holdfast.NewTask) error {
-	t.Lane = string(q)
+	t.Queue = string(q)
 	return checkQueue(string(q))
 }
 
-// Enqueue stores one task. The payload is encoded as JSON; json.RawMessage is stored as it is, and nil means null. Calls at
-// the same time share a transaction. The client publishes the task after Enqueue has returned.
+// Enqueue stores one task. It encodes the payload as JSON, stores a json.RawMessage as it is, and stores nil as null.
+// Concurrent calls share a transaction. The client publishes the task after Enqueue has returned.
 //
-// Returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If ctx ends while
-// the task is on its way, the task may be stored or not; with a [Unique] key it is safe to call again.
+// Returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If ctx ends
+// before the store has answered, the task may or may not be stored. With a [Unique] key it is safe to repeat the call.
 func (c *Client) Enqueue(ctx context.Context, taskType string, payload any, opts ...TaskOption) (Result, error) {
 	task, err := c.newTask(NewTask{taskType, payload, opts})
 	if err != nil {
@@ -125,9 +127,9 @@ func (c *Client) Enqueue(ctx context.Context, taskType string, payload any, opts
 
 // EnqueueMany stores many tasks with few statements. The results are in the order of the tasks.
 //
-// The error is a *TaskError if a task is wrong; then nothing was stored. It is a TaskErrors if the store refused the tasks
-// that it names and stored all others. After any other error there are results only for the leading tasks that are stored
-// for certain.
+// If a task is invalid, EnqueueMany stores nothing and returns a *TaskError. If the store refuses some tasks and stores
+// all others, EnqueueMany returns a TaskErrors, which lists the refused ones. After any other error the results cover
+// only the leading tasks that are certainly stored.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	list, err := c.newTasks(tasks)
 	if err != nil {
@@ -147,25 +149,25 @@ func (c *Client) newTasks(tasks []NewTask) ([]holdfast.NewTask, error) {
 	return list, nil
 }
 
-// newTask is the task in the domain's form, in the queue of its type. The producer validates it.
+// newTask converts n for the producer and sets the queue of its type. The producer validates the task.
 func (c *Client) newTask(n NewTask) (holdfast.NewTask, error) {
 	task, err := n.Complete()
-	if err == nil && task.Lane == "" {
+	if err == nil && task.Queue == "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		task.Lane = c.handlers[n.Type].settings.Lane
+		task.Queue = c.handlers[n.Type].settings.Queue
 	}
 	return task, err
 }
 
-// Complete returns the task in the form that package producer takes. The queue and the limit of attempts are empty if no
-// option names them. Returns ErrInvalid if the payload cannot be encoded or an option is wrong.
+// Complete returns the task in the form that package producer takes. If no option sets them, the queue is empty and the
+// limit of attempts is 0. Returns ErrInvalid if the payload cannot be encoded or an option is wrong.
 func (n NewTask) Complete() (holdfast.NewTask, error) {
 	task := holdfast.NewTask{Type: n.Type}
 	if n.Payload != nil {
 		encoded, err := json.Marshal(n.Payload)
 		if err != nil {
-			return task, fmt.Errorf("%w: the payload cannot be encoded: %w", holdfast.ErrInvalid, err)
+			return task, fmt.Errorf("%w: encode payload: %w", holdfast.ErrInvalid, err)
 		}
 		task.Payload = encoded
 	}
@@ -186,11 +188,12 @@ type Tx struct {
 	tx     store.Tx
 }
 
-// Tx returns what stores tasks inside tx: a *sql.Tx, a *sqlx.Tx or anything with their two methods, on the database of the
-// store. The tasks exist exactly if tx commits. A janitor publishes them as soon as it has. Package pgxqueue does the same
-// for pgx.
+// Tx returns a Tx that stores tasks inside tx, a transaction on the database of the store. tx is a *sql.Tx, a *sqlx.Tx
+// or any type with the same two methods. If tx commits, the tasks exist, and a janitor publishes them as soon as
+// possible. If tx does not commit, no task is stored. For pgx, use package pgxqueue.
 //
-// In a file, tx is a transaction of the driver modernc.org/sqlite on that file, opened with _txlock=immediate.
+// If the tasks are in a file, tx must be a transaction of the driver modernc.org/sqlite on that file, opened with
+// _txlock=immediate.
 func (c *Client) Tx(tx store.Tx) Tx { return Tx{c, tx} }
 
 // Enqueue stores one task inside the transaction. After an error the caller must roll back.
@@ -205,7 +208,7 @@ func (t Tx) Enqueue(ctx context.Context, taskType string, payload any, opts ...T
 // EnqueueMany stores tasks inside the transaction. After an error the caller must roll back.
 func (t Tx) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	if t.tx == nil {
-		return nil, fmt.Errorf("enqueue in a transaction: %w: the transaction is nil", holdfast.ErrInvalid)
+		return nil, fmt.Errorf("enqueue in transaction: %w: the transaction is nil", holdfast.ErrInvalid)
 	}
 	list, err := t.client.newTasks(tasks)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 
 type Welcome struct{ Email string }
 
-// place is a folder for the file of an example.
-func place() (path string, remove func()) {
+// tempFile returns the path of a file in a new folder, and a function that removes the folder.
+func tempFile() (path string, remove func()) {
 	folder, err := os.MkdirTemp("", "holdfast-example-")
 	if err != nil {
 		log.Fatal(err)
@@ -28,10 +28,10 @@ func place() (path string, remove func()) {
 	return filepath.Join(folder, "holdfast.db"), func() { _ = os.RemoveAll(folder) }
 }
 
-// A program that stores a task and runs it. A program on its own needs neither File nor a context that ends: Open reads
-// DATABASE_URL and AMQP_URL, and Run ends with SIGTERM.
+// This program stores a task and runs it. A real program needs neither File nor a context that ends: Open reads
+// DATABASE_URL and AMQP_URL, and SIGTERM stops Run.
 func Example() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx, stop := context.WithCancel(context.Background())
 	q, err := queue.Open(ctx, queue.File(path))
@@ -53,9 +53,9 @@ func Example() {
 	// stopped: <nil>
 }
 
-// Options win over the environment. Set takes every key of configs/holdfast.example.yaml.
+// Options override the environment. Set accepts every key in configs/holdfast.example.yaml.
 func ExampleOpen() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	q, err := queue.Open(context.Background(),
 		queue.File(path),
@@ -71,9 +71,9 @@ func ExampleOpen() {
 	// Output: <nil>
 }
 
-// The options say what differs from the configuration. A handler says with its error what becomes of the task.
+// The options override settings of the configuration. The error of the handler decides the next state of the task.
 func ExampleHandle() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	q, err := queue.Open(context.Background(), queue.File(path))
 	if err != nil {
@@ -88,17 +88,17 @@ func ExampleHandle() {
 		case errors.Is(err, errGone):
 			return holdfast.Permanent(err) // dead at once
 		case errors.Is(err, errBusy):
-			return holdfast.Defer(time.Minute, err) // again in a minute; uses up no attempt
+			return holdfast.Defer(time.Minute, err) // runs again in a minute; uses up no attempt
 		}
-		return err // nil is success, and anything else a failure that is retried
+		return err // nil means success; any other error is a failure, which is retried
 	}, queue.MaxAttempts(5), queue.Backoff(time.Second, 10*time.Minute), queue.Timeout(30*time.Second))
 	fmt.Println(err)
 	// Output: <nil>
 }
 
-// The task type http of the daemon, in a program that asks for it.
+// This program registers the task type http, which the daemon has built in.
 func ExampleHandle_http() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	q, err := queue.Open(context.Background(), queue.File(path))
 	if err != nil {
@@ -119,7 +119,7 @@ func ExampleHandle_http() {
 
 // A policy can depend on the error of the attempt.
 func ExamplePolicyFunc() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	q, err := queue.Open(context.Background(), queue.File(path))
 	if err != nil {
@@ -139,7 +139,7 @@ func ExamplePolicyFunc() {
 
 // Middleware wraps the handlers of all types, or of one.
 func ExampleUse() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx, stop := context.WithCancel(context.Background())
 	timed := func(next queue.Handler) queue.Handler {
@@ -166,9 +166,9 @@ func ExampleUse() {
 	// Output: welcome: took less than an hour: true, error: <nil>
 }
 
-// A task that runs in an hour, once for each key however often this is called.
+// The task runs in an hour. The second call with the same key stores no second task.
 func ExampleClient_Enqueue() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx := context.Background()
 	q, err := queue.Open(ctx, queue.File(path))
@@ -186,7 +186,7 @@ func ExampleClient_Enqueue() {
 }
 
 func ExampleClient_EnqueueMany() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx := context.Background()
 	q, err := queue.Open(ctx, queue.File(path))
@@ -203,10 +203,10 @@ func ExampleClient_EnqueueMany() {
 	// Output: 3 <nil>
 }
 
-// The account and the task that welcomes its owner are stored together or not at all. With PostgreSQL the program opens
-// DATABASE_URL instead of the file.
+// An account and its welcome task are stored in one transaction. With PostgreSQL the program opens DATABASE_URL instead
+// of the file.
 func ExampleClient_Tx() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx := context.Background()
 	q, err := queue.Open(ctx, queue.File(path))
@@ -241,9 +241,9 @@ func ExampleClient_Tx() {
 	// Output: <nil>
 }
 
-// What a person does with a task that failed for good.
+// Retry runs a dead task again after an operator has repaired the cause of its failure.
 func ExampleClient_Retry() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx, stop := context.WithCancel(context.Background())
 	q, err := queue.Open(ctx, queue.File(path))
@@ -251,10 +251,10 @@ func ExampleClient_Retry() {
 		log.Fatal(err)
 	}
 	defer q.Close()
-	mended := make(chan struct{})
+	repaired := make(chan struct{})
 	queue.Handle(q, "welcome", func(context.Context, holdfast.Task, Welcome) error {
 		select {
-		case <-mended:
+		case <-repaired:
 			return nil
 		default:
 			return holdfast.Permanent(errors.New("no such template"))
@@ -269,7 +269,7 @@ func ExampleClient_Retry() {
 	}
 	task, err := q.Wait(ctx, result.ID)
 	fmt.Println(task.State, task.LastError, err)
-	close(mended)
+	close(repaired)
 	if _, err := q.Retry(ctx, result.ID); err != nil {
 		log.Print(err)
 	}
@@ -283,9 +283,9 @@ func ExampleClient_Retry() {
 	// <nil>
 }
 
-// A task whose work is no longer wanted.
+// Cancel stops a task before it runs.
 func ExampleClient_Cancel() {
-	path, remove := place()
+	path, remove := tempFile()
 	defer remove()
 	ctx := context.Background()
 	q, err := queue.Open(ctx, queue.File(path))

@@ -2,5 +2,5 @@ package queue
 
 import "github.com/holdfastq/holdfast/app"
 
-// Backend returns what a client runs on.
+// Backend returns the backend of a client.
 func Backend(c *Client) *app.Backend { return c.backend }

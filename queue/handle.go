@@ -12,22 +12,22 @@ import (
 
 // Handler runs one attempt of a task. [Handle] makes one from a function with a typed payload.
 //
-// A nil error completes the task. holdfast.Permanent, Defer, RetryAfter and Cancel make errors that say what becomes of it.
-// Any other error is a failure: it counts, and the policy of the type decides when the task runs again. A panic is a failure
-// too. ctx ends at the timeout of the attempt, when the task is cancelled, when the worker loses its lease, and at the end
-// of a drain; context.Cause tells which.
+// If the handler returns nil, the task is done. holdfast.Permanent, Defer, RetryAfter and Cancel return errors that
+// decide the next state of the task. Any other error, and a panic, is a failure: the store counts it, and the policy of
+// the type decides when the task runs again. ctx ends at the timeout of the attempt, when the task is cancelled, when
+// the worker loses its lease, and at the end of a drain. context.Cause returns the reason.
 type Handler func(ctx context.Context, task holdfast.Task) error
 
-// Middleware wraps a handler. It sees the task before the handler and the error after it. It may change both, and it may
-// leave out the call of next. It is called once for each type, before Run takes tasks.
+// Middleware wraps a handler. The returned handler gets the task before next and the error after it. It may change
+// both, and it need not call next. The middleware itself is called once for each type, by Handle.
 type Middleware func(next Handler) Handler
 
 // TypeOption is an option of Handle.
 type TypeOption interface{ applyToType(*typeOptions) error }
 
-// typeOptions are those of a task type.
+// typeOptions are the options of a task type.
 type typeOptions struct {
-	settings   holdfast.TypeSettings // those of the configuration at first
+	settings   holdfast.TypeSettings // initially those of the configuration
 	middleware []Middleware
 }
 
@@ -35,12 +35,13 @@ type typeOption func(*typeOptions) error
 
 func (f typeOption) applyToType(t *typeOptions) error { return f(t) }
 
-// Handle registers handle for the tasks of a type. The payload is decoded from JSON into a P. A payload that does not fit
-// makes the task dead at once: no retry can change it. Use json.RawMessage as P for a payload as it is. The options change
-// the settings of the type and leave what they do not name.
+// Handle registers handle for the tasks of a type. The worker decodes the payload from JSON into a P. If the payload
+// does not fit, the task is dead at once, because a retry cannot help. To get the payload unchanged, use
+// json.RawMessage as P. The options override single settings of the type.
 //
-// Returns an ErrInvalid if the type has a handler, if no task can have the type, or if an option is wrong, and an ErrConflict
-// after Run has begun. Run returns these errors too, so a program that calls Run may ignore them here.
+// Returns ErrInvalid if the type already has a handler, if the name of the type is not valid, or if an option is wrong.
+// Returns ErrConflict after Run has begun. Run returns these errors too, so a program that calls Run may ignore them
+// here.
 func Handle[P any](c *Client, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error, opts ...TypeOption) error {
 	var typed Handler
 	if handle != nil {
@@ -55,22 +56,22 @@ func (c *Client) handle(taskType string, handle Handler, opts []TypeOption) erro
 	err := c.register(taskType, handle, opts)
 	if err != nil {
 		err = fmt.Errorf("handle type %.100q: %w", taskType, err)
-		c.problems = append(c.problems, err)
+		c.failed = append(c.failed, err)
 	}
 	return err
 }
 
-// register checks the handler and keeps it. The caller holds c.mu.
+// register validates and stores the handler. The caller must hold c.mu.
 func (c *Client) register(taskType string, handle Handler, opts []TypeOption) error {
 	if err := (holdfast.NewTask{Type: taskType}).Validate(0); err != nil {
 		return err
 	}
-	_, taken := c.handlers[taskType]
+	_, exists := c.handlers[taskType]
 	switch {
 	case c.ran:
-		return fmt.Errorf("%w: Run has begun; call Handle before it", holdfast.ErrConflict)
-	case taken:
-		return fmt.Errorf("%w: the type has a handler", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: Run has begun; call Handle before Run", holdfast.ErrConflict)
+	case exists:
+		return fmt.Errorf("%w: the type already has a handler", holdfast.ErrInvalid)
 	case handle == nil:
 		return fmt.Errorf("%w: the handler is nil", holdfast.ErrInvalid)
 	}
@@ -89,42 +90,43 @@ func (c *Client) register(taskType string, handle Handler, opts []TypeOption) er
 	}
 	for _, wrap := range slices.Backward(slices.Concat(c.options.middleware, t.middleware)) {
 		if handle = wrap(handle); handle == nil {
-			return fmt.Errorf("%w: a middleware returned no handler", holdfast.ErrInvalid)
+			return fmt.Errorf("%w: a middleware returned a nil handler", holdfast.ErrInvalid)
 		}
 	}
 	c.handlers[taskType] = typeHandler{handle, t.settings}
 	return nil
 }
 
-// ClientTypeOption is an option of Open for all types, and of Handle for one.
+// ClientTypeOption is an option of Open, for all types, and of Handle, for one type.
 type ClientTypeOption interface {
 	Option
 	TypeOption
 }
 
-// Use wraps handlers. The first middleware is the outermost one. Those of Open are outside those of Handle.
-func Use(middleware ...Middleware) ClientTypeOption { return wrapOption(middleware) }
+// Use wraps handlers in middleware. The first middleware is the outermost one. The middleware of Open wraps that of
+// Handle.
+func Use(middleware ...Middleware) ClientTypeOption { return middlewareOption(middleware) }
 
-type wrapOption []Middleware
+type middlewareOption []Middleware
 
-func (w wrapOption) check() error {
-	if slices.ContainsFunc(w, func(m Middleware) bool { return m == nil }) {
+func (m middlewareOption) check() error {
+	if slices.ContainsFunc(m, func(one Middleware) bool { return one == nil }) {
 		return fmt.Errorf("%w: a middleware is nil", holdfast.ErrInvalid)
 	}
 	return nil
 }
 
-func (w wrapOption) applyToClient(o *options) error {
-	o.middleware = append(o.middleware, w...)
-	return w.check()
+func (m middlewareOption) applyToClient(o *options) error {
+	o.middleware = append(o.middleware, m...)
+	return m.check()
 }
 
-func (w wrapOption) applyToType(t *typeOptions) error {
-	t.middleware = append(t.middleware, w...)
-	return w.check()
+func (m middlewareOption) applyToType(t *typeOptions) error {
+	t.middleware = append(t.middleware, m...)
+	return m.check()
 }
 
-// Timeout bounds one attempt; 0 means no bound.
+// Timeout limits the duration of one attempt; 0 means no limit.
 func Timeout(d time.Duration) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.Timeout = d
@@ -132,12 +134,12 @@ func Timeout(d time.Duration) TypeOption {
 	})
 }
 
-// Backoff makes the delay after a failure grow from first to longest. The factor, 2.5 by default, and the jitter are those
-// of the configuration.
+// Backoff sets exponential delays after failures: the first delay is first, and no delay exceeds longest. The factor,
+// 2.5 by default, and the jitter come from the configuration.
 func Backoff(first, longest time.Duration) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		if longest < first {
-			return fmt.Errorf("%w: the longest delay %s is shorter than the first one, %s", holdfast.ErrInvalid, longest, first)
+			return fmt.Errorf("%w: the longest delay %s is shorter than the first delay %s", holdfast.ErrInvalid, longest, first)
 		}
 		p := &t.settings.Policy
 		p.Strategy, p.Base, p.Max = holdfast.Exponential, first, longest
@@ -148,7 +150,7 @@ func Backoff(first, longest time.Duration) TypeOption {
 	})
 }
 
-// Delays are the delays after the first failure, the second and so on. The last one repeats.
+// Delays sets the delays after the first failure, the second failure and so on. The last delay repeats.
 func Delays(delays ...time.Duration) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		p := &t.settings.Policy
@@ -157,7 +159,7 @@ func Delays(delays ...time.Duration) TypeOption {
 	})
 }
 
-// Policy replaces the whole policy. Start from holdfast.DefaultPolicy.
+// Policy replaces the whole retry policy. Start from holdfast.DefaultPolicy.
 func Policy(policy holdfast.Policy) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.Policy = policy
@@ -165,8 +167,9 @@ func Policy(policy holdfast.Policy) TypeOption {
 	})
 }
 
-// PolicyFunc chooses the policy by the error of an attempt. policy is that of the type. f may change and return it, and must
-// be safe for concurrent use. If f panics or its policy is not valid, the worker logs that and uses the policy of the type.
+// PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
+// the type, which f may change and return. f must be safe for concurrent use. If f panics or returns an invalid policy,
+// the worker logs an error and uses the policy of the type.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.PolicyFor = f
@@ -174,14 +177,15 @@ func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeO
 	})
 }
 
-// Execute calls the handler of a claimed task and returns what becomes of the task, as Run does for each attempt. It stores
-// nothing. now is the time of the store. Returns ErrNotFound if the type has no handler. It is for package queuetest.
+// Execute calls the handler of a claimed task, as Run does for each attempt, and returns the resulting transition
+// without storing it. now is the time of the store. Returns ErrNotFound if the type has no handler. Execute is for
+// package queuetest.
 func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time) (holdfast.Transition, error) {
 	c.mu.Lock()
 	h, ok := c.handlers[task.Type]
 	c.mu.Unlock()
 	if !ok {
-		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: there is no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
+		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
 	cause := consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, h.settings.Timeout)
 	policy, err := h.settings.PolicyOf(cause)

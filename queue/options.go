@@ -17,7 +17,7 @@ import (
 // Option is an option of Open.
 type Option interface{ applyToClient(*options) error }
 
-// options are those of a Client. The zero value is not complete: see optionsOf.
+// options are the options of a Client. Use optionsOf: the zero value lacks defaults.
 type options struct {
 	environment []string
 	set         map[string]string // settings by key
@@ -25,14 +25,14 @@ type options struct {
 	migrate     bool
 
 	log        logrus.FieldLogger
-	logChosen  bool // by an option
+	logChosen  bool // log comes from an option
 	observer   holdfast.Observer
 	middleware []Middleware
 	noSignals  bool
 	version    string
 }
 
-// changesSettings reports whether an option changes what Open reads.
+// changesSettings reports whether an option changes a setting or applies migrations.
 func (o *options) changesSettings() bool {
 	return o.environment != nil || len(o.set) > 0 || len(o.change) > 0 || o.migrate
 }
@@ -55,7 +55,7 @@ func optionsOf(opts []Option) (options, error) {
 	return o, nil
 }
 
-// config reads the settings.
+// config reads and validates the settings.
 func (o *options) config() (configs.Config, error) {
 	environment := o.environment
 	if environment == nil {
@@ -71,14 +71,14 @@ func (o *options) config() (configs.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// warnings leaves out what is less than a warning.
+// warnings is a handler that drops records below the level of a warning.
 type warnings struct{ slog.Handler }
 
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
 }
 
-// Logger chooses where messages go; nil discards them. Without Logger and Slog, warnings and errors go to slog.Default.
+// Logger sets the logger; nil discards all messages. Without Logger and Slog, warnings and errors go to slog.Default.
 func Logger(log logrus.FieldLogger) Option {
 	return clientOption(func(o *options) error {
 		o.log, o.logChosen = log, true
@@ -89,7 +89,7 @@ func Logger(log logrus.FieldLogger) Option {
 // Slog is Logger for package log/slog; nil discards all messages.
 func Slog(log *slog.Logger) Option { return Logger(logs.FromSlog(log)) }
 
-// Observer receives what happens, for metrics and tests; nil discards it.
+// Observer sets the receiver of events, for metrics and tests; nil discards them.
 func Observer(observer holdfast.Observer) Option {
 	return clientOption(func(o *options) error {
 		o.observer = observer
@@ -97,8 +97,8 @@ func Observer(observer holdfast.Observer) Option {
 	})
 }
 
-// Set sets one setting by its key, for example "worker.lease" to "10s". It wins over the environment. The file
-// configs/holdfast.example.yaml has all keys with their units, ranges and defaults.
+// Set sets one setting by its key, for example "worker.lease" to "10s". It overrides the environment. The file
+// configs/holdfast.example.yaml lists all keys with their units, ranges and defaults.
 func Set(key, value string) Option {
 	return clientOption(func(o *options) error {
 		o.set[key] = value
@@ -106,7 +106,7 @@ func Set(key, value string) Option {
 	})
 }
 
-// Environment replaces the environment from which Open reads settings. It has the form of os.Environ.
+// Environment replaces the environment from which Open reads settings. The variables have the form of os.Environ.
 func Environment(variables []string) Option {
 	return clientOption(func(o *options) error {
 		o.environment = append([]string{}, variables...)
@@ -114,7 +114,7 @@ func Environment(variables []string) Option {
 	})
 }
 
-// File keeps the tasks in the file of that path, whatever the environment says.
+// File keeps the tasks in the file at path. It overrides the environment.
 func File(path string) Option {
 	return clientOption(func(o *options) error {
 		if path == "" {
@@ -127,8 +127,8 @@ func File(path string) Option {
 	})
 }
 
-// Servers keeps the tasks in a PostgreSQL database, postgres://…, and uses RabbitMQ, amqp://… with one URL for each node,
-// whatever the environment says.
+// Servers keeps the tasks in a PostgreSQL database (postgres://…) and uses RabbitMQ, with one URL (amqp://…) for each
+// node. It overrides the environment.
 func Servers(database string, brokers ...string) Option {
 	return clientOption(func(o *options) error {
 		o.change = append(o.change, func(cfg *configs.Config) {
@@ -138,8 +138,8 @@ func Servers(database string, brokers ...string) Option {
 	})
 }
 
-// Migrate makes Open apply the migrations that a server lacks. The user of the database then needs the rights for that.
-// Processes that do so at the same time wait for each other.
+// Migrate makes Open apply missing migrations to a database server. The database user needs the rights to change the
+// schema. If several processes migrate at the same time, they wait for each other.
 func Migrate() Option {
 	return clientOption(func(o *options) error {
 		o.migrate = true
@@ -147,7 +147,7 @@ func Migrate() Option {
 	})
 }
 
-// Concurrency is how many handlers Run runs at the same time; 50 by default.
+// Concurrency sets how many handlers Run executes at the same time. The default is 50; n must be at least 1.
 func Concurrency(n int) Option {
 	return clientOption(func(o *options) error {
 		if n < 1 {
@@ -158,7 +158,7 @@ func Concurrency(n int) Option {
 	})
 }
 
-// Queues chooses the queues whose tasks Run runs; by default all.
+// Queues sets the queues from which Run takes tasks. The default is all queues.
 func Queues(names ...string) Option {
 	return clientOption(func(o *options) error {
 		for _, name := range names {
@@ -166,12 +166,12 @@ func Queues(names ...string) Option {
 				return err
 			}
 		}
-		o.change = append(o.change, func(cfg *configs.Config) { cfg.Worker.Lanes = slices.Clone(names) })
+		o.change = append(o.change, func(cfg *configs.Config) { cfg.Worker.Queues = slices.Clone(names) })
 		return nil
 	})
 }
 
-// Version is the version of the program, which the list of workers shows.
+// Version sets the version of the program. The list of workers shows it.
 func Version(version string) Option {
 	return clientOption(func(o *options) error {
 		o.version = version
@@ -179,7 +179,7 @@ func Version(version string) Option {
 	})
 }
 
-// NoSignals makes Run ignore signals. It then stops when its context ends.
+// NoSignals makes Run ignore signals. Run then stops when its context ends or an operator drains the worker.
 func NoSignals() Option {
 	return clientOption(func(o *options) error {
 		o.noSignals = true
@@ -187,10 +187,10 @@ func NoSignals() Option {
 	})
 }
 
-// checkQueue returns an ErrInvalid if no queue can have that name.
+// checkQueue returns ErrInvalid if name is not a valid name of a queue.
 func checkQueue(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: the name of the queue is empty", holdfast.ErrInvalid)
 	}
-	return holdfast.NewTask{Type: "any", Lane: name}.Validate(0)
+	return holdfast.NewTask{Type: "any", Queue: name}.Validate(0)
 }

@@ -23,12 +23,12 @@ type welcome struct{ Email string }
 var errBoom = errors.New("boom")
 
 func TestATaskIsStoredAndRun(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		got := make(chan welcome, 1)
 		w.must(queue.Handle(q, "welcome", func(_ context.Context, task holdfast.Task, p welcome) error {
 			if task.Attempt != 1 {
-				t.Errorf("the attempt is %d", task.Attempt)
+				t.Errorf("attempt %d, want 1", task.Attempt)
 			}
 			got <- p
 			return nil
@@ -57,7 +57,7 @@ func TestATaskIsStoredAndRun(t *testing.T) {
 
 // The options of Enqueue reach the store.
 func TestOptionsOfATask(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		w.must(queue.Handle(q, "mail", func(context.Context, holdfast.Task, json.RawMessage) error { return nil }, queue.Queue("post")))
 		read := func(id holdfast.TaskID) holdfast.Task {
@@ -66,22 +66,22 @@ func TestOptionsOfATask(t *testing.T) {
 			return task
 		}
 		later := read(w.enqueue(q, "mail", json.RawMessage(`{"a": 1}`), queue.In(time.Hour), queue.Unique("k"), queue.MaxAttempts(3)))
-		if d := later.NextRunAt.Sub(later.CreatedAt); d != time.Hour || later.Unique != "k" || later.MaxAttempts != 3 || later.Lane != "post" {
-			t.Errorf("after %s: %+v", d, later)
+		if d := later.NextRunAt.Sub(later.CreatedAt); d != time.Hour || later.Unique != "k" || later.MaxAttempts != 3 || later.Queue != "post" {
+			t.Errorf("delay %s: %+v", d, later)
 		}
-		moment := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)
-		if at := read(w.enqueue(q, "other", nil, queue.At(moment), queue.Queue("elsewhere"))); !at.NextRunAt.Equal(moment) || at.Lane != "elsewhere" || string(at.Payload) != "null" {
+		due := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)
+		if at := read(w.enqueue(q, "other", nil, queue.At(due), queue.Queue("elsewhere"))); !at.NextRunAt.Equal(due) || at.Queue != "elsewhere" || string(at.Payload) != "null" {
 			t.Errorf("%+v", at)
 		}
-		if plain := read(w.enqueue(q, "other", []int{1})); plain.Lane != "default" || plain.MaxAttempts != 0 || string(plain.Payload) != "[1]" {
+		if plain := read(w.enqueue(q, "other", []int{1})); plain.Queue != "default" || plain.MaxAttempts != 0 || string(plain.Payload) != "[1]" {
 			t.Errorf("%+v", plain)
 		}
-		again, err := q.Enqueue(t.Context(), "mail", nil, queue.Unique("k"))
-		if err != nil || !again.Duplicate || again.ID != later.ID {
-			t.Errorf("the second task with the key: %+v, %v", again, err)
+		second, err := q.Enqueue(t.Context(), "mail", nil, queue.Unique("k"))
+		if err != nil || !second.Duplicate || second.ID != later.ID {
+			t.Errorf("the second task with the key: %+v, %v", second, err)
 		}
 		for name, options := range map[string][]queue.TaskOption{
-			"negative": {queue.In(-1)}, "two times": {queue.In(1), queue.At(moment)}, "empty key": {queue.Unique("")},
+			"negative": {queue.In(-1)}, "two times": {queue.In(1), queue.At(due)}, "empty key": {queue.Unique("")},
 			"no attempt": {queue.MaxAttempts(0)}, "bad queue": {queue.Queue("Post")}, "empty queue": {queue.Queue("")},
 		} {
 			if _, err := q.Enqueue(t.Context(), "mail", nil, options...); !errors.Is(err, holdfast.ErrInvalid) {
@@ -89,14 +89,14 @@ func TestOptionsOfATask(t *testing.T) {
 			}
 		}
 		if _, err := q.Enqueue(t.Context(), "mail", make(chan int)); !errors.Is(err, holdfast.ErrInvalid) {
-			t.Errorf("a payload that is no JSON: %v", err)
+			t.Errorf("a payload that has no JSON form: %v", err)
 		}
 	})
 }
 
-// A task has the limit that Enqueue gave it, else that of the worker's handler, whichever process stored it.
+// If Enqueue got no limit, the limit of the worker's handler applies, even if another process stored the task.
 func TestTheHandlerLimitsAttempts(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		other, q := w.open(queue.Set("types.fails.max_attempts", "9")), w.open()
 		w.must(queue.Handle(q, "fails", func(context.Context, holdfast.Task, any) error { return errBoom }, queue.MaxAttempts(2)))
 		w.must(queue.Handle(q, "inherits", func(context.Context, holdfast.Task, any) error { return errBoom }))
@@ -105,11 +105,11 @@ func TestTheHandlerLimitsAttempts(t *testing.T) {
 			id   holdfast.TaskID
 			want int
 		}{
-			"limit of the handler":                  {w.enqueue(q, "fails", nil), 2},
-			"stored without handler":                {w.enqueue(other, "fails", nil), 2},
-			"own limit":                             {w.enqueue(other, "fails", nil, queue.MaxAttempts(1)), 1},
-			"limit of the configuration":            {w.enqueue(q, "inherits", nil), holdfast.DefaultMaxAttempts},
-			"own limit above that of the handler's": {w.enqueue(q, "fails", nil, queue.MaxAttempts(4)), 4},
+			"limit of the handler":                {w.enqueue(q, "fails", nil), 2},
+			"stored without handler":              {w.enqueue(other, "fails", nil), 2},
+			"own limit":                           {w.enqueue(other, "fails", nil, queue.MaxAttempts(1)), 1},
+			"limit of the configuration":          {w.enqueue(q, "inherits", nil), holdfast.DefaultMaxAttempts},
+			"own limit above that of the handler": {w.enqueue(q, "fails", nil, queue.MaxAttempts(4)), 4},
 		} {
 			if task := w.wait(q, c.id); task.State != holdfast.Dead || task.Failures != c.want {
 				t.Errorf("%s: %s after %d failures, want %d", name, task.State, task.Failures, c.want)
@@ -118,14 +118,15 @@ func TestTheHandlerLimitsAttempts(t *testing.T) {
 	})
 }
 
-// A policy can differ by the error. A function that panics, or whose policy is not valid, leaves the policy of the type.
+// A policy can depend on the error. If the function panics or returns an invalid policy, the policy of the type
+// applies.
 func TestAPolicyDependsOnTheError(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		hopeless := errors.New("hopeless")
 		fail := func(_ context.Context, _ holdfast.Task, text string) error {
 			if text == "hopeless" {
-				return fmt.Errorf("%w: as ever", hopeless)
+				return fmt.Errorf("%w: always", hopeless)
 			}
 			return errBoom
 		}
@@ -149,12 +150,12 @@ func TestAPolicyDependsOnTheError(t *testing.T) {
 	})
 }
 
-// The first middleware is the outermost one, and those of the client are outside those of the type.
+// The first middleware is the outermost one, and the middleware of the client wraps that of the type.
 func TestMiddlewareWrapsHandlers(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		var mu sync.Mutex
 		var calls []string
-		note := func(text string) {
+		record := func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
 			calls = append(calls, text)
@@ -162,14 +163,14 @@ func TestMiddlewareWrapsHandlers(t *testing.T) {
 		named := func(name string) queue.Middleware {
 			return func(next queue.Handler) queue.Handler {
 				return func(ctx context.Context, task holdfast.Task) error {
-					note(name + " before")
+					record(name + " before")
 					err := next(ctx, task)
-					note(fmt.Sprintf("%s after %v", name, err))
+					record(fmt.Sprintf("%s after %v", name, err))
 					return err
 				}
 			}
 		}
-		forgive := func(next queue.Handler) queue.Handler {
+		ignoreError := func(next queue.Handler) queue.Handler {
 			return func(ctx context.Context, task holdfast.Task) error {
 				if err := next(ctx, task); !errors.Is(err, errBoom) {
 					return err
@@ -177,7 +178,7 @@ func TestMiddlewareWrapsHandlers(t *testing.T) {
 				return nil
 			}
 		}
-		q := w.open(queue.Use(named("a"), forgive))
+		q := w.open(queue.Use(named("a"), ignoreError))
 		w.must(queue.Handle(q, "x", func(context.Context, holdfast.Task, int) error { return errBoom }, queue.Use(named("b"), named("c"))))
 		w.run(q)
 		if task := w.wait(q, w.enqueue(q, "x", 1)); task.State != holdfast.Done {
@@ -193,7 +194,7 @@ func TestMiddlewareWrapsHandlers(t *testing.T) {
 }
 
 func TestAnAttemptTimesOut(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		w.must(queue.Handle(q, "slow", func(ctx context.Context, _ holdfast.Task, _ any) error {
 			<-ctx.Done()
@@ -211,7 +212,7 @@ func TestAnAttemptTimesOut(t *testing.T) {
 }
 
 func TestManyTasks(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		var sum atomic.Int64
 		w.must(queue.Handle(q, "add", func(_ context.Context, _ holdfast.Task, n int64) error {
@@ -234,16 +235,16 @@ func TestManyTasks(t *testing.T) {
 		}
 		tasks[7].Options = []queue.TaskOption{queue.MaxAttempts(-1)}
 		_, err = q.EnqueueMany(t.Context(), tasks)
-		wrong := new(queue.TaskError)
-		if !errors.As(err, &wrong) || wrong.Index != 7 || !errors.Is(err, holdfast.ErrInvalid) {
-			t.Errorf("a wrong task: %v", err)
+		invalid := new(queue.TaskError)
+		if !errors.As(err, &invalid) || invalid.Index != 7 || !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("an invalid task: %v", err)
 		}
 	})
 }
 
-// Tasks of a transaction exist exactly if it commits.
+// If a transaction commits, its tasks exist. If it rolls back, they do not.
 func TestTransactions(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		w.must(queue.Handle(q, "x", func(context.Context, holdfast.Task, any) error { return nil }))
 		db := w.database()
@@ -274,8 +275,8 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// database opens the database of the world, as a program does that keeps its own tables there.
-func (w *world) database() *sql.DB {
+// database opens the database of the fixture, as a program with its own tables in that database does.
+func (w *fixture) database() *sql.DB {
 	w.Helper()
 	url, _ := strings.CutPrefix(w.environment[0], "DATABASE_URL=")
 	driver := "postgres"
@@ -289,7 +290,7 @@ func (w *world) database() *sql.DB {
 }
 
 func TestCancelAndRetry(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open()
 		started := make(chan struct{})
 		w.must(queue.Handle(q, "blocks", func(ctx context.Context, _ holdfast.Task, _ any) error {
@@ -300,9 +301,9 @@ func TestCancelAndRetry(t *testing.T) {
 			}
 			return context.Cause(ctx)
 		}))
-		var mended atomic.Bool
+		var repaired atomic.Bool
 		w.must(queue.Handle(q, "fails", func(context.Context, holdfast.Task, any) error {
-			if mended.Load() {
+			if repaired.Load() {
 				return nil
 			}
 			return holdfast.Permanent(errBoom)
@@ -314,13 +315,13 @@ func TestCancelAndRetry(t *testing.T) {
 			t.Errorf("cancel: %+v, %v", task, err)
 		}
 		if _, err := q.Cancel(t.Context(), blocked); !errors.Is(err, holdfast.ErrConflict) {
-			t.Errorf("cancel again: %v", err)
+			t.Errorf("second cancel: %v", err)
 		}
 		failed := w.enqueue(q, "fails", nil)
 		if task := w.wait(q, failed); task.State != holdfast.Dead {
 			t.Errorf("the task is %s", task.State)
 		}
-		mended.Store(true)
+		repaired.Store(true)
 		_, err := q.Retry(t.Context(), failed)
 		w.must(err)
 		if task := w.wait(q, failed); task.State != holdfast.Done {
@@ -332,7 +333,7 @@ func TestCancelAndRetry(t *testing.T) {
 	})
 }
 
-// When Close returns, the broker has confirmed what was stored.
+// When Close returns, the broker has confirmed the tickets of all stored tasks.
 func TestCloseFlushesTheProducer(t *testing.T) {
 	t.Parallel()
 	w := onServers(t)
@@ -343,7 +344,7 @@ func TestCloseFlushesTheProducer(t *testing.T) {
 		}
 	})))
 	b := queue.Backend(q)
-	w.enqueue(q, "first", nil, queue.In(time.Hour)) // the store knows its queue
+	w.enqueue(q, "first", nil, queue.In(time.Hour)) // creates the queue in the store
 	w.must(b.Ping(t.Context(), time.Minute))
 	_, err := b.Rebuild(t.Context())
 	w.must(err)
@@ -353,7 +354,7 @@ func TestCloseFlushesTheProducer(t *testing.T) {
 	}
 	w.must(q.Close())
 	if published.Load() != n {
-		t.Errorf("%d of %d tasks are published", published.Load(), n)
+		t.Errorf("%d of %d tickets were published", published.Load(), n)
 	}
 }
 
@@ -361,9 +362,9 @@ type observer func(holdfast.Observation)
 
 func (o observer) Observe(seen holdfast.Observation) { o(seen) }
 
-// Close ends Run, and a task that runs then is handed back.
+// Close stops Run, which hands running tasks back.
 func TestCloseEndsRun(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onEachBackend(t, func(w *fixture) {
 		q := w.open(queue.Set("worker.drain_timeout", "10ms"))
 		started := make(chan struct{}, 1)
 		w.must(queue.Handle(q, "x", func(ctx context.Context, _ holdfast.Task, _ any) error {
@@ -385,18 +386,18 @@ func TestCloseEndsRun(t *testing.T) {
 	})
 }
 
-func TestOpenReportsWhatIsWrong(t *testing.T) {
+func TestOpenReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := onFile(t)
 	for name, option := range map[string]queue.Option{
-		"unknown setting":  queue.Set("worker.leese", "1s"),
-		"bad setting":      queue.Set("worker.lease", "yes"),
-		"no concurrency":   queue.Concurrency(0),
-		"bad queue":        queue.Queues("Mail"),
-		"no path":          queue.File(""),
-		"bad database":     queue.Servers("mysql://x", "amqp://localhost"),
-		"nil middleware":   queue.Use(nil),
-		"half the servers": queue.Environment([]string{"DATABASE_URL=postgres://localhost/x"}),
+		"unknown setting": queue.Set("worker.leese", "1s"),
+		"bad setting":     queue.Set("worker.lease", "yes"),
+		"no concurrency":  queue.Concurrency(0),
+		"bad queue":       queue.Queues("Mail"),
+		"no path":         queue.File(""),
+		"bad database":    queue.Servers("mysql://x", "amqp://localhost"),
+		"nil middleware":  queue.Use(nil),
+		"no broker":       queue.Environment([]string{"DATABASE_URL=postgres://localhost/x"}),
 	} {
 		q, err := queue.Open(t.Context(), queue.Environment(w.environment), option)
 		if !errors.Is(err, holdfast.ErrInvalid) {
@@ -408,7 +409,7 @@ func TestOpenReportsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestHandleReportsWhatIsWrong(t *testing.T) {
+func TestHandleReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := onFile(t)
 	good := func(context.Context, holdfast.Task, any) error { return nil }
@@ -443,7 +444,7 @@ func TestHandleReportsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A second process that runs the tasks of one file is refused, and another one may store tasks in it.
+// Only one process may run the tasks of a file. Other processes may store tasks in it.
 func TestOneProcessRunsAFile(t *testing.T) {
 	t.Parallel()
 	w := onFile(t)
@@ -472,7 +473,7 @@ func TestOneProcessRunsAFile(t *testing.T) {
 	}
 }
 
-// Over needs a backend, and takes no option that changes settings.
+// Over needs a complete backend and refuses options that change settings.
 func TestOverABackend(t *testing.T) {
 	t.Parallel()
 	w := onFile(t)

@@ -20,12 +20,14 @@ import (
 	"github.com/holdfastq/holdfast/queue"
 )
 
-// child is the variable that makes this test's binary the program of TestSignals, with the file for its tasks.
-const child = "HOLDFAST_TEST_QUEUE_FILE"
+// childEnv is an environment variable. If it is set, this test binary runs as the program of TestSignals. Its value is
+// the path of the file for the tasks.
+const childEnv = "HOLDFAST_TEST_QUEUE_FILE"
 
-// The first signal drains: the handler may finish. The second one cancels it, and its task is handed back. Run returns nil.
+// The first signal starts a drain, in which the handler may finish. The second signal cancels the handler, and Run
+// hands its task back. In both cases Run returns nil.
 func TestSignals(t *testing.T) {
-	if path := os.Getenv(child); path != "" {
+	if path := os.Getenv(childEnv); path != "" {
 		program(path)
 		return
 	}
@@ -42,7 +44,7 @@ func TestSignals(t *testing.T) {
 			w := onFile(t)
 			path, _ := strings.CutPrefix(w.environment[0], "DATABASE_URL=sqlite:")
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSignals$")
-			cmd.Env = append(os.Environ(), child+"="+path)
+			cmd.Env = append(os.Environ(), childEnv+"="+path)
 			out, err := cmd.StdoutPipe()
 			w.must(err)
 			in, err := cmd.StdinPipe()
@@ -71,9 +73,10 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// program runs one task until it may finish or is cancelled. Its drain lasts so long that only a second signal ends it.
+// program runs one task until standard input has a line or the task is cancelled. Its drain timeout is so long that
+// only a second signal ends the drain.
 func program(path string) {
-	q, err := queue.Open(context.Background(), queue.File(path), queue.Set("worker.drain_timeout", "10m"), queue.Logger(announcing()))
+	q, err := queue.Open(context.Background(), queue.File(path), queue.Set("worker.drain_timeout", "10m"), queue.Logger(drainLogger()))
 	if err != nil {
 		panic(err)
 	}
@@ -99,19 +102,19 @@ func program(path string) {
 	}
 }
 
-// announcing returns a logger that writes "draining" to standard output when Run has received a signal.
-func announcing() logrus.FieldLogger {
+// drainLogger returns a logger that writes "draining" to standard output when Run has received a signal.
+func drainLogger() logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	log.AddHook(announce{})
+	log.AddHook(drainHook{})
 	return log
 }
 
-type announce struct{}
+type drainHook struct{}
 
-func (announce) Levels() []logrus.Level { return logrus.AllLevels }
+func (drainHook) Levels() []logrus.Level { return logrus.AllLevels }
 
-func (announce) Fire(entry *logrus.Entry) error {
+func (drainHook) Fire(entry *logrus.Entry) error {
 	if strings.HasPrefix(entry.Message, "draining: signal received") {
 		fmt.Println("draining")
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Task returns a task with its payload. Returns ErrNotFound if there is no task of that id.
+// Task returns the task with the given id, with its payload. Returns ErrNotFound if there is no such task.
 func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-	return c.about(ctx, "read task", id, c.backend.Task)
+	return c.withTask(ctx, "read task", id, c.backend.Task)
 }
 
-// Attempts returns the attempts of a task that did not end in success, oldest first. Returns ErrNotFound if there is no task
-// of that id.
+// Attempts returns the attempts of a task that did not succeed, oldest first. Returns ErrNotFound if there is no task
+// with the given id.
 func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
-	if err := c.open(); err != nil {
+	if err := c.checkOpen(); err != nil {
 		return nil, err
 	}
 	attempts, err := c.backend.Store.Attempts(ctx, id)
@@ -25,32 +25,34 @@ func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.A
 	return attempts, nil
 }
 
-// Cancel moves a task that is ready, running or dead to state cancelled, and returns it. The context of a running handler ends
-// with holdfast.ErrCancelled at the next renewal of the lease. Returns ErrNotFound if there is no task of that id, and
-// ErrConflict if its state does not allow the move.
+// Cancel moves a task that is ready, running or dead to state cancelled, and returns the task. If its handler is
+// running, the worker cancels the context of the handler with holdfast.ErrCancelled at the next renewal of the lease.
+// Returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in another state.
 func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-	return c.about(ctx, "cancel task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+	return c.withTask(ctx, "cancel task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 		return c.backend.Move(ctx, id, holdfast.EventCancel)
 	})
 }
 
-// Retry makes a task that is dead or cancelled ready again, with all its attempts, and returns it. Errors are those of
-// Cancel.
+// Retry makes a task that is dead or cancelled ready again and returns the task. Its counts of failures, crashes and
+// deferrals restart at 0. Returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in
+// another state.
 func (c *Client) Retry(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-	return c.about(ctx, "retry task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+	return c.withTask(ctx, "retry task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 		return c.backend.Move(ctx, id, holdfast.EventRequeue)
 	})
 }
 
-// Wait waits until a task is in a final state and returns it. If ctx ends first, Wait returns the task as it last saw it and
-// the error of ctx. It looks ten times a second: it is for tests and tools.
+// Wait waits until a task is done, dead, cancelled or archived, and returns the task. If ctx ends first, Wait returns
+// the task as last read and the error of ctx. Wait reads the task ten times a second, so use it only in tests and
+// tools.
 func (c *Client) Wait(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-	return c.about(ctx, "wait for task", id, c.backend.Await)
+	return c.withTask(ctx, "wait for task", id, c.backend.Await)
 }
 
-// about calls do for a task and wraps its error.
-func (c *Client) about(ctx context.Context, operation string, id holdfast.TaskID, do func(context.Context, holdfast.TaskID) (holdfast.Task, error)) (holdfast.Task, error) {
-	if err := c.open(); err != nil {
+// withTask calls do with the id of a task and wraps its error.
+func (c *Client) withTask(ctx context.Context, operation string, id holdfast.TaskID, do func(context.Context, holdfast.TaskID) (holdfast.Task, error)) (holdfast.Task, error) {
+	if err := c.checkOpen(); err != nil {
 		return holdfast.Task{}, err
 	}
 	task, err := do(ctx, id)
@@ -60,8 +62,8 @@ func (c *Client) about(ctx context.Context, operation string, id holdfast.TaskID
 	return task, nil
 }
 
-// open returns ErrClosed after Close.
-func (c *Client) open() error {
+// checkOpen returns ErrClosed after Close.
+func (c *Client) checkOpen() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

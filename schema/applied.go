@@ -26,6 +26,13 @@ func Outdated(format string, args ...any) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintMigrate})
 }
 
+// FormerNames returns the store.ErrSchema for a database that a build before the first release created. Its tables have
+// other names, and no migration changes them to the present ones.
+func FormerNames(where string) error {
+	err := fmt.Errorf("%w: %s has the tables of a build before the first release", store.ErrSchema, where)
+	return holdfast.WithHint(err, holdfast.Advice("let that build finish its tasks, and give this one an empty schema or file"))
+}
+
 // Applied is one version found in a database.
 type Applied struct {
 	Number int64
@@ -46,20 +53,28 @@ func (d Dialect) Complete(applied []Applied) bool {
 	return !slices.ContainsFunc(d.Status(applied), func(m store.Migration) bool { return !m.Applied })
 }
 
-// Compare returns a store.ErrSchema if version is not the one this build needs. where names the
-// place for people.
+// Compare returns a store.ErrSchema if this build cannot run on a schema of the version: it runs on the version that it
+// needs and on the one after that. where is the name of the schema or file in the text.
 func (d Dialect) Compare(where string, version int64) error {
 	switch latest := d.Latest(); {
 	case version < latest:
 		return Outdated("%s is at version %d, this build needs %d", where, version, latest)
-	case version > latest:
-		err := fmt.Errorf("%w: %s is at version %d, this build knows %d", store.ErrSchema, where, version, latest)
-		return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintUpgrade})
+	case version > latest+1:
+		return d.Ahead(where, version)
 	}
 	return nil
 }
 
-// Status lists every version this build knows, with what is applied of them.
+// Ahead returns a store.ErrSchema if the version is newer than this build knows. Such a build must not migrate.
+func (d Dialect) Ahead(where string, version int64) error {
+	if version <= d.Latest() {
+		return nil
+	}
+	err := fmt.Errorf("%w: %s is at version %d, this build knows %d", store.ErrSchema, where, version, d.Latest())
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintUpgrade})
+}
+
+// Status lists every version that this build knows, and whether it is applied.
 func (d Dialect) Status(applied []Applied) []store.Migration {
 	known := d.Versions()
 	status := make([]store.Migration, len(known))
@@ -74,10 +89,10 @@ func (d Dialect) Status(applied []Applied) []store.Migration {
 	return status
 }
 
-// Up applies what is missing to a schema of the database and returns it; an empty schema means that the database has no
-// schemas. Transactions of db must have the schema as their search_path. The caller makes sure that no other process
-// migrates meanwhile. If one version cannot be applied, Up returns the versions before it, which stay applied, and the
-// error.
+// Up applies the missing versions to a schema of the database and returns them. An empty schema means that the database
+// has no schemas. Transactions of db must have the schema as their search_path. The caller makes sure that no other
+// process migrates meanwhile. If one version cannot be applied, Up returns the versions before it, which stay applied,
+// and the error.
 func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -95,8 +110,8 @@ func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Mig
 	return migrations, err
 }
 
-// Down takes the newest applied version back and returns it; schema is as for Up. The caller makes sure that no other
-// process migrates meanwhile, and has made sure that there is one.
+// Down reverts the newest applied version and returns it; schema is as for Up. The caller makes sure that a version is
+// applied, and that no other process migrates meanwhile.
 func (d Dialect) Down(ctx context.Context, db *sql.DB, schema string) (store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -107,7 +122,7 @@ func (d Dialect) Down(ctx context.Context, db *sql.DB, schema string) (store.Mig
 		return store.Migration{}, err
 	}
 	if result == nil {
-		return store.Migration{}, errors.New("goose took nothing back")
+		return store.Migration{}, errors.New("goose reverted no version")
 	}
 	return migrationOf(result), nil
 }
@@ -131,7 +146,7 @@ type qualified struct {
 	schema string
 }
 
-// TableExists implements database.StoreExtender, which goose asks for.
+// TableExists implements database.StoreExtender, which goose requires.
 func (q qualified) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
 	var exists bool
 	err := db.QueryRowContext(ctx, "select exists (select from pg_tables where schemaname = $1 and tablename = $2)", q.schema, VersionTable).Scan(&exists)

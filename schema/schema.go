@@ -1,13 +1,13 @@
-// Package schema holds the database schema as numbered SQL migrations, embedded into
-// the binary, once for each database: the same tables and versions in its own words.
+// Package schema holds the database schema as numbered SQL migrations, embedded into the binary. Each database has its
+// own migrations, with the same tables and versions in its dialect of SQL.
 //
-// The files are in goose's format, each with a way up and a way down. They are append-only: a file that was released is
-// never changed. Workers renew their leases during a migration of PostgreSQL. So no migration rewrites a table, and an
-// index on a large table is made concurrently. Names in the files for PostgreSQL are unqualified, so that they apply to
-// the schema that the search_path names.
+// The files are in goose's format, each with statements to apply it and to revert it. They are append-only: a file that
+// was released is never changed. Workers renew their leases during a migration of PostgreSQL. So no migration rewrites
+// a table, and an index on a large table is created concurrently. Names in the files for PostgreSQL are unqualified, so
+// that they apply to the schema that the search_path names.
 //
-// The package also says what the versions found in a database mean, and runs goose, for all adapters
-// alike. It opens no database and takes no lock: the adapters do.
+// The package also interprets the versions found in a database, and runs goose, for all adapters. It opens no database
+// and acquires no lock; the adapters do that.
 package schema
 
 import (
@@ -23,7 +23,7 @@ import (
 //go:embed postgres/*.sql sqlite/*.sql
 var files embed.FS
 
-// Dialect is the schema as one database understands it.
+// Dialect is the schema in the SQL of one database.
 type Dialect struct {
 	folder  string
 	dialect goose.Dialect
@@ -35,7 +35,7 @@ var (
 	SQLite   = Dialect{"sqlite", goose.DialectSQLite3}
 )
 
-// Dialects returns all of them.
+// Dialects returns all dialects.
 func Dialects() []Dialect { return []Dialect{Postgres, SQLite} }
 
 // String returns the name of the dialect.
@@ -44,7 +44,7 @@ func (d Dialect) String() string { return d.folder }
 // FS holds the migrations, named like 00001_tables.sql.
 func (d Dialect) FS() fs.FS {
 	sub, err := fs.Sub(files, d.folder)
-	if err != nil { // only a malformed path, and it is not
+	if err != nil { // impossible: the path is valid
 		panic(err)
 	}
 	return sub
@@ -59,7 +59,7 @@ type Version struct {
 // Versions returns the migrations in their order.
 func (d Dialect) Versions() []Version {
 	names, err := fs.Glob(d.FS(), "*.sql")
-	if err != nil { // only a malformed pattern, and it is not
+	if err != nil { // impossible: the pattern is valid
 		panic(err)
 	}
 	versions := make([]Version, len(names))

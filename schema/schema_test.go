@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// The numbers are the order: there must be neither a gap nor a number twice. And a version is the same
-// one in every dialect.
+// Migrations run in the order of their numbers, so there is no gap and no number twice. A version has the same number
+// and name in every dialect.
 func TestVersionsCountFromOne(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range schema.Dialects() {
@@ -48,7 +48,7 @@ func TestStateCheckListsTheStates(t *testing.T) {
 	}
 }
 
-// Whoever knows one database finds the way about the other.
+// A person who knows the tables of one database also knows those of the other.
 func TestDialectsHaveTheSameColumns(t *testing.T) {
 	t.Parallel()
 	want, got := tables(t, schema.Postgres), tables(t, schema.SQLite)
@@ -57,6 +57,9 @@ func TestDialectsHaveTheSameColumns(t *testing.T) {
 		t.Errorf("SQLite's table payloads has the columns %v", got["payloads"])
 	}
 	delete(got, "payloads")
+	// SQLite finds ticketed tasks by an index.
+	delete(want, "ticketed_blocks")
+	delete(want, "ticket_scan")
 	if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
 		t.Errorf("SQLite has the tables %v, PostgreSQL has %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
@@ -72,7 +75,7 @@ func tables(t *testing.T, dialect schema.Dialect) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
 	column := regexp.MustCompile(`(?m)^  ([a-z_]+) +(bigint|integer|text|json|timestamptz|boolean)`)
-	for _, table := range regexp.MustCompile(`(?ms)^create table (\w+) \((.*?)^\)`).FindAllStringSubmatch(file(t, dialect), -1) {
+	for _, table := range regexp.MustCompile(`(?ms)^create table (\w+) \(\n(.*?)^\)`).FindAllStringSubmatch(file(t, dialect), -1) {
 		for _, match := range column.FindAllStringSubmatch(table[2], -1) {
 			found[table[1]] = append(found[table[1]], match[1])
 		}

@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# The network of private-cluster with NETNS=yes; sourced after rabbitmq.sh, never run.
+# The network of private-cluster with NETNS=yes. The script sources this file after rabbitmq.sh.
 #
-# Each end has a network of its own, and a bridge joins them. An end is 1, 2 or 3, a node; client, which is this machine;
-# or the name of a further one, which `end` has made. The caller sets c, the folder of all state, and nodes. In there:
-#   netns            K, which says the bridge and the addresses
+# Each end has its own network, and a bridge connects the networks. An end is a node (1, 2 or 3), this machine (client),
+# or the name of another end that `end` has created. The caller sets nodes and c, the state folder. It contains:
+#   netns            K, the number of the bridge and of the network
 #   hosts            the /etc/hosts of all ends
-#   N/, ends/NAME/   of an end: ns.pid, of the process that holds its namespaces; number, the last byte of its address;
-#                    wired, once it is ready
+#   N/, ends/NAME/   the files of an end: ns.pid has the PID of the process that keeps its namespaces alive, number has
+#                    the last byte of its address, and wired exists when the end is ready
 nodes=${nodes:-} c=${c:-}
 
 namespaces() { [ -e "$c/netns" ]; }
 bridge() { echo "holdfast-$(<"$c/netns")"; }
-net() { echo "10.77.$(<"$c/netns")"; } # of a /24
+net() { echo "10.77.$(<"$c/netns")"; } # the first three bytes of the /24
 
-# make_bridge: with an address that no other instance has; whoever makes the bridge has it, and its alias says who.
+# make_bridge: creates a bridge with an address that no other instance has. The alias of the bridge names its owner.
 make_bridge() {
   local k n
   is_root || die "NETNS needs root"
@@ -21,7 +21,7 @@ make_bridge() {
   for k in ${CLUSTER_NET:-$(cat "$c/netns" 2>/dev/null || true) $(seq 0 99)}; do
     if ip link add "holdfast-$k" type bridge 2>/dev/null; then
       echo "$k" >"$c/netns"
-      # Of its own accord a bridge takes the lowest address of its cards: a new end would make it unreachable for a while.
+      # By default a bridge takes the lowest MAC address of its ports. Then a new end could make the bridge unreachable.
       ip link set "$(bridge)" alias "$c" address 02:00:00:00:00:01
       ip addr add "$(net).1/24" dev "$(bridge)"
       ip link set "$(bridge)" up
@@ -30,7 +30,7 @@ make_bridge() {
       return
     fi
   done
-  die "the bridge holdfast-${CLUSTER_NET:-0} exists already, or none can be made here"
+  die "the bridge holdfast-${CLUSTER_NET:-0} exists already, or this system cannot create one"
 }
 our_bridge() { [ "$(cat "/sys/class/net/$(bridge)/ifalias" 2>/dev/null)" = "$c" ]; }
 
@@ -44,7 +44,7 @@ device() { if [ "$1" = client ]; then bridge; else echo e0; fi; }
 holds() { alive "$(place "$1")/ns.pid" "$(place "$1")" && [ -e "$(place "$1")/wired" ]; }
 holder() { pid_of "$(place "$1")/ns.pid"; }
 
-# known END...: that they are there
+# known END...: fails unless the ends exist
 known() {
   local e
   namespaces || die "start it with NETNS=yes"
@@ -52,19 +52,19 @@ known() {
     case $e in
     client) ;;
     [123]) holds "$e" || die "not running: run \`up\` first" ;;
-    *) [[ $e =~ ^[a-z][a-z0-9]*$ ]] || usage_error; holds "$e" || die "there is no end $e: make it with \`end $e\`" ;;
+    *) [[ $e =~ ^[a-z][a-z0-9]*$ ]] || usage_error; holds "$e" || die "there is no end $e: create it with \`end $e\`" ;;
     esac
   done
 }
 
-# make_namespace END HOSTNAME [-m]: of network and host name, and with -m of mounts, for the sake of /etc/hosts. They have
-# no names, so nothing of them is left outside this folder when the last process in them has ended.
+# make_namespace END HOSTNAME [-m]: creates namespaces for the network and the host name, and with -m for mounts,
+# because of /etc/hosts. The namespaces have no names, so they disappear with their last process.
 make_namespace() {
   local pid card kinds=(-n -u "${@:3}")
   dir=$(place "$1")
   mkdir -p "$dir"
   if holds "$1"; then return; fi
-  end "$dir/ns.pid" "$dir" KILL 2 # of an attempt that was interrupted
+  end "$dir/ns.pid" "$dir" KILL 2 # from an interrupted attempt
   rm -f "$dir/wired"
   card=$(bridge)-$(number "$1")
   ip link del "$card" 2>/dev/null || true
@@ -72,8 +72,8 @@ make_namespace() {
   env=(env -i PATH="$PATH" HOLDFAST_STATE="$dir") inside=()
   spawn ns unshare "${kinds[@]}" sleep infinity
   pid=$(pid_of "$dir/ns.pid")
-  until [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = sleep ]; do # until then it is still making them
-    kill -0 "$pid" 2>/dev/null || { cat "$dir/ns.out" >&2; die "no namespace can be made here"; }
+  until [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = sleep ]; do # before that, the namespaces are not complete
+    kill -0 "$pid" 2>/dev/null || { cat "$dir/ns.out" >&2; die "this system cannot create a namespace"; }
     sleep 0.02
   done
   ip link add "$card" type veth peer name e0 netns "$pid"
@@ -83,28 +83,28 @@ make_namespace() {
   touch "$dir/wired"
 }
 
-# make_end NAME. Several may be made at the same time.
+# make_end NAME: creates an end. Several calls may run at the same time.
 make_end() {
   local n
   [[ $1 =~ ^[a-z][a-z0-9]*$ ]] || usage_error
-  [[ ! $1 =~ ^(client|localhost|n[123])$ ]] || die "$1 is the name of something else"
+  [[ ! $1 =~ ^(client|localhost|n[123])$ ]] || die "$1 is a reserved name"
   if ! namespaces || ! our_bridge; then die "run \`up\` with NETNS=yes first"; fi
   {
     flock 8
     mkdir -p "$c/ends/$1"
     if [ ! -s "$c/ends/$1/number" ]; then
-      # Two digits: with a third one the name of its card could be too long.
+      # Two digits, because with three the name of the network interface could be too long.
       for ((n = 21; n < 100; n++)); do grep -qsx "$n" "$c"/ends/*/number || break; done
       ((n < 100)) || die "there are too many ends"
       echo "$n" >"$c/ends/$1/number"
     fi
-    make_namespace "$1" "$1" 8>&- # whoever holds the namespace does not hold the lock
+    make_namespace "$1" "$1" 8>&- # the process in the namespace must not inherit the lock
     grep -q " $1\$" "$c/hosts" || echo "$(address "$1") $1" >>"$c/hosts"
   } 8>>"$c/ends.lock"
 }
 
-# become END CMD...: replaces this script by CMD in there, in the environment that the script was given. A mount
-# namespace is for /etc/hosts alone and made for each command anew: one made earlier would lack what was mounted since.
+# become END CMD...: replaces this script with CMD in the network of an end, with the environment of this script. CMD
+# gets a new mount namespace for /etc/hosts, because an older one would lack later mounts.
 become() {
   local environment
   known "$1"
@@ -120,7 +120,7 @@ remove_network() {
   our_bridge || return 0
   for e in $nodes $(further); do
     end "$(place "$e")/ns.pid" "$(place "$e")" KILL 2
-    ip link del "$(bridge)-$(number "$e")" 2>/dev/null || true # even if a process still runs in there
+    ip link del "$(bridge)-$(number "$e")" 2>/dev/null || true # even if a process still runs in the namespace
   done
   rm -rf "$c/ends"
   ip link del "$(bridge)" 2>/dev/null || true
@@ -128,10 +128,11 @@ remove_network() {
 
 # --- Cuts --------------------------------------------------------------------------------------------------------
 
-of() { if [ "$1" = client ]; then "${@:2}"; else nsenter -t "$(holder "$1")" -n "${@:2}"; fi; } # of END CMD...: in its network
+# of END CMD...: runs CMD in the network of an end
+of() { if [ "$1" = client ]; then "${@:2}"; else nsenter -t "$(holder "$1")" -n "${@:2}"; fi; }
 
-# A neighbour with an address that no card has: packets leave and arrive nowhere, and unlike with a route into a
-# black hole, their sender is told nothing. Requests for the address are still answered, so the other way stays open.
+# drop A B: drops packets from A to B with a neighbor entry whose MAC address does not exist. Unlike a blackhole route,
+# the entry causes no error for the sender. A still answers ARP requests, so packets from B to A arrive.
 drop() { of "$1" ip neigh replace "$(address "$2")" lladdr 02:00:00:00:00:fe dev "$(device "$1")" nud permanent; }
 undrop() { of "$1" ip neigh del "$(address "$2")" dev "$(device "$1")" 2>/dev/null || true; }
 heal_all() {

@@ -1,20 +1,22 @@
 # shellcheck shell=bash
-# Shared by the scripts that run RabbitMQ nodes; sourced after lib.sh, never run.
+# Functions for the scripts that run RabbitMQ nodes, which source this file after lib.sh.
 #
-# A node is what these variables say:
-#   dir      all of its state; also the mark of its processes, see alive
-#   name     its name in Erlang
-#   ip       the only address it listens on
-#   amqp     its ports: for clients, for Erlang's distribution, of its epmd, and the first of 50 for rabbitmqctl
-#   dist epmd tools
-#   inside   a command prefix that puts its programs where they belong, such as another network namespace
-#   at       dir as these programs see it
-#   bin      the folder of RabbitMQ's own scripts
+# These variables describe a node:
+#   dir      state folder; also the mark of its processes, see alive
+#   name     Erlang name
+#   ip       the only address on which it listens
+#   amqp     port for clients
+#   dist     port of the Erlang distribution
+#   epmd     port of epmd
+#   tools    first of the 50 ports for rabbitmqctl
+#   inside   command prefix for its programs, for example to enter a network namespace
+#   at       path of dir as these programs see it
+#   bin      folder of RabbitMQ's own scripts
 dir='' name='' ip=127.0.0.1 amqp='' dist='' epmd='' tools='' inside=() at='' bin=''
 
-# installed: finds the binaries, exit code 3 if there are none. With RABBITMQ_ROOT they are those of another system in
-# that folder, and the node runs in there. Its /proc and its state are mounted in a mount namespace of its own, which
-# ends with the process: nothing stays mounted, and both folders can be removed at any time.
+# installed: finds the binaries, and exits with 3 if there are none. With RABBITMQ_ROOT, the node runs with chroot in
+# the system in that folder. The mounts of /proc and of the state are in a mount namespace that ends with the process.
+# So no mount remains, and both folders can be deleted at any time.
 installed() {
   at=$dir
   if [ -z "${RABBITMQ_ROOT:-}" ]; then
@@ -29,14 +31,15 @@ installed() {
     "$RABBITMQ_ROOT" "$dir")
 }
 
-# The pid files are ours: RabbitMQ deletes its own one (own.pid) at the beginning of a graceful stop.
+# The scripts write their own PID files, because RabbitMQ deletes its PID file (own.pid) when a graceful stop begins.
 node_runs() { alive "$dir/node.pid" "$dir"; }
 
-# environment: fills env. Everything RabbitMQ reads comes from here and nothing from /etc/rabbitmq or the caller.
+# environment: sets env to the complete environment of RabbitMQ, which uses neither /etc/rabbitmq nor the caller's
+# environment.
 environment() {
-  local only="-kernel inet_dist_use_interface {${ip//./,}}" # Erlang's distribution listens on all addresses by default
+  local only="-kernel inet_dist_use_interface {${ip//./,}}" # by default the Erlang distribution listens on all addresses
   env=(env -i PATH="$PATH:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME="$at/home" HOLDFAST_STATE="$dir"
-    RUNNING_UNDER_SYSTEMD=1 # the start script then replaces itself by the node, so that the pid we know is the node's
+    RUNNING_UNDER_SYSTEMD=1 # makes the start script replace itself with the node, which so keeps the known PID
     ERL_EPMD_PORT="$epmd" ERL_EPMD_ADDRESS="$ip" ERL_CRASH_DUMP="$at/crash.dump"
     RABBITMQ_NODENAME="$name" RABBITMQ_DIST_PORT="$dist" RABBITMQ_PID_FILE="$at/own.pid"
     RABBITMQ_CONF_ENV_FILE="$at/none" RABBITMQ_CONFIG_FILE="$at/rabbitmq.conf"
@@ -46,7 +49,8 @@ environment() {
     RABBITMQ_CTL_DIST_PORT_MIN="$tools" RABBITMQ_CTL_DIST_PORT_MAX=$((tools + 49)))
 }
 
-# configure: the nodes of a cluster share a cookie, RB_COOKIE; any other one makes its own.
+# configure: writes the configuration. The nodes of a cluster share the cookie RB_COOKIE. Without it, the node gets its
+# own cookie.
 configure() {
   mkdir -p "$dir/home"
   if [ ! -s "$dir/home/.erlang.cookie" ]; then
@@ -70,8 +74,8 @@ CONF
 }
 random() { od -An -tx1 -N16 /dev/urandom | tr -d ' \n'; }
 
-# spawn NAME CMD...: in a session of its own, so that a Ctrl-C in the terminal does not reach it; pid in NAME.pid.
-# Returns once the process carries our mark, or is gone again.
+# spawn NAME CMD...: starts CMD in a separate session, so that Ctrl-C in the terminal does not reach it, and writes its
+# PID to NAME.pid. Returns when the process has the mark or has ended.
 spawn() {
   setsid "${env[@]}" "${inside[@]}" "${@:2}" </dev/null >>"$dir/$1.out" 2>&1 &
   echo $! >"$dir/$1.pid"
@@ -83,8 +87,8 @@ start_node() {
   spawn node "$bin/rabbitmq-server"
 }
 
-# Node and rabbitmqctl start an epmd when none answers, which listens everywhere and has no pid file: ours comes first,
-# in the foreground. It holds its port from now on, so it also reserves the block of ports against another clone.
+# If no epmd answers, the node and rabbitmqctl start one that listens on all addresses and has no PID file. So this
+# script starts its own epmd first. It also reserves the block of ports, because no other clone can start an epmd there.
 start_epmd() {
   local i
   alive "$dir/epmd.pid" "$dir" && return 0
@@ -95,19 +99,19 @@ start_epmd() {
     alive "$dir/epmd.pid" "$dir" || return 1
     ! listens "$ip" "$epmd" || break
   done
-  sleep 0.1 # whose epmd was it that answered? Ours ends when the port is taken.
+  sleep 0.1 # if another epmd has the port, this one ends
   alive "$dir/epmd.pid" "$dir"
 }
 
 ctl() {
-  # Without our epmd rabbitmqctl would start one.
+  # If the node is down, epmd may be down too, and rabbitmqctl would start its own.
   node_runs || die "not running: run \`up\` first"
   environment
   "${env[@]}" "${inside[@]}" "$bin/rabbitmqctl" --silent "$@" </dev/null
 }
 
-# The broker answers a protocol header with a method frame (first byte 1) once it takes clients. Asking it directly
-# saves the second or two that `rabbitmqctl wait` needs to start.
+# answers: whether the broker accepts clients. It then answers a protocol header with a method frame, whose first byte
+# is 1. This check saves one or two seconds compared with `rabbitmqctl wait`.
 answers() {
   local byte
   byte=$({ exec 3<>"/dev/tcp/$ip/$amqp" && printf 'AMQP\0\0\11\1' >&3 && timeout 2 head -c 1 <&3; } 2>/dev/null | od -An -tu1) || return 1

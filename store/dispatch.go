@@ -8,48 +8,49 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Dispatch publishes what is due. Any number of processes may call it at once;
-// they share the work and none waits for another.
+// Dispatch publishes tickets for due tasks. Several processes may call it at the same time. They share the work, and
+// none waits for another.
 type Dispatch interface {
-	// DispatchDue gives at most limit due and unticketed tasks of the lanes to publish, those due for longest first, and
-	// marks as ticketed those for which publish returned true. Until it returns no
-	// other caller gets them. Next is the wait until the next task is due, capped at
-	// an hour; it is a second if tasks that are due now were not published or are in
-	// another caller's hands, and 0 if limit was reached. Tasks that were not published are not
-	// given again for a few seconds, so that those of a queue that takes nothing do not keep
-	// others from being reached.
-	DispatchDue(ctx context.Context, lanes Lanes, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
-	// DispatchReceipts gives receipts of the lanes that are older than their grace to publish and deletes those
-	// for which it returned true. The others are not given again for a few seconds.
-	DispatchReceipts(ctx context.Context, lanes Lanes, limit int, publish func(context.Context, []Receipt) []bool) (int, error)
-	// LaneNames returns every known lane, sorted, without counting anything.
-	LaneNames(ctx context.Context) ([]string, error)
+	// DispatchDue calls publish with due tasks of the queues that have no ticket: at most limit, longest due first. It
+	// marks the tasks for which publish returned true as ticketed. No other caller gets these tasks before DispatchDue
+	// returns. Tasks that were not published are not passed to publish again for a few seconds, so that a queue that
+	// accepts no messages does not block the others.
+	//
+	// Dispatched.Next is the time until the next task is due, at most an hour. It is a second if due tasks were not
+	// published or another caller has them, and 0 if limit was reached.
+	DispatchDue(ctx context.Context, queues Queues, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
+	// DispatchOutbox calls publish with at most limit outbox entries of the queues, all older than their grace. It
+	// deletes those for which publish returned true and returns their number. The others are not passed to publish
+	// again for a few seconds.
+	DispatchOutbox(ctx context.Context, queues Queues, limit int, publish func(context.Context, []OutboxEntry) []bool) (int, error)
+	// QueueNames returns the names of all known queues, sorted. It counts nothing and is cheap.
+	QueueNames(ctx context.Context) ([]string, error)
 }
 
-// Lanes chooses lanes. The zero value chooses all.
-type Lanes struct {
-	Only   string // if not empty, this one
+// Queues selects queues. The zero value selects all.
+type Queues struct {
+	Only   string // if not empty, only this queue
 	Except []string
 }
 
-// Includes reports whether the lane is chosen.
-func (l Lanes) Includes(lane string) bool {
-	return (l.Only == "" || l.Only == lane) && !slices.Contains(l.Except, lane)
+// Includes reports whether the queue is selected.
+func (q Queues) Includes(queue string) bool {
+	return (q.Only == "" || q.Only == queue) && !slices.Contains(q.Except, queue)
 }
 
 // Due is a task that needs a ticket.
 type Due struct {
 	message.Ticket
-	Lane string
-	// Again means that its last attempt was broken off by a crash or handed back: it had its
-	// turn, and does not wait behind the backlog once more.
-	Again bool
-	Late  time.Duration // since it became due
+	Queue string
+	// Requeued means that a crash or a hand-back ended the last attempt of the task. The task has been at the head of
+	// the queue before, so its ticket goes to the requeue queue and not behind the backlog of the main queue.
+	Requeued bool
+	Late     time.Duration // since it became due
 }
 
-// Dispatched is the answer to DispatchDue.
+// Dispatched is the result of DispatchDue.
 type Dispatched struct {
-	Given  int // tasks handed to publish
-	Marked int // of them, published and marked
-	Next   time.Duration
+	Given  int           // tasks passed to publish
+	Marked int           // tasks published and marked as ticketed
+	Next   time.Duration // until the next call
 }

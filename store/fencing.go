@@ -7,18 +7,22 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Fencing is how a janitor declares runs dead and finds the tasks that they leave.
+// Fencing fences workers and finds the tasks that dead workers leave behind. Janitors use it.
 type Fencing interface {
-	// Now returns the store's clock. It is the cheapest question there is, asked often to
-	// know that the store answers.
+	// Now returns the time of the store. It is the cheapest call. Janitors call it often to check that the store
+	// answers.
 	Now(ctx context.Context) (time.Time, error)
-	// Fence declares dead every live run whose lease ended more than grace ago and returns them. It fences nobody while
-	// the server itself has been up for less than settle, or when it gets to the question more than two seconds after
-	// asked, a moment from Now: then the server was frozen, and nobody could renew. The caller has made sure that the
-	// store was reachable for long enough. If the newest renewal of a live run lies more than two seconds in the
-	// future, the clock was set back since then. Such a run gets a whole lease from now.
-	Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error)
-	// Abandoned returns tasks, without payload, that are running under runs that
-	// are over: of the given run, or of any if run is 0. At most limit.
-	Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error)
+	// Fence fences every live worker whose lease ended more than grace ago and returns these workers. The caller has
+	// made sure that the store was reachable for long enough.
+	//
+	// Fence does nothing if the server has been up for less than settle. calledAt is the time that Now returned just
+	// before the call. If the server processes the call more than two seconds later, Fence also does nothing: the
+	// server was frozen, and no worker could renew its lease.
+	//
+	// If the latest renewal of a live worker is more than two seconds in the future, the clock of the server was set
+	// back. Fence gives such a worker a whole lease from now.
+	Fence(ctx context.Context, calledAt time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error)
+	// Abandoned returns at most limit tasks, without payload, that are running under workers that have ended: under the
+	// given worker, or under any worker if it is 0.
+	Abandoned(ctx context.Context, worker holdfast.WorkerID, limit int) ([]holdfast.Task, error)
 }

@@ -5,33 +5,34 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Inserter accepts tasks.
+// Inserter stores new tasks.
 type Inserter interface {
-	// Insert stores the tasks with one outbox receipt per lane, in one transaction. The tasks have been validated, and
-	// have a lane. Tasks due at once count as ticketed, covered by their receipt; later ones are left
-	// to DispatchDue and appear in no receipt. Others may publish the receipts once they are older than grace. If
-	// another open transaction stores a task with the same unique key, Insert waits for that transaction for at most
-	// half a second. Then it returns a *KeyHeldError that names the key; if several keys are held, it returns at most a
-	// second later. In a store with one writer at a time, any open transaction that writes delays every Insert, with
-	// and without keys.
+	// Insert stores the tasks and one outbox entry per queue in one transaction. The caller has validated the tasks and
+	// set their queues. Tasks that are due at once count as ticketed, and their outbox entry lists them. Later tasks
+	// are in no outbox entry; DispatchDue publishes their tickets. DispatchOutbox may publish an outbox entry once it
+	// is older than grace.
+	//
+	// If another open transaction has stored a task with the same unique key, Insert waits at most half a second for
+	// the end of that transaction. Then it returns a *KeyHeldError that names the key. If transactions hold several
+	// keys, it returns after at most one more second. If a store has only one writer at a time, any open transaction
+	// that writes delays every Insert, with and without keys.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
-	// InsertTx does the same inside the caller's transaction; it neither commits nor rolls back. The settings of the
-	// caller's transaction decide how long it waits for a unique key. After an error the caller must roll back.
+	// InsertTx does the same in a transaction of the caller. It neither commits nor rolls back. The settings of that
+	// transaction determine how long InsertTx waits for a unique key. After an error the caller must roll back.
 	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
-	// Discharge deletes receipts whose tickets the broker has confirmed. Receipts
-	// that are gone already are no error.
-	Discharge(ctx context.Context, receipts []int64) error
+	// DeleteOutbox deletes outbox entries after the broker has confirmed their tickets. It ignores entries that do not
+	// exist.
+	DeleteOutbox(ctx context.Context, entries []int64) error
 }
 
-// KeyHeldError says that other open transactions hold unique keys of tasks, and that nothing was stored. It is a
+// KeyHeldError means that nothing was stored because other open transactions hold unique keys of the tasks. It is a
 // holdfast.ErrUnavailable.
 type KeyHeldError struct {
-	Keys []string // known to be held; empty if the store could not find them
+	Keys []string // the keys that are held, as far as the store knows
 }
 
 func (e *KeyHeldError) Error() string {
@@ -46,23 +47,22 @@ func (e *KeyHeldError) Error() string {
 
 func (e *KeyHeldError) Unwrap() error { return holdfast.ErrUnavailable }
 
-// Inserted is the answer to Insert.
+// Inserted is the result of Insert.
 type Inserted struct {
-	Tasks    []InsertedTask // one per task asked for
-	Receipts []Receipt
+	Tasks   []InsertedTask // one per task of the call
+	Entries []OutboxEntry
 }
 
-// InsertedTask says where a task is.
+// InsertedTask is the result for one task.
 type InsertedTask struct {
 	ID holdfast.TaskID
-	// Duplicate means that the unique key was taken: ID is the task that has it and
-	// nothing was stored.
+	// Duplicate means that a task with the same unique key exists. ID is that task, and nothing was stored.
 	Duplicate bool
 }
 
-// Receipt stands for tickets that may still have to be published.
-type Receipt struct {
+// OutboxEntry lists tickets that may still have to be published.
+type OutboxEntry struct {
 	ID      int64
-	Lane    string
+	Queue   string
 	Tickets []message.Ticket
 }

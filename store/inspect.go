@@ -7,40 +7,43 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Desk is what people ask.
-type Desk interface {
-	// Task returns a task with its payload; ErrNotFound.
+// Inspector answers the queries of people.
+type Inspector interface {
+	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
-	// List returns tasks without payload, newest id first.
+	// List returns tasks without payload, highest id first.
 	List(ctx context.Context, f Filter) ([]holdfast.Task, error)
-	// Count counts tasks by state; states with none are present with 0.
+	// Count returns the number of tasks by state. States without tasks are present with 0.
 	Count(ctx context.Context, f Filter) (map[holdfast.State]int64, error)
-	// Attempts returns the kept attempts of a task, oldest first; ErrNotFound if
-	// there is no such task.
+	// Attempts returns the recorded attempts of a task, oldest first. Returns ErrNotFound if the task does not exist.
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
-	// Lanes describes every known lane, sorted by name.
-	Lanes(ctx context.Context) ([]Lane, error)
+	// Queues returns every known queue, sorted by name.
+	Queues(ctx context.Context) ([]Queue, error)
 }
 
-// Filter chooses tasks. The zero value chooses all.
+// Filter selects tasks. The zero value selects all.
 type Filter struct {
 	States []holdfast.State
 	Type   string
-	Lane   string
+	Queue  string
 	Error  string // text that the last error contains, ignoring case
-	// Since and Until, if not zero, choose the tasks whose time is not before Since, and before Until. The time of a task
-	// is when it reached a final state, and until then when it was created.
+	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). The time of a task is when it
+	// reached a final state, and until then when it was created.
 	Since, Until time.Time
-	Before       holdfast.TaskID // only smaller ids: the last id of the page before
-	Limit        int             // at most this many; 0 means 50; List only
+	Before       holdfast.TaskID // if not 0, only smaller ids; for the next page
+	Limit        int             // at most this many; 0 means 50; for List only
 }
 
-// Lane describes one lane.
-type Lane struct {
-	Name      string
-	Ready     int64 // waiting, whenever they are due
-	Due       int64 // of them, those that could run now
-	Running   int64
-	OldestDue time.Duration // age of the one that has been due for longest
-	DrainedAt time.Time     // up to when its sentinel has proved it drained
+// Queue describes one queue.
+type Queue struct {
+	Name    string
+	Ready   int64 // due or not
+	Due     int64 // ready and due
+	Running int64
+	Dead    int64
+	Parked  int64 // ready tasks that a worker has parked
+	// ParkedTypes are the types of the parked tasks, sorted.
+	ParkedTypes []string
+	OldestDue   time.Duration // how long the first of the due tasks has been due
+	DrainedAt   time.Time     // the queue delivered every ticket published before this time; see message.Sentinel
 }

@@ -4,105 +4,104 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Leases keeps the lives of workers.
+// Leases registers workers and renews their leases.
 type Leases interface {
-	// OpenRun starts a run with a lease of the given length and returns its id,
-	// which is never reused. The lanes it names are known from then on, so that
-	// a janitor declares their queues.
-	OpenRun(ctx context.Context, info RunInfo, lease time.Duration) (holdfast.RunID, error)
-	// Renew extends the lease to now + r.Lease, stores the cursors, and brings what
-	// the run should know. ErrFenced if the run is not live, or is not r.By's.
-	Renew(ctx context.Context, r Renewal) (News, error)
-	// CloseRun ends a run; the caller has handed everything back, and knows from a renewal that the run is its own.
-	// clean says that the run is certain to own no task: each of its claims was answered, and the store has lost no
-	// commit since. Fencing.Abandoned then looks for its tasks only when it looks at all tasks, every few minutes.
-	// Closing a run that is not live is no error.
-	CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error
-	// Drain asks a live run to shut down. ErrNotFound, or ErrConflict if it is over.
-	Drain(ctx context.Context, run holdfast.RunID) error
-	// Runs lists the runs, newest first: live ones, and with all also those that
-	// are over.
-	Runs(ctx context.Context, all bool) ([]Run, error)
+	// RegisterWorker registers a worker with a lease of the given length and returns its id. The store never reuses an
+	// id. The queues in info are known from then on, so that a janitor declares their AMQP queues.
+	RegisterWorker(ctx context.Context, info WorkerInfo, lease time.Duration) (holdfast.WorkerID, error)
+	// Renew extends the lease to now + r.Lease, stores the page cursors and returns what the worker must know. Returns
+	// ErrFenced if the worker is not live, or if r.By is not the process that registered it.
+	Renew(ctx context.Context, r Renewal) (RenewResult, error)
+	// DeregisterWorker ends a worker. The caller has handed back all tasks and knows from a renewal that the worker is
+	// its own. If the worker is not live, DeregisterWorker does nothing.
+	//
+	// clean means that the worker certainly owns no task: the store answered each of its claims, and has lost no commit
+	// since. Then Fencing.Abandoned looks for tasks of this worker only when it checks all tasks, every few minutes.
+	DeregisterWorker(ctx context.Context, worker holdfast.WorkerID, clean bool) error
+	// Drain requests the shutdown of a live worker. Returns ErrNotFound if the worker does not exist, and ErrConflict
+	// if it has ended.
+	Drain(ctx context.Context, worker holdfast.WorkerID) error
+	// Workers returns the live workers, newest first. If all is true, it also returns the workers that have ended.
+	Workers(ctx context.Context, all bool) ([]Worker, error)
 }
 
-// RunInfo describes a worker to people.
-type RunInfo struct {
-	Name        string // unique enough to find the process, for example host/pid
+// WorkerInfo describes a worker, for people.
+type WorkerInfo struct {
+	Name        string // identifies the process, for example host/pid
 	Host        string
 	PID         int
 	Version     string
 	Concurrency int
-	Lanes       []string // empty means every lane
-	Types       []string // of the tasks it has handlers for; nil if that is not known
-	// Process tells the worker's process apart from others of its machine with the same PID. It is zero if the system
-	// does not report it. Runs does not return it.
+	Queues      []string // empty means every queue
+	Types       []string // the task types that it has handlers for; nil if unknown
+	// Process distinguishes the process from others of its machine that had the same PID. It is zero if the system does
+	// not report it. Leases.Workers does not return it.
 	Process Process
 }
 
-// Process identifies a process of one machine, beside its id.
+// Process identifies a process of a machine, together with its PID.
 type Process struct {
-	Boot      string // of the machine
-	Namespace string // in which PID and Started are valid
-	Started   int64  // in ticks since the boot
+	Boot      string // identifies the boot of the machine
+	Namespace string // the namespace in which PID and Started are valid
+	Started   int64  // start of the process, in clock ticks since the boot
 }
 
-// RunState is where a run stands.
-type RunState string
+// WorkerState is the state of a worker.
+type WorkerState string
 
-// The states of a run. Dead and Stopped are final.
+// The states of a worker. Dead and Stopped are final.
 const (
-	RunLive    RunState = "live"
-	RunDead    RunState = "dead"    // fenced: its lease ran out
-	RunStopped RunState = "stopped" // ended by itself with nothing in hand
+	WorkerLive    WorkerState = "live"
+	WorkerDead    WorkerState = "dead"    // fenced
+	WorkerStopped WorkerState = "stopped" // ended by itself, after it had handed back all tasks
 )
 
-// Run is a stored run.
-type Run struct {
-	ID holdfast.RunID
-	RunInfo
-	State      RunState
+// Worker is a stored worker.
+type Worker struct {
+	ID holdfast.WorkerID
+	WorkerInfo
+	State      WorkerState
 	Draining   bool
 	StartedAt  time.Time
 	RenewedAt  time.Time
 	LeaseUntil time.Time
 	EndedAt    time.Time
-	Taken      int64 // pages taken
-	Settled    int64 // every page up to this one is finished
-	Running    int   // handlers that ran at its last sign of life
+	Taken      int64 // pages received
+	Settled    int64 // every page up to this one is settled
+	Running    int   // handlers that were running at the latest renewal
 }
 
-// Renewal is one sign of life.
+// Renewal is the argument of Leases.Renew.
 type Renewal struct {
-	Run holdfast.RunID
-	// By is what OpenRun was given: name, host and PID must be those of the run. After commits were lost
-	// its id may have been given out again, to another process. Without a name nothing is compared.
-	By      RunInfo
+	Worker holdfast.WorkerID
+	// By is the WorkerInfo of the process. Its name, host and PID must be those of the registration. After a loss of
+	// commits, the store may have given the same id to another process. If the name is empty, Renew compares nothing.
+	By      WorkerInfo
 	Lease   time.Duration
 	Taken   int64
 	Settled int64
 	Running int
-	// Shown says that the process holds both signs of its presence: the one in the store's [Presence] and the one
-	// in the broker's.
-	Shown bool
-	// OwnSession asks a store with a [Presence] to send the run's renewals over a session of their own. While that
-	// session is there, the run is not absent. It ends with CloseRun, with a renewal that fails, and with the process.
+	// Present means that the process has both of its presence locks: the one in the store and the one in the broker.
+	// See package presence.
+	Present bool
+	// OwnSession requests that a store with presence locks sends the renewals of the worker over a separate session.
+	// While that session exists, the worker is not missing. The session ends with DeregisterWorker, with a renewal that
+	// fails, and with the process.
 	OwnSession bool
 }
 
-// News is what a renewal brings back.
-type News struct {
-	// Cancelled are running tasks of this run that were cancelled since the last
-	// renewal that returned.
+// RenewResult is the result of Leases.Renew.
+type RenewResult struct {
+	// Cancelled has the running tasks of this worker that were cancelled since the latest renewal that returned.
 	Cancelled []message.Ticket
-	Draining  bool
-	Lanes     []string // every known lane, sorted
-	// History names the line of commits that the renewal is part of. When it differs from that of an earlier
-	// renewal, commits that were answered before may be gone; see Held. It stays the same over a
-	// restart that loses nothing. "" says nothing: no answered commit can be lost, or the store cannot tell.
+	Draining  bool     // a shutdown was requested
+	Queues    []string // all known queues, sorted
+	// History identifies the history of commits that contains the renewal. If it differs from that of an earlier
+	// renewal, the store may have lost commits that it had answered; see Work.Held. A restart without loss does not
+	// change it. "" means that no answered commit can be lost, or that the store cannot detect it.
 	History string
 }

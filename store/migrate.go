@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Migrations manages the schema.
+// Migrations manages the database schema.
 type Migrations interface {
-	// CheckSchema returns an ErrSchema if the schema is behind or ahead, nil if it is right.
+	// CheckSchema returns an ErrSchema if this build cannot run on the version of the schema.
 	CheckSchema(ctx context.Context) error
-	// MigrateUp applies what is missing and returns the versions it applied.
+	// MigrateUp applies the missing migrations and returns them.
 	MigrateUp(ctx context.Context) ([]Migration, error)
-	// MigrateDown takes the newest applied version back; ErrNotFound if none is.
+	// MigrateDown reverts the latest applied migration and returns it. Returns ErrNotFound if none is applied.
 	MigrateDown(ctx context.Context) (Migration, error)
-	// MigrationStatus lists every known version in order.
+	// MigrationStatus returns all known migrations in order.
 	MigrationStatus(ctx context.Context) ([]Migration, error)
-	// Incarnation is an id made at the first migration. It names the broker marker that
-	// tells a wiped broker from a full one.
+	// Incarnation returns the id that the first migration creates. It is part of the name of the marker exchange in the
+	// broker. If that exchange is missing, the broker has lost its data.
 	Incarnation(ctx context.Context) (string, error)
 }
 

@@ -3,33 +3,32 @@ package store
 import (
 	"context"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Patrol says where runs and tasks stand. A janitor asks it about open manifests and returned tickets.
+// Patrol returns the states of workers and tasks. A janitor calls it for open manifests and returned tickets.
 type Patrol interface {
-	// RunStates answers for the runs that exist.
-	RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]RunStatus, error)
-	// Positions says where the tasks of the tickets stand.
+	// WorkerStates returns the status of those workers that exist.
+	WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]WorkerStatus, error)
+	// Positions returns one position per ticket: the state of its task.
 	Positions(ctx context.Context, tickets []message.Ticket) ([]Position, error)
-	// TasksByID returns the tasks without payload, those that exist, in any order.
+	// TasksByID returns those of the tasks that exist, without payload, in any order.
 	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
 }
 
-// RunStatus is what the patrol needs of a run.
-type RunStatus struct {
-	State   RunState
-	Settled int64
+// WorkerStatus is the state of a worker.
+type WorkerStatus struct {
+	State   WorkerState
+	Settled int64 // every page up to this one is settled
 }
 
-// Position is where a task stands with respect to a ticket.
+// Position is the state of the task of a ticket.
 type Position struct {
-	Found    bool
-	State    holdfast.State
-	Attempt  int
-	Run      holdfast.RunID
-	RunState RunState // "" if there is no run
-	Ticketed bool     // if ready: a ticket was published, so nothing else will publish one
+	Found       bool
+	State       holdfast.State
+	Attempt     int
+	Worker      holdfast.WorkerID
+	WorkerState WorkerState // "" if there is no worker
+	Ticketed    bool        // the task is ready and a ticket was published, so DispatchDue publishes none
 }

@@ -1,18 +1,19 @@
-// Package store is the contract of the SQL store, which is the truth about every
-// task. Adapters live beside it, one folder a database; package storetest is the
-// suite each of them passes.
+// Package store is the contract of the SQL store, the source of truth about every task. Each adapter has a folder of
+// its own beside this file. Package storetest is the conformance suite that every adapter passes.
 //
-// # Rules every adapter keeps
+// # Rules for every adapter
 //
-// All methods are safe for concurrent use by many goroutines and processes. All
-// times are compared with the database's clock only; durations are given, never
-// moments of the caller's clock, except in NewTask.At. A method either does all
-// of what it says and commits, or returns an error and has done nothing, unless
-// its comment says otherwise; after an error that is an [holdfast.ErrUnavailable]
-// the caller cannot know which, and every method may then simply be called
-// again. Errors wrap the sentinels of package holdfast; no driver's error type is
-// part of the contract. Slices of results are in the order of the slices asked
-// about.
+// All methods are safe for concurrent use by many goroutines and processes.
+//
+// All times are by the clock of the database and are compared only with that clock. Callers pass durations and not
+// times, except in NewTask.At.
+//
+// A method either does everything that its comment says and commits, or returns an error and has changed nothing,
+// unless its comment says otherwise. After an [holdfast.ErrUnavailable], the caller cannot know which of the two
+// happened. It may then call any method again.
+//
+// Errors wrap the sentinel errors of package holdfast. No error type of a driver is part of the contract. A slice of
+// results is in the order of the slice in the arguments.
 package store
 
 import (
@@ -21,15 +22,15 @@ import (
 	"errors"
 )
 
-// ErrFenced says that a run is no longer live: it was declared dead, or closed.
-// Whoever acts for it must stop.
-var ErrFenced = errors.New("this run was fenced")
+// ErrFenced means that a worker is no longer live: it was fenced, or it has ended. Code that acts for this worker must
+// stop.
+var ErrFenced = errors.New("the worker is fenced")
 
-// ErrSchema says that the database's schema is not the one this build needs. Its
-// text says whether it is behind or ahead, and its hint what to do.
+// ErrSchema means that this build cannot run on the version of the schema. The text says whether the schema is older or
+// newer, and the hint says what to do.
 var ErrSchema = errors.New("schema mismatch")
 
-// Store is the sum of the roles, for wiring and for the suite. Services ask for the roles they need.
+// Store joins all roles, for wiring and for the conformance suite. Services declare only the roles that they need.
 type Store interface {
 	Inserter
 	Dispatch
@@ -40,14 +41,14 @@ type Store interface {
 	Patrol
 	Repair
 	Upkeep
-	Desk
+	Inspector
 	Migrations
 
-	// Close frees the connections. It may be called more than once.
+	// Close closes the connections. A second call does nothing.
 	Close() error
 }
 
-// Tx is a caller's own transaction: *sql.Tx, *sqlx.Tx and *sql.Conn fit.
+// Tx is a transaction of the caller. *sql.Tx, *sqlx.Tx and *sql.Conn implement it.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

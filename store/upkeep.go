@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Upkeep is what janitors do from time to time: they share duties, correct times, and remove rows that are old.
+// Upkeep has the periodic duties of janitors: share work, correct times, and delete old rows.
 type Upkeep interface {
-	// CorrectTimes records the time, and reports whether the clock was set back by more than two seconds since an
-	// earlier call of any process. If it was, CorrectTimes corrects in small steps the times that the store itself
-	// computed while the clock was ahead. Outbox entries and refused tickets are due at once, tickets count as
-	// published now, and parks and retries wait no longer than intended. A delay or a time that was given with a task
-	// stays as it is.
+	// CorrectTimes records the current time. It reports whether the clock was set back by more than two seconds since
+	// an earlier call of any process. If so, it corrects, in small steps, the times that the store computed while the
+	// clock was ahead. Outbox entries and refused tickets become due at once, tickets count as published now, and
+	// parked and retried tasks wait no longer than intended. A delay or a time that was given with a task does not
+	// change.
 	CorrectTimes(ctx context.Context) (setBack bool, err error)
-	// Turn reports whether it is the caller's turn to do a duty that one process in every interval is enough for:
-	// nobody else has taken it within that time. A turn whose time lies more than two seconds in the future does not
-	// count: the clock was set back since then.
+	// Turn reports whether the caller should do a duty that one process per interval must do: no other process has
+	// taken a turn within every. A turn that is more than two seconds in the future does not count, because the clock
+	// was set back after it.
 	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
-	// Prune deletes, in small steps up to limit rows, what is older than the given
-	// ages; an age of 0 keeps that kind for ever. A task's age is the time since its last move to
-	// a final state. A run is deleted only after Abandoned has found nothing of its own.
+	// Prune deletes rows that are older than the given ages, in small steps and at most limit rows. It returns the
+	// number of deleted rows. An age of 0 keeps that kind of row forever. The age of a task is the time since it last
+	// reached a final state. Prune deletes a worker only after Abandoned has found no task of it.
 	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
 }
 
-// PruneAges says how long what is over is kept.
+// PruneAges has the ages after which rows are deleted.
 type PruneAges struct {
-	Done, Cancelled, Archived, Runs time.Duration
+	Done, Cancelled, Archived, Workers time.Duration
 }

@@ -5,58 +5,60 @@ import (
 	"math"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Work is how a consumer takes tasks and reports their results.
+// Work claims tasks and stores their results. Consumers use it.
 type Work interface {
-	// Claim takes the tasks that the tickets name for run, one verdict per
-	// ticket, in one statement per batch. Only tasks that are wanted are
-	// taken, and those taken into a buffer are Buffered. It is idempotent: a task that run holds already, at the ticket's attempt, is
-	// Claimed again, because the answer to an earlier call may have been lost; the caller
-	// knows which it has in hand. The second of two equal tickets in one call is Stale.
-	// ErrFenced if the run is not live; then nothing was taken.
-	Claim(ctx context.Context, run holdfast.RunID, wanted []Wanted, tickets []message.Ticket, into Place) ([]Claim, error)
-	// Held returns the tasks, without payload, that are running under the run and whose ids are above after, up to
-	// through, in any order. It may read all tasks of that range. It may or may not return tasks that start or end
-	// meanwhile.
-	Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error)
-	// Apply makes the moves and reports for each whether it was accepted; one that
-	// was not has changed nothing, because the task no longer stood where the judge
-	// saw it. A move with a report leaves a row among the task's attempts. Cancelling
-	// a running task leaves word for its run.
+	// Claim claims the tasks of the tickets for worker, in one statement per batch, and returns one verdict per ticket.
+	// It claims only tasks that are wanted. Tasks that are claimed into a buffer are Buffered.
+	//
+	// Claim is idempotent: a task that the worker already owns at the attempt of the ticket is Claimed again, because
+	// the answer to an earlier call may have been lost. The caller knows which tasks it has. The second of two equal
+	// tickets in one call is Stale.
+	//
+	// Returns ErrFenced if the worker is not live. Then it has claimed nothing.
+	Claim(ctx context.Context, worker holdfast.WorkerID, wanted []Wanted, tickets []message.Ticket, into Place) ([]Claim, error)
+	// Held returns the tasks, without payload, that are running under the worker and whose ids are in (after, through],
+	// in any order. It may read all tasks of that range. It may or may not return tasks that start or end during the
+	// call.
+	Held(ctx context.Context, worker holdfast.WorkerID, after, through holdfast.TaskID) ([]holdfast.Task, error)
+	// Apply applies the transitions and reports for each whether it was accepted. A transition is refused, and changes
+	// nothing, if the state, the attempt or the owner of the task has changed since Settle saw it. A transition with a
+	// report adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its worker
+	// reports that.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
-// Tickets records what a consumer does with tickets whose tasks it does not take, and with sentinels.
+// Tickets records what a consumer does with sentinels, and with tickets whose tasks it does not claim.
 type Tickets interface {
-	// Park makes ready tasks wait, uncharged and at the same attempt, and stores why. The first park of a task at an
-	// attempt lasts wait, and each further one twice as long, up to ten minutes or wait, whichever is longer. Tasks
-	// that moved on are left alone.
+	// Park makes ready tasks wait at the same attempt, without counting a deferral, and stores why. The first park of a
+	// task at an attempt lasts wait. Each further park lasts twice as long as the one before, up to ten minutes or
+	// wait, whichever is longer. Park ignores tasks that have changed since.
 	Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error
-	// PassedOn records that the caller is about to send the tickets to the requeue queue of their lane. The lane's
-	// sentinels prove nothing about that queue. UnticketLost takes these tasks as Again, and as ticketed now. A task
-	// that was recorded less than ten seconds ago may keep its time. Tasks that moved on are left alone.
+	// PassedOn records that the caller is about to publish the tickets to the requeue queue. The sentinels of a queue
+	// prove nothing about its requeue queue. So UnticketLost treats these tasks as requeued, and as ticketed now. If a
+	// task was recorded less than ten seconds ago, it may keep the earlier time. PassedOn ignores tasks that have
+	// changed since.
 	PassedOn(ctx context.Context, tickets []message.Ticket) error
-	// Drained records that a lane's sentinel came out, and when: now. The caller leaves out a sentinel that was
-	// redelivered: returned tickets may be behind it. One that is not newer than the newest recorded
-	// changes nothing, nor does one whose time lies in the future.
+	// Drained records that a sentinel of a queue was delivered now. The caller does not report a redelivered sentinel,
+	// because returned tickets may be behind it. Drained ignores a sentinel that is not newer than the newest recorded
+	// one, or whose time is in the future.
 	Drained(ctx context.Context, s message.Sentinel) error
 }
 
-// Wanted is a type of task that a caller runs; each type comes once.
+// Wanted is a task type that a caller runs. Each type appears once in a call.
 type Wanted struct {
 	Type string
-	// MostCrashes is how many crashes a task may have had; one with more is a Suspect.
+	// MostCrashes is the highest allowed number of crashes. A task with more crashes is a LastChance.
 	MostCrashes int
 }
 
-// AnyCrashes is a MostCrashes that no task exceeds.
+// AnyCrashes is a MostCrashes that allows any number of crashes.
 const AnyCrashes = math.MaxInt32
 
-// AnyOf wants all tasks of the types.
+// AnyOf returns a Wanted for each type, with AnyCrashes.
 func AnyOf(types ...string) []Wanted {
 	wanted := make([]Wanted, len(types))
 	for i, t := range types {
@@ -65,35 +67,34 @@ func AnyOf(types ...string) []Wanted {
 	return wanted
 }
 
-// Place is where a worker puts the tasks that it claims.
+// Place is where a worker puts claimed tasks.
 type Place uint8
 
 // The places.
 const (
-	// IntoExecutors says that a free executor is reserved for each task. The task starts when the answer to the claim
-	// arrives.
+	// IntoExecutors means that an executor is reserved for each task. The task starts when the claim returns.
 	IntoExecutors Place = iota
-	// IntoBuffer says that the tasks may wait for an executor. If their worker crashes, they are not charged.
+	// IntoBuffer means that the tasks may wait for an executor. If their worker crashes, no crash is counted for them.
 	IntoBuffer
 )
 
-// Verdict is the answer to one ticket.
+// Verdict is the result of a claim for one ticket.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Stale     Verdict = iota // the task is final, newer, not due yet, or gone from this attempt: drop the ticket
-	Claimed                  // the task is the caller's
-	Contended                // it runs under another run: mirror it under that run, do not run it
-	Ahead                    // the ticket is newer than the row, or there is no row: the database lost commits; to rescue
-	Unhandled                // its type is not among those asked for: park it
-	Suspect                  // it has had more crashes than is wanted: claim it when nothing else is in hand
+	Stale      Verdict = iota // the task is final, not due yet, or at a later attempt; drop the ticket
+	Claimed                   // the caller owns the task
+	Contended                 // the task runs under another worker; list it in a manifest of that worker
+	Ahead                     // the row is missing or at an earlier attempt: the store lost commits; rescue the ticket
+	Unhandled                 // the type is not wanted; park the task
+	LastChance                // the task had too many crashes; claim it to run it exclusively
 )
 
-// Claim is a verdict with what belongs to it.
+// Claim is a verdict with its data.
 type Claim struct {
 	Verdict Verdict
-	Task    holdfast.Task  // complete if Claimed; only ID, Type, Lane if Unhandled or Suspect
-	Owner   holdfast.RunID // if Contended
-	Now     time.Time      // the store's clock
+	Task    holdfast.Task     // complete if Claimed; only ID, Type and Queue if Unhandled or LastChance
+	Owner   holdfast.WorkerID // the worker that runs the task, if Contended
+	Now     time.Time         // the time of the store
 }

@@ -1,6 +1,6 @@
-// Package daemon is what `holdfast serve` has and a program with a queue of its own does not: Prometheus metrics, health
-// endpoints and the task type http. It adds them to the services that package app composes. A program that does not import
-// this package links none of them and opens no port.
+// Package daemon is the daemon of `holdfast serve`: it adds Prometheus metrics, health endpoints and the task type http
+// to the worker and the janitor of package app. A program that uses only package queue links none of these and opens no
+// port.
 package daemon
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// Open is app.Open for a backend whose producers check the payloads of tasks of type http.
+// Open is app.Open for a backend whose producers check the payloads of tasks of type http. It returns an ErrInvalid if
+// the webhook settings are invalid.
 func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
 	deliver, err := NewWebhook(cfg, "")
 	if err != nil {
@@ -42,16 +43,17 @@ type Options struct {
 	Version string
 	// Handlers adds task types to the built-in type http; nil adds none.
 	Handlers func(*consumer.Registry)
-	// Registerer takes the metrics; nil means a registry of the daemon's own.
+	// Registerer receives the metrics; nil means a new registry.
 	Registerer *prometheus.Registry
-	// Abort, when closed, ends a drain at once: handlers are cancelled, their tasks handed back.
+	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
-	// Listening, if set, receives the address of the endpoints once they are served.
+	// Listening, if set, is called with the address of the endpoints when they are served.
 	Listening func(net.Addr)
 }
 
-// Serve is app.Serve with metrics, with the type http and, if the configuration has an address for them, with health and
-// metrics endpoints. The endpoints close after the worker and the janitor have ended.
+// Serve is app.Serve with metrics and with the task type http. If the configuration has an address for them, it also
+// serves health and metrics endpoints, until the worker and the janitor have ended. Errors are those of app.Serve, and
+// an error with a hint if the address cannot be used.
 func Serve(ctx context.Context, o Options) error {
 	registry := o.Registerer
 	if registry == nil {
@@ -71,14 +73,15 @@ func Serve(ctx context.Context, o Options) error {
 		},
 	}
 	if o.Backend.Config.Listen != "" {
-		services.Beside = func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error) {
+		services.StartBeside = func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error) {
 			return serveEndpoints(o, endpoints(o.Backend, worker, jan, registry))
 		}
 	}
 	return app.Serve(ctx, services)
 }
 
-// serveEndpoints listens before it returns, so that a taken port is an error at the start.
+// serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
+// at the start.
 func serveEndpoints(o Options, handler http.Handler) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {

@@ -16,89 +16,90 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// storeWait is how long a store may take to say whether it can be used.
-const storeWait = time.Second
+// storeTimeout is how long the readiness check waits for the store.
+const storeTimeout = time.Second
 
-// endpoints serves health and metrics. worker and jan are nil without those roles.
+// endpoints returns a handler for health and metrics. worker and jan are nil without those roles.
 func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil)
 	})
 	mux.HandleFunc("GET /healthz/ready", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, unready(r.Context(), b, worker, jan))
+		answer(w, notReady(r.Context(), b, worker, jan))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
 }
 
-// unready says why this process does not do its work now; nothing if it does. A
-// worker is ready only while it holds a lease that is fresh and every lane it should
-// consume is subscribed: a process that runs and takes nothing is not healthy.
-func unready(ctx context.Context, b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
-	var why []string
+// notReady returns the reasons why this process is not ready; none if it is ready. A process with a worker is ready
+// only while the lease of its worker is fresh and the worker consumes all of its queues. A process that runs but takes
+// no tasks is not healthy.
+func notReady(ctx context.Context, b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
+	var reasons []string
 	if health := b.Broker.Health(); !health.Connected {
 		reason := "the broker is not connected"
 		if health.Err != nil {
 			reason += ": " + health.Err.Error()
 		}
-		why = append(why, reason)
+		reasons = append(reasons, reason)
 	} else if health.Blocked != "" {
-		why = append(why, "the broker takes no messages now: "+health.Blocked)
+		reasons = append(reasons, "the broker takes no messages now: "+health.Blocked)
 	}
 	if s, ok := b.Store.(interface{ Ready(context.Context) error }); ok {
-		ctx, cancel := context.WithTimeout(ctx, storeWait)
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		if err := s.Ready(ctx); err != nil {
-			why = append(why, err.Error())
+			reasons = append(reasons, err.Error())
 		}
 	}
 	if worker == nil {
-		ctx, cancel := context.WithTimeout(ctx, storeWait)
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		if _, err := b.Store.Now(ctx); err != nil {
-			why = append(why, err.Error())
+			reasons = append(reasons, err.Error())
 		}
-		return why
+		return reasons
 	}
 	status := worker.Status()
 	switch {
-	case status.Run == 0:
-		why = append(why, "there is no run: the database cannot be reached, or the worker is starting or stopping")
+	case status.Worker == 0:
+		reasons = append(reasons, "no worker is registered: the database cannot be reached, or the process is starting or stopping")
 	case time.Since(status.RenewedAt) > b.Config.Worker.Lease:
-		why = append(why, "the lease is not renewed: the database cannot be reached")
+		reasons = append(reasons, "the lease is not renewed: the database cannot be reached")
 	case len(status.Consuming) == 0 && len(status.Waiting) == 0:
-		why = append(why, "no lane is known yet")
+		reasons = append(reasons, "no queue is known yet")
 	}
 	if status.Fault != nil {
-		why = append(why, "this worker is at fault itself and takes fewer tasks: "+status.Fault.Error())
+		reasons = append(reasons, "this worker is at fault itself and takes fewer tasks: "+status.Fault.Error())
 	}
 	for queue, reason := range status.Waiting {
-		why = append(why, "queue "+queue+" is not consumed: "+waits(reason, jan))
+		reasons = append(reasons, "queue "+queue+" is not consumed: "+notConsumed(reason, jan))
 	}
-	return why
+	return reasons
 }
 
-// waits says why a queue is not consumed. A queue that does not exist is declared by a janitor, if nothing keeps it from
-// that: the janitor of this process knows what does.
-func waits(reason error, jan *janitor.Janitor) string {
+// notConsumed describes why a queue is not consumed. If its AMQP queues do not exist, a janitor declares them. If the
+// janitor of this process has failed to, notConsumed includes the janitor's error.
+func notConsumed(reason error, jan *janitor.Janitor) string {
 	if !errors.Is(reason, broker.ErrNoQueue) {
 		return reason.Error()
 	}
 	if jan != nil {
-		if err := jan.Refused(); err != nil {
+		if err := jan.TopologyErr(); err != nil {
 			return "it does not exist, and the janitor of this process cannot declare it: " + err.Error()
 		}
 	}
 	return "it does not exist yet; a janitor declares it, or: holdfast topology apply"
 }
 
-func answer(w http.ResponseWriter, why []string) {
+// answer writes a health response: 200 without reasons, otherwise 503 with the reasons.
+func answer(w http.ResponseWriter, reasons []string) {
 	w.Header().Set("Content-Type", "application/json")
 	body := map[string]any{"status": "ok"}
-	if len(why) > 0 {
+	if len(reasons) > 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		body = map[string]any{"status": "not ready", "reasons": why}
+		body = map[string]any{"status": "not ready", "reasons": reasons}
 	}
-	_ = json.NewEncoder(w).Encode(body) // the client is gone: nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
 }

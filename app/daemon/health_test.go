@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// unusable is a store that answers, but cannot be used.
+// unusable is a store that answers but is not ready.
 type unusable struct {
 	store.Store
 	why error
@@ -24,27 +24,27 @@ func (u unusable) Now(context.Context) (time.Time, error) { return time.Now(), n
 
 func (u unusable) Ready(context.Context) error { return u.why }
 
-// A store that answers is not enough: behind a pooler that mixes up statements a process must not be ready.
+// A process is not ready if its store answers but cannot be used, for example behind a pooler that mixes up statements.
 func TestAStoreThatCannotBeUsedIsNotReady(t *testing.T) {
 	t.Parallel()
 	broker := inproc.Open(inproc.Options{})
 	t.Cleanup(func() { _ = broker.Close() })
-	if got := unready(t.Context(), &app.Backend{Store: unusable{}, Broker: broker}, nil, nil); len(got) > 0 {
-		t.Errorf("it is not ready: %v", got)
+	if got := notReady(t.Context(), &app.Backend{Store: unusable{}, Broker: broker}, nil, nil); len(got) > 0 {
+		t.Errorf("not ready: %v", got)
 	}
 	mixed := errors.New("a pooler mixes up statements")
-	if got := unready(t.Context(), &app.Backend{Store: unusable{why: mixed}, Broker: broker}, nil, nil); !slices.Equal(got, []string{mixed.Error()}) {
-		t.Errorf("the reasons are %v", got)
+	if got := notReady(t.Context(), &app.Backend{Store: unusable{why: mixed}, Broker: broker}, nil, nil); !slices.Equal(got, []string{mixed.Error()}) {
+		t.Errorf("reasons are %v, want %v", got, mixed)
 	}
 }
 
-// A queue that does not exist is a janitor's to declare, and any other reason speaks for itself.
+// If a queue does not exist, the reason names the janitor and the command that declare it. Other reasons are unchanged.
 func TestWhyAQueueIsNotConsumed(t *testing.T) {
 	t.Parallel()
-	if got := waits(fmt.Errorf("subscribe: %w", brokers.ErrNoQueue), nil); got != "it does not exist yet; a janitor declares it, or: holdfast topology apply" {
+	if got := notConsumed(fmt.Errorf("subscribe: %w", brokers.ErrNoQueue), nil); got != "it does not exist yet; a janitor declares it, or: holdfast topology apply" {
 		t.Error(got)
 	}
-	if got := waits(errors.New("starting"), nil); got != "starting" {
+	if got := notConsumed(errors.New("starting"), nil); got != "starting" {
 		t.Error(got)
 	}
 }

@@ -18,19 +18,20 @@ type metrics struct {
 	took     *prometheus.HistogramVec
 	confirm  prometheus.Histogram
 
-	// What labels stand for, looked up once: every task is observed twice.
-	claims sync.Map // claimLabels → claimMetrics
-	ends   sync.Map // endLabels → endMetrics
+	// The metrics of each combination of labels. The maps save a lookup in the vectors, because each task has two
+	// observations.
+	byClaim   sync.Map // claimLabels → claimMetrics
+	byAttempt sync.Map // attemptLabels → attemptMetrics
 }
 
 type (
-	claimLabels  struct{ lane, kind string }
+	claimLabels  struct{ queue, kind string }
 	claimMetrics struct {
 		claimed prometheus.Counter
 		late    prometheus.Observer
 	}
-	endLabels  struct{ lane, kind, event string }
-	endMetrics struct {
+	attemptLabels  struct{ queue, kind, event string }
+	attemptMetrics struct {
 		attempts prometheus.Counter
 		took     prometheus.Observer
 	}
@@ -40,21 +41,22 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedEnqueued:    {"tasks_enqueued_total", "Tasks stored by this process."},
 	holdfast.ObservedDuplicate:   {"tasks_duplicate_total", "Tasks refused because their unique key was taken."},
 	holdfast.ObservedPublished:   {"tickets_published_total", "Tickets confirmed by the broker."},
-	holdfast.ObservedStale:       {"tickets_stale_total", "Tickets that were not needed any more."},
-	holdfast.ObservedContended:   {"tickets_contended_total", "Tickets of tasks that another run holds."},
-	holdfast.ObservedParked:      {"tasks_parked_total", "Tasks that wait because this worker has no handler for their type."},
-	holdfast.ObservedQuarantined: {"messages_quarantined_total", "Malformed messages put aside."},
-	holdfast.ObservedRefused:     {"results_refused_total", "Results that came too late and were refused."},
-	holdfast.ObservedLeaseLost:   {"leases_lost_total", "Runs of this process that lost their lease."},
-	holdfast.ObservedFenced:      {"runs_fenced_total", "Runs declared gone by this janitor."},
-	holdfast.ObservedRecovered:   {"tasks_recovered_total", "Tasks taken back from gone runs."},
-	holdfast.ObservedRearmed:     {"manifests_rearmed_total", "Manifests of long pages written anew."},
-	holdfast.ObservedRepaired:    {"tickets_repaired_total", "Tasks that got a new ticket because theirs was gone."},
+	holdfast.ObservedStale:       {"tickets_stale_total", "Tickets that were no longer needed."},
+	holdfast.ObservedContended:   {"tickets_contended_total", "Tickets of tasks that another worker runs."},
+	holdfast.ObservedParked:      {"tasks_parked_total", "Tasks parked because this worker has no handler for their type."},
+	holdfast.ObservedUnread:      {"messages_unread_total", "Messages of a newer version moved to the unread queue."},
+	holdfast.ObservedQuarantined: {"messages_quarantined_total", "Malformed messages moved to the quarantine."},
+	holdfast.ObservedRefused:     {"results_refused_total", "Results refused because they came too late."},
+	holdfast.ObservedLeaseLost:   {"leases_lost_total", "Workers of this process that lost their lease."},
+	holdfast.ObservedFenced:      {"workers_fenced_total", "Workers fenced by this janitor."},
+	holdfast.ObservedRecovered:   {"tasks_recovered_total", "Tasks taken back from ended workers."},
+	holdfast.ObservedRearmed:     {"manifests_rearmed_total", "Manifests of long pages published again."},
+	holdfast.ObservedRepaired:    {"tickets_repaired_total", "Tasks that got a new ticket because theirs was lost."},
 	holdfast.ObservedPruned:      {"rows_pruned_total", "Old rows deleted."},
 }
 
-// Metrics returns an observer that counts what it observes in the registry, as the daemon does. nil means a registry of
-// its own.
+// Metrics returns an observer that records observations as Prometheus metrics in the registry, as the daemon does. nil
+// means a new registry. The observer is safe for concurrent use.
 func Metrics(registry prometheus.Registerer) holdfast.Observer {
 	if registry == nil {
 		registry = prometheus.NewRegistry()
@@ -67,15 +69,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		counts: make(map[holdfast.ObservationKind]prometheus.Counter),
 		claimed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holdfast_tasks_claimed_total", Help: "Tasks taken by this worker."}, []string{"lane", "type"}),
+			Name: "holdfast_tasks_claimed_total", Help: "Tasks claimed by this worker."}, []string{"queue", "type"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holdfast_attempts_total", Help: "Attempts finished by this worker, by what became of them."}, []string{"lane", "type", "event"}),
+			Name: "holdfast_attempts_total", Help: "Attempts finished by this worker, by outcome."}, []string{"queue", "type", "event"}),
 		late: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holdfast_claim_delay_seconds", Help: "Time between the moment a task was due and its claim.", Buckets: seconds}, []string{"lane"}),
+			Name: "holdfast_claim_delay_seconds", Help: "Time from when a task was due to its claim.", Buckets: seconds}, []string{"queue"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holdfast_attempt_duration_seconds", Help: "Time the handler took.", Buckets: seconds}, []string{"type", "event"}),
+			Name: "holdfast_attempt_duration_seconds", Help: "Execution time of the handler.", Buckets: seconds}, []string{"type", "event"}),
 		confirm: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holdfast_publish_duration_seconds", Help: "Time from publishing a batch of tickets to its confirms.", Buckets: seconds}),
+			Name: "holdfast_publish_duration_seconds", Help: "Time from publishing a group of tickets to its confirms.", Buckets: seconds}),
 	}
 	registry.MustRegister(m.claimed, m.attempts, m.late, m.took, m.confirm,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -91,13 +93,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 func (m *metrics) Observe(o holdfast.Observation) {
 	switch o.Kind {
 	case holdfast.ObservedClaimed:
-		of := m.ofClaims(claimLabels{o.Lane, o.Type})
-		of.claimed.Add(float64(o.Count))
-		of.late.Observe(max(0, o.Late.Seconds()))
+		claims := m.claimMetrics(claimLabels{o.Queue, o.Type})
+		claims.claimed.Add(float64(o.Count))
+		claims.late.Observe(max(0, o.Late.Seconds()))
 	case holdfast.ObservedSettled:
-		of := m.ofEnds(endLabels{o.Lane, o.Type, string(o.Event)})
-		of.attempts.Add(float64(o.Count))
-		of.took.Observe(o.Took.Seconds())
+		attempts := m.attemptMetrics(attemptLabels{o.Queue, o.Type, string(o.Event)})
+		attempts.attempts.Add(float64(o.Count))
+		attempts.took.Observe(o.Took.Seconds())
 	default:
 		if counter, known := m.counts[o.Kind]; known {
 			counter.Add(float64(o.Count))
@@ -108,20 +110,20 @@ func (m *metrics) Observe(o holdfast.Observation) {
 	}
 }
 
-func (m *metrics) ofClaims(l claimLabels) claimMetrics {
-	if of, known := m.claims.Load(l); known {
-		return of.(claimMetrics)
+func (m *metrics) claimMetrics(l claimLabels) claimMetrics {
+	if found, known := m.byClaim.Load(l); known {
+		return found.(claimMetrics)
 	}
-	of := claimMetrics{m.claimed.WithLabelValues(l.lane, l.kind), m.late.WithLabelValues(l.lane)}
-	m.claims.Store(l, of)
-	return of
+	added := claimMetrics{m.claimed.WithLabelValues(l.queue, l.kind), m.late.WithLabelValues(l.queue)}
+	m.byClaim.Store(l, added)
+	return added
 }
 
-func (m *metrics) ofEnds(l endLabels) endMetrics {
-	if of, known := m.ends.Load(l); known {
-		return of.(endMetrics)
+func (m *metrics) attemptMetrics(l attemptLabels) attemptMetrics {
+	if found, known := m.byAttempt.Load(l); known {
+		return found.(attemptMetrics)
 	}
-	of := endMetrics{m.attempts.WithLabelValues(l.lane, l.kind, l.event), m.took.WithLabelValues(l.kind, l.event)}
-	m.ends.Store(l, of)
-	return of
+	added := attemptMetrics{m.attempts.WithLabelValues(l.queue, l.kind, l.event), m.took.WithLabelValues(l.kind, l.event)}
+	m.byAttempt.Store(l, added)
+	return added
 }

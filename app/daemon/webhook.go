@@ -5,8 +5,8 @@ import (
 	"github.com/holdfastq/holdfast/consumer/webhook"
 )
 
-// NewWebhook returns the HTTP delivery handler a configuration describes; producers
-// use it to check payloads at the door.
+// NewWebhook returns the handler of the task type http for a configuration. Producers also use it to check payloads. It
+// returns an ErrInvalid if the webhook settings are invalid.
 func NewWebhook(c configs.Config, version string) (*webhook.Handler, error) {
 	secrets := make(map[string]webhook.Secret)
 	for name, hosts := range c.Webhook.SecretHosts {

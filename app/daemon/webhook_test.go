@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// A program that enqueues an HTTP delivery hears at once what is wrong with it, as on the command line.
+// Enqueue returns an error if the payload of an HTTP delivery is invalid, as on the command line.
 func TestProducersCheckHTTPPayloads(t *testing.T) {
 	t.Parallel()
 	cfg, err := configs.Load(configs.Options{Env: []string{"DATABASE_URL=sqlite:" + filepath.Join(t.TempDir(), "holdfast.db")}})

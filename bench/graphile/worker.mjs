@@ -1,12 +1,12 @@
-// Runs graphile-worker for bench, as graphile.go says:
+// Runs graphile-worker for graphile.go:
 //
 //   node worker.mjs migrate SETTINGS
 //   node worker.mjs work SETTINGS
 //
 // SETTINGS is a preset as JSON. The second form writes "ready" to stdout. A line "begin" on stdin starts the worker. A
-// line "end" stops it, and "ended" is the answer once all results are stored. The process ends at the end of stdin.
-// While the worker runs, each line on stdout is for handlers that began one after the other with the same payload: their
-// number, a space, and the payload as JSON.
+// line "end" stops the worker; the process writes "ended" when all results are stored. The process ends at the end of
+// stdin. While the worker runs, each line on stdout reports handlers that started one after another with the same
+// payload: their number, a space, and the payload as JSON.
 import { createInterface } from "node:readline";
 import { Logger, run, runMigrations } from "graphile-worker";
 
@@ -16,26 +16,26 @@ const logger = new Logger(() => (level, message) => {
 });
 const preset = { worker: { ...JSON.parse(settings), logger } };
 
-// What is not written yet. Handlers of one turn of the event loop share a write, as a system call for each would cost
-// more than a task.
+// Reports that are not written yet. Handlers of one turn of the event loop share a write, because a system call for each
+// handler would cost more than a task.
 let lines = "";
 let payload;
 let count = 0;
 
-function close() {
+function endLine() {
   if (count > 0) lines += `${count} ${JSON.stringify(payload)}\n`;
   count = 0;
 }
 
 function flush() {
-  close();
+  endLine();
   process.stdout.write(lines);
   lines = "";
 }
 
-function began(next) {
+function started(next) {
   if (count === 0 && lines === "") setImmediate(flush);
-  if (next !== payload) close();
+  if (next !== payload) endLine();
   payload = next;
   count++;
 }
@@ -47,7 +47,7 @@ if (command === "migrate") {
   process.stdout.write("ready\n");
   for await (const line of createInterface({ input: process.stdin })) {
     if (line === "begin") {
-      runner = await run({ preset, noHandleSignals: true, taskList: { bench: began }, parsedCronItems: [] });
+      runner = await run({ preset, noHandleSignals: true, taskList: { bench: started }, parsedCronItems: [] });
     } else if (line === "end") {
       await runner.stop();
       flush();

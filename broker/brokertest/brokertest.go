@@ -1,5 +1,4 @@
-// Package brokertest is the suite that every adapter of [broker.Broker] passes. What
-// a broker is trusted to do is what is tested here.
+// Package brokertest is the conformance suite for adapters of [broker.Broker]. It tests every promise of the contract.
 package brokertest
 
 import (
@@ -15,27 +14,25 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Features says how a broker can be tested.
+// Features describes what a broker under test supports.
 type Features struct {
-	// Disconnect breaks all connections of a broker that the suite got from open, as a network
-	// would; the adapter can connect again at once. Nil skips the tests that need it.
+	// Disconnect breaks all connections of a broker that open returned, as a network fault would. The adapter can
+	// connect again at once. If nil, the tests that need it are skipped.
 	Disconnect func(broker.Broker)
-	// Conflicts says that the broker compares arguments of existing objects.
+	// Conflicts means that the broker compares the arguments of existing objects.
 	Conflicts bool
 }
 
-// patience bounds every wait of the suite, for slow machines; nothing waits for its end
-// when the broker works.
+// patience limits every wait, for slow machines. If the broker works, no wait takes that long.
 const patience = time.Minute
 
-// quiet is how long nothing may happen until the suite believes that nothing will. Only
-// the absence of an event is shown this way.
+// quiet is how long the suite waits to see that an event does not happen.
 const quiet = 200 * time.Millisecond
 
-// Run runs the suite. open returns a broker that can be used, and closes it at the end of
-// the test; it is called at least once for every test.
+// Run executes the suite. open returns a broker that is ready, and closes it at the end of the test. Run calls open at
+// least once for every test.
 func Run(t *testing.T, features Features, open func(t *testing.T) broker.Broker) {
-	for _, group := range [][]test{publishing, receiving, flow, looking, faults, model} {
+	for _, group := range [][]test{publishing, receiving, flow, admin, faults, model} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
@@ -50,7 +47,7 @@ type test struct {
 	run  func(*suite)
 }
 
-// suite is one test of the suite, with helpers that end the test if something is wrong.
+// suite is one test, with helpers that fail the test.
 type suite struct {
 	*testing.T
 	broker.Broker
@@ -59,7 +56,7 @@ type suite struct {
 
 func name() string { return fmt.Sprintf("holdfast.test.%016x", rand.Uint64()) }
 
-// object is a queue as the topology makes them, and a name nobody else uses.
+// object returns an object for a queue with a unique name and arguments like those of the topology.
 func object() broker.Object {
 	return broker.Object{Kind: broker.Queue, Name: name(),
 		Args: map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(broker.DeliveryLimit)}}
@@ -71,7 +68,7 @@ func (s *suite) ctx() context.Context {
 	return ctx
 }
 
-// queue makes a queue for this test.
+// queue declares a queue for this test and returns its name.
 func (s *suite) queue() string {
 	s.Helper()
 	o := object()
@@ -107,7 +104,7 @@ func (s *suite) mustBe(err, want error) {
 	}
 }
 
-// send publishes bodies to a queue and insists that they are stored.
+// send publishes bodies to a queue and requires that all are stored.
 func (s *suite) send(queue string, bodies ...string) {
 	s.Helper()
 	outcomes, err := s.Publish(s.ctx(), messages(queue, bodies...))
@@ -148,7 +145,7 @@ func (s *suite) receive(sub broker.Subscription) broker.Delivery {
 	select {
 	case d, ok := <-sub.Deliveries():
 		if !ok {
-			s.Fatal("the subscription is over, expected a delivery")
+			s.Fatal("the subscription has ended, expected a delivery")
 		}
 		return d
 	case <-time.After(patience):
@@ -166,7 +163,7 @@ func (s *suite) receiveAll(sub broker.Subscription, n int) []broker.Delivery {
 	return list
 }
 
-// expect receives exactly these bodies in this order.
+// expect receives deliveries and requires exactly these bodies in this order.
 func (s *suite) expect(sub broker.Subscription, bodies ...string) []broker.Delivery {
 	s.Helper()
 	list := make([]broker.Delivery, 0, len(bodies))
@@ -180,18 +177,17 @@ func (s *suite) expect(sub broker.Subscription, bodies ...string) []broker.Deliv
 	return list
 }
 
-// silent insists that nothing is delivered now.
+// silent requires that nothing is delivered for a while.
 func (s *suite) silent(sub broker.Subscription) {
 	s.Helper()
 	select {
 	case d, ok := <-sub.Deliveries():
-		s.Fatalf("received %q (open: %t), expected silence", d.Body, ok)
+		s.Fatalf("received %q (open: %t), expected no delivery", d.Body, ok)
 	case <-time.After(quiet):
 	}
 }
 
-// ended insists that the subscription is over soon; what was on its way to the reader
-// may still come.
+// ended requires that the subscription ends soon. Deliveries that are already on their way may still arrive.
 func (s *suite) ended(sub broker.Subscription) {
 	s.Helper()
 	deadline := time.After(patience)

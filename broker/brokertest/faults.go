@@ -22,14 +22,14 @@ var faults = []test{
 		s.features.Disconnect(s.Broker)
 		s.ended(sub)
 		s.ended(paused)
-		s.mustBe(sub.Ack(list[1].Tag, broker.UpTo), broker.ErrOver)
-		s.mustBe(sub.Requeue(list[0].Tag), broker.ErrOver)
-		s.mustBe(sub.Pause(), broker.ErrOver)
-		s.mustBe(paused.Resume(1), broker.ErrOver)
+		s.mustBe(sub.Ack(list[1].Tag, broker.UpTo), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Requeue(list[0].Tag), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Pause(), broker.ErrSubscriptionEnded)
+		s.mustBe(paused.Resume(1), broker.ErrSubscriptionEnded)
 		s.must(sub.Close())
 		s.expect(s.subscribe(queue, 10), "a", "b", "c")
 	}},
-	{"fault/publishing works again", func(s *suite) {
+	{"fault/publishing works after a disconnect", func(s *suite) {
 		s.needDisconnect()
 		queue := s.queue()
 		for i := range 5 {
@@ -38,7 +38,7 @@ var faults = []test{
 		}
 		s.must(s.subscribe(queue, 1).Close())
 	}},
-	{"fault/admin works again", func(s *suite) {
+	{"fault/admin works after a disconnect", func(s *suite) {
 		s.needDisconnect()
 		o := object()
 		s.declare(o)
@@ -52,7 +52,7 @@ var faults = []test{
 			s.pause(s.ctx())
 		}
 	}},
-	{"fault/everything stored is delivered, whatever happens", everythingStored},
+	{"fault/every stored message is delivered", everythingStored},
 }
 
 func (s *suite) needDisconnect() {
@@ -61,7 +61,7 @@ func (s *suite) needDisconnect() {
 	}
 }
 
-// insist publishes until the message is stored, and returns how often it had to.
+// insist publishes a message until it is stored.
 func (s *suite) insist(ctx context.Context, queue, body string) {
 	for {
 		outcomes, err := s.Publish(ctx, messages(queue, body))
@@ -72,14 +72,14 @@ func (s *suite) insist(ctx context.Context, queue, body string) {
 			return
 		}
 		if ctx.Err() != nil {
-			s.Errorf("never stored: %v", err)
+			s.Errorf("the message was never stored: %v", err)
 			return
 		}
 		s.pause(ctx)
 	}
 }
 
-// pause keeps a retry from turning into a tight loop.
+// pause waits before another try.
 func (s *suite) pause(ctx context.Context) {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -87,12 +87,11 @@ func (s *suite) pause(ctx context.Context) {
 	}
 }
 
-// everythingStored publishes and receives from many goroutines while connections break
-// at random moments. Every message that was stored must arrive; and once all is quiet and
-// acknowledged, none may come again.
+// everythingStored publishes and receives from many goroutines while connections break at random times. Every stored
+// message must be delivered. After all messages are acknowledged, none may be delivered again.
 func everythingStored(s *suite) {
 	s.needDisconnect()
-	const publishers, each, disconnects = 6, 60, 8 // after each of them a client may wait twice as long before it connects anew
+	const publishers, each, disconnects = 6, 60, 8 // a client may double its pause after each of them
 	queue, ctx := s.queue(), s.ctx()
 	seen := newRecord(publishers * each)
 
@@ -124,20 +123,20 @@ func everythingStored(s *suite) {
 	seen.stop()
 	consuming.Wait()
 
-	rest := s.subscribe(queue, 100)
-	for quietly := false; !quietly; {
+	remaining := s.subscribe(queue, 100)
+	for empty := false; !empty; {
 		select {
-		case d := <-rest.Deliveries():
-			s.must(rest.Ack(d.Tag, broker.UpTo))
+		case d := <-remaining.Deliveries():
+			s.must(remaining.Ack(d.Tag, broker.UpTo))
 		case <-time.After(quiet):
-			quietly = true
+			empty = true
 		}
 	}
-	s.must(rest.Close())
+	s.must(remaining.Close())
 	s.silent(s.subscribe(queue, 100))
 }
 
-// consumeUntil receives through as many subscriptions as it takes, and settles in different ways.
+// consumeUntil receives through any number of subscriptions until seen is complete, and settles in different ways.
 func (s *suite) consumeUntil(ctx context.Context, queue string, seen *record) {
 	for ctx.Err() == nil {
 		sub, err := s.Subscribe(ctx, queue, 1+rand.IntN(20))
@@ -152,7 +151,7 @@ func (s *suite) consumeUntil(ctx context.Context, queue string, seen *record) {
 	}
 }
 
-// consumeOne reads one subscription to its end; true if the record is complete.
+// consumeOne receives from one subscription until it ends. It returns true if seen is complete.
 func (s *suite) consumeOne(sub broker.Subscription, seen *record) (finished bool) {
 	var last uint64
 	for {
@@ -180,14 +179,14 @@ func (s *suite) consumeOne(sub broker.Subscription, seen *record) (finished bool
 				seen.add(string(d.Body))
 				err = sub.Ack(d.Tag, broker.One)
 			}
-			if err != nil && !errors.Is(err, broker.ErrOver) {
+			if err != nil && !errors.Is(err, broker.ErrSubscriptionEnded) {
 				s.Errorf("settle: %v", err)
 			}
 		}
 	}
 }
 
-// record collects bodies from several goroutines.
+// record collects the bodies of messages. It is safe for concurrent use.
 type record struct {
 	complete chan struct{}
 	stopped  chan struct{}

@@ -20,7 +20,7 @@ var flow = []test{
 		s.expect(sub, "2")
 		s.silent(sub)
 	}},
-	{"flow/Pause gives back what nobody received", func(s *suite) {
+	{"flow/Pause returns deliveries that were not received", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, numbered(10)...)
 		sub := s.subscribe(queue, 100)
@@ -33,7 +33,7 @@ var flow = []test{
 		s.must(sub.Requeue(list[2].Tag))
 		s.expect(other, "2")
 	}},
-	{"flow/Resume goes on, nothing lost and nothing twice", func(s *suite) {
+	{"flow/Resume loses and repeats nothing", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, numbered(100)...)
 		sub := s.subscribe(queue, 20)
@@ -56,7 +56,7 @@ var flow = []test{
 		s.must(sub.Close())
 		s.silent(s.subscribe(queue, 10))
 	}},
-	{"flow/Resume takes a new prefetch", func(s *suite) {
+	{"flow/Resume sets a new prefetch", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, numbered(9)...)
 		sub := s.subscribe(queue, 1)
@@ -67,7 +67,7 @@ var flow = []test{
 		s.expect(sub, "1", "2", "3", "4")
 		s.silent(sub)
 	}},
-	{"flow/Pause and Resume without need do nothing", func(s *suite) {
+	{"flow/a second Pause or Resume does nothing", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b")
 		sub := s.subscribe(queue, 1)
@@ -80,7 +80,7 @@ var flow = []test{
 		s.must(sub.Resume(1))
 		s.expect(sub, "b")
 	}},
-	{"flow/a paused subscription receives nothing new", func(s *suite) {
+	{"flow/a paused subscription receives nothing", func(s *suite) {
 		queue := s.queue()
 		sub := s.subscribe(queue, 10)
 		s.must(sub.Pause())
@@ -89,7 +89,7 @@ var flow = []test{
 		s.must(sub.Resume(10))
 		s.expect(sub, "a")
 	}},
-	{"flow/Close ends everything", func(s *suite) {
+	{"flow/Close ends the subscription", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b")
 		sub := s.subscribe(queue, 1)
@@ -97,30 +97,30 @@ var flow = []test{
 		s.must(sub.Close())
 		s.must(sub.Close())
 		s.ended(sub)
-		s.mustBe(sub.Ack(tag, broker.One), broker.ErrOver)
-		s.mustBe(sub.Ack(tag, broker.UpTo), broker.ErrOver)
-		s.mustBe(sub.Requeue(tag), broker.ErrOver)
-		s.mustBe(sub.Pause(), broker.ErrOver)
-		s.mustBe(sub.Resume(1), broker.ErrOver)
+		s.mustBe(sub.Ack(tag, broker.One), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Ack(tag, broker.UpTo), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Requeue(tag), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Pause(), broker.ErrSubscriptionEnded)
+		s.mustBe(sub.Resume(1), broker.ErrSubscriptionEnded)
 		s.expect(s.subscribe(queue, 2), "a", "b")
 	}},
-	{"flow/Close of a paused subscription gives back what it holds", func(s *suite) {
+	{"flow/Close of a paused subscription returns unsettled messages", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b")
 		sub := s.subscribe(queue, 10)
 		s.expect(sub, "a")
 		s.must(sub.Pause())
 		s.must(sub.Close())
-		// b went back first: the front of the queue is in the order of the returns
+		// b was returned first. The front of the queue is in the order of the returns.
 		got := texts(s.receiveAll(s.subscribe(queue, 2), 2))
 		slices.Sort(got)
 		s.same(got, []string{"a", "b"})
 	}},
-	{"flow/Close while nobody reads", func(s *suite) {
+	{"flow/Close without a reader", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, numbered(100)...)
 		sub := s.subscribe(queue, 50)
-		s.expect(sub, "0") // the others wait behind it
+		s.expect(sub, "0") // the others wait in the channel
 		s.must(sub.Close())
 		s.expect(s.subscribe(queue, 100), numbered(100)...)
 	}},

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// model compares a queue with a simple idea of it, through random sequences of operations.
+// model compares a queue with a simple model of it, with random sequences of operations.
 var model = []test{
 	{"model/one consumer", func(s *suite) {
 		rapid.Check(s.T, func(t *rapid.T) {
@@ -18,7 +18,7 @@ var model = []test{
 			m := &oneConsumer{T: t, suite: s, queue: o.Name, live: map[string]bool{}}
 			_, err := s.Declare(s.ctx(), []broker.Object{o})
 			m.check(err)
-			defer func() { // also when rapid gives up a sequence half-way
+			defer func() { // also if rapid abandons a sequence
 				if m.sub != nil {
 					m.check(m.sub.Close())
 				}
@@ -27,7 +27,7 @@ var model = []test{
 			m.open()
 			t.Repeat(map[string]func(*rapid.T){
 				"publish": m.publish, "receive": m.receiveOne, "receive more": m.receiveOne, "ack one": m.ackOne,
-				"ack up to": m.ackUpTo, "requeue": m.requeue, "pause": m.pauseIt, "resume": m.resume, "reopen": m.reopen,
+				"ack up to": m.ackUpTo, "requeue": m.requeue, "pause": m.pause, "resume": m.resume, "reopen": m.reopen,
 			})
 			m.finish()
 		})
@@ -40,19 +40,19 @@ type oneConsumer struct {
 	queue  string
 	serial int
 
-	live   map[string]bool   // stored, not acknowledged
-	held   []broker.Delivery // received, not settled
-	sub    broker.Subscription
-	last   uint64
-	paused bool
+	live      map[string]bool   // bodies that are stored and not acknowledged
+	unsettled []broker.Delivery // received and not settled
+	sub       broker.Subscription
+	last      uint64
+	paused    bool
 }
 
 const (
-	// maxHeld is lower than every prefetch, so that a receive never has to wait for an Ack.
-	maxHeld = 20
-	// maxLive is small because RabbitMQ keeps settlements back once 32 of them are under
-	// way to a quorum queue, and forgets those when the channel is closed. That is
-	// allowed, as with a lost connection, but it would blind the model.
+	// maxUnsettled is lower than every prefetch, so that receiving never has to wait for an acknowledgement.
+	maxUnsettled = 20
+	// maxLive is small because RabbitMQ delays settlements while 32 of them are on their way to a quorum queue, and
+	// forgets the delayed ones when the channel is closed. The contract allows that, as after a lost connection, but
+	// the model would not notice errors then.
 	maxLive = 12
 )
 
@@ -64,15 +64,15 @@ func (m *oneConsumer) check(err error) {
 }
 
 func (m *oneConsumer) open() {
-	sub, err := m.suite.Subscribe(m.suite.ctx(), m.queue, rapid.IntRange(maxHeld, 100).Draw(m.T, "prefetch"))
+	sub, err := m.suite.Subscribe(m.suite.ctx(), m.queue, rapid.IntRange(maxUnsettled, 100).Draw(m.T, "prefetch"))
 	m.check(err)
-	m.sub, m.held, m.last, m.paused = sub, nil, 0, false
+	m.sub, m.unsettled, m.last, m.paused = sub, nil, 0, false
 }
 
 func (m *oneConsumer) publish(t *rapid.T) {
 	bodies := make([]string, rapid.IntRange(1, 5).Draw(t, "n"))
 	if len(m.live)+len(bodies) > maxLive {
-		t.Skip("enough")
+		t.Skip("too many messages")
 	}
 	for i := range bodies {
 		m.serial++
@@ -84,7 +84,7 @@ func (m *oneConsumer) publish(t *rapid.T) {
 }
 
 func (m *oneConsumer) receiveOne(t *rapid.T) {
-	if m.paused || len(m.held) >= min(maxHeld, len(m.live)) {
+	if m.paused || len(m.unsettled) >= min(maxUnsettled, len(m.live)) {
 		t.Skip("nothing to receive")
 	}
 	m.take()
@@ -96,31 +96,32 @@ func (m *oneConsumer) take() {
 		body := string(d.Body)
 		switch {
 		case !ok:
-			m.Fatal("the subscription is over")
+			m.Fatal("the subscription has ended")
 		case !m.live[body]:
 			m.Fatalf("received %q, which was acknowledged or never sent", body)
-		case slices.ContainsFunc(m.held, func(h broker.Delivery) bool { return string(h.Body) == body }):
-			m.Fatalf("received %q, which is still held", body)
+		case slices.ContainsFunc(m.unsettled, func(h broker.Delivery) bool { return string(h.Body) == body }):
+			m.Fatalf("received %q, which is still unsettled", body)
 		case d.Tag != m.last+1:
 			m.Fatalf("tag %d follows tag %d", d.Tag, m.last)
 		}
 		m.last = d.Tag
-		m.held = append(m.held, d)
+		m.unsettled = append(m.unsettled, d)
 	case <-time.After(patience):
-		m.Fatalf("nothing received; %d stored, %d held", len(m.live), len(m.held))
+		m.Fatalf("nothing received; %d stored, %d unsettled", len(m.live), len(m.unsettled))
 	}
 }
 
-// choose draws one held delivery.
+// choose draws one unsettled delivery.
 func (m *oneConsumer) choose(t *rapid.T) broker.Delivery {
-	if len(m.held) == 0 {
-		t.Skip("nothing held")
+	if len(m.unsettled) == 0 {
+		t.Skip("no unsettled delivery")
 	}
-	return rapid.SampledFrom(m.held).Draw(t, "delivery")
+	return rapid.SampledFrom(m.unsettled).Draw(t, "delivery")
 }
 
+// settled removes deliveries from the model, and their messages too if they were acknowledged.
 func (m *oneConsumer) settled(which func(broker.Delivery) bool, acknowledged bool) {
-	m.held = slices.DeleteFunc(m.held, func(h broker.Delivery) bool {
+	m.unsettled = slices.DeleteFunc(m.unsettled, func(h broker.Delivery) bool {
 		if which(h) && acknowledged {
 			delete(m.live, string(h.Body))
 		}
@@ -146,13 +147,13 @@ func (m *oneConsumer) requeue(t *rapid.T) {
 	m.settled(func(h broker.Delivery) bool { return h.Tag == d.Tag || h.Tag == e.Tag }, false)
 }
 
-func (m *oneConsumer) pauseIt(*rapid.T) {
+func (m *oneConsumer) pause(*rapid.T) {
 	m.check(m.sub.Pause())
 	m.paused = true
 }
 
 func (m *oneConsumer) resume(t *rapid.T) {
-	m.check(m.sub.Resume(rapid.IntRange(2*maxHeld, 100).Draw(t, "prefetch")))
+	m.check(m.sub.Resume(rapid.IntRange(2*maxUnsettled, 100).Draw(t, "prefetch")))
 	m.paused = false
 }
 
@@ -161,7 +162,7 @@ func (m *oneConsumer) reopen(*rapid.T) {
 	m.open()
 }
 
-// finish receives and acknowledges what must be left.
+// finish receives and acknowledges all messages that must be left.
 func (m *oneConsumer) finish() {
 	m.check(m.sub.Close())
 	m.open()

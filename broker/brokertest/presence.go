@@ -6,32 +6,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/presence"
 )
 
-// Present is a broker that sees who is connected.
+// Present is a broker with presence locks.
 type Present interface {
 	broker.Broker
 	presence.Broker
 }
 
-// RunPresence tests the role Presence. open returns two clients of one broker as for Run.
-func RunPresence(t *testing.T, features Features, open func(t *testing.T) (here, elsewhere Present)) {
+// WorkerPresence tests the role presence.Broker. open returns two clients of one broker as in Run.
+func WorkerPresence(t *testing.T, features Features, open func(t *testing.T) (here, elsewhere Present)) {
 	for _, test := range []struct {
 		name string
 		run  func(*presenceSuite)
 	}{
-		{"a sign is there until it is released", testSign},
-		{"each name is a sign of its own", testSigns},
-		{"a sign outlives the context it was shown with", testSignContext},
-		{"a sign waits for another one's", testSignWaits},
-		{"one client shows a sign once", testSignTwice},
-		{"a sign ends with its connection", testSignDisconnected},
-		{"a connection that breaks is waited for", testSignReconnects},
-		{"signs end with their client", testSignClosed},
+		{"a lock exists until it is released", testLock},
+		{"each name is a separate lock", testLocks},
+		{"a lock outlives the context of Acquire", testLockContext},
+		{"Acquire waits for the lock of another client", testLockWaits},
+		{"a client acquires a lock only once", testLockTwice},
+		{"a lock ends with its connection", testLockDisconnected},
+		{"Acquire waits for a new connection", testLockReconnects},
+		{"locks end with their client", testLockClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -47,168 +46,169 @@ type presenceSuite struct {
 	here, elsewhere Present
 }
 
-// show shows a sign that is released when the test ends.
-func (s *presenceSuite) show(from Present, name string) (gone <-chan struct{}, release func()) {
+// acquire acquires a lock and releases it at the end of the test.
+func (s *presenceSuite) acquire(from Present, name string) (gone <-chan struct{}, release func()) {
 	s.Helper()
-	gone, release, err := from.Show(s.ctx(), name)
+	gone, release, err := from.Acquire(s.ctx(), name)
 	s.must(err)
 	s.Cleanup(release)
 	return gone, release
 }
 
-// isShown checks what both clients see.
-func (s *presenceSuite) isShown(when, name string, want bool) {
+// isPresent checks whether both clients see the lock.
+func (s *presenceSuite) isPresent(when, name string, want bool) {
 	s.Helper()
-	for _, there := range []Present{s.here, s.elsewhere} {
-		got, err := there.Shown(s.ctx(), name)
+	for _, client := range []Present{s.here, s.elsewhere} {
+		got, err := client.Present(s.ctx(), name)
 		s.must(err)
 		if got != want {
-			s.Errorf("%s: shown is %t", when, got)
+			s.Errorf("%s: Present returned %t, want %t", when, got, want)
 		}
 	}
 }
 
-// becomes waits until others see that the sign is there, or not.
-func (s *presenceSuite) becomes(name string, want bool) {
+// waitPresent waits until the other client sees the lock, or sees that it does not exist.
+func (s *presenceSuite) waitPresent(name string, want bool) {
 	s.Helper()
 	ctx := s.ctx()
 	for {
-		shown, err := s.elsewhere.Shown(ctx, name)
+		present, err := s.elsewhere.Present(ctx, name)
 		s.must(err)
-		if shown == want {
+		if present == want {
 			return
 		}
 		s.pause(ctx)
 	}
 }
 
-// ends waits until the sign has ended.
-func (s *presenceSuite) ends(gone <-chan struct{}) {
+// waitGone waits until the channel of a lock is closed.
+func (s *presenceSuite) waitGone(gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
 	case <-time.After(patience):
-		s.Fatal("nobody says that the sign is gone")
+		s.Fatal("the channel of the lock is not closed")
 	}
 }
 
-func (s *presenceSuite) isThere(when string, gone <-chan struct{}) {
+// notGone checks that the channel of a lock is open.
+func (s *presenceSuite) notGone(when string, gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
-		s.Errorf("%s: the sign is gone", when)
+		s.Errorf("%s: the lock is lost", when)
 	default:
 	}
 }
 
-// refused checks that a sign cannot be shown until a context is done.
+// refused checks that Acquire waits until its context is done.
 func (s *presenceSuite) refused(from Present, name string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), quiet)
 	defer cancel()
-	gone, release, err := from.Show(ctx, name)
+	gone, release, err := from.Acquire(ctx, name)
 	if !errors.Is(err, holdfast.ErrUnavailable) || gone != nil || release != nil || ctx.Err() == nil {
-		s.Errorf("got %v, while somebody shows it", err)
+		s.Errorf("got %v for a lock that is in use", err)
 	}
 }
 
-func testSign(s *presenceSuite) {
+func testLock(s *presenceSuite) {
 	name := name()
-	s.isShown("never", name, false)
-	gone, release := s.show(s.here, name)
-	s.isShown("now", name, true)
+	s.isPresent("at first", name, false)
+	gone, release := s.acquire(s.here, name)
+	s.isPresent("acquired", name, true)
 	release()
-	s.isShown("released", name, false)
+	s.isPresent("released", name, false)
 	release()
-	s.isThere("released", gone)
-	_, release = s.show(s.elsewhere, name)
-	s.isShown("by the other one", name, true)
+	s.notGone("released", gone)
+	_, release = s.acquire(s.elsewhere, name)
+	s.isPresent("acquired by the other client", name, true)
 	release()
-	s.isShown("released by the other one", name, false)
+	s.isPresent("released by the other client", name, false)
 }
 
-func testSigns(s *presenceSuite) {
+func testLocks(s *presenceSuite) {
 	mine, next, theirs := name(), name(), name()
-	_, release := s.show(s.here, mine)
-	gone, _ := s.show(s.here, next)
-	stays, _ := s.show(s.elsewhere, theirs)
+	_, release := s.acquire(s.here, mine)
+	gone, _ := s.acquire(s.here, next)
+	stays, _ := s.acquire(s.elsewhere, theirs)
 	release()
-	s.isShown("released", mine, false)
-	s.isShown("of the same client", next, true)
-	s.isShown("of another client", theirs, true)
-	s.isThere("of the same client", gone)
-	s.isThere("of another client", stays)
+	s.isPresent("released", mine, false)
+	s.isPresent("of the same client", next, true)
+	s.isPresent("of another client", theirs, true)
+	s.notGone("of the same client", gone)
+	s.notGone("of another client", stays)
 }
 
-func testSignContext(s *presenceSuite) {
+func testLockContext(s *presenceSuite) {
 	name := name()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	gone, release, err := s.here.Show(ctx, name)
+	gone, release, err := s.here.Acquire(ctx, name)
 	s.must(err)
 	defer release()
 	cancel()
-	s.isShown("the context is done", name, true)
-	s.isThere("the context is done", gone)
+	s.isPresent("the context is done", name, true)
+	s.notGone("the context is done", gone)
 }
 
-func testSignWaits(s *presenceSuite) {
+func testLockWaits(s *presenceSuite) {
 	name := name()
-	_, release := s.show(s.here, name)
+	_, release := s.acquire(s.here, name)
 	s.refused(s.elsewhere, name)
-	s.isShown("another one tried", name, true)
-	shown := make(chan func(), 1)
+	s.isPresent("refused to the other client", name, true)
+	acquired := make(chan func(), 1)
 	go func() {
-		_, release, err := s.elsewhere.Show(s.ctx(), name)
+		_, release, err := s.elsewhere.Acquire(s.ctx(), name)
 		if err != nil {
-			s.Errorf("show: %v", err)
+			s.Errorf("acquire: %v", err)
 		}
-		shown <- release
+		acquired <- release
 	}()
 	release()
-	if release = <-shown; release != nil {
-		s.isShown("by the one who waited", name, true)
+	if release = <-acquired; release != nil {
+		s.isPresent("acquired after waiting", name, true)
 		release()
-		s.isShown("by nobody", name, false)
+		s.isPresent("released by all", name, false)
 	}
 }
 
-func testSignTwice(s *presenceSuite) {
+func testLockTwice(s *presenceSuite) {
 	name := name()
-	gone, release := s.show(s.here, name)
+	gone, release := s.acquire(s.here, name)
 	s.refused(s.here, name)
-	s.isShown("shown twice", name, true)
-	s.isThere("shown twice", gone)
+	s.isPresent("requested twice", name, true)
+	s.notGone("requested twice", gone)
 	release()
-	s.isShown("released", name, false)
-	s.show(s.here, name)
-	s.isShown("shown again", name, true)
+	s.isPresent("released", name, false)
+	s.acquire(s.here, name)
+	s.isPresent("acquired again", name, true)
 }
 
-func testSignDisconnected(s *presenceSuite) {
+func testLockDisconnected(s *presenceSuite) {
 	s.needDisconnect()
 	mine, theirs := name(), name()
-	gone, release := s.show(s.here, mine)
-	stays, _ := s.show(s.elsewhere, theirs)
+	gone, release := s.acquire(s.here, mine)
+	stays, _ := s.acquire(s.elsewhere, theirs)
 	s.features.Disconnect(s.here)
-	s.ends(gone)
-	s.becomes(mine, false)
-	s.isThere("of another client", stays)
+	s.waitGone(gone)
+	s.waitPresent(mine, false)
+	s.notGone("of another client", stays)
 	release()
-	again, _ := s.show(s.here, mine)
-	s.becomes(mine, true)
-	s.isThere("shown again", again)
+	again, _ := s.acquire(s.here, mine)
+	s.waitPresent(mine, true)
+	s.notGone("acquired again", again)
 }
 
-func testSignReconnects(s *presenceSuite) {
+func testLockReconnects(s *presenceSuite) {
 	s.needDisconnect()
 	name := name()
-	_, release := s.show(s.elsewhere, name)
-	shown := make(chan struct{})
+	_, release := s.acquire(s.elsewhere, name)
+	acquired := make(chan struct{})
 	go func() {
-		defer close(shown)
-		_, release, err := s.here.Show(s.ctx(), name)
+		defer close(acquired)
+		_, release, err := s.here.Acquire(s.ctx(), name)
 		if err != nil {
-			s.Errorf("show: %v", err)
+			s.Errorf("acquire: %v", err)
 			return
 		}
 		s.Cleanup(release)
@@ -218,21 +218,21 @@ func testSignReconnects(s *presenceSuite) {
 		s.pause(s.ctx())
 	}
 	release()
-	<-shown
-	s.becomes(name, true)
+	<-acquired
+	s.waitPresent(name, true)
 }
 
-func testSignClosed(s *presenceSuite) {
+func testLockClosed(s *presenceSuite) {
 	name := name()
-	gone, release := s.show(s.here, name)
+	gone, release := s.acquire(s.here, name)
 	s.must(s.here.Close())
-	s.ends(gone)
+	s.waitGone(gone)
 	release()
-	s.becomes(name, false)
-	if _, _, err := s.here.Show(s.ctx(), name); !errors.Is(err, holdfast.ErrUnavailable) {
-		s.Errorf("a closed client shows a sign: %v", err)
+	s.waitPresent(name, false)
+	if _, _, err := s.here.Acquire(s.ctx(), name); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("Acquire of a closed client returned %v", err)
 	}
-	if _, err := s.here.Shown(s.ctx(), name); !errors.Is(err, holdfast.ErrUnavailable) {
-		s.Errorf("a closed client sees a sign: %v", err)
+	if _, err := s.here.Present(s.ctx(), name); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("Present of a closed client returned %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var publishing = []test{
-	{"publish/nothing", func(s *suite) {
+	{"publish/no messages", func(s *suite) {
 		outcomes, err := s.Publish(s.ctx(), nil)
 		s.must(err)
 		if len(outcomes) != 0 {

@@ -13,14 +13,14 @@ var receiving = []test{
 		_, err := s.Subscribe(s.ctx(), name(), 1)
 		s.mustBe(err, broker.ErrNoQueue)
 	}},
-	{"receive/a prefetch that is not possible", func(s *suite) {
+	{"receive/invalid prefetch", func(s *suite) {
 		queue := s.queue()
 		for _, prefetch := range []int{-1, 0, 65536} {
 			_, err := s.Subscribe(s.ctx(), queue, prefetch)
 			s.mustBe(err, holdfast.ErrInvalid)
 		}
 	}},
-	{"receive/the context ends with the call", func(s *suite) {
+	{"receive/the context affects only the call", func(s *suite) {
 		queue := s.queue()
 		ctx, cancel := context.WithCancel(s.ctx())
 		sub, err := s.Subscribe(ctx, queue, 10)
@@ -41,10 +41,10 @@ var receiving = []test{
 			}
 		}
 	}},
-	{"receive/what is not settled comes again after Close", func(s *suite) {
+	{"receive/unsettled messages are delivered again after Close", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b", "c")
-		first := s.subscribe(queue, 2) // so that c was not even sent to it
+		first := s.subscribe(queue, 2) // so that the broker does not send c
 		s.expect(first, "a", "b")
 		s.must(first.Close())
 		for i, d := range s.expect(s.subscribe(queue, 10), "a", "b", "c") {
@@ -87,7 +87,7 @@ var receiving = []test{
 		s.must(sub.Close())
 		s.expect(s.subscribe(queue, 10), "c")
 	}},
-	{"receive/UpTo a requeued one settles those before it", func(s *suite) {
+	{"receive/Ack UpTo a requeued delivery settles earlier ones", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b", "c")
 		sub := s.subscribe(queue, 3)
@@ -111,7 +111,7 @@ var receiving = []test{
 		s.send(queue, "b")
 		s.expect(sub, "b")
 	}},
-	{"receive/requeued ones come first, in their order", func(s *suite) {
+	{"receive/requeued messages come first, in order", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, numbered(6)...)
 		sub := s.subscribe(queue, 3)
@@ -124,7 +124,7 @@ var receiving = []test{
 		s.must(sub.Ack(list[2].Tag, broker.One))
 		s.expect(sub, "3")
 	}},
-	{"receive/requeued ones go to other consumers too", func(s *suite) {
+	{"receive/requeued messages go to other consumers too", func(s *suite) {
 		queue := s.queue()
 		s.send(queue, "a", "b")
 		holder := s.subscribe(queue, 2)

@@ -12,8 +12,8 @@ import (
 // body has the size of a ticket.
 var body = bytes.Repeat([]byte("x"), 40)
 
-// BenchmarkThroughput publishes, receives and acknowledges in batches of 64, with a publisher
-// and a consumer for each queue.
+// BenchmarkThroughput publishes, receives and acknowledges in batches of 64, with one publisher and one consumer per
+// queue.
 func BenchmarkThroughput(b *testing.B) {
 	const batch = 64
 	for _, queues := range []int{1, 4, 16} {
@@ -54,7 +54,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkRoundTrip is one message at a time, there and acknowledged.
+// BenchmarkRoundTrip publishes, receives and acknowledges one message at a time.
 func BenchmarkRoundTrip(b *testing.B) {
 	client := open(b)
 	declare(b, client, "q")

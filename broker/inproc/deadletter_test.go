@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/inproc"
 )
 
-// limited declares a queue with a limit of 2 returns.
+// limited declares a queue with a delivery limit of 2.
 func limited(t *testing.T, b *inproc.Broker, name, target string) {
 	t.Helper()
 	args := map[string]any{"x-delivery-limit": int64(2)}
@@ -24,7 +24,7 @@ func limited(t *testing.T, b *inproc.Broker, name, target string) {
 	must(t, err)
 }
 
-func TestAMessageGivenBackTooOftenMovesOn(t *testing.T) {
+func TestAMessageOverTheDeliveryLimitBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	declare(t, b, "dead")
@@ -34,12 +34,12 @@ func TestAMessageGivenBackTooOftenMovesOn(t *testing.T) {
 	sub := subscribe(t, b, "q", 1)
 	must(t, sub.Requeue(expect(t, sub, "a")[0].Tag))
 	expect(t, sub, "a")
-	must(t, sub.Close()) // is a return like any other
+	must(t, sub.Close()) // counts as a requeue
 	sub = subscribe(t, b, "q", 1)
 	expect(t, sub, "a")
 	b.Interrupt()
 	if n := ready(t, b, "q"); n != 1 {
-		t.Fatalf("%d messages wait, want one", n)
+		t.Fatalf("%d messages ready, want 1", n)
 	}
 	expect(t, subscribe(t, b, "q", 1), "b")
 	for i, d := range expect(t, subscribe(t, b, "dead", 2), "earlier", "a") {
@@ -49,7 +49,7 @@ func TestAMessageGivenBackTooOftenMovesOn(t *testing.T) {
 	}
 }
 
-func TestOnlyReceivedMessagesCountAsGivenBack(t *testing.T) {
+func TestOnlyReceivedMessagesCountAsRequeued(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	limited(t, b, "q", "")
@@ -68,7 +68,7 @@ func TestOnlyReceivedMessagesCountAsGivenBack(t *testing.T) {
 	}
 }
 
-func TestADeadLetterWithoutATargetIsDroppedLoudly(t *testing.T) {
+func TestADeadLetterWithoutATargetIsDroppedWithAWarning(t *testing.T) {
 	t.Parallel()
 	var out syncBuilder
 	log := logrus.New()
@@ -83,7 +83,7 @@ func TestADeadLetterWithoutATargetIsDroppedLoudly(t *testing.T) {
 	}
 	expect(t, sub, "b")
 	if n := ready(t, b, "q"); n != 0 {
-		t.Errorf("%d messages wait", n)
+		t.Errorf("%d messages ready, want 0", n)
 	}
 	if !strings.Contains(out.String(), "level=warning") {
 		t.Errorf("no warning was logged: %q", out.String())
@@ -104,7 +104,7 @@ func TestADeadLetterWaitsForItsTarget(t *testing.T) {
 	must(t, sub.Requeue(tag))
 	expect(t, subscribe(t, b, "dead", 1), "a")
 	if n := ready(t, b, "q"); n != 0 {
-		t.Errorf("%d messages wait", n)
+		t.Errorf("%d messages ready, want 0", n)
 	}
 }
 
@@ -123,21 +123,21 @@ func TestAQueueCanBeItsOwnTarget(t *testing.T) {
 	}
 }
 
-func TestTheTopologyRescuesWhatIsGivenBackForEver(t *testing.T) {
+func TestTheRescueQueueTakesMessagesOverTheDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	topology := broker.NewTopology("test", 2, "x")
-	_, err := topology.Declare(t.Context(), b, []string{"lane"})
+	_, err := topology.Declare(t.Context(), b, []string{"queue"})
 	must(t, err)
-	send(t, b, topology.Main("lane"), "a")
-	sub := subscribe(t, b, topology.Main("lane"), 1)
+	send(t, b, topology.Main("queue"), "a")
+	sub := subscribe(t, b, topology.Main("queue"), 1)
 	for range broker.DeliveryLimit + 1 {
 		must(t, sub.Requeue(expect(t, sub, "a")[0].Tag))
 	}
 	expect(t, subscribe(t, b, topology.Rescue(), 1), "a")
 }
 
-func TestArgumentsThatCannotBeHonouredAreRefused(t *testing.T) {
+func TestUnsupportedArgumentsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	for key, value := range map[string]any{"x-delivery-limit": "many", "x-dead-letter-routing-key": int64(1)} {
@@ -154,7 +154,7 @@ func TestArgumentsThatCannotBeHonouredAreRefused(t *testing.T) {
 	}
 }
 
-// syncBuilder is a strings.Builder for several goroutines.
+// syncBuilder is a strings.Builder that is safe for concurrent use.
 type syncBuilder struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -11,11 +11,11 @@ import (
 
 // Declare implements [broker.Admin].
 func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	for _, o := range objects {
 		isNew, err := b.declare(o)
 		if err != nil {
@@ -33,7 +33,7 @@ func (b *Broker) declare(o broker.Object) (isNew bool, err error) {
 		switch value.(type) {
 		case string, int64:
 		default:
-			return false, fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+			return false, fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
 		}
 	}
 	o.Args = maps.Clone(o.Args)
@@ -55,7 +55,7 @@ func (b *Broker) declare(o broker.Object) (isNew bool, err error) {
 	return true, nil
 }
 
-// find returns the arguments of an object.
+// find returns the arguments of an object and whether it exists.
 func (b *Broker) find(o broker.Object) (args map[string]any, exists bool) {
 	if o.Kind == broker.Exchange {
 		args, exists = b.exchanges[o.Name]
@@ -69,11 +69,11 @@ func (b *Broker) find(o broker.Object) (args map[string]any, exists bool) {
 
 // Missing implements [broker.Admin].
 func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	for _, o := range objects {
 		if _, exists := b.find(o); !exists {
 			missing = append(missing, o.Name)
@@ -82,19 +82,19 @@ func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing 
 	return missing, nil
 }
 
-// Delete implements [broker.Admin]. When it returns, the subscriptions of the queues are over.
+// Delete implements [broker.Admin]. When it returns, all subscriptions of the deleted queues have ended.
 func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
 	subs, err := b.remove(ctx, objects)
-	await(subs)
+	waitEnded(subs)
 	return err
 }
 
 func (b *Broker) remove(ctx context.Context, objects []broker.Object) (ended []*subscription, err error) {
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	for _, o := range objects {
 		if o.Kind == broker.Exchange {
 			delete(b.exchanges, o.Name)
@@ -102,29 +102,28 @@ func (b *Broker) remove(ctx context.Context, objects []broker.Object) (ended []*
 		}
 		if q := b.queues[o.Name]; q != nil {
 			delete(b.queues, o.Name)
-			q.gone = true
+			q.deleted = true
 			ended = append(ended, q.stop()...)
 		}
 	}
 	return ended, nil
 }
 
-// Depths implements [broker.Admin]. Ready are the messages nobody has received, Consumers the
-// subscriptions that are not paused. The figures are exact, unless somebody receives
-// during the call.
+// Depths implements [broker.Admin]. Ready counts the messages that no reader has received. Consumers counts the
+// subscriptions that are not paused. The numbers are exact unless a reader receives during the call.
 func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
 	subs, err := b.subscriptions(ctx, queues)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range subs {
-		_ = s.ask(func() {}) // a turn, to note what was received; the end of it is as good
+		_ = s.runInPump(func() {}) // one turn of the pump records what was received; an ended subscription needs none
 	}
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	depths := make(map[string]broker.Depth, len(queues))
 	for _, name := range queues {
 		if q := b.queues[name]; q != nil {
@@ -135,11 +134,11 @@ func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker
 }
 
 func (b *Broker) subscriptions(ctx context.Context, queues []string) (subs []*subscription, err error) {
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	for _, name := range queues {
 		if q := b.queues[name]; q != nil {
 			subs = append(subs, q.subs...)

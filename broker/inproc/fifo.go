@@ -5,46 +5,45 @@ import (
 	"math/bits"
 )
 
-// chunkSize is what a queue allocates at a time. An unsettled message keeps its whole chunk
-// in memory, hence not more.
+// chunkSize is the number of bytes that a queue allocates at once. It is small because one unsettled message keeps its
+// whole chunk in memory.
 const chunkSize = 4 << 10
 
-// letter is a stored message.
-type letter struct {
-	body    []byte // part of a chunk, never written to again
-	returns uint64 // how often it was received and given back
+// message is a stored message.
+type message struct {
+	body     []byte // part of a chunk; never written to again
+	requeues uint64 // how often it was received and requeued
 }
 
-// fifo is a first-in-first-out sequence of letters. They lie one behind the other in
-// chunks of plain bytes, each with the number of its returns and its length before it: a
-// million of them is nothing the garbage collector has to look through. Chunks are
-// not used twice, because letters that were taken out still point into them.
+// fifo is a first-in-first-out sequence of messages. Chunks of plain bytes store the messages one after another. Each
+// message is preceded by its number of requeues and its length. The garbage collector has no pointers to follow, even
+// with a million messages. Chunks are not reused, because dequeued messages still point into them.
 type fifo struct {
 	head, tail *chunk
 	length     int
-	taken      uint64 // letters that were ever taken out
+	dequeued   uint64 // number of messages that were ever dequeued
 }
 
 type chunk struct {
-	data []byte // never grows beyond its capacity, so what lies in it never moves
-	read int    // how much of data was taken out
+	data []byte // never grows beyond its capacity, so its contents never move
+	read int    // number of bytes already read
 	next *chunk
 }
 
-// push copies the body to the end.
-func (f *fifo) push(returns uint64, body []byte) {
-	size := varintLen(returns) + varintLen(uint64(len(body))) + len(body)
+// push appends a copy of the body.
+func (f *fifo) push(requeues uint64, body []byte) {
+	size := varintLen(requeues) + varintLen(uint64(len(body))) + len(body)
 	if f.tail == nil || cap(f.tail.data)-len(f.tail.data) < size {
 		f.grow(size)
 	}
-	data := binary.AppendUvarint(f.tail.data, returns)
+	data := binary.AppendUvarint(f.tail.data, requeues)
 	data = binary.AppendUvarint(data, uint64(len(body)))
 	f.tail.data = append(data, body...)
 	f.length++
 }
 
-// grow appends a chunk with room for size bytes. A large letter gets one of its own, so
-// that at most a quarter of any chunk is left over.
+// grow appends a chunk with space for size bytes. A message larger than a quarter of chunkSize gets a chunk of its own,
+// so at most a quarter of any chunk is unused.
 func (f *fifo) grow(size int) {
 	c := &chunk{}
 	if size > chunkSize/4 {
@@ -60,13 +59,13 @@ func (f *fifo) grow(size int) {
 	f.tail = c
 }
 
-// pop takes out the first letter. There must be one.
-func (f *fifo) pop() letter {
+// pop removes and returns the first message. The fifo must not be empty.
+func (f *fifo) pop() message {
 	for f.head.read == len(f.head.data) {
 		f.head = f.head.next
 	}
 	c := f.head
-	returns, n := binary.Uvarint(c.data[c.read:])
+	requeues, n := binary.Uvarint(c.data[c.read:])
 	c.read += n
 	length, n := binary.Uvarint(c.data[c.read:])
 	c.read += n
@@ -74,12 +73,12 @@ func (f *fifo) pop() letter {
 	body := c.data[c.read:end:end]
 	c.read = end
 	f.length--
-	f.taken++
+	f.dequeued++
 	if f.length == 0 && cap(c.data) != chunkSize {
-		f.head, f.tail = nil, nil // an ordinary chunk is filled up, a large one is only in the way
+		f.head, f.tail = nil, nil // only an ordinary chunk has space for more messages
 	}
-	return letter{body, returns}
+	return message{body, requeues}
 }
 
-// varintLen is how many bytes AppendUvarint appends.
+// varintLen returns the number of bytes that binary.AppendUvarint appends for x.
 func varintLen(x uint64) int { return (bits.Len64(x|1) + 6) / 7 }

@@ -13,32 +13,30 @@ import (
 	"github.com/holdfastq/holdfast/internal/logs"
 )
 
-// Options for a Broker; the zero value is usable.
+// Options configures a Broker. The zero value is ready to use.
 type Options struct {
-	// Log takes what happens to messages that are given back too often; nil discards it.
+	// Log receives messages about dead letters. If Log is nil, they are discarded.
 	Log logrus.FieldLogger
 }
 
-// Broker is a broker of its own, not a client of one: what one Broker holds, no other
-// can see. It is safe for concurrent use.
+// Broker is a complete broker, not a client of one. Two Brokers share no queues. It is safe for concurrent use.
 type Broker struct {
 	log  logrus.FieldLogger
-	work sync.WaitGroup // the pump of every subscription
+	work sync.WaitGroup // the pumps of all subscriptions
 
-	// One lock for everything: what a message costs under it is much less than what it
-	// costs to store a task, and a message can change its queue without a moment in neither.
+	// One lock guards all queues. A message costs much less time under the lock than storing a task does. A message can
+	// also move between queues atomically.
 	mu        sync.Mutex
 	closed    bool
 	queues    map[string]*queue
-	exchanges map[string]map[string]any // their arguments
+	exchanges map[string]map[string]any // arguments by name
 }
 
 var _ broker.Broker = (*Broker)(nil)
 
-var errClosed = fmt.Errorf("%w: the in-process broker was closed", holdfast.ErrUnavailable)
+var errClosed = fmt.Errorf("%w: the in-process broker is closed", holdfast.ErrUnavailable)
 
-// Open returns a broker without any queue. It starts nothing; only subscriptions have
-// goroutines.
+// Open returns a broker without queues. It starts no goroutine; each subscription starts one.
 func Open(options Options) *Broker {
 	return &Broker{
 		log:       logs.Limited(options.Log),
@@ -47,7 +45,7 @@ func Open(options Options) *Broker {
 	}
 }
 
-// Close implements [broker.Broker]. Everything in the broker is gone then.
+// Close implements [broker.Broker]. It removes all queues, exchanges and messages.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -61,14 +59,13 @@ func (b *Broker) Close() error {
 	return nil
 }
 
-// Interrupt ends every subscription, as the loss of a connection does with other brokers, and
-// returns when their messages are back in their queues. It is a fault to inject: nothing in the
-// program calls it, tests of the program can.
+// Interrupt ends every subscription, as a lost connection does with other brokers. It returns when the unsettled
+// messages are back in their queues. Only tests call Interrupt.
 func (b *Broker) Interrupt() {
 	b.mu.Lock()
 	ended := b.stop()
 	b.mu.Unlock()
-	await(ended)
+	waitEnded(ended)
 }
 
 // Health implements [broker.Admin].
@@ -82,8 +79,9 @@ func (b *Broker) Health() broker.Health {
 	return health
 }
 
-// enter takes the lock, unless the call comes too late; leave gives it back.
-func (b *Broker) enter(ctx context.Context) (leave func(), err error) {
+// lock acquires the lock and returns the function that releases it. It returns holdfast.ErrUnavailable if ctx is done
+// or the broker is closed.
+func (b *Broker) lock(ctx context.Context) (unlock func(), err error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", holdfast.ErrUnavailable, context.Cause(ctx))
 	}
@@ -95,7 +93,7 @@ func (b *Broker) enter(ctx context.Context) (leave func(), err error) {
 	return b.mu.Unlock, nil
 }
 
-// stop has all subscriptions end and returns them.
+// stop requests the end of all subscriptions and returns them. The pump of each subscription then ends it.
 func (b *Broker) stop() (subs []*subscription) {
 	for _, q := range b.queues {
 		subs = append(subs, q.stop()...)
@@ -107,11 +105,11 @@ func (q *queue) stop() []*subscription {
 	for _, s := range q.subs {
 		s.stop()
 	}
-	return slices.Clone(q.subs) // each of them takes itself off the list
+	return slices.Clone(q.subs) // a clone, because each subscription removes itself from q.subs
 }
 
-// await waits until the subscriptions are over. It must be called without the lock.
-func await(subs []*subscription) {
+// waitEnded waits until the subscriptions have ended. The caller must not hold the lock.
+func waitEnded(subs []*subscription) {
 	for _, s := range subs {
 		<-s.done
 	}

@@ -9,24 +9,23 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// ledger holds the deliveries of one subscription that are not settled. Its size follows
-// their number, not the distance between the oldest and the newest: a delivery may be
-// held for hours while thousands pass by.
+// ledger holds the unsettled deliveries of one subscription. Its size grows with their number, not with the distance
+// between the oldest and the newest tag: a delivery may stay unsettled for hours while thousands of others are settled.
 type ledger struct {
 	entries []entry // by tag, with settled ones in between
-	first   int     // entries before it are settled
-	open    int     // entries that are not
+	first   int     // index of the first entry that may be unsettled
+	open    int     // number of unsettled entries
 	last    uint64  // newest tag
 }
 
 type entry struct {
-	letter
+	message
 	tag   uint64
-	round uint32 // of its subscription when it was delivered; 0 once settled
+	round uint32 // of the subscription at the time of delivery; 0 once settled
 }
 
-// add gives the next delivery its tag.
-func (l *ledger) add(x letter, round uint32) (tag uint64) {
+// add records a new delivery and returns its tag.
+func (l *ledger) add(x message, round uint32) (tag uint64) {
 	if len(l.entries) == cap(l.entries) && l.open <= len(l.entries)/2 {
 		l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.round == 0 })
 		l.first = 0
@@ -37,7 +36,7 @@ func (l *ledger) add(x letter, round uint32) (tag uint64) {
 	return l.last
 }
 
-// check says whether the tag was ever given.
+// check returns holdfast.ErrInvalid if no delivery has had the tag.
 func (l *ledger) check(tag uint64) error {
 	if tag == 0 || tag > l.last {
 		return fmt.Errorf("%w: delivery %d was never received", holdfast.ErrInvalid, tag)
@@ -45,14 +44,14 @@ func (l *ledger) check(tag uint64) error {
 	return nil
 }
 
-// withdraw takes the newest delivery back: nobody has seen its tag, which is used again. Not ok
-// if it was settled all the same.
-func (l *ledger) withdraw() (x letter, ok bool) {
+// withdraw removes the newest delivery, which no reader has received, and frees its tag for the next one. It returns
+// false if that delivery was settled before.
+func (l *ledger) withdraw() (x message, ok bool) {
 	n := len(l.entries) - 1
 	if n < l.first || l.entries[n].tag != l.last || l.entries[n].round == 0 {
 		return x, false
 	}
-	x = l.entries[n].letter
+	x = l.entries[n].message
 	l.entries[n] = entry{}
 	l.entries = l.entries[:n]
 	l.open--
@@ -60,7 +59,7 @@ func (l *ledger) withdraw() (x letter, ok bool) {
 	return x, true
 }
 
-// settle removes one delivery. Not ok if it was settled before.
+// settle removes one delivery. It returns false if the delivery was settled before.
 func (l *ledger) settle(tag uint64) (e entry, ok bool) {
 	open := l.entries[l.first:]
 	i, found := slices.BinarySearchFunc(open, tag, func(e entry, tag uint64) int { return cmp.Compare(e.tag, tag) })
@@ -71,8 +70,8 @@ func (l *ledger) settle(tag uint64) (e entry, ok bool) {
 	return e, e.round != 0
 }
 
-// settleUpTo removes all deliveries up to a tag and yields those that were not settled
-// before, in order. It must be read to its end.
+// settleUpTo removes all deliveries up to a tag. It yields those that were not settled before, in the order of their
+// tags. The caller must consume the whole sequence.
 func (l *ledger) settleUpTo(tag uint64) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		for l.first < len(l.entries) && l.entries[l.first].tag <= tag {
@@ -84,7 +83,7 @@ func (l *ledger) settleUpTo(tag uint64) iter.Seq[entry] {
 	}
 }
 
-// remove marks an entry as settled, lets go of its letter and returns what it was.
+// remove marks an entry as settled, drops its reference to the message and returns the old entry.
 func (l *ledger) remove(i int) entry {
 	e := l.entries[i]
 	if e.round == 0 {

@@ -14,8 +14,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Not parallel: others would be measured too.
-func TestABacklogIsCheapAndItsMemoryComesBack(t *testing.T) {
+// The test is not parallel, because it measures the heap of the whole process.
+func TestABacklogIsCheapAndItsMemoryIsFreed(t *testing.T) {
 	const count, batch, most = 1_000_000, 500, 60
 	b := open(t)
 	declare(t, b, "q")
@@ -35,7 +35,7 @@ func TestABacklogIsCheapAndItsMemoryComesBack(t *testing.T) {
 	}
 
 	sub := subscribe(t, b, "q", 1000)
-	held := receive(t, sub) // one that stays in hand while all others pass by
+	held := receive(t, sub) // stays unsettled while all other messages are settled
 	for n := 2; n <= count; n++ {
 		must(t, sub.Ack((<-sub.Deliveries()).Tag, broker.One))
 	}

@@ -18,26 +18,26 @@ func TestFifoAgainstASlice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var f fifo
-		var want []letter
+		var want []message
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(0, 3*chunkSize)).Draw(t, "size")
-				x := letter{[]byte(strings.Repeat(fmt.Sprint(len(want)%10), size)), rapid.Uint64().Draw(t, "returns")}
-				f.push(x.returns, x.body)
+				x := message{[]byte(strings.Repeat(fmt.Sprint(len(want)%10), size)), rapid.Uint64().Draw(t, "requeues")}
+				f.push(x.requeues, x.body)
 				want = append(want, x)
 			},
 			"pop": func(t *rapid.T) {
 				if len(want) == 0 {
 					t.Skip("empty")
 				}
-				if got := f.pop(); got.returns != want[0].returns || string(got.body) != string(want[0].body) {
-					t.Fatalf("got %d %q", got.returns, got.body)
+				if got := f.pop(); got.requeues != want[0].requeues || string(got.body) != string(want[0].body) {
+					t.Fatalf("got %d %q", got.requeues, got.body)
 				}
 				want = want[1:]
 			},
 			"": func(t *rapid.T) {
 				if f.length != len(want) {
-					t.Fatalf("%d letters, want %d", f.length, len(want))
+					t.Fatalf("%d messages, want %d", f.length, len(want))
 				}
 				if f.head != nil && f.length == 0 && cap(f.head.data) > chunkSize {
 					t.Fatal("an empty fifo keeps a large chunk")
@@ -49,7 +49,7 @@ func TestFifoAgainstASlice(t *testing.T) {
 
 func anyTag(t *rapid.T, l *ledger) uint64 {
 	if l.last == 0 {
-		t.Skip("nothing yet")
+		t.Skip("no tags yet")
 	}
 	return rapid.Uint64Range(1, l.last).Draw(t, "tag")
 }
@@ -63,7 +63,7 @@ func TestLedgerAgainstAMap(t *testing.T) {
 			"add": func(t *rapid.T) {
 				for range rapid.IntRange(1, 20).Draw(t, "n") {
 					body := fmt.Sprint(l.last + 1)
-					want[l.add(letter{body: []byte(body)}, 1)] = body
+					want[l.add(message{body: []byte(body)}, 1)] = body
 				}
 			},
 			"settle": func(t *rapid.T) {
@@ -85,7 +85,7 @@ func TestLedgerAgainstAMap(t *testing.T) {
 				}
 				for left := range want {
 					if left <= tag {
-						t.Fatalf("tag %d was left out", left)
+						t.Fatalf("tag %d was not yielded", left)
 					}
 				}
 			},
@@ -103,7 +103,7 @@ func TestLedgerAgainstAMap(t *testing.T) {
 				}
 				for _, tag := range []uint64{0, l.last + 1} {
 					if !errors.Is(l.check(tag), holdfast.ErrInvalid) {
-						t.Fatalf("tag %d passes for one that was received", tag)
+						t.Fatalf("check accepts tag %d, which was never given", tag)
 					}
 				}
 			},
@@ -111,98 +111,100 @@ func TestLedgerAgainstAMap(t *testing.T) {
 	})
 }
 
-// TestTheLedgerOfALongHeldDelivery is about its size while others pass by.
+// TestTheLedgerOfALongHeldDelivery tests that the ledger stays small while one delivery is unsettled and many others
+// are added and settled.
 func TestTheLedgerOfALongHeldDelivery(t *testing.T) {
 	t.Parallel()
 	var l ledger
-	held := l.add(letter{body: []byte("held")}, 1)
+	pending := l.add(message{body: []byte("held")}, 1)
 	for range 100_000 {
-		if _, ok := l.settle(l.add(letter{}, 1)); !ok {
+		if _, ok := l.settle(l.add(message{}, 1)); !ok {
 			t.Fatal("not settled")
 		}
 	}
 	if cap(l.entries) > 16 {
-		t.Errorf("room for %d entries, for one delivery", cap(l.entries))
+		t.Errorf("capacity for %d entries, want at most 16 for one delivery", cap(l.entries))
 	}
-	if e, ok := l.settle(held); !ok || string(e.body) != "held" {
+	if e, ok := l.settle(pending); !ok || string(e.body) != "held" {
 		t.Errorf("got %q, %t", e.body, ok)
 	}
 }
 
-// rank is where a message stands: returned before fresh, each in their order.
+// rank is the position of a message in a queue: requeued messages (class 0) before fresh ones (class 1), each by
+// number.
 type rank struct{ class, number int }
 
-// sortedQueue is the simplest idea of a queue: ranks, of which the lowest goes first.
+// sortedQueue is a queue with a simple model: the message with the lowest rank is next.
 type sortedQueue struct {
 	queue
-	serial int
-	waits  map[string]rank
-	taken  map[string]rank
-	offers map[string]offer // of taken
+	serial   int
+	ready    map[string]rank
+	dequeued map[string]rank
+	pending  map[string]pendingMessage // of the dequeued messages
 }
 
 func (q *sortedQueue) choose(t *rapid.T) string {
-	if len(q.offers) == 0 {
-		t.Skip("nothing is taken")
+	if len(q.pending) == 0 {
+		t.Skip("nothing is dequeued")
 	}
-	return rapid.SampledFrom(slices.Sorted(maps.Keys(q.offers))).Draw(t, "message")
+	return rapid.SampledFrom(slices.Sorted(maps.Keys(q.pending))).Draw(t, "message")
 }
 
 func (q *sortedQueue) first() (first string) {
-	for body, r := range q.waits {
-		if first == "" || cmp.Or(cmp.Compare(r.class, q.waits[first].class), cmp.Compare(r.number, q.waits[first].number)) < 0 {
+	for body, r := range q.ready {
+		if first == "" || cmp.Or(cmp.Compare(r.class, q.ready[first].class), cmp.Compare(r.number, q.ready[first].number)) < 0 {
 			first = body
 		}
 	}
 	return first
 }
 
-func (q *sortedQueue) takeOne(t *rapid.T) {
-	if len(q.waits) == 0 {
+func (q *sortedQueue) dequeueOne(t *rapid.T) {
+	if len(q.ready) == 0 {
 		t.Skip("empty")
 	}
-	o, first := q.take(), q.first()
+	o, first := q.dequeue(), q.first()
 	if string(o.body) != first {
-		t.Fatalf("took %q, want %q", o.body, first)
+		t.Fatalf("dequeued %q, want %q", o.body, first)
 	}
-	q.offers[first], q.taken[first] = o, q.waits[first]
-	delete(q.waits, first)
+	q.pending[first], q.dequeued[first] = o, q.ready[first]
+	delete(q.ready, first)
 }
 
 func (q *sortedQueue) drop(body string) {
-	delete(q.offers, body)
-	delete(q.taken, body)
+	delete(q.pending, body)
+	delete(q.dequeued, body)
 }
 
 func TestTheOrderOfAQueue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := &sortedQueue{queue: queue{limit: -1}, waits: map[string]rank{}, taken: map[string]rank{}, offers: map[string]offer{}}
+		q := &sortedQueue{queue: queue{limit: -1}, ready: map[string]rank{}, dequeued: map[string]rank{}, pending: map[string]pendingMessage{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				q.serial++
 				body := fmt.Sprint(q.serial)
 				q.fresh.push(0, []byte(body))
-				q.waits[body] = rank{1, q.serial}
+				q.ready[body] = rank{1, q.serial}
 			},
-			"take": q.takeOne, "take more": q.takeOne,
-			"restore": func(t *rapid.T) {
+			"dequeue": q.dequeueOne, "dequeue more": q.dequeueOne,
+			"put back": func(t *rapid.T) {
 				body := q.choose(t)
-				q.restore(q.offers[body])
-				q.waits[body] = q.taken[body]
+				q.putBack(q.pending[body])
+				q.ready[body] = q.dequeued[body]
 				q.drop(body)
 			},
-			"give back": func(t *rapid.T) {
+			"requeue": func(t *rapid.T) {
 				body := q.choose(t)
 				q.serial++
-				q.giveBack(q.offers[body].letter, nil)
-				q.waits[body] = rank{0, q.serial}
+				q.requeue(q.pending[body].message, nil)
+				q.ready[body] = rank{0, q.serial}
 				q.drop(body)
 			},
 			"settle": func(t *rapid.T) { q.drop(q.choose(t)) },
 			"": func(t *rapid.T) {
-				if q.waiting() != len(q.waits) {
-					t.Fatalf("%d wait, want %d", q.waiting(), len(q.waits))
+				if q.available() != len(q.ready) {
+					t.Fatalf("%d available, want %d", q.available(), len(q.ready))
 				}
 			},
 		})

@@ -9,16 +9,16 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// portion is how many messages one hold of the lock takes in.
-const portion = 256
+// publishBatch is the number of messages that Publish stores each time it acquires the lock.
+const publishBatch = 256
 
-// Publish implements [broker.Publisher]. No outcome is Unknown, unless ctx is done or the broker
-// is closed before it comes to a message.
+// Publish implements [broker.Publisher]. An outcome is Unknown only if ctx is done or the broker is closed before
+// Publish reaches that message.
 func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	outcomes := make([]broker.Outcome, len(messages))
 	var refused error
-	for start := 0; start < len(messages); start += portion {
-		end := min(start+portion, len(messages))
+	for start := 0; start < len(messages); start += publishBatch {
+		end := min(start+publishBatch, len(messages))
 		err := b.publish(ctx, messages[start:end], outcomes[start:end])
 		if err != nil && !errors.Is(err, broker.ErrNoQueue) {
 			return outcomes, err
@@ -29,11 +29,11 @@ func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]brok
 }
 
 func (b *Broker) publish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) (refused error) {
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
-	defer leave()
+	defer unlock()
 	var q *queue
 	for i, m := range messages {
 		if q == nil || q.name != m.Queue {

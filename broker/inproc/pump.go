@@ -7,82 +7,82 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// pump holds out one message at a time until the subscription is over. Only it knows whether
-// the message was received, so everything that depends on that is done in its turns.
+// pump sends one message at a time to the deliveries channel until the subscription ends. Only the pump knows whether
+// its pending message was received, so everything that depends on this happens in its turns.
 func (s *subscription) pump() {
 	for s.turn() {
-		if !s.holds {
-			<-s.pokes
+		if !s.hasPending {
+			<-s.signals
 			continue
 		}
 		select {
 		case s.out <- s.next:
-			s.holds, s.next.Body = false, nil
-		case <-s.pokes:
+			s.hasPending, s.next.Body = false, nil
+		case <-s.signals:
 		}
 	}
 	close(s.out)
 	close(s.done)
 }
 
-// turn does what is to be done between two offers; false if the subscription is over.
+// turn does the work between two sends. It returns false if the subscription has ended.
 func (s *subscription) turn() bool {
-	found, deaths := s.look()
-	s.queue.report(deaths)
+	found, deadLetters := s.prepare()
+	s.queue.report(deadLetters)
 	if found {
-		s.next.Body = bytes.Clone(s.held.body) // the reader may do with it what it likes
+		s.next.Body = bytes.Clone(s.pending.body) // the reader may modify the body
 	}
-	return !s.over
+	return !s.ended
 }
 
-// look is the part of a turn that needs the lock. It reports whether there is a new message to
-// hold out: its body is copied later, without the lock.
-func (s *subscription) look() (found bool, d deaths) {
+// prepare is the part of a turn that needs the lock. It reports whether there is a new pending message. The caller
+// copies the body of that message after the lock is released.
+func (s *subscription) prepare() (found bool, d deadLetters) {
 	s.broker.mu.Lock()
 	defer s.broker.mu.Unlock()
 	if s.stopping {
 		return false, s.end()
 	}
-	for _, what := range s.asked {
-		what()
+	for _, request := range s.requests {
+		request()
 	}
-	s.asked = slices.Delete(s.asked, 0, len(s.asked))
+	s.requests = slices.Delete(s.requests, 0, len(s.requests))
 	switch {
-	case s.holds || s.inHand >= s.prefetch: // whoever settles a delivery pokes
-	case s.queue.waiting() == 0:
-		s.queue.starve(s)
+	case s.hasPending || s.unsettled >= s.prefetch: // settling a delivery signals the pump
+	case s.queue.available() == 0:
+		s.queue.addIdle(s)
 	default:
-		s.queue.sate(s)
-		s.held, s.holds, found = s.queue.take(), true, true
-		s.inHand++
-		s.next = broker.Delivery{Tag: s.ledger.add(s.held.letter, s.round), Redelivered: s.held.returns > 0}
+		s.queue.removeIdle(s)
+		s.pending, s.hasPending, found = s.queue.dequeue(), true, true
+		s.unsettled++
+		s.next = broker.Delivery{Tag: s.ledger.add(s.pending.message, s.round), Redelivered: s.pending.requeues > 0}
 	}
-	s.offering = s.holds
+	s.sending = s.hasPending
 	return found, d
 }
 
-// withdraw takes back the message that is held out.
+// withdraw returns the pending message, if any, to its position in the queue.
 func (s *subscription) withdraw() {
-	if !s.holds {
+	if !s.hasPending {
 		return
 	}
-	s.holds, s.next.Body = false, nil
+	s.hasPending, s.next.Body = false, nil
 	if _, ok := s.ledger.withdraw(); ok {
-		s.queue.restore(s.held)
-		s.inHand--
+		s.queue.putBack(s.pending)
+		s.unsettled--
 	}
 }
 
-// end gives back everything. The queue may have been deleted.
-func (s *subscription) end() (d deaths) {
+// end requeues all unsettled messages and removes the subscription from its queue. The queue may have been deleted.
+func (s *subscription) end() (d deadLetters) {
 	s.withdraw()
-	s.over = true
+	s.ended = true
 	q := s.queue
 	for e := range s.ledger.settleUpTo(s.ledger.last) {
-		q.giveBack(e.letter, &d)
+		q.requeue(e.message, &d)
 	}
 	s.ledger = ledger{}
-	q.subs, q.hungry = without(q.subs, s), without(q.hungry, s)
+	q.subs, q.idle = without(q.subs, s), without(q.idle, s)
 	q.wake()
 	return d
 }

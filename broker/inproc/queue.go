@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Arguments of a queue that mean something here.
+// Queue arguments that have an effect.
 const (
 	argLimit  = "x-delivery-limit"
 	argTarget = "x-dead-letter-routing-key"
@@ -17,25 +17,25 @@ const (
 
 // queue is guarded by the lock of its broker.
 type queue struct {
-	broker *Broker
-	name   string
-	args   map[string]any
-	limit  int64  // of returns; negative if there is none
-	target string // of dead letters; "" if they are dropped
-	gone   bool   // deleted
+	broker  *Broker
+	name    string
+	args    map[string]any
+	limit   int64  // maximum number of requeues; negative for no limit
+	target  string // queue for dead letters; "" to drop them
+	deleted bool
 
-	returned  fifo    // received and given back, in the order of the returns
-	fresh     fifo    // never received
-	withdrawn []offer // offered in vain, in the order in which they were taken from returned and fresh
+	requeued  fifo             // received and requeued, in the order of the requeues
+	fresh     fifo             // never received
+	withdrawn []pendingMessage // dequeued but not received, in queue order
 
-	subs   []*subscription
-	hungry []*subscription // whose pumps wait for a message, the longest waiting first
+	subs []*subscription
+	idle []*subscription // subscriptions whose pumps wait for a message, longest waiting first
 }
 
-// offer is a letter that a pump holds out, and the place in the queue it was taken from.
-type offer struct {
-	letter
-	place uint64 // among all that were ever taken from returned or fresh
+// pendingMessage is a message that a pump is trying to send, with its position in the queue.
+type pendingMessage struct {
+	message
+	position uint64 // its number among the messages dequeued from the same fifo
 }
 
 func newQueue(b *Broker, o broker.Object) (*queue, error) {
@@ -50,20 +50,20 @@ func newQueue(b *Broker, o broker.Object) (*queue, error) {
 	if value, given := o.Args[argTarget]; given {
 		target, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("%w: argument %s of %s is not a name", holdfast.ErrInvalid, argTarget, describe(o))
+			return nil, fmt.Errorf("%w: argument %s of %s is not a string", holdfast.ErrInvalid, argTarget, describe(o))
 		}
 		q.target = target
 	}
 	return q, nil
 }
 
-// waiting is how many messages can be taken. Those that pumps hold out are not among them.
-func (q *queue) waiting() int { return q.returned.length + q.fresh.length + len(q.withdrawn) }
+// available returns the number of messages that can be dequeued. It does not count the pending messages of the pumps.
+func (q *queue) available() int { return q.requeued.length + q.fresh.length + len(q.withdrawn) }
 
 func (q *queue) depth() broker.Depth {
-	d := broker.Depth{Ready: q.waiting()}
+	d := broker.Depth{Ready: q.available()}
 	for _, s := range q.subs {
-		if s.offering {
+		if s.sending {
 			d.Ready++
 		}
 		if s.prefetch > 0 {
@@ -73,45 +73,45 @@ func (q *queue) depth() broker.Depth {
 	return d
 }
 
-// take removes the first message of the queue. There must be one.
-func (q *queue) take() offer {
+// dequeue removes and returns the first message of the queue. There must be one.
+func (q *queue) dequeue() pendingMessage {
 	from := &q.fresh
-	if q.returned.length > 0 {
-		from = &q.returned
+	if q.requeued.length > 0 {
+		from = &q.requeued
 	}
-	// What was withdrawn was in front of everything that is still in the fifo it came from.
-	if len(q.withdrawn) > 0 && (from == &q.fresh || q.withdrawn[0].returns > 0) {
+	// A withdrawn message comes before all messages that are still in its fifo.
+	if len(q.withdrawn) > 0 && (from == &q.fresh || q.withdrawn[0].requeues > 0) {
 		o := q.withdrawn[0]
 		q.withdrawn = slices.Delete(q.withdrawn, 0, 1)
 		return o
 	}
-	o := offer{from.pop(), 0}
-	o.place = from.taken
+	o := pendingMessage{from.pop(), 0}
+	o.position = from.dequeued
 	return o
 }
 
-// restore puts an offer that nobody received back into its place.
-func (q *queue) restore(o offer) {
-	i, _ := slices.BinarySearchFunc(q.withdrawn, o, func(a, b offer) int {
-		if (a.returns > 0) != (b.returns > 0) {
-			return cmp.Compare(b.returns, a.returns) // returned ones go first, and 0 means never returned
+// putBack returns a message that was dequeued but not received to its position in the queue.
+func (q *queue) putBack(o pendingMessage) {
+	i, _ := slices.BinarySearchFunc(q.withdrawn, o, func(a, b pendingMessage) int {
+		if (a.requeues > 0) != (b.requeues > 0) {
+			return cmp.Compare(b.requeues, a.requeues) // requeued messages first; fresh ones have 0 requeues
 		}
-		return cmp.Compare(a.place, b.place)
+		return cmp.Compare(a.position, b.position)
 	})
 	q.withdrawn = slices.Insert(q.withdrawn, i, o)
 }
 
-// deaths counts the messages of one queue that were returned too often.
-type deaths struct{ moved, dropped int }
+// deadLetters counts the messages of one queue that exceeded its limit of requeues.
+type deadLetters struct{ moved, dropped int }
 
-// giveBack returns a message that was received.
-func (q *queue) giveBack(x letter, d *deaths) {
-	if q.gone {
+// requeue returns a received message to the queue, or to the dead-letter target if it exceeds the limit.
+func (q *queue) requeue(x message, d *deadLetters) {
+	if q.deleted {
 		return
 	}
-	x.returns++
-	if q.limit < 0 || x.returns <= uint64(q.limit) {
-		q.returned.push(x.returns, x.body)
+	x.requeues++
+	if q.limit < 0 || x.requeues <= uint64(q.limit) {
+		q.requeued.push(x.requeues, x.body)
 		return
 	}
 	if q.target == "" {
@@ -119,8 +119,8 @@ func (q *queue) giveBack(x letter, d *deaths) {
 		return
 	}
 	target := q.broker.queues[q.target]
-	if target == nil { // one more return too many does less harm than a loss
-		q.returned.push(x.returns, x.body)
+	if target == nil { // one requeue beyond the limit does less harm than a lost message
+		q.requeued.push(x.requeues, x.body)
 		return
 	}
 	d.moved++
@@ -128,37 +128,37 @@ func (q *queue) giveBack(x letter, d *deaths) {
 	target.wake()
 }
 
-// report must be called without the lock.
-func (q *queue) report(d deaths) {
+// report logs the dead letters. The caller must not hold the lock.
+func (q *queue) report(d deadLetters) {
 	if d.moved > 0 {
 		q.broker.log.WithField("queue", q.name).WithField("count", d.moved).WithField("to", q.target).
-			Info("messages were given back too often and moved on")
+			Info("messages moved to the dead-letter queue: delivery limit exceeded")
 	}
 	if d.dropped > 0 {
 		q.broker.log.WithField("queue", q.name).WithField("count", d.dropped).
-			Warn("messages were given back too often and dropped")
+			Warn("messages dropped: delivery limit exceeded and no dead-letter queue")
 	}
 }
 
-// wake gives everyone a turn who could take one of the waiting messages. Whoever was given
-// one and does not take a message must call it again.
+// wake signals as many idle pumps as there are available messages and removes them from the idle list. A signaled pump
+// that does not dequeue a message must call wake again.
 func (q *queue) wake() {
-	n := min(q.waiting(), len(q.hungry))
-	for _, s := range q.hungry[:n] {
-		s.poke()
+	n := min(q.available(), len(q.idle))
+	for _, s := range q.idle[:n] {
+		s.signal()
 	}
-	q.hungry = slices.Delete(q.hungry, 0, n)
+	q.idle = slices.Delete(q.idle, 0, n)
 }
 
-// starve lets a subscription wait for a message, behind those that wait already.
-func (q *queue) starve(s *subscription) {
-	if !slices.Contains(q.hungry, s) {
-		q.hungry = append(q.hungry, s)
+// addIdle appends a subscription to the list of idle subscriptions, unless the list contains it.
+func (q *queue) addIdle(s *subscription) {
+	if !slices.Contains(q.idle, s) {
+		q.idle = append(q.idle, s)
 	}
 }
 
-// sate ends the waiting of a subscription.
-func (q *queue) sate(s *subscription) { q.hungry = without(q.hungry, s) }
+// removeIdle removes a subscription from the list of idle subscriptions.
+func (q *queue) removeIdle(s *subscription) { q.idle = without(q.idle, s) }
 
 func without(list []*subscription, s *subscription) []*subscription {
 	if i := slices.Index(list, s); i >= 0 {

@@ -25,19 +25,19 @@ func TestWaitingReceiversAreServedInTurn(t *testing.T) {
 					must(t, sub.Ack(d.Tag, broker.One))
 				}
 			}()
-			synctest.Wait() // so that they queue up in this order
+			synctest.Wait() // so that the subscriptions wait in this order
 		}
 		for n := range readers * rounds {
 			send(t, b, "q", "x")
 			synctest.Wait()
 			if want := n % readers; last != want {
-				t.Fatalf("message %d went to reader %d, it was the turn of %d", n, last, want)
+				t.Fatalf("message %d went to reader %d, want reader %d", n, last, want)
 			}
 		}
 	})
 }
 
-func TestABacklogIsSharedByThoseWhoReceive(t *testing.T) {
+func TestABacklogIsSharedByReceivers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t)
@@ -58,8 +58,8 @@ func TestABacklogIsSharedByThoseWhoReceive(t *testing.T) {
 		for range 9 {
 			take()
 		}
-		if len(seen) != 9 || ready(t, b, "q") != 1 { // the last one is with idle
-			t.Fatalf("received %v, %d wait", seen, ready(t, b, "q"))
+		if len(seen) != 9 || ready(t, b, "q") != 1 { // the pump of idle has the last one
+			t.Fatalf("received %v, %d ready", seen, ready(t, b, "q"))
 		}
 		must(t, idle.Close())
 		take()
@@ -69,8 +69,8 @@ func TestABacklogIsSharedByThoseWhoReceive(t *testing.T) {
 	})
 }
 
-// TestWhatWasOfferedInVainKeepsItsPlace takes back offers of two subscriptions in both orders.
-func TestWhatWasOfferedInVainKeepsItsPlace(t *testing.T) {
+// TestAWithdrawnMessageKeepsItsPosition withdraws the pending messages of two subscriptions in both orders.
+func TestAWithdrawnMessageKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	for _, reversed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestWhatWasOfferedInVainKeepsItsPlace(t *testing.T) {
 			must(t, reader.Pause())
 			var idle []broker.Subscription
 			for range 2 {
-				idle = append(idle, subscribe(t, b, "q", 9)) // they hold out 2 and 3
+				idle = append(idle, subscribe(t, b, "q", 9)) // their pending messages are 2 and 3
 				synctest.Wait()
 			}
 			if reversed {
@@ -92,7 +92,7 @@ func TestWhatWasOfferedInVainKeepsItsPlace(t *testing.T) {
 			must(t, idle[1].Close())
 			must(t, reader.Requeue(list[0].Tag))
 			must(t, reader.Requeue(list[1].Tag))
-			must(t, idle[0].Resume(9)) // holds out 0
+			must(t, idle[0].Resume(9)) // its pending message is 0
 			must(t, idle[0].Pause())
 			expect(t, subscribe(t, b, "q", 9), "0", "1", "2", "3", "4", "5")
 		})
@@ -145,7 +145,7 @@ func TestDepthsAreExact(t *testing.T) {
 	check(4, 0)
 }
 
-func TestNobodysBufferIsAnybodyElses(t *testing.T) {
+func TestBuffersAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	declare(t, b, "q")
@@ -162,7 +162,7 @@ func TestNobodysBufferIsAnybodyElses(t *testing.T) {
 	expect(t, sub, "abc", "abc")
 }
 
-func TestEveryBrokerIsItsOwn(t *testing.T) {
+func TestBrokersAreIndependent(t *testing.T) {
 	t.Parallel()
 	one, two := open(t), inproc.Open(inproc.Options{})
 	declare(t, one, "q")
@@ -174,7 +174,7 @@ func TestEveryBrokerIsItsOwn(t *testing.T) {
 	send(t, one, "q", "a")
 }
 
-func TestPausesFromEverywhereChangeNothing(t *testing.T) {
+func TestConcurrentPausesLoseNothing(t *testing.T) {
 	t.Parallel()
 	const count = 3000
 	b := open(t)
@@ -208,7 +208,7 @@ func TestPausesFromEverywhereChangeNothing(t *testing.T) {
 	work.Wait()
 }
 
-func TestAPauseHandsOnWhatWasHeldOut(t *testing.T) {
+func TestAPauseReleasesThePendingMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t)
@@ -217,14 +217,14 @@ func TestAPauseHandsOnWhatWasHeldOut(t *testing.T) {
 		synctest.Wait()
 		reader := subscribe(t, b, "q", 9)
 		synctest.Wait()
-		send(t, b, "q", "a") // it is the turn of idle
+		send(t, b, "q", "a") // goes to idle, which waits longest
 		synctest.Wait()
 		must(t, idle.Pause())
 		expect(t, reader, "a")
 	})
 }
 
-func TestOldDeliveriesMakeNoRoomInANewPrefetch(t *testing.T) {
+func TestSettlingOldDeliveriesDoesNotExtendTheNewPrefetch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t)

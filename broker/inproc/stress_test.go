@@ -13,97 +13,99 @@ import (
 	"github.com/holdfastq/holdfast/broker/inproc"
 )
 
-// hands knows who holds which message.
-type hands struct {
-	mu    sync.Mutex
-	hold  map[string]broker.Subscription
-	acked map[string]bool
-	want  int
-	all   chan struct{} // closed when everything was acknowledged
-	step  chan struct{} // one for every acknowledgement
+// holders records which subscription holds which message.
+type holders struct {
+	mu     sync.Mutex
+	holder map[string]broker.Subscription
+	acked  map[string]bool
+	want   int
+	all    chan struct{} // closed when all messages are acknowledged
+	acks   chan struct{} // one for every acknowledgement
 }
 
-func newHands(want int) *hands {
-	return &hands{
-		hold: map[string]broker.Subscription{}, acked: map[string]bool{}, want: want,
-		all: make(chan struct{}), step: make(chan struct{}, want),
+func newHolders(want int) *holders {
+	return &holders{
+		holder: map[string]broker.Subscription{}, acked: map[string]bool{}, want: want,
+		all: make(chan struct{}), acks: make(chan struct{}, want),
 	}
 }
 
-func over(sub broker.Subscription) bool { return errors.Is(sub.Requeue(), broker.ErrOver) }
+func ended(sub broker.Subscription) bool {
+	return errors.Is(sub.Requeue(), broker.ErrSubscriptionEnded)
+}
 
-// take notes a message as received. The hands of a subscription that is over are empty,
-// even when its reader does not know that yet.
-func (h *hands) take(body string, sub broker.Subscription) error {
+// received records a received message. It returns broker.ErrSubscriptionEnded if the subscription has ended, because the broker has
+// requeued the message then.
+func (h *holders) received(body string, sub broker.Subscription) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if over(sub) {
-		return broker.ErrOver
+	if ended(sub) {
+		return broker.ErrSubscriptionEnded
 	}
 	if h.acked[body] {
-		return fmt.Errorf("%s was acknowledged and comes again", body)
+		return fmt.Errorf("%s was acknowledged and is delivered again", body)
 	}
-	if other := h.hold[body]; other != nil && !over(other) {
-		return fmt.Errorf("%s is in two hands at once", body)
+	if other := h.holder[body]; other != nil && !ended(other) {
+		return fmt.Errorf("%s is held by two subscriptions at once", body)
 	}
-	h.hold[body] = sub
+	h.holder[body] = sub
 	return nil
 }
 
-// leave must come before the message is settled.
-func (h *hands) leave(body string, sub broker.Subscription) {
+// release records that the subscription no longer holds the message. Call it before the message is settled.
+func (h *holders) release(body string, sub broker.Subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.hold[body] == sub {
-		delete(h.hold, body)
+	if h.holder[body] == sub {
+		delete(h.holder, body)
 	}
 }
 
-func (h *hands) count() int {
+func (h *holders) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.acked)
 }
 
-func (h *hands) ack(body string) error {
+func (h *holders) ack(body string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.acked[body] {
 		return fmt.Errorf("%s was acknowledged twice", body)
 	}
 	h.acked[body] = true
-	h.step <- struct{}{}
+	h.acks <- struct{}{}
 	if len(h.acked) == h.want {
 		close(h.all)
 	}
 	return nil
 }
 
-// idle is how long a reader waits until it settles what it has, which may fill its prefetch, and
-// goes elsewhere: others may all be somewhere else too.
+// idle is how long a reader waits for a message. Then the reader settles its unsettled messages, which may fill its
+// prefetch, and subscribes to another queue: all other readers may be at other queues, too.
 const idle = 5 * time.Millisecond
 
-// reader receives through one subscription after another and settles as chance has it.
+// reader receives through one subscription after another and settles messages at random.
 type reader struct {
-	broker *inproc.Broker
-	hands  *hands
-	sub    broker.Subscription
-	inHand []broker.Delivery
+	broker    *inproc.Broker
+	holders   *holders
+	sub       broker.Subscription
+	unsettled []broker.Delivery
 }
 
 func (r *reader) run(ctx context.Context, queues []string) error {
 	for ctx.Err() == nil {
 		var err error
-		r.inHand = nil
+		r.unsettled = nil
 		r.sub, err = r.broker.Subscribe(ctx, queues[rand.IntN(len(queues))], 1+rand.IntN(20))
 		if err != nil {
 			return unlessDone(ctx, err)
 		}
 		err = r.read(ctx)
-		for _, d := range r.inHand {
-			r.hands.leave(string(d.Body), r.sub)
+		for _, d := range r.unsettled {
+			r.holders.release(string(d.Body), r.sub)
 		}
-		if errors.Is(err, broker.ErrOver) {
+		if errors.Is(err, broker.ErrSubscriptionEnded) {
 			err = nil
 		}
 		if err = errors.Join(unlessDone(ctx, err), r.sub.Close()); err != nil {
@@ -113,7 +115,7 @@ func (r *reader) run(ctx context.Context, queues []string) error {
 	return nil
 }
 
-// unlessDone is nil when the reader was told to stop: whatever it was at then may fail.
+// unlessDone returns err, or nil if ctx is done: any call may fail after the reader is stopped.
 func unlessDone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -127,18 +129,18 @@ func (r *reader) read(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(idle):
-			return r.settle(r.inHand, broker.UpTo)
+			return r.settle(r.unsettled, broker.UpTo)
 		case d, ok := <-r.sub.Deliveries():
 			if !ok {
-				return broker.ErrOver
+				return broker.ErrSubscriptionEnded
 			}
 			if d.Tag != last+1 {
 				return fmt.Errorf("tag %d follows tag %d", d.Tag, last)
 			}
-			if err := r.hands.take(string(d.Body), r.sub); err != nil {
+			if err := r.holders.received(string(d.Body), r.sub); err != nil {
 				return err
 			}
-			r.inHand = append(r.inHand, d)
+			r.unsettled = append(r.unsettled, d)
 			if finished, err := r.act(); finished || err != nil {
 				return err
 			}
@@ -147,16 +149,16 @@ func (r *reader) read(ctx context.Context) error {
 }
 
 func (r *reader) act() (finished bool, err error) {
-	i := rand.IntN(len(r.inHand))
+	i := rand.IntN(len(r.unsettled))
 	switch n := rand.IntN(100); {
 	case n < 10:
-		return false, r.requeue(r.inHand[i:])
+		return false, r.requeue(r.unsettled[i:])
 	case n < 20:
-		return false, errors.Join(r.sub.Pause(), r.settle(r.inHand[:i], broker.UpTo), r.sub.Resume(1+rand.IntN(20)))
+		return false, errors.Join(r.sub.Pause(), r.settle(r.unsettled[:i], broker.UpTo), r.sub.Resume(1+rand.IntN(20)))
 	case n < 40:
-		return false, r.settle(r.inHand[:i+1], broker.UpTo)
+		return false, r.settle(r.unsettled[:i+1], broker.UpTo)
 	case n < 99:
-		return false, r.settle(r.inHand[i:i+1], broker.One)
+		return false, r.settle(r.unsettled[i:i+1], broker.One)
 	}
 	return true, nil
 }
@@ -166,13 +168,13 @@ func (r *reader) settle(list []broker.Delivery, mode broker.AckMode) error {
 		return nil
 	}
 	for _, d := range list {
-		r.hands.leave(string(d.Body), r.sub)
+		r.holders.release(string(d.Body), r.sub)
 	}
 	if err := r.sub.Ack(list[len(list)-1].Tag, mode); err != nil {
 		return err
 	}
 	for _, d := range list {
-		if err := r.hands.ack(string(d.Body)); err != nil {
+		if err := r.holders.ack(string(d.Body)); err != nil {
 			return err
 		}
 	}
@@ -183,7 +185,7 @@ func (r *reader) settle(list []broker.Delivery, mode broker.AckMode) error {
 func (r *reader) requeue(list []broker.Delivery) error {
 	var tags []uint64
 	for _, d := range list {
-		r.hands.leave(string(d.Body), r.sub)
+		r.holders.release(string(d.Body), r.sub)
 		tags = append(tags, d.Tag)
 	}
 	if err := r.sub.Requeue(tags...); err != nil {
@@ -193,21 +195,20 @@ func (r *reader) requeue(list []broker.Delivery) error {
 	return nil
 }
 
-// forget takes a part out of inHand.
+// forget removes the listed deliveries from unsettled.
 func (r *reader) forget(list []broker.Delivery) {
-	kept := make([]broker.Delivery, 0, len(r.inHand))
-	for _, d := range r.inHand {
+	kept := make([]broker.Delivery, 0, len(r.unsettled))
+	for _, d := range r.unsettled {
 		if d.Tag < list[0].Tag || d.Tag > list[len(list)-1].Tag {
 			kept = append(kept, d)
 		}
 	}
-	r.inHand = kept
+	r.unsettled = kept
 }
 
-// TestNothingIsLostAndNothingIsInTwoHands lets producers and consumers do whatever the contract
-// allows, while subscriptions are interrupted; a low limit of returns sends messages
-// from queue to queue meanwhile.
-func TestNothingIsLostAndNothingIsInTwoHands(t *testing.T) {
+// TestNoMessageIsLostOrHeldTwice lets producers and consumers make any call that the contract allows, while
+// subscriptions are interrupted. A low delivery limit also moves messages from queue to queue.
+func TestNoMessageIsLostOrHeldTwice(t *testing.T) {
 	t.Parallel()
 	const producers, consumers, each, interrupts = 4, 8, 1500, 40
 	b := open(t)
@@ -218,9 +219,9 @@ func TestNothingIsLostAndNothingIsInTwoHands(t *testing.T) {
 		}}})
 		must(t, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	h := newHands(producers * each)
+	h := newHolders(producers * each)
 	var work sync.WaitGroup
 	for p := range producers {
 		work.Go(func() {
@@ -239,7 +240,7 @@ func TestNothingIsLostAndNothingIsInTwoHands(t *testing.T) {
 	reading, stop := context.WithCancel(ctx)
 	for range consumers {
 		work.Go(func() {
-			if err := (&reader{broker: b, hands: h}).run(reading, queues); err != nil {
+			if err := (&reader{broker: b, holders: h}).run(reading, queues); err != nil {
 				t.Error(err)
 				cancel()
 			}
@@ -257,18 +258,18 @@ func TestNothingIsLostAndNothingIsInTwoHands(t *testing.T) {
 	must(t, err)
 	for queue, depth := range depths {
 		if depth != (broker.Depth{}) {
-			t.Errorf("%s: %+v is left", queue, depth)
+			t.Errorf("%s: got depth %+v, want it empty", queue, depth)
 		}
 	}
 }
 
-// interrupt ends all subscriptions after every so many acknowledgements.
-func (h *hands) interrupt(ctx context.Context, b *inproc.Broker, every int) {
+// interrupt ends all subscriptions after each group of acknowledgements of the given size.
+func (h *holders) interrupt(ctx context.Context, b *inproc.Broker, every int) {
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.step:
+		case <-h.acks:
 		}
 		if n%every == 0 {
 			b.Interrupt()
@@ -276,9 +277,9 @@ func (h *hands) interrupt(ctx context.Context, b *inproc.Broker, every int) {
 	}
 }
 
-// TestTwiceEarlyLateAndAllAtOnce calls everything from everywhere while queues come and
-// go and the broker is closed; nothing may hang or panic.
-func TestTwiceEarlyLateAndAllAtOnce(t *testing.T) {
+// TestCallsTwiceEarlyLateAndConcurrently calls all methods concurrently while queues are deleted and declared and the
+// broker is closed. No call may hang or panic.
+func TestCallsTwiceEarlyLateAndConcurrently(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		b := open(t)

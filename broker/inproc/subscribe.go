@@ -9,28 +9,28 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// subscription is guarded by the lock of its broker, except for what never changes and
-// what belongs to its pump.
+// subscription is guarded by the lock of its broker, except for the constant fields and the fields that only its pump
+// uses.
 type subscription struct {
-	broker *Broker
-	queue  *queue
-	out    chan broker.Delivery // not buffered: what left it was received by somebody
-	pokes  chan struct{}        // gives the pump a turn; one is as good as many
-	done   chan struct{}        // closed when the pump has ended
+	broker  *Broker
+	queue   *queue
+	out     chan broker.Delivery // unbuffered: a sent delivery has been received
+	signals chan struct{}        // requests a turn of the pump; further signals before that turn are dropped
+	done    chan struct{}        // closed when the pump has ended
 
-	ledger   ledger
-	round    uint32   // counts the Resumes, from 1
-	prefetch int      // 0 while paused
-	inHand   int      // unsettled deliveries of this round
-	asked    []func() // to do in the next turn
-	offering bool     // whether the pump held a message at the end of its last turn
-	stopping bool
-	over     bool // nothing can be settled any more; written by the pump alone
+	ledger    ledger
+	round     uint32   // 1, plus 1 for each resumption
+	prefetch  int      // 0 while paused
+	unsettled int      // unsettled deliveries of this round
+	requests  []func() // functions for the next turn of the pump
+	sending   bool     // whether the pump had a pending message at the end of its last turn
+	stopping  bool
+	ended     bool // deliveries can no longer be settled; written by the pump only
 
-	// Of the pump alone.
-	holds bool
-	held  offer
-	next  broker.Delivery // held, as it is held out
+	// Used by the pump only.
+	hasPending bool
+	pending    pendingMessage
+	next       broker.Delivery // the pending message as a delivery
 }
 
 // Subscribe implements [broker.Subscriber].
@@ -38,18 +38,18 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 	if err := checkPrefetch(prefetch); err != nil {
 		return nil, err
 	}
-	leave, err := b.enter(ctx)
+	unlock, err := b.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer unlock()
 	q := b.queues[queue]
 	if q == nil {
 		return nil, fmt.Errorf("subscribe to %q: %w", queue, broker.ErrNoQueue)
 	}
 	s := &subscription{
 		broker: b, queue: q, round: 1, prefetch: prefetch,
-		out: make(chan broker.Delivery), pokes: make(chan struct{}, 1), done: make(chan struct{}),
+		out: make(chan broker.Delivery), signals: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	q.subs = append(q.subs, s)
 	b.work.Go(s.pump)
@@ -58,7 +58,7 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 
 func checkPrefetch(prefetch int) error {
 	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not within 1 and 65535", holdfast.ErrInvalid, prefetch)
+		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
 	}
 	return nil
 }
@@ -66,12 +66,12 @@ func checkPrefetch(prefetch int) error {
 // Deliveries implements [broker.Subscription].
 func (s *subscription) Deliveries() <-chan broker.Delivery { return s.out }
 
-// Ack implements [broker.Subscription]. After nil the message never comes again.
+// Ack implements [broker.Subscription]. If it returns nil, the acknowledged messages are never delivered again.
 func (s *subscription) Ack(tag uint64, mode broker.AckMode) error {
 	s.broker.mu.Lock()
 	defer s.broker.mu.Unlock()
-	if s.over {
-		return broker.ErrOver
+	if s.ended {
+		return broker.ErrSubscriptionEnded
 	}
 	if err := s.ledger.check(tag); err != nil {
 		return err
@@ -86,19 +86,18 @@ func (s *subscription) Ack(tag uint64, mode broker.AckMode) error {
 	return nil
 }
 
-// Requeue implements [broker.Subscription]. With a tag that was never received it
-// does nothing.
+// Requeue implements [broker.Subscription]. If one of the tags was never received, Requeue settles none of them.
 func (s *subscription) Requeue(tags ...uint64) error {
-	deaths, err := s.requeue(slices.Sorted(slices.Values(tags)))
-	s.queue.report(deaths)
+	deadLetters, err := s.requeue(slices.Sorted(slices.Values(tags)))
+	s.queue.report(deadLetters)
 	return err
 }
 
-func (s *subscription) requeue(tags []uint64) (d deaths, err error) {
+func (s *subscription) requeue(tags []uint64) (d deadLetters, err error) {
 	s.broker.mu.Lock()
 	defer s.broker.mu.Unlock()
-	if s.over {
-		return d, broker.ErrOver
+	if s.ended {
+		return d, broker.ErrSubscriptionEnded
 	}
 	for _, tag := range tags {
 		if err := s.ledger.check(tag); err != nil {
@@ -107,7 +106,7 @@ func (s *subscription) requeue(tags []uint64) (d deaths, err error) {
 	}
 	for _, tag := range tags {
 		if e, ok := s.ledger.settle(tag); ok {
-			s.queue.giveBack(e.letter, &d)
+			s.queue.requeue(e.message, &d)
 			s.release(e)
 		}
 	}
@@ -115,23 +114,23 @@ func (s *subscription) requeue(tags []uint64) (d deaths, err error) {
 	return d, nil
 }
 
-// release makes room within the prefetch for another delivery.
+// release records that a delivery is settled, so that the pump may send another one within the prefetch.
 func (s *subscription) release(e entry) {
 	if e.round != s.round {
 		return
 	}
-	if s.inHand == s.prefetch {
-		s.poke()
+	if s.unsettled == s.prefetch {
+		s.signal()
 	}
-	s.inHand--
+	s.unsettled--
 }
 
 // Pause implements [broker.Subscription].
 func (s *subscription) Pause() error {
-	return s.ask(func() {
+	return s.runInPump(func() {
 		s.prefetch = 0
 		s.withdraw()
-		s.queue.sate(s)
+		s.queue.removeIdle(s)
 		s.queue.wake()
 	})
 }
@@ -141,15 +140,15 @@ func (s *subscription) Resume(prefetch int) error {
 	if err := checkPrefetch(prefetch); err != nil {
 		return err
 	}
-	return s.ask(func() {
+	return s.runInPump(func() {
 		if s.prefetch == 0 {
-			s.prefetch, s.inHand = prefetch, 0
+			s.prefetch, s.unsettled = prefetch, 0
 			s.round++
 		}
 	})
 }
 
-// Close implements [broker.Subscription]. When it returns, all messages are back in the queue.
+// Close implements [broker.Subscription]. When it returns, all unsettled messages are back in the queue.
 func (s *subscription) Close() error {
 	s.broker.mu.Lock()
 	s.stop()
@@ -158,38 +157,39 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// ask has the pump do something, with the lock, and returns when that is done.
-func (s *subscription) ask(what func()) error {
-	answered := make(chan struct{})
+// runInPump has the pump call request while the pump holds the lock. It returns nil after that call, or broker.ErrSubscriptionEnded
+// if the subscription ended first.
+func (s *subscription) runInPump(request func()) error {
+	done := make(chan struct{})
 	s.broker.mu.Lock()
-	s.asked = append(s.asked, func() {
-		what()
-		close(answered)
+	s.requests = append(s.requests, func() {
+		request()
+		close(done)
 	})
 	s.broker.mu.Unlock()
-	s.poke()
+	s.signal()
 	select {
-	case <-answered:
+	case <-done:
 		return nil
 	case <-s.done:
 	}
 	select {
-	case <-answered: // and then the subscription ended
+	case <-done: // the subscription ended after the call
 		return nil
 	default:
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 }
 
-// stop has the pump end the subscription; done is closed then.
+// stop requests the end of the subscription. The pump then ends it and closes done.
 func (s *subscription) stop() {
 	s.stopping = true
-	s.poke()
+	s.signal()
 }
 
-func (s *subscription) poke() {
+func (s *subscription) signal() {
 	select {
-	case s.pokes <- struct{}{}:
+	case s.signals <- struct{}{}:
 	default:
 	}
 }

@@ -46,7 +46,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkReceive acknowledges in two ways: each delivery, or 64 at a time.
+// BenchmarkReceive acknowledges each delivery, or 64 at a time.
 func BenchmarkReceive(b *testing.B) {
 	for _, batch := range []int{1, 64} {
 		b.Run(fmt.Sprintf("ack=%d", batch), func(b *testing.B) {

@@ -14,41 +14,39 @@ import (
 )
 
 const (
-	// requestLimit is for questions to a queue, which may be electing a leader.
+	// requestLimit bounds requests that a queue has to answer. The queue may be electing a leader.
 	requestLimit = 10 * time.Second
-	// lingerLimit is how long the end of a channel may remain unconfirmed. Its messages
-	// are nobody's meanwhile, so after that the whole connection goes.
-	lingerLimit = 30 * time.Second
+	// channelCloseLimit bounds the closing of a channel. Until the channel is closed, no consumer gets its messages.
+	// After that time the session drops the whole connection.
+	channelCloseLimit = 30 * time.Second
 )
 
-// channel is one AMQP channel. After its end nothing of it reaches the wire: RabbitMQ
-// answers a frame on a closed channel by closing the connection, with all
-// other channels.
+// channel is one AMQP channel. After its end it sends no frames: RabbitMQ replies to a frame on a closed channel by
+// closing the connection with all its channels.
 type channel struct {
 	session *session
 	amqp    *amqp.Channel
-	ended   chan *amqp.Error // closed at the end, with the reason before it, if there is one
-	closed  chan struct{}    // closed when close has been carried out
+	ended   chan *amqp.Error // receives the error that ended the channel, if any, and is then closed
+	closed  chan struct{}    // closed when close has finished
 
 	mu         sync.Mutex
-	over       bool
-	unanswered <-chan struct{} // a request that was given up, until its answer comes
+	closing    bool
+	unanswered <-chan struct{} // closed when an abandoned request gets its answer
 }
 
 func newChannel(s *session, ch *amqp.Channel) *channel {
 	return &channel{session: s, amqp: ch, ended: ch.NotifyClose(make(chan *amqp.Error, 1)), closed: make(chan struct{})}
 }
 
-// request asks RabbitMQ something and waits for the answer until ctx is done or the limit
-// is over. After an error the channel can only be closed. Only one request may
-// be under way at a time.
-func (c *channel) request(ctx context.Context, ask func(*amqp.Channel) error) error {
+// request makes a call that waits for a reply. It returns when the reply arrives, when ctx is done, or after
+// requestLimit. After an error the caller must close the channel. Only one request may be in progress at a time.
+func (c *channel) request(ctx context.Context, call func(*amqp.Channel) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestLimit, fmt.Errorf("RabbitMQ at %s did not answer within %s", c.session.node, requestLimit))
 	defer cancel()
 	var err error
 	answered := make(chan struct{})
 	c.session.work.Go(func() {
-		err = ask(c.amqp)
+		err = call(c.amqp)
 		close(answered)
 	})
 	select {
@@ -62,25 +60,25 @@ func (c *channel) request(ctx context.Context, ask func(*amqp.Channel) error) er
 	}
 }
 
-// send writes something that is not answered. The error is ErrOver if the channel has
-// ended, or ErrInvalid if write says so before it writes.
+// send makes a call that has no reply. It returns broker.ErrSubscriptionEnded if the channel has ended. It returns
+// holdfast.ErrInvalid if write does, before anything is written.
 func (c *channel) send(write func(*amqp.Channel) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		return broker.ErrOver
+	if c.closing {
+		return broker.ErrSubscriptionEnded
 	}
 	err := write(c.amqp)
 	if err == nil || errors.Is(err, holdfast.ErrInvalid) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", broker.ErrOver, plain(err))
+	return fmt.Errorf("%w: %w", broker.ErrSubscriptionEnded, plain(err))
 }
 
-// usable reports whether the channel was still open a moment ago.
+// usable reports whether the channel is open. The channel may end at any time after the call.
 func (c *channel) usable() bool { return !c.amqp.IsClosed() }
 
-// reason says why the channel ended, if RabbitMQ ended it.
+// reason returns why RabbitMQ closed the channel, or a general error.
 func (c *channel) reason() error {
 	select {
 	case err := <-c.ended:
@@ -92,12 +90,11 @@ func (c *channel) reason() error {
 	return errors.New("the channel was closed")
 }
 
-// close begins to close the channel and does not wait for it; the returned channel
-// is closed when that has been done.
+// close starts to close the channel and does not wait. The returned channel is closed when that has finished.
 func (c *channel) close() <-chan struct{} {
 	c.mu.Lock()
-	first := !c.over
-	c.over = true
+	first := !c.closing
+	c.closing = true
 	unanswered := c.unanswered
 	c.mu.Unlock()
 	if !first {
@@ -105,16 +102,16 @@ func (c *channel) close() <-chan struct{} {
 	}
 	c.session.work.Go(func() {
 		defer close(c.closed)
-		linger := time.AfterFunc(lingerLimit, func() {
-			if c.session.blockedWhy() == "" {
-				c.session.kill(errors.New("it does not close a channel"))
+		timer := time.AfterFunc(channelCloseLimit, func() {
+			if c.session.blockedReason() == "" {
+				c.session.kill(errors.New("a channel did not close in time"))
 			}
 		})
-		defer linger.Stop()
+		defer timer.Stop()
 		if unanswered != nil {
-			<-unanswered // its answer would be taken for the answer to the close
+			<-unanswered // the driver would take its answer for the reply to the close
 		}
-		_ = c.amqp.Close() // an error says that it is closed already
+		_ = c.amqp.Close() // the only error is that the channel is closed already
 	})
 	return c.closed
 }

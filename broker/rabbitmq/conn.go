@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// guardedConn gives every write a deadline. amqp091-go writes without one, while it
-// holds the lock of the whole connection: a peer that vanished, or that
-// stopped reading because of an alarm, would hang all its callers for ever.
+// guardedConn gives every write a deadline. The driver amqp091-go writes without one while it holds the lock of the
+// whole connection. Without a deadline, a peer that vanished or stopped reading because of an alarm would block all
+// callers forever.
 type guardedConn struct {
 	net.Conn
 	limit time.Duration
 
-	mu     sync.Mutex
-	wanted time.Time // deadline asked for by the connection's user; zero for none
+	mu             sync.Mutex
+	callerDeadline time.Time // deadline set by the driver; zero for none
 }
 
 func (c *guardedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	deadline := time.Now().Add(c.limit)
-	if !c.wanted.IsZero() && c.wanted.Before(deadline) {
-		deadline = c.wanted
+	if !c.callerDeadline.IsZero() && c.callerDeadline.Before(deadline) {
+		deadline = c.callerDeadline
 	}
 	err := c.Conn.SetWriteDeadline(deadline)
 	c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 func (c *guardedConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = t
+	c.callerDeadline = t
 	return c.Conn.SetWriteDeadline(t)
 }
 

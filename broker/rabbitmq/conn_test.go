@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sink is a connection whose other end reads nothing.
+// sink returns a connection whose other end reads nothing.
 func sink(t *testing.T, limit time.Duration) *guardedConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -24,7 +24,7 @@ func sink(t *testing.T, limit time.Duration) *guardedConn {
 	return &guardedConn{Conn: conn, limit: limit}
 }
 
-// fill writes until that fails, and returns how long the last write took.
+// fill writes until a write fails, and returns the duration of that write.
 func fill(t *testing.T, conn net.Conn) time.Duration {
 	t.Helper()
 	chunk := make([]byte, 1<<20)
@@ -43,11 +43,11 @@ func TestWritesHaveADeadline(t *testing.T) {
 	t.Parallel()
 	conn := sink(t, 200*time.Millisecond)
 	if took := fill(t, conn); took < 150*time.Millisecond || took > 5*time.Second {
-		t.Errorf("a write hung for %s", took)
+		t.Errorf("a write took %s, want about 200ms", took)
 	}
 }
 
-// The driver's deadline of a closing handshake must not be put off by writes.
+// A write must not extend the deadline that the driver sets for a closing handshake.
 func TestAnEarlierDeadlineWins(t *testing.T) {
 	t.Parallel()
 	conn := sink(t, time.Hour)

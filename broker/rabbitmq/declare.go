@@ -10,30 +10,30 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// The flags of everything that is declared or deleted.
+// The flags of all declarations and deletions.
 const (
-	durable       = true
-	notAutoDelete = false
-	notInternal   = false
-	evenIfUsed    = false // if-unused and if-empty close the whole connection on quorum queues
-	evenIfFull    = false
+	durable        = true
+	notAutoDelete  = false
+	notInternal    = false
+	evenIfUsed     = false // on quorum queues, if-unused and if-empty close the whole connection
+	evenIfNotEmpty = false
 )
 
-// admin is one errand on the connection for them. A refusal costs its channel.
+// admin makes the requests of one call on the admin connection. A refused request ends its channel.
 type admin struct {
 	session *session
 	channel *channel // nil if the next request needs a new one
 }
 
-func (b *Broker) administer(ctx context.Context, errand func(*admin) error) error {
-	leave, err := b.enter()
+func (b *Broker) withAdmin(ctx context.Context, do func(*admin) error) error {
+	endCall, err := b.beginCall()
 	if err != nil {
 		return err
 	}
-	defer leave()
-	waiting, cancel := context.WithTimeout(ctx, b.options.DialTimeout)
+	defer endCall()
+	waitCtx, cancel := context.WithTimeout(ctx, b.options.DialTimeout)
 	defer cancel()
-	s, err := b.admin.wait(waiting)
+	s, err := b.admin.wait(waitCtx)
 	if err != nil {
 		return err
 	}
@@ -43,16 +43,16 @@ func (b *Broker) administer(ctx context.Context, errand func(*admin) error) erro
 			a.channel.close()
 		}
 	}()
-	return errand(a)
+	return do(a)
 }
 
-func (a *admin) ask(ctx context.Context, question func(*amqp.Channel) error) (err error) {
+func (a *admin) request(ctx context.Context, call func(*amqp.Channel) error) (err error) {
 	if a.channel == nil {
 		if a.channel, err = a.session.open(ctx); err != nil {
 			return err
 		}
 	}
-	if err = a.channel.request(ctx, question); err != nil {
+	if err = a.channel.request(ctx, call); err != nil {
 		a.channel.close()
 		a.channel = nil
 	}
@@ -61,7 +61,7 @@ func (a *admin) ask(ctx context.Context, question func(*amqp.Channel) error) (er
 
 // Declare implements [broker.Admin].
 func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
-	err = b.administer(ctx, func(a *admin) error {
+	err = b.withAdmin(ctx, func(a *admin) error {
 		for _, o := range objects {
 			exists, _, err := a.inspect(ctx, o)
 			if err == nil {
@@ -84,7 +84,7 @@ func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created 
 
 // Missing implements [broker.Admin].
 func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
-	err = b.administer(ctx, func(a *admin) error {
+	err = b.withAdmin(ctx, func(a *admin) error {
 		for _, o := range objects {
 			exists, _, err := a.inspect(ctx, o)
 			if err != nil {
@@ -101,13 +101,13 @@ func (b *Broker) Missing(ctx context.Context, objects []broker.Object) (missing 
 
 // Delete implements [broker.Admin].
 func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
-	return b.administer(ctx, func(a *admin) error {
+	return b.withAdmin(ctx, func(a *admin) error {
 		for _, o := range objects {
-			err := a.ask(ctx, func(ch *amqp.Channel) error {
+			err := a.request(ctx, func(ch *amqp.Channel) error {
 				if o.Kind == broker.Exchange {
 					return ch.ExchangeDelete(o.Name, evenIfUsed, waitForAnswer)
 				}
-				_, err := ch.QueueDelete(o.Name, evenIfUsed, evenIfFull, waitForAnswer)
+				_, err := ch.QueueDelete(o.Name, evenIfUsed, evenIfNotEmpty, waitForAnswer)
 				return err
 			})
 			if err != nil && !replied(err, amqp.NotFound) {
@@ -121,7 +121,7 @@ func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
 // Depths implements [broker.Admin].
 func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
 	depths := make(map[string]broker.Depth, len(queues))
-	err := b.administer(ctx, func(a *admin) error {
+	err := b.withAdmin(ctx, func(a *admin) error {
 		for _, name := range queues {
 			exists, depth, err := a.inspect(ctx, broker.Object{Kind: broker.Queue, Name: name})
 			if err != nil {
@@ -136,10 +136,10 @@ func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker
 	return depths, err
 }
 
-// inspect asks whether the object exists, whatever its arguments are.
+// inspect reports whether the object exists. It does not compare arguments.
 func (a *admin) inspect(ctx context.Context, o broker.Object) (exists bool, depth broker.Depth, err error) {
 	var queue amqp.Queue
-	err = a.ask(ctx, func(ch *amqp.Channel) (err error) {
+	err = a.request(ctx, func(ch *amqp.Channel) (err error) {
 		if o.Kind == broker.Exchange {
 			return ch.ExchangeDeclarePassive(o.Name, amqp.ExchangeDirect, durable, notAutoDelete, notInternal, waitForAnswer, nil)
 		}
@@ -150,18 +150,18 @@ func (a *admin) inspect(ctx context.Context, o broker.Object) (exists bool, dept
 	case replied(err, amqp.NotFound):
 		return false, depth, nil
 	case err != nil:
-		return false, depth, fmt.Errorf("look for %s: %w", describe(o), unavailable(err))
+		return false, depth, fmt.Errorf("inspect %s: %w", describe(o), unavailable(err))
 	}
 	return true, broker.Depth{Ready: queue.Messages, Consumers: queue.Consumers}, nil
 }
 
-// declare creates the object, or has RabbitMQ compare it with the existing one.
+// declare creates the object, or has RabbitMQ compare it with the existing object.
 func (a *admin) declare(ctx context.Context, o broker.Object) error {
 	args, err := table(o)
 	if err != nil {
 		return err
 	}
-	err = a.ask(ctx, func(ch *amqp.Channel) error {
+	err = a.request(ctx, func(ch *amqp.Channel) error {
 		if o.Kind == broker.Exchange {
 			return ch.ExchangeDeclare(o.Name, amqp.ExchangeDirect, durable, notAutoDelete, notInternal, waitForAnswer, args)
 		}
@@ -170,9 +170,9 @@ func (a *admin) declare(ctx context.Context, o broker.Object) error {
 	})
 	switch {
 	case replied(err, amqp.PreconditionFailed):
-		return fmt.Errorf("%w: %s exists in another form or cannot be made: %w", holdfast.ErrConflict, describe(o), plain(err))
+		return fmt.Errorf("%w: %s cannot be declared, or exists with other arguments: %w", holdfast.ErrConflict, describe(o), plain(err))
 	case replied(err, amqp.AccessRefused):
-		return holdfast.WithHint(fmt.Errorf("declare %s: %w", describe(o), unavailable(err)), permit)
+		return holdfast.WithHint(fmt.Errorf("declare %s: %w", describe(o), unavailable(err)), permissionHint)
 	case err != nil:
 		return fmt.Errorf("declare %s: %w", describe(o), unavailable(err))
 	}
@@ -186,7 +186,7 @@ func table(o broker.Object) (amqp.Table, error) {
 		case string, int64:
 			args[key] = value
 		default:
-			return nil, fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+			return nil, fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
 		}
 	}
 	return args, nil

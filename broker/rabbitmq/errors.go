@@ -17,8 +17,7 @@ func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", holdfast.ErrUnavailable, plain(cause))
 }
 
-// plain takes the driver's type off an error, which is nobody else's business, and
-// keeps what RabbitMQ said.
+// plain replaces a driver error by a plain error with RabbitMQ's reason, so that no driver type leaves this package.
 func plain(err error) error {
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
 		return errors.New(e.Reason)
@@ -26,32 +25,32 @@ func plain(err error) error {
 	return err
 }
 
-// replied reports whether the error is RabbitMQ's answer with this code.
+// replied reports whether the error is a reply of RabbitMQ with this code.
 func replied(err error, code int) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	return ok && e.Server && e.Code == code
 }
 
-// explain says where a connection could not be made. Its hint is what to do.
-func explain(err error, n node) error {
+// dialError adds the address and a hint to an error from dialing a node.
+func dialError(err error, n node) error {
 	code := 0
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
 		code = e.Code
 	}
 	switch code {
 	case amqp.AccessRefused:
-		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s does not accept user %q: %w", n.addr, n.user, plain(err)), check("user, password and virtual host"))
+		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s does not accept user %q: %w", n.addr, n.user, plain(err)), checkHint("user, password and virtual host"))
 	case amqp.NotAllowed:
-		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s: %w", n.addr, plain(err)), check("the virtual host"))
+		return holdfast.WithHint(fmt.Errorf("RabbitMQ at %s: %w", n.addr, plain(err)), checkHint("the virtual host"))
 	}
 	hint := holdfast.Hint{Kind: holdfast.HintReachBroker}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		hint = check("the host, and the certificates that cacertfile, certfile and keyfile name,")
+		hint = checkHint("the host, and the certificates that cacertfile, certfile and keyfile name,")
 	}
 	return holdfast.WithHint(fmt.Errorf("cannot connect to RabbitMQ at %s: %w", n.addr, plain(err)), hint)
 }
 
-// check is the hint to check parts of the URL.
-func check(parts string) holdfast.Hint {
+// checkHint returns a hint to check parts of the URL.
+func checkHint(parts string) holdfast.Hint {
 	return holdfast.Hint{Kind: holdfast.HintCheckBroker, Arg: parts}
 }

@@ -19,20 +19,20 @@ import (
 
 var _ doctor.BrokerChecker = (*Broker)(nil)
 
-// abilities are what this package uses of what a server says it can do.
-var abilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
+// requiredCapabilities are the server capabilities that this package uses.
+var requiredCapabilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
 
-// probeLimit is how long a message to nowhere may take to come back.
+// probeLimit bounds the probe.
 const probeLimit = 4 * time.Second
 
-// Server implements doctor.BrokerChecker.
+// Server implements [doctor.BrokerChecker].
 func (b *Broker) Server(ctx context.Context) ([]doctor.Check, error) {
 	var checks []doctor.Check
-	err := b.administer(ctx, func(a *admin) error {
+	err := b.withAdmin(ctx, func(a *admin) error {
 		properties := a.session.conn.Properties
 		checks = append(checks,
-			judgeVersion(fmt.Sprint(properties["product"]), fmt.Sprint(properties["version"]), a.session.node),
-			judgeAbilities(properties["capabilities"]))
+			checkVersion(fmt.Sprint(properties["product"]), fmt.Sprint(properties["version"]), a.session.node),
+			checkCapabilities(properties["capabilities"]))
 		return nil
 	})
 	if err != nil {
@@ -40,31 +40,31 @@ func (b *Broker) Server(ctx context.Context) ([]doctor.Check, error) {
 	}
 	return append(checks, b.probe(ctx), doctor.Check{
 		Name: "broker limits", Severity: doctor.Skipped,
-		Detail: "AMQP tells neither consumer_timeout nor policies",
-		Remedy: holdfast.Advice("look on a node: rabbitmqctl environment | grep consumer_timeout (a minute or more), and rabbitmqctl list_policies (none with a TTL, an expiry, a length or a delivery limit below 1000 on these queues)"),
+		Detail: "consumer_timeout and policies cannot be read over AMQP",
+		Remedy: holdfast.Advice("check on a node: rabbitmqctl environment | grep consumer_timeout (a minute or more), and rabbitmqctl list_policies (none with a TTL, an expiry, a length or a delivery limit below 1000 on these queues)"),
 	}), nil
 }
 
-func judgeAbilities(told any) doctor.Check {
-	f := doctor.Check{Name: "broker abilities", Severity: doctor.OK, Detail: "confirms, refusals and alarms are told"}
-	table, _ := told.(amqp.Table)
-	var lacking []string
-	for _, name := range abilities {
-		if can, _ := table[name].(bool); !can {
-			lacking = append(lacking, name)
+func checkCapabilities(capabilities any) doctor.Check {
+	f := doctor.Check{Name: "broker abilities", Severity: doctor.OK, Detail: "all required AMQP extensions are supported"}
+	table, _ := capabilities.(amqp.Table)
+	var missing []string
+	for _, name := range requiredCapabilities {
+		if supported, _ := table[name].(bool); !supported {
+			missing = append(missing, name)
 		}
 	}
-	if len(lacking) > 0 {
-		f.Severity, f.Detail = doctor.Failed, "it lacks "+strings.Join(lacking, ", ")
+	if len(missing) > 0 {
+		f.Severity, f.Detail = doctor.Failed, "the server lacks "+strings.Join(missing, ", ")
 		f.Remedy = holdfast.Advice("use RabbitMQ itself, without a proxy that changes AMQP")
 	}
 	return f
 }
 
-// probe publishes to a queue that does not exist, which leaves no trace. It does so twice: RabbitMQ tells a connection
-// of an alarm only once it publishes, and takes the first message all the same.
+// probe publishes to a queue that does not exist, which stores nothing. It publishes twice: RabbitMQ reports an alarm
+// to a connection only after that connection publishes, and accepts the first message.
 func (b *Broker) probe(ctx context.Context) doctor.Check {
-	f := doctor.Check{Name: "broker alarms", Severity: doctor.OK, Detail: "none: it takes messages"}
+	f := doctor.Check{Name: "broker alarms", Severity: doctor.OK, Detail: "none"}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	nowhere := []broker.Message{{Queue: "holdfast.nowhere"}}
@@ -77,18 +77,18 @@ func (b *Broker) probe(ctx context.Context) doctor.Check {
 	}
 	f.Severity = doctor.Failed
 	if blocked := b.Health().Blocked; blocked != "" {
-		f.Detail = "it takes no messages now: " + blocked
-		f.Remedy = holdfast.Advice("free memory or disk on its nodes; everything goes on by itself then")
+		f.Detail = "RabbitMQ accepts no messages now: " + blocked
+		f.Remedy = holdfast.Advice("free memory or disk space on its nodes; publishing then resumes without further action")
 		return f
 	}
-	f.Detail = fmt.Sprintf("a message is not confirmed: %v", err)
-	f.Remedy = holdfast.Advice(`look at RabbitMQ's log; the user needs the right to write to "amq.default"`)
+	f.Detail = fmt.Sprintf("RabbitMQ did not confirm a message: %v", err)
+	f.Remedy = holdfast.Advice(`see RabbitMQ's log; the user needs write permission for "amq.default"`)
 	return f
 }
 
-// Compare implements doctor.BrokerChecker.
+// Compare implements [doctor.BrokerChecker].
 func (b *Broker) Compare(ctx context.Context, objects []broker.Object) (checks []doctor.Check, err error) {
-	err = b.administer(ctx, func(a *admin) error {
+	err = b.withAdmin(ctx, func(a *admin) error {
 		for _, o := range objects {
 			f, err := a.compare(ctx, o)
 			if err != nil {
@@ -101,21 +101,22 @@ func (b *Broker) Compare(ctx context.Context, objects []broker.Object) (checks [
 	return checks, err
 }
 
-// difference is RabbitMQ's answer to a declaration that does not fit.
+// difference matches RabbitMQ's reply to a declaration with other arguments.
 var difference = regexp.MustCompile(`inequivalent arg '([^']+)' for .* received .* but current is (?:none|'([^']*)'|the value '([^']*)' of type '(\w+)')`)
 
-// Trial arguments of a declaration that compares and can never create anything: each is refused for a new queue
-// of any type. A queue that exists is compared by the arguments its type knows, and each type is
-// without one of the two. Measured with 3.10.8 and 4.0.5.
+// Arguments of a trial declaration that compares a queue and can never create one. RabbitMQ refuses each of them for a
+// new queue of any type. For an existing queue, RabbitMQ compares the arguments that the queue type supports. Each type
+// lacks support for one of the two. Measured with 3.10.8 and 4.0.5.
 const (
 	unknownToQuorum  = "x-max-priority"
 	unknownToClassic = "x-quorum-initial-group-size"
 	refused          = int64(-1)
 )
 
-// compare finds every argument that differs. RabbitMQ names one of them, so it is asked again with that one as it is.
+// compare finds every argument that differs. RabbitMQ names only one of them, so compare declares again with that
+// argument set to its actual value.
 func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, error) {
-	f := doctor.Check{Name: o.Name, Severity: doctor.OK, Detail: "as it should be"}
+	f := doctor.Check{Name: o.Name, Severity: doctor.OK, Detail: "matches"}
 	exists, _, err := a.inspect(ctx, o)
 	if err != nil {
 		return refusedCheck(f, err)
@@ -123,7 +124,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 	if !exists {
 		return missingCheck(f), nil
 	}
-	if o.Kind == broker.Exchange { // whatever compares an exchange would make it
+	if o.Kind == broker.Exchange { // a declaration that compares an exchange would also create it
 		return f, nil
 	}
 	args, err := table(o)
@@ -132,7 +133,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 	}
 	differing := amqp.Table{}
 	for args[unknownToQuorum] = refused; ; {
-		err := a.ask(ctx, func(ch *amqp.Channel) error {
+		err := a.request(ctx, func(ch *amqp.Channel) error {
 			_, err := ch.QueueDeclare(o.Name, durable, notAutoDelete, notExclusive, waitForAnswer, args)
 			return err
 		})
@@ -148,13 +149,13 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 		case name == unknownToQuorum:
 			delete(args, unknownToQuorum)
 			args[unknownToClassic] = refused
-		case !ok && strings.Contains(err.Error(), "invalid arg"): // it was deleted meanwhile
+		case !ok && strings.Contains(err.Error(), "invalid arg"): // the queue was deleted in the meantime
 			return missingCheck(f), nil
 		case !ok || twice:
-			f.Severity, f.Detail, f.Remedy = doctor.Failed, "differs: "+plain(err).Error(), replace(o)
+			f.Severity, f.Detail, f.Remedy = doctor.Failed, "differs: "+plain(err).Error(), replaceHint(o)
 			return f, nil
 		default:
-			if _, isNumber := args[name].(int64); isNumber { // which RabbitMQ may write like a text
+			if _, isNumber := args[name].(int64); isNumber { // RabbitMQ may format a number like a string
 				if n, err := strconv.ParseInt(fmt.Sprint(value), 10, 64); err == nil {
 					value = n
 				}
@@ -167,7 +168,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 	}
 }
 
-// readDifference returns the argument that RabbitMQ names, and what it is; nil if it is not set.
+// readDifference returns the argument that RabbitMQ names and its actual value, nil if it is not set.
 func readDifference(err error) (name string, value any, ok bool) {
 	match := difference.FindStringSubmatch(err.Error())
 	if match == nil {
@@ -186,8 +187,8 @@ func readDifference(err error) (name string, value any, ok bool) {
 	return name, value, strings.HasPrefix(name, "x-")
 }
 
-// replace is the hint for a queue that cannot be changed.
-func replace(o broker.Object) holdfast.Hint {
+// replaceHint returns a hint for a queue whose arguments cannot be changed.
+func replaceHint(o broker.Object) holdfast.Hint {
 	return holdfast.Hint{Kind: holdfast.HintReplaceQueue, Arg: o.Name}
 }
 
@@ -196,23 +197,23 @@ func missingCheck(f doctor.Check) doctor.Check {
 	return f
 }
 
-// permit is the hint for what the user may not do.
-var permit = holdfast.Advice("give the user the right to configure and read what begins with the prefix, with rabbitmqctl set_permissions")
+// permissionHint is the hint for missing permissions.
+var permissionHint = holdfast.Advice("give the user configure and read permission for all names with the prefix, with rabbitmqctl set_permissions")
 
-// refusedCheck tells what this user may not look at. Every other error ends the errand.
+// refusedCheck returns a failed check if the user lacks a permission. It returns every other error unchanged.
 func refusedCheck(f doctor.Check, err error) (doctor.Check, error) {
 	if !strings.Contains(err.Error(), "ACCESS_REFUSED") {
 		return f, err
 	}
 	f.Severity, f.Detail = doctor.Failed, err.Error()
-	f.Remedy = permit
+	f.Remedy = permissionHint
 	return f, nil
 }
 
-// harms says why an argument matters, where its name does not.
-var harms = map[string]string{
+// argumentRisks explains why an argument matters, if its name does not.
+var argumentRisks = map[string]string{
 	"x-queue-type":           "only a quorum queue survives the loss of a node",
-	"x-delivery-limit":       "a message that comes back as often as that is put aside or dropped",
+	"x-delivery-limit":       "a message that is requeued more often is dead-lettered or dropped",
 	"x-overflow":             "without reject-publish RabbitMQ dead-letters at most once",
 	"x-dead-letter-strategy": "without at-least-once a dead letter can get lost",
 	"x-message-ttl":          "it removes messages",
@@ -227,20 +228,20 @@ func differingCheck(f doctor.Check, o broker.Object, differing amqp.Table) docto
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(differing)) {
-		is, should := "not set", "not set"
+		actual, activate := "not set", "not set"
 		if value := differing[name]; value != nil {
-			is = fmt.Sprint(value)
+			actual = fmt.Sprint(value)
 		}
 		if value, ok := o.Args[name]; ok {
-			should = fmt.Sprint(value)
+			activate = fmt.Sprint(value)
 		}
-		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(is), quoted(should))
-		if harm := harms[name]; harm != "" {
-			part += " (" + harm + ")"
+		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(actual), quoted(activate))
+		if risk := argumentRisks[name]; risk != "" {
+			part += " (" + risk + ")"
 		}
 		parts = append(parts, part)
 	}
-	f.Severity, f.Detail, f.Remedy = doctor.Failed, strings.Join(parts, "; "), replace(o)
+	f.Severity, f.Detail, f.Remedy = doctor.Failed, strings.Join(parts, "; "), replaceHint(o)
 	return f
 }
 

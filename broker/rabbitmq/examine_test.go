@@ -22,15 +22,15 @@ func compare(t *testing.T, b *rabbitmq.Broker, o broker.Object) doctor.Check {
 	return checks[0]
 }
 
-func TestExaminer(t *testing.T) {
+func TestChecker(t *testing.T) {
 	t.Parallel()
-	brokertest.RunExaminer(t, func(t *testing.T) brokertest.Examinable {
+	brokertest.RunChecker(t, func(t *testing.T) brokertest.Checkable {
 		b, _ := rabbittest.Open(t)
 		return b
 	})
 }
 
-// Every difference is named, not just the one RabbitMQ names first, whatever the type of the queue is.
+// The check reports every difference, not only the first one that RabbitMQ reports, for each queue type.
 func TestEveryDifferenceIsNamed(t *testing.T) {
 	t.Parallel()
 	b, prefix := rabbittest.Open(t)
@@ -57,11 +57,11 @@ func TestEveryDifferenceIsNamed(t *testing.T) {
 		}
 		for _, text := range c.want {
 			if !strings.Contains(got.Detail, text) {
-				t.Errorf("%s: %q does not say %q", name, got.Detail, text)
+				t.Errorf("%s: %q does not contain %q", name, got.Detail, text)
 			}
 		}
 		if got := compare(t, b, o); name != "classic" && got.Severity != doctor.OK {
-			t.Errorf("%s: it was not changed, and is compared with itself: %+v", name, got)
+			t.Errorf("%s: compared with its own arguments: %+v", name, got)
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 )
 
-const patience = time.Minute
+const timeout = time.Minute
 
 func ctx(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -50,25 +50,25 @@ func publish(t testing.TB, b broker.Broker, queue, body string) {
 	must(t, err)
 }
 
-// insist publishes until it works.
-func insist(t testing.TB, b broker.Broker, queue, body string) {
+// publishUntilStored publishes until the message is stored.
+func publishUntilStored(t testing.TB, b broker.Broker, queue, body string) {
 	t.Helper()
-	within(t, "a publish that works", func() bool {
+	within(t, "a publish to succeed", func() bool {
 		_, err := b.Publish(ctx(t), one(queue, body))
 		return err == nil
 	})
 }
 
-// within asks often, until the answer is yes.
-func within(t testing.TB, what string, yes func() bool) {
+// within polls until the condition is true.
+func within(t testing.TB, description string, condition func() bool) {
 	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
+	deadline, tick := time.After(timeout), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
-	for !yes() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", description)
 		}
 	}
 }
@@ -85,18 +85,18 @@ func receive(t testing.TB, sub broker.Subscription) broker.Delivery {
 	select {
 	case d, ok := <-sub.Deliveries():
 		if !ok {
-			t.Fatal("the subscription is over")
+			t.Fatal("the subscription has ended")
 		}
 		return d
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("no delivery")
 	}
 	panic("not reached")
 }
 
-func ended(t testing.TB, sub broker.Subscription) {
+func waitEnded(t testing.TB, sub broker.Subscription) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		select {
 		case _, ok := <-sub.Deliveries():
@@ -109,8 +109,8 @@ func ended(t testing.TB, sub broker.Subscription) {
 	}
 }
 
-// took runs f and insists on how long that takes.
-func took(t testing.TB, least, most time.Duration, f func()) {
+// checkDuration runs f and checks its duration.
+func checkDuration(t testing.TB, least, most time.Duration, f func()) {
 	t.Helper()
 	began := time.Now()
 	f()
@@ -119,7 +119,7 @@ func took(t testing.TB, least, most time.Duration, f func()) {
 	}
 }
 
-func unknown(t testing.TB, outcomes []broker.Outcome, err error) {
+func wantUnknown(t testing.TB, outcomes []broker.Outcome, err error) {
 	t.Helper()
 	if !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Errorf("got error %v, want ErrUnavailable", err)
@@ -134,42 +134,42 @@ func unknown(t testing.TB, outcomes []broker.Outcome, err error) {
 
 func TestPublishReturnsFromABlackHole(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 2 * time.Second, patience
+	const limit, slack = 2 * time.Second, timeout
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
 	proxy.Cut()
-	took(t, limit, limit+slack, func() {
+	checkDuration(t, limit, limit+slack, func() {
 		outcomes, err := b.Publish(ctx(t), one(queue, "a"))
-		unknown(t, outcomes, err)
+		wantUnknown(t, outcomes, err)
 	})
-	took(t, 0, slack, func() {
+	checkDuration(t, 0, slack, func() {
 		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		outcomes, err := b.Publish(short, one(queue, "b"))
-		unknown(t, outcomes, err)
+		wantUnknown(t, outcomes, err)
 	})
 	proxy.Heal()
-	insist(t, b, queue, "after")
+	publishUntilStored(t, b, queue, "after")
 }
 
 func TestPublishReturnsFromAHangingWrite(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 2 * time.Second, patience
+	const limit, slack = 2 * time.Second, timeout
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
 	proxy.Cut()
-	large := make([]broker.Message, 500) // more than all socket buffers on the way
+	large := make([]broker.Message, 500) // more than the socket buffers can hold
 	for i := range large {
 		large[i] = broker.Message{Queue: queue, Body: bytes.Repeat([]byte("x"), 128<<10)}
 	}
-	took(t, limit, limit+slack, func() {
+	checkDuration(t, limit, limit+slack, func() {
 		outcomes, err := b.Publish(ctx(t), large)
-		unknown(t, outcomes, err)
+		wantUnknown(t, outcomes, err)
 	})
 	proxy.Heal()
-	insist(t, b, queue, "after")
+	publishUntilStored(t, b, queue, "after")
 }
 
 func TestSubscriptionEndsInABlackHole(t *testing.T) {
@@ -180,8 +180,8 @@ func TestSubscriptionEndsInABlackHole(t *testing.T) {
 	sub := subscribe(t, b, queue, 1)
 	tag := receive(t, sub).Tag
 	proxy.Cut()
-	ended(t, sub) // while the hole is still there
-	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrOver) {
+	waitEnded(t, sub) // before the proxy forwards again
+	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrSubscriptionEnded) {
 		t.Errorf("Ack after the end: %v", err)
 	}
 	proxy.Heal()
@@ -195,17 +195,17 @@ func TestSubscribeWaitsForAConnection(t *testing.T) {
 	b, proxy := proxied(t, rabbitmq.Options{})
 	queue := declare(t, b)
 	publish(t, b, queue, "a")
-	ended := subscribe(t, b, queue, 1)
+	waitEnded := subscribe(t, b, queue, 1)
 	proxy.Refuse()
-	for range ended.Deliveries() {
+	for range waitEnded.Deliveries() {
 	}
 	within(t, "Health to notice", func() bool { return !b.Health().Connected })
 	if err := b.Health().Err; err == nil || !strings.Contains(err.Error(), proxy.Addr()) {
 		t.Errorf("Health().Err does not name the address: %v", err)
 	}
-	took(t, 0, 4*time.Second, func() { // a confirm would be awaited for longer
+	checkDuration(t, 0, 4*time.Second, func() { // less than the time limit for confirms
 		outcomes, err := b.Publish(ctx(t), one(queue, "b"))
-		unknown(t, outcomes, err)
+		wantUnknown(t, outcomes, err)
 	})
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -236,7 +236,7 @@ func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 	first := b.IdleChannels()
 	proxy.CutReplies()
 	outcomes, err := b.Publish(ctx(t), one(queue, "a"))
-	unknown(t, outcomes, err)
+	wantUnknown(t, outcomes, err)
 	if err == nil || !strings.Contains(err.Error(), "did not confirm within 2s") {
 		t.Errorf("got %v", err)
 	}
@@ -247,14 +247,14 @@ func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 	}
 
 	proxy.CutReplies()
-	within(t, "the connection to be given up", func() bool {
+	within(t, "the end of the connection", func() bool {
 		outcomes, err := b.Publish(ctx(t), one(queue, "c"))
-		unknown(t, outcomes, err)
+		wantUnknown(t, outcomes, err)
 		err = b.Health().Err
-		return err != nil && strings.Contains(err.Error(), "confirms nothing any more")
+		return err != nil && strings.Contains(err.Error(), "publisher confirms are missing")
 	})
 	proxy.Heal()
-	insist(t, b, queue, "d")
+	publishUntilStored(t, b, queue, "d")
 
 	seen := map[string]int{}
 	sub := subscribe(t, b, queue, 100)
@@ -262,7 +262,7 @@ func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 		seen[string(receive(t, sub).Body)]++
 	}
 	if seen["a"] != 1 || seen["b"] != 1 || seen["c"] == 0 {
-		t.Errorf("the server got %v", seen)
+		t.Errorf("the server received %v", seen)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestCloseReturnsFromABlackHole(t *testing.T) {
 		work.Go(func() { _ = sub.Pause() })
 		work.Go(func() { _, _ = b.Missing(ctx(t), []broker.Object{{Name: queue}}) })
 	}
-	took(t, 0, patience, func() { must(t, b.Close()) })
+	checkDuration(t, 0, timeout, func() { must(t, b.Close()) })
 	work.Wait()
 	proxy.Heal() // for the cleanup
 }
@@ -290,16 +290,16 @@ func TestCloseOfASubscriptionInABlackHole(t *testing.T) {
 	b, proxy := proxied(t, rabbitmq.Options{})
 	sub := subscribe(t, b, declare(t, b), 1)
 	proxy.Cut()
-	took(t, 0, patience, func() { must(t, sub.Close()) })
+	checkDuration(t, 0, timeout, func() { must(t, sub.Close()) })
 	proxy.Heal()
 }
 
-// RabbitMQ closes the whole connection when an Ack arrives on a channel that is closed.
-func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
+// If an Ack arrives on a closed channel, RabbitMQ closes the whole connection.
+func TestSettlingDuringCloseKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	b, _ := rabbittest.Open(t)
-	queue, quiet := declare(t, b), declare(t, b)
-	witness := subscribe(t, b, quiet, 1)
+	queue, otherQueue := declare(t, b), declare(t, b)
+	other := subscribe(t, b, otherQueue, 1)
 	const n = 1000
 	messages := make([]broker.Message, n)
 	for i := range messages {
@@ -307,7 +307,7 @@ func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
 	}
 	_, err := b.Publish(ctx(t), messages)
 	must(t, err)
-	for range 40 { // each of which meets the moment now and then
+	for range 40 { // enough to hit the race
 		sub := subscribe(t, b, queue, n)
 		for range n {
 			receive(t, sub)
@@ -321,7 +321,7 @@ func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
 					if tag == worker+1 {
 						began <- struct{}{}
 					}
-					if err != nil && !errors.Is(err, broker.ErrOver) {
+					if err != nil && !errors.Is(err, broker.ErrSubscriptionEnded) {
 						t.Error(err)
 					}
 				}
@@ -333,6 +333,6 @@ func TestSettlingDuringCloseDisturbsNobodyElse(t *testing.T) {
 		must(t, sub.Close())
 		work.Wait()
 	}
-	publish(t, b, quiet, "a")
-	must(t, witness.Ack(receive(t, witness).Tag, broker.One))
+	publish(t, b, otherQueue, "a")
+	must(t, other.Ack(receive(t, other).Tag, broker.One))
 }

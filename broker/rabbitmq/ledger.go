@@ -7,34 +7,33 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// ledger knows which deliveries of a subscription are not settled yet, and their
-// numbers on the wire. RabbitMQ answers the settlement of an unknown delivery by closing the
-// channel, which gives back everything else; and the numbers of the wire have gaps
-// where a Pause gave back what nobody had received.
+// ledger tracks the unsettled deliveries of a subscription and their AMQP delivery tags. If a client settles an unknown
+// delivery, RabbitMQ closes the channel and requeues all unsettled messages. AMQP tags have gaps where Pause requeued
+// deliveries that no reader received.
 type ledger struct {
 	base uint64   // tag of open[0]
-	open []uint64 // wire tags by tag, 0 once settled; open[0] is not settled
+	open []uint64 // AMQP tags by tag, 0 once settled; open[0] is unsettled
 }
 
-// add gives the next delivery its tag.
-func (l *ledger) add(wire uint64) (tag uint64) {
+// add records a delivery and returns its tag.
+func (l *ledger) add(amqpTag uint64) (tag uint64) {
 	if l.base == 0 {
 		l.base = 1
 	}
-	l.open = append(l.open, wire)
+	l.open = append(l.open, amqpTag)
 	return l.base + uint64(len(l.open)) - 1
 }
 
-// withdraw takes back the newest add: nobody has seen the tag.
-func (l *ledger) withdraw() (wire uint64) {
+// withdraw removes the newest delivery, which no reader has received, and returns its AMQP tag.
+func (l *ledger) withdraw() (amqpTag uint64) {
 	last := len(l.open) - 1
-	wire, l.open = l.open[last], l.open[:last]
-	return wire
+	amqpTag, l.open = l.open[last], l.open[:last]
+	return amqpTag
 }
 
-// settle marks a delivery, with UpTo all earlier ones too, as settled and returns the wire
-// tag to settle, 0 if that has been done before.
-func (l *ledger) settle(tag uint64, mode broker.AckMode) (wire uint64, err error) {
+// settle marks a delivery as settled, and with UpTo all earlier ones. It returns the AMQP tag to settle, or 0 if
+// everything was settled before. It returns holdfast.ErrInvalid for a tag that was never used.
+func (l *ledger) settle(tag uint64, mode broker.AckMode) (amqpTag uint64, err error) {
 	if tag == 0 || tag >= max(l.base, 1)+uint64(len(l.open)) {
 		return 0, fmt.Errorf("%w: delivery %d was never received", holdfast.ErrInvalid, tag)
 	}
@@ -46,15 +45,15 @@ func (l *ledger) settle(tag uint64, mode broker.AckMode) (wire uint64, err error
 		for i > 0 && l.open[i] == 0 {
 			i--
 		}
-		wire = l.open[i]
+		amqpTag = l.open[i]
 		clear(l.open[:i+1])
 	} else {
-		wire, l.open[i] = l.open[i], 0
+		amqpTag, l.open[i] = l.open[i], 0
 	}
 	n := 0
 	for n < len(l.open) && l.open[n] == 0 {
 		n++
 	}
 	l.base, l.open = l.base+uint64(n), l.open[n:]
-	return wire, nil
+	return amqpTag, nil
 }

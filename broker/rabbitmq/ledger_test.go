@@ -10,22 +10,22 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// The ledger is compared with a plain map from tags to wire tags.
+// TestLedger compares the ledger with a map from tags to AMQP tags.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var l ledger
 		open := map[uint64]uint64{}
-		var tags, wires uint64
+		var tags, amqpTags uint64
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				tags, wires = tags+1, wires+1
-				if got := l.add(wires); got != tags {
+				tags, amqpTags = tags+1, amqpTags+1
+				if got := l.add(amqpTags); got != tags {
 					t.Fatalf("tag %d, want %d", got, tags)
 				}
-				open[tags] = wires
+				open[tags] = amqpTags
 			},
-			"withdraw and give back more": func(t *rapid.T) {
+			"withdraw and skip AMQP tags": func(t *rapid.T) {
 				if open[tags] == 0 {
 					t.Skip("the newest is settled")
 				}
@@ -34,7 +34,7 @@ func TestLedger(t *testing.T) {
 				}
 				delete(open, tags)
 				tags--
-				wires += rapid.Uint64Range(0, 3).Draw(t, "unread")
+				amqpTags += rapid.Uint64Range(0, 3).Draw(t, "unread")
 			},
 			"settle": func(t *rapid.T) {
 				tag := rapid.Uint64Range(0, tags+1).Draw(t, "tag")
@@ -58,7 +58,7 @@ func TestLedger(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if len(l.open) > 0 && l.open[0] == 0 {
-					t.Fatal("settled ones are kept")
+					t.Fatal("the first entry is settled")
 				}
 			},
 		})

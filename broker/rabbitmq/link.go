@@ -10,47 +10,47 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond
-	longPause  = 2 * time.Second
-	// stable is how long a connection must have lived for the next pause to be
-	// short again; a node that accepts and then throws out is no healthy one.
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+	// stable is the lifetime of a connection after which the next pause is short again. A node that drops connections
+	// soon after accepting them is not healthy.
 	stable = 5 * time.Second
 )
 
 var errConnecting = errors.New("still connecting to RabbitMQ")
 
-// link keeps one connection for one role: a session at a time, for ever.
+// link keeps one connection open for one role. It has at most one session at a time.
 type link struct {
 	role    string
 	options *Options
 	nodes   []node
 	work    *sync.WaitGroup
 
-	wanted     chan struct{} // closed when somebody needs the link
-	wantedOnce sync.Once
+	activated    chan struct{} // closed when a caller first needs the link
+	activateOnce sync.Once
 
 	mu      sync.Mutex
-	session *session      // nil while there is none
-	err     error         // why there is none; nil before the first attempt has ended
-	changed chan struct{} // closed and replaced whenever session or err change
-	over    bool
-	said    map[string]bool // reasons logged since the last connection
+	session *session      // nil if there is none
+	err     error         // why there is no session; nil before the end of the first attempt
+	changed chan struct{} // closed and replaced when session or err changes
+	stopped bool
+	logged  map[string]bool // reasons logged since the last connection
 }
 
 func newLink(role string, options *Options, nodes []node, work *sync.WaitGroup) *link {
 	return &link{role: role, options: options, nodes: nodes, work: work,
-		wanted: make(chan struct{}), changed: make(chan struct{}), said: map[string]bool{}}
+		activated: make(chan struct{}), changed: make(chan struct{}), logged: map[string]bool{}}
 }
 
-// run returns after ctx is done and the last session has ended.
+// run dials sessions until ctx is done. It returns when the last session has ended.
 func (l *link) run(ctx context.Context) {
 	defer l.finish()
 	select {
-	case <-l.wanted:
+	case <-l.activated:
 	case <-ctx.Done():
 		return
 	}
-	pause := backoff.New(firstPause, longPause)
+	pause := backoff.New(minPause, maxPause)
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		s, err := dial(ctx, l.role, l.options, l.nodes[n%len(l.nodes)], l.work)
@@ -64,7 +64,7 @@ func (l *link) run(ctx context.Context) {
 			}
 		}
 		l.set(nil, err)
-		_ = pause.Wait(ctx) // the loop sees the end of ctx
+		_ = pause.Wait(ctx) // the loop condition handles the end of ctx
 	}
 }
 
@@ -73,12 +73,12 @@ func (l *link) set(s *session, err error) {
 	defer l.mu.Unlock()
 	log := l.options.Log.WithField("connection", l.role)
 	switch {
-	case l.over:
+	case l.stopped:
 	case s != nil:
 		log.WithFields(map[string]any{"node": s.node, "server": s.server}).Info("connected to RabbitMQ")
-		clear(l.said)
-	case !l.said[err.Error()]: // once for each reason, not for each attempt
-		l.said[err.Error()] = true
+		clear(l.logged)
+	case !l.logged[err.Error()]: // once per reason, not per attempt
+		l.logged[err.Error()] = true
 		log.WithError(err).Warn("no connection to RabbitMQ, trying again")
 	}
 	l.session, l.err = s, err
@@ -88,51 +88,51 @@ func (l *link) set(s *session, err error) {
 
 func (l *link) finish() {
 	l.mu.Lock()
-	l.over = true
+	l.stopped = true
 	l.mu.Unlock()
 	l.set(nil, errClosed)
 }
 
-func (l *link) want() { l.wantedOnce.Do(func() { close(l.wanted) }) }
+func (l *link) activate() { l.activateOnce.Do(func() { close(l.activated) }) }
 
-func (l *link) isWanted() bool {
+func (l *link) isActive() bool {
 	select {
-	case <-l.wanted:
+	case <-l.activated:
 		return true
 	default:
 		return false
 	}
 }
 
-// now returns the live session, or why there is none.
-func (l *link) now() (*session, error) {
+// current returns the live session, or the reason why there is none.
+func (l *link) current() (*session, error) {
 	s, _, _, err := l.state()
 	return s, err
 }
 
-func (l *link) state() (s *session, changed <-chan struct{}, over bool, err error) {
+func (l *link) state() (s *session, changed <-chan struct{}, stopped bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, err = l.session, l.err
-	if s != nil && s.conn.IsClosed() { // run is about to notice
-		s, err = nil, s.lost()
+	if s != nil && s.conn.IsClosed() { // run will notice soon
+		s, err = nil, s.endReason()
 	}
 	if s == nil && err == nil {
 		err = errConnecting
 	}
-	return s, l.changed, l.over, err
+	return s, l.changed, l.stopped, err
 }
 
-// wait returns the live session as soon as there is one, or an ErrUnavailable when
-// ctx is done.
+// wait returns the live session as soon as there is one. It returns holdfast.ErrUnavailable when ctx is done or the
+// link has stopped.
 func (l *link) wait(ctx context.Context) (*session, error) {
-	l.want()
+	l.activate()
 	for {
-		s, changed, over, err := l.state()
+		s, changed, stopped, err := l.state()
 		if s != nil {
 			return s, nil
 		}
-		if over {
+		if stopped {
 			return nil, unavailable(err)
 		}
 		select {
@@ -143,16 +143,16 @@ func (l *link) wait(ctx context.Context) (*session, error) {
 	}
 }
 
-// try returns the live session, or at once an ErrUnavailable; only the very first
-// attempt to connect is waited for, else nothing could be sent right after Open.
+// try returns the live session, or holdfast.ErrUnavailable if there is none. It waits only for the end of the first
+// attempt to connect, so that calls right after Open succeed.
 func (l *link) try(ctx context.Context) (*session, error) {
-	l.want()
+	l.activate()
 	for {
 		l.mu.Lock()
 		first, changed := l.session == nil && l.err == nil, l.changed
 		l.mu.Unlock()
 		if !first {
-			s, err := l.now()
+			s, err := l.current()
 			if s == nil {
 				return nil, unavailable(err)
 			}

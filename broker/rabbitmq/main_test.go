@@ -11,8 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(signVariable); name != "" {
-		if err := showForEver(name); err != nil {
+	if name := os.Getenv(presenceVariable); name != "" {
+		if err := holdPresence(name); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}

@@ -30,7 +30,7 @@ func TestOpenRefusesBadOptions(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "sec") {
-			t.Errorf("%s: the error repeats the password: %v", name, err)
+			t.Errorf("%s: the error contains the password: %v", name, err)
 		}
 		if b != nil {
 			b.Close()
@@ -38,7 +38,7 @@ func TestOpenRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// closedPort is an address where nothing listens.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -46,45 +46,45 @@ func closedPort(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func TestPingSaysWhatIsWrong(t *testing.T) {
+func TestPingReportsTheCause(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer silent.Close()
-	// A server under load answers late; only the silent one is to be given up soon.
-	const soon, late = 200 * time.Millisecond, 5 * time.Second
+	// A server under load answers late, so only the silent server gets the short timeout.
+	const shortTimeout, longTimeout = 200 * time.Millisecond, 5 * time.Second
 	type example struct {
 		name, url string
-		patience  time.Duration
+		timeout   time.Duration
 		want      []string
 		hint      holdfast.Hint
 	}
-	check := func(parts string) holdfast.Hint { return holdfast.Hint{Kind: holdfast.HintCheckBroker, Arg: parts} }
+	checkHint := func(parts string) holdfast.Hint { return holdfast.Hint{Kind: holdfast.HintCheckBroker, Arg: parts} }
 	reach := holdfast.Hint{Kind: holdfast.HintReachBroker}
-	nowhere := closedPort(t)
+	closed := closedPort(t)
 	examples := []example{
-		{"refused", "amqp://me:sesame@" + nowhere + "/", late, []string{nowhere, "connection refused"}, reach},
-		{"no answer", "amqp://me:sesame@" + silent.Addr().String() + "/", soon, []string{silent.Addr().String()}, reach},
+		{"refused", "amqp://me:sesame@" + closed + "/", longTimeout, []string{closed, "connection refused"}, reach},
+		{"no answer", "amqp://me:sesame@" + silent.Addr().String() + "/", shortTimeout, []string{silent.Addr().String()}, reach},
 	}
 	if address := rabbittest.HostPort(t, rabbittest.URL(t)); address != "" {
 		examples = append(examples,
-			example{"wrong password", "amqp://guest:sesame@" + address + "/", late, []string{address, `user "guest"`}, check("user, password and virtual host")},
-			example{"wrong vhost", strings.TrimSuffix(rabbittest.URL(t), "/") + "/no-such-vhost", late, []string{address, "no-such-vhost"}, check("the virtual host")})
+			example{"wrong password", "amqp://guest:sesame@" + address + "/", longTimeout, []string{address, `user "guest"`}, checkHint("user, password and virtual host")},
+			example{"wrong vhost", strings.TrimSuffix(rabbittest.URL(t), "/") + "/no-such-vhost", longTimeout, []string{address, "no-such-vhost"}, checkHint("the virtual host")})
 	}
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{e.url}, DialTimeout: e.patience})
+			b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{e.url}, DialTimeout: e.timeout})
 			must(t, err)
 			defer b.Close()
-			within(t, "a reason", func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), e.patience+100*time.Millisecond)
+			within(t, "an error with the hint", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), e.timeout+100*time.Millisecond)
 				defer cancel()
-				err = b.Ping(ctx, e.patience)
+				err = b.Ping(ctx, e.timeout)
 				return holdfast.HintOf(err) == e.hint
 			})
 			if !errors.Is(err, holdfast.ErrUnavailable) {
-				t.Errorf("not an ErrUnavailable: %v", err)
+				t.Errorf("got %v, want ErrUnavailable", err)
 			}
 			for _, want := range e.want {
 				if !strings.Contains(err.Error(), want) {
@@ -92,15 +92,15 @@ func TestPingSaysWhatIsWrong(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "sesame") {
-				t.Errorf("%q repeats the password", err)
+				t.Errorf("%q contains the password", err)
 			}
 		})
 	}
 }
 
-// RabbitMQ refuses a password only after some seconds, longer than people wait for a server that may be away. A server that
-// answers is waited for until it has said what is wrong.
-func TestARefusalIsWaitedFor(t *testing.T) {
+// RabbitMQ rejects a wrong password only after some seconds, which is longer than Ping's time limit. If a server
+// responds, Ping waits until the cause is known.
+func TestPingWaitsForARefusal(t *testing.T) {
 	t.Parallel()
 	address := rabbittest.HostPort(t, rabbittest.URL(t))
 	for name, password := range map[string]string{"wrong": "sesame", "right": "guest"} {
@@ -109,16 +109,16 @@ func TestARefusalIsWaitedFor(t *testing.T) {
 		defer b.Close()
 		err = b.Ping(t.Context(), time.Nanosecond)
 		if refused := err != nil && strings.Contains(err.Error(), `does not accept user "guest"`); refused != (password == "sesame") {
-			t.Errorf("the %s password: %v", name, err)
+			t.Errorf("%s password: %v", name, err)
 		}
 	}
 	b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{"amqp://guest:sesame@" + address + "/"}})
 	must(t, err)
 	defer b.Close()
-	gone, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.Ping(gone, time.Minute); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("a caller that has gone waits: %v", err)
+	if err := b.Ping(cancelled, time.Minute); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("with a cancelled context: %v", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestTheNextNodeIsTried(t *testing.T) {
 	t.Parallel()
 	b := rabbittest.OpenWith(t, rabbittest.URL(t), rabbitmq.Options{URLs: []string{
 		"amqp://guest:guest@" + closedPort(t) + "/", rabbittest.URL(t), "amqp://guest:guest@" + closedPort(t) + "/"}})
-	insist(t, b, declare(t, b), "a")
+	publishUntilStored(t, b, declare(t, b), "a")
 }
 
 func TestOpenOutlivesItsContext(t *testing.T) {
@@ -139,7 +139,7 @@ func TestOpenOutlivesItsContext(t *testing.T) {
 	must(t, b.Ping(ctx(t), time.Minute))
 }
 
-// Nobody has to wait for a connection before the first publish.
+// The first Publish waits for the connection.
 func TestPublishRightAfterOpen(t *testing.T) {
 	t.Parallel()
 	first, _ := rabbittest.Open(t)
@@ -154,13 +154,13 @@ func TestTheTopologyCanBeDeclaredVerifiedAndDeleted(t *testing.T) {
 	t.Parallel()
 	b, prefix := rabbittest.Open(t)
 	topology := broker.NewTopology(prefix, 3, "1")
-	lanes := []string{"default", "bulk"}
-	created, err := topology.Declare(ctx(t), b, lanes)
+	queues := []string{"default", "bulk"}
+	created, err := topology.Declare(ctx(t), b, queues)
 	must(t, err)
-	if len(created) != len(topology.Queues(lanes)) {
+	if len(created) != len(topology.Queues(queues)) {
 		t.Errorf("created %q", created)
 	}
-	missing, err := topology.Verify(ctx(t), b, lanes)
+	missing, err := topology.Verify(ctx(t), b, queues)
 	must(t, err)
 	if len(missing) != 1 || missing[0] != topology.Marker() {
 		t.Errorf("missing: %q", missing)
@@ -168,16 +168,16 @@ func TestTheTopologyCanBeDeclaredVerifiedAndDeleted(t *testing.T) {
 	_, err = b.Declare(ctx(t), []broker.Object{topology.MarkerObject()})
 	must(t, err)
 	publish(t, b, topology.Main("bulk"), "a")
-	publish(t, b, topology.Hold(1), "a")
-	must(t, topology.Delete(ctx(t), b, lanes))
-	missing, err = topology.Verify(ctx(t), b, lanes)
+	publish(t, b, topology.HoldingQueue(1), "a")
+	must(t, topology.Delete(ctx(t), b, queues))
+	missing, err = topology.Verify(ctx(t), b, queues)
 	must(t, err)
-	if len(missing) != len(topology.Queues(lanes))+1 {
+	if len(missing) != len(topology.Queues(queues))+1 {
 		t.Errorf("missing: %q", missing)
 	}
 }
 
-// Names under a reserved prefix are refused with another code than a conflict.
+// If a name has a reserved prefix, RabbitMQ refuses it with another code than a conflict.
 func TestDeclareReportsARefusal(t *testing.T) {
 	t.Parallel()
 	b, _ := rabbittest.Open(t)

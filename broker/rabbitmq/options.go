@@ -17,40 +17,38 @@ import (
 	"github.com/holdfastq/holdfast/internal/logs"
 )
 
-// Options say where RabbitMQ is. URLs is required, the zero value of everything
-// else is a sensible default.
+// Options configures a Broker. URLs is required. The zero value of every other field means a default.
 type Options struct {
-	// URLs are the nodes of one cluster, as amqp://user:password@host:port/vhost
-	// or amqps://. They are tried in random order.
+	// URLs are the nodes of one cluster, as amqp://user:password@host:port/vhost or amqps://. A link tries them in
+	// random order.
 	URLs []string
-	// Name is shown in RabbitMQ's list of connections. Empty means the program's name.
+	// Name appears in RabbitMQ's list of connections. The default is the name of the program.
 	Name string
-	// ConfirmTimeout is the limit of [Broker.Publish] for each 500 messages, 5 s if 0.
+	// ConfirmTimeout is the time limit of [Broker.Publish] for each 500 messages. The default is 5 s.
 	ConfirmTimeout time.Duration
-	// PublishChannels is how many calls of Publish are carried out at the same time, 64 if 0. A call for a queue that
-	// confirms nothing keeps its channel until its limit, and other calls must not wait for it.
+	// PublishChannels is the maximum number of concurrent Publish calls, at most 1000. The default is 64. A call for a
+	// queue that confirms nothing occupies its channel until its time limit, and other calls must not wait for it.
 	PublishChannels int
-	// Heartbeat is the interval after which a silent node is probed; one and a
-	// half of it without a sign of life end the connection. 10 s if 0. A heartbeat
-	// in the URL takes precedence.
+	// Heartbeat is the interval after which a silent node is probed. A node that is silent for one and a half intervals
+	// loses the connection. The default is 10 s, the minimum 1 s. A heartbeat in the URL takes precedence.
 	Heartbeat time.Duration
-	// DialTimeout bounds one attempt to connect, handshake included, 5 s if 0.
+	// DialTimeout bounds one attempt to connect, including the handshake. The default is 5 s.
 	DialTimeout time.Duration
-	// WriteTimeout bounds one write to the socket, 5 s if 0.
+	// WriteTimeout bounds one write to the socket. The default is 5 s.
 	WriteTimeout time.Duration
-	// RenewAfter is how long a subscription may receive nothing until it takes a new consumer, since RabbitMQ may
-	// have forgotten the old one without a word. 15 s if 0.
+	// RenewAfter is how long a subscription may receive nothing before it replaces its consumer, because RabbitMQ may
+	// have forgotten the consumer without notice. The default is 15 s.
 	RenewAfter time.Duration
-	// Log takes connects, losses and alarms; nil discards them.
+	// Log receives messages about connections, losses and alarms. If Log is nil, they are discarded.
 	Log logrus.FieldLogger
-	// Declared, if not nil, is told every object that Declare created.
+	// Declared, if not nil, is called with every object that Declare created.
 	Declared func(broker.Object)
 }
 
 // node is one parsed URL.
 type node struct {
 	url  string
-	addr string // host:port, the only part that is ever shown
+	addr string // host:port, the only part that errors and logs contain
 	user string
 }
 
@@ -78,7 +76,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 		}
 	}
 	if o.Heartbeat < time.Second {
-		return o, nil, fmt.Errorf("%w: RabbitMQ option Heartbeat is %s, the shortest possible is 1s", holdfast.ErrInvalid, o.Heartbeat)
+		return o, nil, fmt.Errorf("%w: RabbitMQ option Heartbeat is %s, the minimum is 1s", holdfast.ErrInvalid, o.Heartbeat)
 	}
 	if o.PublishChannels < 0 || o.PublishChannels > 1000 {
 		return o, nil, fmt.Errorf("%w: RabbitMQ option PublishChannels is %d, it must be 1 to 1000", holdfast.ErrInvalid, o.PublishChannels)
@@ -93,16 +91,16 @@ func (o Options) withDefaults() (Options, []node, error) {
 	return o, nodes, nil
 }
 
-// parse never repeats a URL in an error: it holds a password.
+// parse parses the URLs. Its errors never contain a URL, because a URL contains a password.
 func parse(urls []string) ([]node, error) {
 	if len(urls) == 0 {
-		return nil, fmt.Errorf("%w: no AMQP URL given, expected amqp://user:password@host:port/vhost", holdfast.ErrInvalid)
+		return nil, fmt.Errorf("%w: no AMQP URL given; want amqp://user:password@host:port/vhost", holdfast.ErrInvalid)
 	}
 	nodes := make([]node, len(urls))
 	for i, url := range urls {
 		uri, err := amqp.ParseURI(url)
 		if err != nil || uri.Host == "" {
-			return nil, fmt.Errorf("%w: AMQP URL number %d cannot be read, expected amqp://user:password@host:port/vhost "+
+			return nil, fmt.Errorf("%w: cannot parse AMQP URL number %d; want amqp://user:password@host:port/vhost "+
 				"with special characters percent-encoded", holdfast.ErrInvalid, i+1)
 		}
 		nodes[i] = node{url: url, addr: net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)), user: uri.Username}
@@ -110,13 +108,12 @@ func parse(urls []string) ([]node, error) {
 	return nodes, nil
 }
 
-// shuffled returns the nodes in a new random order, so that neither all processes
-// nor all roles of one crowd onto the first node of the list.
+// shuffled returns the nodes in a new random order, so that different processes and roles connect to different nodes.
 func shuffled(nodes []node) []node {
-	mixed := append([]node(nil), nodes...)
-	rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-	return mixed
+	copied := append([]node(nil), nodes...)
+	rand.Shuffle(len(copied), func(i, j int) { copied[i], copied[j] = copied[j], copied[i] })
+	return copied
 }
 
-// newID returns a text that is not used twice, for consumers and messages.
+// newID returns a unique ID for a consumer or a message.
 func newID() string { return fmt.Sprintf("%016x", rand.Uint64()) }

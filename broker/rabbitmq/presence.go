@@ -8,114 +8,116 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/presence"
 )
 
-// A sign is an exclusive queue, which RabbitMQ deletes with the connection that declared it, and locks for all others until
-// then. Signs have a link of their own: a question to a queue that hangs can cost a connection, and must not cost a sign.
+// A presence is an exclusive queue. RabbitMQ locks it for all other connections and deletes it when the connection that
+// declared it ends. Presence queues have a link of their own: a request that hangs can cost a connection, and must not
+// cost a presence.
 
 var _ presence.Broker = (*Broker)(nil)
 
-// The flags of a sign. Every version from 3.10 to 4.3 takes a transient queue if it is exclusive.
+// The flags of a presence queue. RabbitMQ 3.10 to 4.3 supports transient queues if they are exclusive.
 const (
-	transient  = false // not durable
-	exclusive  = true
-	noAck      = true
-	firstLook  = 5 * time.Millisecond // pauses until it is asked again whether a name is free
-	rarestLook = 250 * time.Millisecond
+	transient = false // not durable
+	exclusive = true
+	noAck     = true
+	minPoll   = 5 * time.Millisecond // pauses between attempts to acquire a name
+	maxPoll   = 250 * time.Millisecond
 )
 
-// sign is one that is shown.
-type sign struct {
+// presenceQueue is a presence that this Broker holds.
+type presenceQueue struct {
 	name    string
 	channel *channel
 	cancels <-chan string
-	gone    chan struct{} // closed if it ended without a release
-	stop    chan struct{} // closed by the release
+	lost    chan struct{} // closed if it ended without a release
+	stop    chan struct{} // closed by release
 	once    sync.Once
-	done    chan struct{} // closed when it has ended and was taken back
+	done    chan struct{} // closed when it has ended and its queue is deleted
 }
 
-// Show implements [presence.Broker]. It also waits while this Broker shows the name itself, or while there is a queue of that
-// name which is no sign; the error has RabbitMQ's words. Release waits, for a moment, until RabbitMQ has deleted the queue.
-func (b *Broker) Show(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error) {
-	leave, err := b.enter()
+// Acquire implements [presence.Broker]. It also waits while this Broker holds the name itself, or while a queue of that
+// name exists that is not a presence queue. Its errors contain RabbitMQ's reply. Release waits a limited time until
+// RabbitMQ has deleted the queue.
+func (b *Broker) Acquire(ctx context.Context, name string) (lost <-chan struct{}, release func(), err error) {
+	endCall, err := b.beginCall()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer leave()
+	defer endCall()
 	free, err := b.reserve(ctx, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("show the sign %q: %w", name, err)
+		return nil, nil, fmt.Errorf("acquire presence %q: %w", name, err)
 	}
-	s, err := b.show(ctx, name, free)
+	s, err := b.acquire(ctx, name, free)
 	if err != nil {
-		return nil, nil, fmt.Errorf("show the sign %q: %w", name, err)
+		return nil, nil, fmt.Errorf("acquire presence %q: %w", name, err)
 	}
 	b.work.Go(func() {
 		defer close(s.done)
 		defer free()
 		s.wait()
 	})
-	return s.gone, s.release, nil
+	return s.lost, s.release, nil
 }
 
-// reserve makes sure that this Broker has one sign of a name. RabbitMQ would not mind two: they would be one and the same
-// queue, and the first to be released would end both.
+// reserve ensures that this Broker holds at most one presence of a name. RabbitMQ would accept a second declaration:
+// both would be the same queue, and the first release would end both. reserve waits until the name is free or ctx is
+// done.
 func (b *Broker) reserve(ctx context.Context, name string) (free func(), err error) {
 	mine := make(chan struct{})
 	for {
-		other, taken := b.signs.LoadOrStore(name, mine)
+		other, taken := b.presences.LoadOrStore(name, mine)
 		if !taken {
 			return func() {
-				b.signs.Delete(name)
+				b.presences.Delete(name)
 				close(mine)
 			}, nil
 		}
 		select {
 		case <-other.(chan struct{}):
 		case <-ctx.Done():
-			return nil, unavailable(fmt.Errorf("this process shows it already: %w", ctx.Err()))
+			return nil, unavailable(fmt.Errorf("this process holds it already: %w", ctx.Err()))
 		}
 	}
 }
 
-// show tries until ctx is done: the name may be another connection's, and connections come and go. It frees the name if it
-// fails.
-func (b *Broker) show(ctx context.Context, name string, free func()) (shown *sign, err error) {
-	var doubtful *sign // that may have been declared, or may still be
+// acquire tries to declare the presence queue until ctx is done, because another connection may hold the name, and
+// connections may be lost. It calls free if it fails.
+func (b *Broker) acquire(ctx context.Context, name string, free func()) (present *presenceQueue, err error) {
+	var uncertain *presenceQueue // a queue that may have been declared, or may still be
 	defer func() {
 		switch {
-		case doubtful != nil:
+		case uncertain != nil:
 			b.work.Go(func() {
 				defer free()
-				doubtful.remove()
+				uncertain.remove()
 			})
 		case err != nil:
 			free()
 		}
 	}()
-	pause := backoff.New(firstLook, rarestLook)
+	pause := backoff.New(minPoll, maxPoll)
 	for {
 		session, err := b.presence.wait(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s, err := declareSign(ctx, session, name)
-		broken := new(net.OpError) // a write can fail before the driver knows that the connection has ended
+		s, err := declarePresence(ctx, session, name)
+		broken := new(net.OpError) // a write can fail before the driver reports the end of the connection
 		switch {
 		case err == nil:
 			return s, nil
 		case session.conn.IsClosed(), errors.As(err, &broken), replied(err, amqp.ResourceLocked), replied(err, amqp.NotFound):
 		case replied(err, amqp.PreconditionFailed):
-			return nil, fmt.Errorf("%w: there is a queue of that name in another form: %w", holdfast.ErrConflict, plain(err))
+			return nil, fmt.Errorf("%w: a queue of that name exists with other properties: %w", holdfast.ErrConflict, plain(err))
 		default:
-			doubtful = s
+			uncertain = s
 			return nil, unavailable(err)
 		}
 		if pause.Wait(ctx) != nil {
@@ -124,25 +126,25 @@ func (b *Broker) show(ctx context.Context, name string, free func()) (shown *sig
 	}
 }
 
-// declareSign makes the queue and consumes from it: nobody is told of the end of a queue that he does not consume. With an error
-// it returns what it may have made, if it has come as far as that.
-func declareSign(ctx context.Context, session *session, name string) (*sign, error) {
+// declarePresence declares the queue and consumes from it, because RabbitMQ reports the deletion of a queue only to its
+// consumers. If it fails after opening a channel, it also returns the queue, which may have been declared.
+func declarePresence(ctx context.Context, session *session, name string) (*presenceQueue, error) {
 	ch, err := session.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &sign{name: name, channel: ch, cancels: ch.amqp.NotifyCancel(make(chan string, 1)),
-		gone: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+	s := &presenceQueue{name: name, channel: ch, cancels: ch.amqp.NotifyCancel(make(chan string, 1)),
+		lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 	err = ch.request(ctx, func(ch *amqp.Channel) error {
 		if _, err := ch.QueueDeclare(name, transient, notAutoDelete, exclusive, waitForAnswer, nil); err != nil {
 			return err
 		}
-		deliveries, err := ch.Consume(name, newID(), noAck, exclusive, ownToo, waitForAnswer, nil)
+		deliveries, err := ch.Consume(name, newID(), noAck, exclusive, includeOwn, waitForAnswer, nil)
 		if err != nil {
 			return err
 		}
 		session.work.Go(func() {
-			for range deliveries { // a sign carries no messages: what somebody sends is dropped
+			for range deliveries { // a presence queue carries no messages: drop any that arrive
 			}
 		})
 		return nil
@@ -153,26 +155,26 @@ func declareSign(ctx context.Context, session *session, name string) (*sign, err
 	return s, err
 }
 
-// wait returns when the sign has ended and RabbitMQ has nothing of it any more.
-func (s *sign) wait() {
+// wait returns when the presence has ended and its queue is deleted.
+func (s *presenceQueue) wait() {
 	select {
 	case <-s.stop:
 	case <-s.channel.ended:
-		close(s.gone)
+		close(s.lost)
 	case <-s.cancels:
-		close(s.gone)
+		close(s.lost)
 	}
 	s.remove()
 }
 
-func (s *sign) release() {
+func (s *presenceQueue) release() {
 	s.once.Do(func() { close(s.stop) })
 	<-s.done
 }
 
-// remove deletes the queue, unless the connection that it belongs to has ended. A request that hangs comes first. It is no
-// failure if there is nothing to delete, if the queue is another connection's, or if it could not be made in the first place.
-func (s *sign) remove() {
+// remove deletes the queue, unless its connection has ended. It first waits a limited time for a request that hangs. It
+// logs no warning if the queue does not exist, belongs to another connection, or could not be declared.
+func (s *presenceQueue) remove() {
 	session := s.channel.session
 	closed := s.channel.close()
 	late := fmt.Errorf("RabbitMQ at %s did not answer within %s", session.node, closeLimit)
@@ -183,8 +185,8 @@ func (s *sign) remove() {
 	case <-ctx.Done():
 	}
 	a := &admin{session: session}
-	err := a.ask(ctx, func(ch *amqp.Channel) error {
-		_, err := ch.QueueDelete(s.name, evenIfUsed, evenIfFull, waitForAnswer)
+	err := a.request(ctx, func(ch *amqp.Channel) error {
+		_, err := ch.QueueDelete(s.name, evenIfUsed, evenIfNotEmpty, waitForAnswer)
 		return err
 	})
 	if a.channel != nil {
@@ -192,14 +194,14 @@ func (s *sign) remove() {
 	}
 	if err != nil && !session.conn.IsClosed() && !replied(err, amqp.ResourceLocked) && !replied(err, amqp.AccessRefused) {
 		session.options.Log.WithField("sign", s.name).WithError(plain(err)).
-			Warn("a sign could not be taken back: others see it until this connection ends")
+			Warn("cannot delete presence queue: other processes see it until this connection ends")
 	}
 }
 
-// Shown implements [presence.Broker].
-func (b *Broker) Shown(ctx context.Context, name string) (shown bool, err error) {
-	err = b.administer(ctx, func(a *admin) error {
-		err := a.ask(ctx, func(ch *amqp.Channel) error {
+// Present implements [presence.Broker].
+func (b *Broker) Present(ctx context.Context, name string) (present bool, err error) {
+	err = b.withAdmin(ctx, func(a *admin) error {
+		err := a.request(ctx, func(ch *amqp.Channel) error {
 			_, err := ch.QueueDeclarePassive(name, transient, notAutoDelete, exclusive, waitForAnswer, nil)
 			return err
 		})
@@ -207,10 +209,10 @@ func (b *Broker) Shown(ctx context.Context, name string) (shown bool, err error)
 		case replied(err, amqp.NotFound):
 			return nil
 		case err == nil, replied(err, amqp.ResourceLocked):
-			shown = true
+			present = true
 			return nil
 		}
-		return fmt.Errorf("look for the sign %q: %w", name, unavailable(err))
+		return fmt.Errorf("look up presence %q: %w", name, unavailable(err))
 	})
-	return shown, err
+	return present, err
 }

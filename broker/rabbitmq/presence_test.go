@@ -18,31 +18,32 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 )
 
-// A test that kills a process starts this binary again, which then shows the sign of this name until it is killed.
-const signVariable = "HOLDFAST_TEST_SIGN"
+// presenceVariable names a presence. A test that kills a process starts this binary with it; the process then holds
+// that presence until it is killed.
+const presenceVariable = "HOLDFAST_TEST_PRESENCE"
 
-// showForEver is the life of such a process.
-func showForEver(name string) error {
+// holdPresence is the main function of such a process.
+func holdPresence(name string) error {
 	b, err := rabbitmq.Open(context.Background(), rabbitmq.Options{URLs: []string{os.Getenv("AMQP_URL")}})
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	_, release, err := b.Show(context.Background(), name)
+	_, release, err := b.Acquire(context.Background(), name)
 	if err != nil {
 		return err
 	}
 	defer release()
-	fmt.Println("shown")
-	_, err = io.Copy(io.Discard, os.Stdin) // until the parent is gone
+	fmt.Println("acquired")
+	_, err = io.Copy(io.Discard, os.Stdin) // until the parent process ends
 	return err
 }
 
-// startShowing returns once another process shows the sign, and how to kill it.
-func startShowing(t *testing.T, name string) (kill func()) {
+// startHolder starts a process and returns when that process holds the presence. kill kills the process.
+func startHolder(t *testing.T, name string) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), signVariable+"="+name)
+	cmd.Env = append(os.Environ(), presenceVariable+"="+name)
 	cmd.Stderr = os.Stderr
 	_, err := cmd.StdinPipe()
 	must(t, err)
@@ -51,170 +52,170 @@ func startShowing(t *testing.T, name string) (kill func()) {
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() })
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "shown" {
-		t.Fatalf("the process said %q", lines.Text())
+	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "acquired" {
+		t.Fatalf("the process printed %q", lines.Text())
 	}
 	return func() { must(t, cmd.Process.Kill()) }
 }
 
-func show(t testing.TB, b *rabbitmq.Broker, name string) (gone <-chan struct{}) {
+func acquire(t testing.TB, b *rabbitmq.Broker, name string) (waitLost <-chan struct{}) {
 	t.Helper()
-	gone, release, err := b.Show(ctx(t), name)
+	waitLost, release, err := b.Acquire(ctx(t), name)
 	must(t, err)
 	t.Cleanup(release)
-	return gone
+	return waitLost
 }
 
-func shown(t testing.TB, b *rabbitmq.Broker, name string) bool {
+func present(t testing.TB, b *rabbitmq.Broker, name string) bool {
 	t.Helper()
-	yes, err := b.Shown(ctx(t), name)
+	present, err := b.Present(ctx(t), name)
 	must(t, err)
-	return yes
+	return present
 }
 
-func gone(t testing.TB, sign <-chan struct{}) {
+func waitLost(t testing.TB, lost <-chan struct{}) {
 	t.Helper()
 	select {
-	case <-sign:
-	case <-time.After(patience):
-		t.Fatal("nobody says that the sign is gone")
+	case <-lost:
+	case <-time.After(timeout):
+		t.Fatal("no report that the presence is lost")
 	}
 }
 
-// What dies is missed at once, and its name is free for the next one.
-func TestSignOfAKilledProcess(t *testing.T) {
+// The presence of a killed process ends at once, and its name can be acquired again.
+func TestPresenceOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	b, prefix := rabbittest.Open(t)
 	for n := range 5 {
-		name := fmt.Sprint(prefix, ".alive.", n)
-		kill := startShowing(t, name)
-		if !shown(t, b, name) {
-			t.Fatal("it shows no sign")
+		name := fmt.Sprint(prefix, ".presence.worker.", n)
+		kill := startHolder(t, name)
+		if !present(t, b, name) {
+			t.Fatal("the presence is missing")
 		}
 		kill()
-		began, questions := time.Now(), 0
-		within(t, "the sign to vanish", func() bool {
-			questions++
-			return !shown(t, b, name)
+		began, lookups := time.Now(), 0
+		within(t, "the presence to end", func() bool {
+			lookups++
+			return !present(t, b, name)
 		})
 		took := time.Since(began)
-		t.Logf("gone %s after kill -9, with question %d", took.Round(time.Millisecond), questions)
+		t.Logf("missing %s after kill -9, at lookup %d", took.Round(time.Millisecond), lookups)
 		if took > 5*time.Second {
-			t.Errorf("it was seen for %s more", took)
+			t.Errorf("the presence ended %s after kill -9, want at most 5s", took)
 		}
-		show(t, b, name)
+		acquire(t, b, name)
 	}
 }
 
-// A question that hangs must not hold a janitor, and a sign that nobody answers for must not count as there.
-func TestSignInABlackHole(t *testing.T) {
+// A lookup that hangs must return when its context ends, and without an answer it must not report a presence.
+func TestPresenceInABlackHole(t *testing.T) {
 	t.Parallel()
 	b, proxy := proxied(t, rabbitmq.Options{Heartbeat: time.Second, DialTimeout: time.Second})
 	direct, name := rabbittest.OpenWith(t, rabbittest.URL(t), rabbitmq.Options{}), rabbittest.Prefix()
-	sign := show(t, b, name)
-	if !shown(t, b, name) {
-		t.Fatal("it shows no sign")
+	lost := acquire(t, b, name)
+	if !present(t, b, name) {
+		t.Fatal("the presence is missing")
 	}
 	proxy.Cut()
-	for range 2 { // over an open connection, perhaps over none
-		took(t, 0, patience, func() {
+	for range 2 { // first over an open connection, then perhaps without one
+		checkDuration(t, 0, timeout, func() {
 			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if _, err := b.Shown(short, name); !errors.Is(err, holdfast.ErrUnavailable) {
+			if _, err := b.Present(short, name); !errors.Is(err, holdfast.ErrUnavailable) {
 				t.Errorf("without an answer: %v", err)
 			}
-			if _, _, err := b.Show(short, name+".other"); !errors.Is(err, holdfast.ErrUnavailable) {
+			if _, _, err := b.Acquire(short, name+".other"); !errors.Is(err, holdfast.ErrUnavailable) {
 				t.Errorf("without an answer: %v", err)
 			}
 		})
 	}
-	gone(t, sign)
-	within(t, "the server to miss it", func() bool { return !shown(t, direct, name) })
+	waitLost(t, lost)
+	within(t, "the server to drop the presence", func() bool { return !present(t, direct, name) })
 	proxy.Heal()
-	show(t, b, name)
-	show(t, b, name+".other")
+	acquire(t, b, name)
+	acquire(t, b, name+".other")
 }
 
-// Whenever a caller gives up, nothing is left behind that others would take for a sign.
-func TestSignsThatWereGivenUp(t *testing.T) {
+// An Acquire that is cancelled at any point leaves no presence behind.
+func TestCancelledAcquires(t *testing.T) {
 	t.Parallel()
 	b, name := rabbittest.Open(t)
 	other := rabbittest.OpenWith(t, rabbittest.URL(t), rabbitmq.Options{})
-	witness := show(t, b, name+".witness")
-	inARow := 0 // how often it was shown
-	for limit := time.Duration(0); inARow < 5; limit += 200 * time.Microsecond {
+	janitor := acquire(t, b, name+".janitor")
+	consecutive := 0 // number of consecutive successful acquires
+	for limit := time.Duration(0); consecutive < 5; limit += 200 * time.Microsecond {
 		short, cancel := context.WithTimeout(t.Context(), limit)
-		_, release, err := b.Show(short, name)
+		_, release, err := b.Acquire(short, name)
 		cancel()
-		inARow++
+		consecutive++
 		if err == nil {
 			release()
 			continue
 		}
-		inARow = 0
+		consecutive = 0
 		if !errors.Is(err, holdfast.ErrUnavailable) {
 			t.Errorf("after %s: %v", limit, err)
 		}
-		within(t, "the sign to vanish", func() bool { return !shown(t, other, name) })
-		if t.Failed() || limit > patience {
-			t.Fatal("never shown in time")
+		within(t, "the presence to end", func() bool { return !present(t, other, name) })
+		if t.Failed() || limit > timeout {
+			t.Fatal("never acquired in time")
 		}
 	}
-	show(t, other, name)
+	acquire(t, other, name)
 	select {
-	case <-witness:
-		t.Error("it has cost another sign")
+	case <-janitor:
+		t.Error("another presence was lost")
 	default:
 	}
 }
 
-// testSigns does what only an operator can do.
-func testSigns(t *testing.T, server *rabbittest.Server) {
+// testPresence tests operations that need a private server.
+func testPresence(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
 	other := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
 	deleted, stays := rabbittest.Prefix(), rabbittest.Prefix()
-	sign, witness := show(t, b, deleted), show(t, b, stays)
+	lost, janitor := acquire(t, b, deleted), acquire(t, b, stays)
 	server.Ctl("delete_queue", deleted)
-	gone(t, sign)
-	if shown(t, other, deleted) || !shown(t, other, stays) {
-		t.Error("the wrong sign is gone")
+	waitLost(t, lost)
+	if present(t, other, deleted) || !present(t, other, stays) {
+		t.Error("the wrong presence ended")
 	}
-	sign = show(t, b, deleted)
-	// 3.10 tells the type with its module, and 4.0 also adds it to the arguments, of which there are none.
+	lost = acquire(t, b, deleted)
+	// RabbitMQ 3.10 reports the type with its module. RabbitMQ 4.0 also adds it to the arguments.
 	list := server.Ctl("-q", "list_queues", "name", "durable", "auto_delete", "exclusive", "type")
 	if !regexp.MustCompile(deleted + `\tfalse\tfalse\ttrue\t\w*classic`).MatchString(list) {
 		t.Errorf("the queues are %s", list)
 	}
 	server.CloseConnections()
-	gone(t, sign)
-	gone(t, witness)
-	within(t, "the sign to vanish", func() bool {
-		yes, err := other.Shown(ctx(t), deleted)
-		return err == nil && !yes
+	waitLost(t, lost)
+	waitLost(t, janitor)
+	within(t, "the presence to end", func() bool {
+		present, err := other.Present(ctx(t), deleted)
+		return err == nil && !present
 	})
-	sign = show(t, b, deleted)
+	lost = acquire(t, b, deleted)
 
 	server.Ctl("add_user", "blind", "blind")
 	server.Ctl("set_permissions", "blind", "^$", "^$", "^$")
 	blind := rabbittest.OpenWith(t, strings.Replace(server.URL, "guest:guest", "blind:blind", 1), rabbitmq.Options{})
-	if _, _, err := blind.Show(ctx(t), rabbittest.Prefix()); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "ACCESS_REFUSED") {
-		t.Errorf("without the right to: %v", err)
+	if _, _, err := blind.Acquire(ctx(t), rabbittest.Prefix()); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "ACCESS_REFUSED") {
+		t.Errorf("acquire without permission: %v", err)
 	}
-	if !shown(t, blind, deleted) { // to ask needs no right
-		t.Error("it does not see a sign")
+	if !present(t, blind, deleted) { // a lookup needs no permission
+		t.Error("the presence is missing for a user without permissions")
 	}
 	queue := declare(t, b)
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, _, err := b.Show(short, queue); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "exclusive") {
-		t.Errorf("a queue for messages: %v", err)
+	if _, _, err := b.Acquire(short, queue); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "exclusive") {
+		t.Errorf("acquire the name of an ordinary queue: %v", err)
 	}
-	if !shown(t, other, deleted) {
-		t.Error("it has cost another sign")
+	if !present(t, other, deleted) {
+		t.Error("another presence was lost")
 	}
 	select {
-	case <-sign:
-		t.Error("the sign is gone")
+	case <-lost:
+		t.Error("the presence was lost")
 	default:
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// TestPrivateServer does to a server what nobody may do to one that others use.
+// TestPrivateServer runs tests that would disturb other users of a shared server.
 func TestPrivateServer(t *testing.T) {
 	t.Parallel()
 	server := rabbittest.Private(t, "RB_CHANNEL_TICK=200")
@@ -24,11 +24,11 @@ func TestPrivateServer(t *testing.T) {
 		run  func(*testing.T, *rabbittest.Server)
 	}{
 		{"alarm", testAlarm},
-		{"rights", testRights},
+		{"permissions", testPermissions},
 		{"consumer timeout", testConsumerTimeout},
 		{"connections closed by the server", testCloseConnections},
-		{"a consumer that was forgotten", testForgottenConsumer},
-		{"signs", testSigns},
+		{"forgotten consumer", testForgottenConsumer},
+		{"presence", testPresence},
 		{"kill -9", testKill},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, server) })
@@ -38,18 +38,18 @@ func TestPrivateServer(t *testing.T) {
 func testAlarm(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{ConfirmTimeout: time.Minute})
 	queue := declare(t, b)
-	publish(t, b, queue, "a") // RabbitMQ blocks connections that publish
+	publish(t, b, queue, "a") // RabbitMQ blocks only connections that publish
 	sub := subscribe(t, b, queue, 1)
 	first := receive(t, sub)
 	publish(t, b, queue, "b")
 
-	calm := func() { server.Ctl("set_vm_memory_high_watermark", "absolute", "1GB") }
-	defer calm()
+	clearAlarm := func() { server.Ctl("set_vm_memory_high_watermark", "absolute", "1GB") }
+	defer clearAlarm()
 	server.Ctl("set_vm_memory_high_watermark", "0.0000001")
-	for _, body := range []string{"written", "held back"} { // RabbitMQ tells of the alarm when it sees the first
-		outcomes, err := b.Publish(ctx(t), one(queue, body)) // which does not wait for the limit
-		unknown(t, outcomes, err)
-		if err == nil || !strings.Contains(err.Error(), "takes no messages now") {
+	for _, body := range []string{"written", "not written"} { // RabbitMQ reports the alarm when it reads the first
+		outcomes, err := b.Publish(ctx(t), one(queue, body)) // returns before the time limit
+		wantUnknown(t, outcomes, err)
+		if err == nil || !strings.Contains(err.Error(), "accepts no messages now") {
 			t.Errorf("publish %q: %v", body, err)
 		}
 		if health := b.Health(); !health.Connected || health.Blocked == "" {
@@ -59,31 +59,31 @@ func testAlarm(t *testing.T, server *rabbittest.Server) {
 	checks, err := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{}).Server(ctx(t))
 	must(t, err)
 	if !slices.ContainsFunc(checks, func(f doctor.Check) bool {
-		return f.Name == "broker alarms" && f.Severity == doctor.Failed && strings.Contains(f.Detail, "takes no messages now")
+		return f.Name == "broker alarms" && f.Severity == doctor.Failed && strings.Contains(f.Detail, "accepts no messages now")
 	}) {
-		t.Errorf("a doctor does not see the alarm: %+v", checks)
+		t.Errorf("the doctor does not report the alarm: %+v", checks)
 	}
-	// Whoever receives is not held up.
+	// The alarm does not delay subscriptions.
 	must(t, sub.Ack(first.Tag, broker.One))
 	must(t, sub.Ack(receive(t, sub).Tag, broker.One))
 	declare(t, b)
 
-	calm()
-	insist(t, b, queue, "last")
+	clearAlarm()
+	publishUntilStored(t, b, queue, "last")
 	if blocked := b.Health().Blocked; blocked != "" {
 		t.Errorf("still blocked: %s", blocked)
 	}
 	for body := ""; body != "last"; {
 		d := receive(t, sub)
-		if body = string(d.Body); body == "held back" {
+		if body = string(d.Body); body == "not written" {
 			t.Error("a message was written to a blocked connection")
 		}
 		must(t, sub.Ack(d.Tag, broker.One))
 	}
 }
 
-// What a user may not look at is told as that, and not as missing.
-func testRights(t *testing.T, server *rabbittest.Server) {
+// A queue that the user has no permission to read is reported as such, not as missing.
+func testPermissions(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
 	queue := declare(t, b)
 	server.Ctl("add_user", "poor", "poor")
@@ -95,14 +95,14 @@ func testRights(t *testing.T, server *rabbittest.Server) {
 		t.Errorf("%+v", f)
 	}
 	if _, err := poor.Declare(ctx(t), []broker.Object{{Name: rabbittest.Prefix()}}); err == nil || !strings.Contains(err.Error(), "ACCESS_REFUSED") || !strings.Contains(holdfast.HintOf(err).Arg, "set_permissions") {
-		t.Errorf("what it may not make: %v", err)
+		t.Errorf("declare without permission: %v", err)
 	}
 	checks, err = poor.Server(ctx(t))
 	must(t, err)
 	if !slices.ContainsFunc(checks, func(f doctor.Check) bool {
 		return f.Name == "broker alarms" && f.Severity == doctor.Failed && strings.Contains(f.Remedy.Arg, "amq.default")
 	}) {
-		t.Errorf("it may publish nothing: %+v", checks)
+		t.Errorf("check without permission to publish: %+v", checks)
 	}
 }
 
@@ -112,16 +112,16 @@ func testConsumerTimeout(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{})
 	queue := declare(t, b)
 	publish(t, b, queue, "a")
-	witness := subscribe(t, b, declare(t, b), 1)
+	other := subscribe(t, b, declare(t, b), 1)
 	sub := subscribe(t, b, queue, 1)
 	tag := receive(t, sub).Tag
-	ended(t, sub)
-	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrOver) {
+	waitEnded(t, sub)
+	if err := sub.Ack(tag, broker.One); !errors.Is(err, broker.ErrSubscriptionEnded) {
 		t.Errorf("got %v", err)
 	}
-	again := subscribe(t, b, queue, 1)
-	must(t, again.Ack(receive(t, again).Tag, broker.One))
-	must(t, witness.Pause()) // alive: only one channel was lost
+	second := subscribe(t, b, queue, 1)
+	must(t, second.Ack(receive(t, second).Tag, broker.One))
+	must(t, other.Pause()) // only one channel was lost
 }
 
 func testCloseConnections(t *testing.T, server *rabbittest.Server) {
@@ -131,30 +131,30 @@ func testCloseConnections(t *testing.T, server *rabbittest.Server) {
 	sub := subscribe(t, b, queue, 1)
 	receive(t, sub)
 	server.CloseConnections()
-	ended(t, sub)
-	insist(t, b, queue, "b")
+	waitEnded(t, sub)
+	publishUntilStored(t, b, queue, "b")
 	if d := receive(t, subscribe(t, b, queue, 2)); string(d.Body) != "a" {
 		t.Errorf("received %q", d.Body)
 	}
 }
 
-// A consumer that the queue does not know any more is not told so.
+// RabbitMQ does not notify a consumer that its queue has forgotten.
 func testForgottenConsumer(t *testing.T, server *rabbittest.Server) {
 	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{RenewAfter: time.Second})
-	forgotten, inHand := declare(t, b), declare(t, b)
-	sub, busy := subscribe(t, b, forgotten, 10), subscribe(t, b, inHand, 10)
-	publish(t, b, inHand, "in hand")
+	forgotten, busyQueue := declare(t, b), declare(t, b)
+	sub, busy := subscribe(t, b, forgotten, 10), subscribe(t, b, busyQueue, 10)
+	publish(t, b, busyQueue, "first")
 	held := receive(t, busy)
-	for _, queue := range []string{forgotten, inHand} {
+	for _, queue := range []string{forgotten, busyQueue} {
 		server.Ctl("eval", fmt.Sprintf(`Q = {list_to_atom("%%2F_%s"), node()},
 			{ok, {_, Consumers}, _} = ra:local_query(Q, fun rabbit_fifo:query_consumers/1),
 			[Consumer] = maps:values(Consumers),
 			{ok, _, _} = ra:process_command(Q, rabbit_fifo:make_checkout({element(2, Consumer), element(1, Consumer)}, cancel, #{})).`, queue))
 	}
-	publish(t, b, forgotten, "after all")
+	publish(t, b, forgotten, "a")
 	must(t, sub.Ack(receive(t, sub).Tag, broker.One))
-	must(t, busy.Ack(held.Tag, broker.One)) // what is in hand can be settled, for the subscription is the same
-	publish(t, b, inHand, "next")
+	must(t, busy.Ack(held.Tag, broker.One)) // the subscription is the same, so its unsettled messages can be settled
+	publish(t, b, busyQueue, "next")
 	must(t, busy.Ack(receive(t, busy).Tag, broker.One))
 }
 
@@ -171,7 +171,7 @@ func testKill(t *testing.T, server *rabbittest.Server) {
 		receive(t, sub)
 	}
 	server.Kill()
-	ended(t, sub)
+	waitEnded(t, sub)
 	within(t, "Health to notice", func() bool { return !b.Health().Connected })
 	server.Up()
 	seen := map[string]bool{}
@@ -181,5 +181,5 @@ func testKill(t *testing.T, server *rabbittest.Server) {
 		seen[string(d.Body)] = true
 	}
 	must(t, sub.Ack(n, broker.UpTo))
-	insist(t, b, queue, "after")
+	publishUntilStored(t, b, queue, "after")
 }

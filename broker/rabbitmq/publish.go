@@ -15,41 +15,39 @@ import (
 )
 
 const (
-	// window bounds the confirms outstanding on a channel: the driver walks
-	// through all of them for each answer.
-	window = 500
-	// writeGrace is how long a write may outlast the call it is for. A socket that takes
-	// nothing for so long is dead or blocked, and only its close frees the caller.
+	// groupSize bounds the outstanding confirms of a channel. The driver scans all of them for each answer.
+	groupSize = 500
+	// writeGrace is how long a write may continue after its call has timed out. A socket that accepts no data for that
+	// long is dead or blocked, and only closing it releases the caller.
 	writeGrace = 100 * time.Millisecond
-	// blockGrace is how long a call waits for confirms of the messages that RabbitMQ read before it stopped reading the
-	// connection.
+	// blockGrace is how long a call waits for confirms of messages that RabbitMQ read before it blocked the connection.
 	blockGrace = 100 * time.Millisecond
 )
 
-// The flags of basic.publish. Without mandatory RabbitMQ confirms what it throws
-// away; immediate does not exist in RabbitMQ.
+// The flags of basic.publish. Without mandatory, RabbitMQ confirms messages that it drops. RabbitMQ does not support
+// immediate.
 const (
 	mandatory       = true
 	immediate       = false
-	defaultExchange = "" // which has a binding to every queue, by its name
+	defaultExchange = "" // routes to every queue by its name
 	waitForAnswer   = false
 )
 
-// publishers are the channels messages are published on, each used by one call at a time.
+// publishers is the pool of channels for publishing. One call at a time uses a channel.
 type publishers struct {
 	link  *link
 	limit time.Duration
-	slots chan struct{} // holds one for each call under way
+	slots chan struct{} // one element per call in progress
 
 	mu   sync.Mutex
-	idle []*publisher // the last used one is the next, so that there are no more than needed
+	idle []*publisher // a stack, so that the pool stays as small as possible
 }
 
-// publisher is one channel in confirm mode with nothing outstanding.
+// publisher is one channel in confirm mode without outstanding confirms.
 type publisher struct {
 	*channel
 	returns <-chan amqp.Return
-	id      string // first part of the message ids
+	id      string // prefix of the message IDs
 	count   int
 }
 
@@ -57,19 +55,19 @@ func newPublishers(l *link, options *Options) *publishers {
 	return &publishers{link: l, limit: options.ConfirmTimeout, slots: make(chan struct{}, options.PublishChannels)}
 }
 
-// Publish implements [broker.Publisher]. Its limit is Options.ConfirmTimeout for each
-// 500 messages; it stops at the first 500 that did not all get their answer.
-// Right after Open it also waits, within its limit, for the first attempt to connect.
+// Publish implements [broker.Publisher]. It publishes groups of 500 messages, each with the time limit
+// Options.ConfirmTimeout. It stops after the first group with an unanswered or refused message. Right after Open it
+// also waits, within this limit, for the first attempt to connect.
 func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	outcomes := make([]broker.Outcome, len(messages))
-	leave, err := b.enter()
+	endCall, err := b.beginCall()
 	if err != nil {
 		return outcomes, err
 	}
-	defer leave()
-	for done := 0; done < len(messages) && err == nil; done += window {
-		end := min(done+window, len(messages))
-		err = b.publishers.publish(ctx, messages[done:end], outcomes[done:end])
+	defer endCall()
+	for done := 0; done < len(messages) && err == nil; done += groupSize {
+		cancel := min(done+groupSize, len(messages))
+		err = b.publishers.publish(ctx, messages[done:cancel], outcomes[done:cancel])
 	}
 	if err != nil {
 		return outcomes, unavailable(err)
@@ -82,7 +80,7 @@ func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]brok
 	return outcomes, nil
 }
 
-// publish returns an error if an outcome remains unknown.
+// publish publishes one group. It returns an error if an outcome remains Unknown.
 func (ps *publishers) publish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, ps.limit, errLimit(ps.limit))
 	defer cancel()
@@ -99,7 +97,7 @@ func (ps *publishers) publish(ctx context.Context, messages []broker.Message, ou
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	p, err := ps.take(ctx, s)
+	p, err := ps.get(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -113,16 +111,16 @@ func (ps *publishers) publish(ctx context.Context, messages []broker.Message, ou
 	return nil
 }
 
-// errLimit is the cause of a context that ends because of our own limit, not the caller's.
+// errLimit is the cause of a context that ended because of ConfirmTimeout, not because of the caller.
 type errLimit time.Duration
 
 func (e errLimit) Error() string {
 	return fmt.Sprintf("RabbitMQ did not confirm within %s", time.Duration(e))
 }
 
-// take returns a publisher on the session, an idle one if possible.
-func (ps *publishers) take(ctx context.Context, s *session) (*publisher, error) {
-	for p := ps.pop(); p != nil; p = ps.pop() {
+// get returns a publisher of the session: an idle one if possible, else a new one.
+func (ps *publishers) get(ctx context.Context, s *session) (*publisher, error) {
+	for p := ps.popIdle(); p != nil; p = ps.popIdle() {
 		if p.session == s && p.usable() {
 			return p, nil
 		}
@@ -130,12 +128,12 @@ func (ps *publishers) take(ctx context.Context, s *session) (*publisher, error) 
 	}
 	p, err := newPublisher(ctx, s)
 	if err != nil {
-		s.suspect(ctx)
+		s.noteTimeout(ctx)
 	}
 	return p, err
 }
 
-func (ps *publishers) pop() *publisher {
+func (ps *publishers) popIdle() *publisher {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if len(ps.idle) == 0 {
@@ -152,10 +150,9 @@ func newPublisher(ctx context.Context, s *session) (*publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The driver fills this buffer before it completes the confirm of the same message,
-	// and it has room for a whole window: nothing is dropped, and once a confirm
-	// is there, so is the return.
-	p := &publisher{channel: ch, returns: ch.amqp.NotifyReturn(make(chan amqp.Return, window)), id: newID() + "."}
+	// The driver writes a return to this buffer before it completes the confirm of the same message. The buffer has
+	// space for a whole group, so no return is dropped. So after a confirm is complete, its return is available.
+	p := &publisher{channel: ch, returns: ch.amqp.NotifyReturn(make(chan amqp.Return, groupSize)), id: newID() + "."}
 	if err := ch.request(ctx, func(ch *amqp.Channel) error { return ch.Confirm(waitForAnswer) }); err != nil {
 		ch.close()
 		return nil, err
@@ -163,15 +160,15 @@ func newPublisher(ctx context.Context, s *session) (*publisher, error) {
 	return p, nil
 }
 
-// suspect holds it against the connection if our own limit ended the context.
-func (s *session) suspect(ctx context.Context) {
+// noteTimeout counts a missed confirm if ConfirmTimeout, not the caller, ended the context.
+func (s *session) noteTimeout(ctx context.Context) {
 	if limit := errLimit(0); errors.As(context.Cause(ctx), &limit) {
-		s.strike()
+		s.confirmMissed()
 	}
 }
 
-// publish sends all messages, then collects what becomes of them. After an error
-// something may be outstanding and the channel must not be used again.
+// publish writes all messages, then collects their outcomes. After an error, confirms may be outstanding, so the caller
+// must close the channel.
 func (p *publisher) publish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) error {
 	blocks, err := p.session.mayPublish()
 	if err != nil {
@@ -183,7 +180,7 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 	for i, confirm := range confirms {
 		select {
 		case <-confirm.Done():
-		case <-ctx.Done(): // what has been answered by now still counts
+		case <-ctx.Done(): // confirms that have arrived still count
 		case <-blocks:
 			blocks = nil
 			_, why := p.session.mayPublish()
@@ -200,7 +197,7 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 	}
 	p.collectReturns(first, outcomes)
 	if len(confirms) > refused {
-		p.session.confirmed()
+		p.session.confirmReceived()
 	}
 	switch {
 	case err != nil:
@@ -208,7 +205,7 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 	case refused == 0:
 		return nil
 	case ctx.Err() != nil:
-		p.session.suspect(ctx)
+		p.session.noteTimeout(ctx)
 		return context.Cause(ctx)
 	case !p.usable():
 		return p.reason()
@@ -223,7 +220,7 @@ func await(ctx context.Context, confirm *amqp.DeferredConfirmation) {
 	}
 }
 
-// write sends the messages one after the other without waiting for answers.
+// write sends the messages one after another without waiting for confirms.
 func (p *publisher) write(ctx context.Context, messages []broker.Message) (confirms []*amqp.DeferredConfirmation, err error) {
 	written, watched := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
@@ -233,7 +230,7 @@ func (p *publisher) write(ctx context.Context, messages []broker.Message) (confi
 		select {
 		case <-written:
 		case <-grace.C:
-			p.session.kill(errors.New("a write hangs"))
+			p.session.kill(errors.New("a write did not finish in time"))
 		}
 	})
 	defer func() {
@@ -272,8 +269,7 @@ func (p *publisher) envelope(m *broker.Message) amqp.Publishing {
 	return amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, ContentType: "application/json", Headers: headers, Body: m.Body}
 }
 
-// collectReturns takes back the Stored of those that RabbitMQ returned, which it
-// confirms as well.
+// collectReturns sets the outcome of returned messages to Returned. RabbitMQ confirms these messages as well.
 func (p *publisher) collectReturns(first int, outcomes []broker.Outcome) {
 	for {
 		select {

@@ -13,52 +13,52 @@ import (
 
 var errCancelled = errors.New("RabbitMQ cancelled the consumer")
 
-// pump moves deliveries from the driver to the reader, and carries out commands in between.
+// pump moves deliveries from the driver to the reader and executes commands in between.
 type pump struct {
 	*subscription
-	cancels <-chan string // consumers that RabbitMQ cancelled
+	cancels <-chan string // tags of consumers that RabbitMQ cancelled
 
 	prefetch int                  // of the consumer
 	consumer string               // its tag
 	in       <-chan amqp.Delivery // nil while paused
-	next     broker.Delivery      // read from in, not yet received by the reader
-	holds    bool                 // whether there is a next
-	quiet    quiet
+	next     broker.Delivery      // read from in, but not yet received by the reader
+	hasNext  bool                 // whether next is set
+	idle     idleTimer
 }
 
-// run ends with the subscription.
+// run returns when the subscription has ended.
 func (p *pump) run(ctx context.Context) {
 	defer close(p.done)
-	defer p.quiet.timer.Stop()
+	defer p.idle.timer.Stop()
 	err := p.serve(ctx)
 	if errors.Is(err, errCancelled) {
-		p.channel.session.cancelled.tell()
+		p.channel.session.consumerCancelled.notify()
 	}
-	closed := p.channel.close() // before out, so that who sees its end cannot settle any more
+	closed := p.channel.close() // before out is closed, so that a reader that sees its end can no longer settle
 	close(p.out)
 	if err != nil {
-		p.channel.session.options.Log.WithField("queue", p.queue).WithError(err).Info("subscription is over")
+		p.channel.session.options.Log.WithField("queue", p.queue).WithError(err).Info("subscription ended")
 	}
-	linger(closed)
+	waitClosed(closed)
 }
 
-// serve returns when the subscription is over: nil if that was asked for, else the reason.
+// serve runs the subscription until it ends. It returns nil after a call of Close, else the reason for the end.
 func (p *pump) serve(ctx context.Context) error {
 	for {
 		in, out := p.in, chan<- broker.Delivery(nil)
-		if p.holds {
+		if p.hasNext {
 			in, out = nil, p.out
 		}
 		select {
 		case d, ok := <-in:
 			if !ok {
-				return p.ending()
+				return p.endReason()
 			}
-			p.hold(d)
+			p.setNext(d)
 		case out <- p.next:
-			p.holds, p.next.Body = false, nil
+			p.hasNext, p.next.Body = false, nil
 		case c := <-p.commands:
-			if err := p.carryOut(ctx, c); err != nil {
+			if err := p.execute(ctx, c); err != nil {
 				return err
 			}
 		case <-p.stop:
@@ -70,10 +70,10 @@ func (p *pump) serve(ctx context.Context) error {
 			return plain(err)
 		case <-p.cancels:
 			return errCancelled
-		case <-p.quiet.doubt:
-			p.quiet.doubts(p.channel.session.cancelled.listen())
-		case <-p.quiet.timer.C:
-			if p.quiet.over() {
+		case <-p.idle.siblingCancelled:
+			p.idle.shorten(p.channel.session.consumerCancelled.next())
+		case <-p.idle.timer.C:
+			if p.idle.expired() {
 				if err := p.renewConsumer(ctx); err != nil {
 					return err
 				}
@@ -82,8 +82,8 @@ func (p *pump) serve(ctx context.Context) error {
 	}
 }
 
-// ending says why the driver stopped to deliver.
-func (p *pump) ending() error {
+// endReason returns why the driver closed the deliveries.
+func (p *pump) endReason() error {
 	select {
 	case <-p.cancels:
 		return errCancelled
@@ -92,17 +92,17 @@ func (p *pump) ending() error {
 	}
 }
 
-// hold gives the delivery its tag before it is offered: its reader may settle it at once.
-func (p *pump) hold(d amqp.Delivery) {
-	p.quiet.heard = time.Now()
+// setNext records a delivery and its tag before the pump sends it, because the reader may settle it at once.
+func (p *pump) setNext(d amqp.Delivery) {
+	p.idle.idleSince = time.Now()
 	p.mu.Lock()
 	tag := p.ledger.add(d.DeliveryTag)
 	p.mu.Unlock()
-	p.next, p.holds = broker.Delivery{Tag: tag, Body: d.Body, Redelivered: d.Redelivered}, true
+	p.next, p.hasNext = broker.Delivery{Tag: tag, Body: d.Body, Redelivered: d.Redelivered}, true
 }
 
-// carryOut returns an error if the subscription is over because of it.
-func (p *pump) carryOut(ctx context.Context, c command) (err error) {
+// execute carries out a command. It returns an error if the subscription has to end because of it.
+func (p *pump) execute(ctx context.Context, c command) (err error) {
 	switch {
 	case c.prefetch == 0 && p.in != nil:
 		err = p.pause(ctx)
@@ -113,21 +113,21 @@ func (p *pump) carryOut(ctx context.Context, c command) (err error) {
 	case err == nil:
 		c.done <- nil
 	case replied(err, amqp.NotFound):
-		c.done <- fmt.Errorf("%w: %w", broker.ErrOver, broker.ErrNoQueue)
+		c.done <- fmt.Errorf("%w: %w", broker.ErrSubscriptionEnded, broker.ErrNoQueue)
 	default:
-		c.done <- fmt.Errorf("%w: %w", broker.ErrOver, plain(err))
+		c.done <- fmt.Errorf("%w: %w", broker.ErrSubscriptionEnded, plain(err))
 	}
 	return err
 }
 
-// consume starts a consumer under a new tag: under an old one late answers could be mixed up.
+// consume starts a consumer. Each consumer has a new tag, so that late answers for an old one are not mixed up.
 func (p *pump) consume(ctx context.Context, prefetch int) error {
 	p.consumer, p.prefetch = newID(), prefetch
 	return p.channel.request(ctx, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(prefetch, unlimitedSize, perConsumer); err != nil {
 			return err
 		}
-		p.in, err = ch.Consume(p.queue, p.consumer, manualAck, notExclusive, ownToo, waitForAnswer, nil)
+		p.in, err = ch.Consume(p.queue, p.consumer, manualAck, notExclusive, includeOwn, waitForAnswer, nil)
 		return err
 	})
 }
@@ -137,27 +137,27 @@ func (p *pump) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// RabbitMQ sends nothing more after its answer, and the driver hands out what came
-	// before it and then closes in.
+	// RabbitMQ sends no deliveries after its reply. The driver passes on the deliveries received before and then closes
+	// in.
 	var back []uint64
-	if p.holds {
+	if p.hasNext {
 		p.mu.Lock()
 		back = append(back, p.ledger.withdraw())
 		p.mu.Unlock()
-		p.holds, p.next.Body = false, nil
+		p.hasNext, p.next.Body = false, nil
 	}
 	for d := range p.in {
 		back = append(back, d.DeliveryTag)
 	}
 	p.in = nil
 	select {
-	case <-p.cancels: // in the same moment as our own cancel
+	case <-p.cancels: // RabbitMQ cancelled the consumer at the same time
 		return errCancelled
 	default:
 	}
 	return p.channel.send(func(ch *amqp.Channel) error {
-		for _, wire := range back {
-			if err := ch.Nack(wire, single, toTheQueue); err != nil {
+		for _, amqpTag := range back {
+			if err := ch.Nack(amqpTag, single, requeue); err != nil {
 				return err
 			}
 		}

@@ -17,10 +17,10 @@ type Broker struct {
 	admin      *link
 	presence   *link
 	publishers *publishers
-	signs      sync.Map // by name, what is closed when it is free again
+	presences  sync.Map // by name: a channel that is closed when the name is free again
 
-	end  context.CancelFunc // of all links
-	work sync.WaitGroup     // every goroutine and every running call
+	cancel context.CancelFunc // ends all links
+	work   sync.WaitGroup     // every goroutine and every running call
 
 	mu     sync.Mutex
 	closed bool
@@ -28,20 +28,19 @@ type Broker struct {
 
 var _ broker.Broker = (*Broker)(nil)
 
-var errClosed = errors.New("the RabbitMQ client was closed")
+var errClosed = errors.New("the RabbitMQ client is closed")
 
-// Open validates the options and begins to connect in the background. That RabbitMQ
-// cannot be reached is no error here; see [Broker.Ping] for that. The connections
-// to receive, to look after queues and to show signs are made when they are first needed.
+// Open validates the options and starts to connect in the background. It returns no error if RabbitMQ is unreachable;
+// [Broker.Ping] does. The connections for consuming, administration and presence are opened when they are first needed.
 //
-// The end of ctx does not end the Broker, only Close does.
+// The end of ctx does not end the Broker; only Close does.
 func Open(ctx context.Context, options Options) (*Broker, error) {
 	options, nodes, err := options.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	b := &Broker{options: options}
-	ctx, b.end = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, role := range []struct {
 		link **link
 		name string
@@ -51,22 +50,22 @@ func Open(ctx context.Context, options Options) (*Broker, error) {
 		b.work.Go(func() { l.run(ctx) })
 	}
 	b.publishers = newPublishers(b.publish, &b.options)
-	b.publish.want()
+	b.publish.activate()
 	return b, nil
 }
 
-// Close implements [broker.Broker]. Calls that are still running return first.
+// Close implements [broker.Broker]. It returns after all calls in progress have returned.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.end()
+	b.cancel()
 	b.work.Wait()
 	return nil
 }
 
-// enter begins a call that may start goroutines; leave ends it. Close waits for it.
-func (b *Broker) enter() (leave func(), err error) {
+// beginCall registers a call that may start goroutines; endCall unregisters it. Close waits for registered calls.
+func (b *Broker) beginCall() (endCall func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -76,18 +75,18 @@ func (b *Broker) enter() (leave func(), err error) {
 	return b.work.Done, nil
 }
 
-// Ping waits until RabbitMQ answers a request, at most for the limit. Its error names the address and what is wrong
-// there. To know that, it waits for the end of the first attempt to connect if that takes longer than the limit:
-// RabbitMQ refuses a wrong password only after some seconds. DialTimeout bounds that.
+// Ping waits until RabbitMQ answers a request, but at most for limit. The error contains the address and the cause. If
+// the first attempt to connect takes longer than limit, Ping waits for the end of that attempt to learn the cause:
+// RabbitMQ rejects a wrong password only after some seconds. DialTimeout bounds that wait.
 func (b *Broker) Ping(ctx context.Context, limit time.Duration) error {
-	leave, err := b.enter()
+	endCall, err := b.beginCall()
 	if err != nil {
 		return err
 	}
-	defer leave()
-	patient, cancel := context.WithTimeout(ctx, limit)
+	defer endCall()
+	waitCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := b.admin.wait(patient)
+	s, err := b.admin.wait(waitCtx)
 	if errors.Is(err, errConnecting) {
 		s, err = b.admin.try(ctx)
 	}
@@ -102,21 +101,21 @@ func (b *Broker) Ping(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// Health implements [broker.Admin]. Connections nobody needed yet do not count, and nobody needs the one that shows signs. RabbitMQ
-// tells a connection of an alarm only once it publishes, so Blocked may be late.
+// Health implements [broker.Admin]. It ignores the presence connection and connections that no call has needed yet.
+// RabbitMQ reports an alarm to a connection only after that connection publishes, so Blocked may be late.
 func (b *Broker) Health() broker.Health {
 	health := broker.Health{Connected: true}
 	for _, l := range []*link{b.admin, b.consume, b.publish} {
-		if !l.isWanted() {
+		if !l.isActive() {
 			continue
 		}
-		s, err := l.now()
+		s, err := l.current()
 		if s == nil {
 			health.Connected, health.Err = false, err
 			continue
 		}
 		health.Server = s.server
-		health.Blocked = s.blockedWhy() // last the publishing one, the only one RabbitMQ blocks
+		health.Blocked = s.blockedReason() // the publish link comes last: RabbitMQ blocks only that connection
 	}
 	return health
 }

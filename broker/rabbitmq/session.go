@@ -12,15 +12,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// closeLimit is how long a closing handshake may take before it is cut short.
+// closeLimit bounds a closing handshake.
 const closeLimit = 2 * time.Second
 
-// maxStrikes is how many waits for a confirm may end in vain, with none that
-// succeeds between them, until the connection is given up for one to another node: a
-// node cut off from its cluster keeps its clients and answers them nothing.
-const maxStrikes = 2
+// maxMissedConfirms is the number of consecutive publishes without a confirm after which a session drops its
+// connection. The link then connects to another node. A node cut off from its cluster keeps its clients but confirms
+// nothing.
+const maxMissedConfirms = 2
 
-// session is one connection, from the handshake to its end. It is never revived.
+// session is one connection, from the handshake to its end. It does not reconnect.
 type session struct {
 	node    string // host:port
 	server  string // product and version
@@ -30,13 +30,13 @@ type session struct {
 	work    *sync.WaitGroup
 	done    chan struct{} // closed when the connection has ended
 
-	cancelled rumour // that RabbitMQ cancelled a consumer
+	consumerCancelled broadcast // notified when RabbitMQ cancels a consumer
 
-	mu      sync.Mutex
-	err     error         // why it ended, the first reason known
-	blocked string        // why RabbitMQ does not read it for now; empty if RabbitMQ does
-	blocks  chan struct{} // closed while blocked
-	strikes int
+	mu             sync.Mutex
+	err            error         // the first known reason for its end
+	blocked        string        // why RabbitMQ does not read from the connection now; empty if it does
+	blocks         chan struct{} // closed while blocked
+	missedConfirms int
 }
 
 func dial(ctx context.Context, role string, options *Options, n node, work *sync.WaitGroup) (*session, error) {
@@ -44,8 +44,8 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 	properties.SetClientConnectionName(options.Name + " " + role)
 	var raw net.Conn
 	finished := func() bool { return true }
-	// The driver changes what it is given, hence a new Config each time. Recovery stays
-	// nil: it would keep channels alive and number their deliveries from 1 again.
+	// The driver modifies the Config, so each dial needs a new one. Recovery stays nil, because it would keep channels
+	// alive and restart their delivery tags at 1.
 	conn, err := amqp.DialConfig(n.url, amqp.Config{
 		Heartbeat:  options.Heartbeat,
 		Properties: properties,
@@ -56,7 +56,8 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 			}
 			finished = context.AfterFunc(ctx, func() { raw.Close() })
 			guarded := &guardedConn{Conn: raw, limit: options.WriteTimeout}
-			return guarded, guarded.SetDeadline(time.Now().Add(options.DialTimeout)) // of the handshake; the driver takes it off
+			// The deadline is for the handshake; the driver removes it afterwards.
+			return guarded, guarded.SetDeadline(time.Now().Add(options.DialTimeout))
 		},
 	})
 	finished()
@@ -64,7 +65,7 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 		if raw != nil {
 			raw.Close()
 		}
-		return nil, explain(err, n)
+		return nil, dialError(err, n)
 	}
 	s := &session{node: n.addr, server: product(conn), options: options, conn: conn, raw: raw, work: work, done: make(chan struct{}), blocks: make(chan struct{})}
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
@@ -79,11 +80,11 @@ func connect(ctx context.Context, network, addr string, limit time.Duration) (ne
 	if err != nil {
 		return nil, err
 	}
-	// On loopback the kernel can choose the very port that is dialled as the local one
-	// and connect the socket to itself, which keeps the broker from ever listening there.
+	// On loopback the kernel can choose the dialed port as the local port and connect the socket to itself. RabbitMQ
+	// could then not listen on that port.
 	if conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		conn.Close()
-		return nil, errors.New("nothing listens there (the socket connected to itself)")
+		return nil, errors.New("connection refused: the socket connected to itself")
 	}
 	return conn, nil
 }
@@ -92,7 +93,7 @@ func product(conn *amqp.Connection) string {
 	return fmt.Sprintf("%v %v", conn.Properties["product"], conn.Properties["version"])
 }
 
-// watch ends with the connection.
+// watch handles blocked notifications until the connection ends.
 func (s *session) watch(blocks <-chan amqp.Blocking, closes <-chan *amqp.Error) {
 	defer close(s.done)
 	for {
@@ -103,7 +104,7 @@ func (s *session) watch(blocks <-chan amqp.Blocking, closes <-chan *amqp.Error) 
 				continue
 			}
 			s.setBlocked(b)
-		case err := <-closes: // nil after a close of our own
+		case err := <-closes: // nil if this process closed the connection
 			if err != nil {
 				s.fail(plain(err))
 			}
@@ -112,33 +113,33 @@ func (s *session) watch(blocks <-chan amqp.Blocking, closes <-chan *amqp.Error) 
 	}
 }
 
-// wait returns why the session ended; it ends it in good order when ctx is done.
+// wait waits for the end of the session and returns the reason. When ctx is done, wait closes the connection.
 func (s *session) wait(ctx context.Context) error {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
 		s.fail(errClosed)
-		if s.blockedWhy() == "" { // else RabbitMQ does not read the request
-			_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // an error only says that it is closed already
+		if s.blockedReason() == "" { // a blocked RabbitMQ does not read the close request
+			_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // the only error is that the connection is closed already
 		}
 		s.raw.Close()
 		<-s.done
 	}
-	return s.lost()
+	return s.endReason()
 }
 
-// lost says why the session ended.
-func (s *session) lost() error {
+// endReason returns why the session ended.
+func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.err
 	if err == nil {
-		err = errors.New("it was closed")
+		err = errors.New("connection closed")
 	}
 	return fmt.Errorf("lost the connection to RabbitMQ at %s: %w", s.node, err)
 }
 
-// kill ends a session that cannot be trusted any more, without waiting for the peer.
+// kill ends a session that has failed, without a closing handshake.
 func (s *session) kill(reason error) {
 	s.fail(reason)
 	s.raw.Close()
@@ -160,52 +161,53 @@ func (s *session) setBlocked(b amqp.Blocking) {
 	case b.Active && s.blocked == "":
 		close(s.blocks)
 		s.blocked = cmp.Or(b.Reason, "an alarm")
-		log.WithField("reason", s.blocked).Warn("RabbitMQ does not take messages for now")
+		log.WithField("reason", s.blocked).Warn("RabbitMQ blocked the connection")
 	case b.Active:
 		s.blocked = cmp.Or(b.Reason, "an alarm")
 	case s.blocked != "":
 		s.blocked, s.blocks = "", make(chan struct{})
-		log.Info("RabbitMQ takes messages again")
+		log.Info("RabbitMQ unblocked the connection")
 	}
 }
 
-func (s *session) blockedWhy() string {
+func (s *session) blockedReason() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.blocked
 }
 
-// mayPublish returns an error while RabbitMQ does not read the connection. Messages would fill the socket's buffers,
-// and RabbitMQ would store them long after they were reported as Unknown. The channel is closed when RabbitMQ stops
-// reading.
+// mayPublish returns an error while RabbitMQ does not read from the connection. Messages written then would fill the
+// socket buffers, and RabbitMQ would store them long after Publish reported them as Unknown. The returned channel is
+// closed when RabbitMQ stops reading.
 func (s *session) mayPublish() (blocks <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.blocked != "" {
-		return nil, fmt.Errorf("RabbitMQ at %s takes no messages now: %s", s.node, s.blocked)
+		return nil, fmt.Errorf("RabbitMQ at %s accepts no messages now: %s", s.node, s.blocked)
 	}
 	return s.blocks, nil
 }
 
-// strike notes a confirm that did not come in time. A blocked connection is not to blame.
-func (s *session) strike() {
+// confirmMissed counts a publish without a confirm in time. A session that is not blocked is killed after
+// maxMissedConfirms of them.
+func (s *session) confirmMissed() {
 	s.mu.Lock()
-	s.strikes++
-	give := s.strikes >= maxStrikes && s.blocked == ""
+	s.missedConfirms++
+	giveUp := s.missedConfirms >= maxMissedConfirms && s.blocked == ""
 	s.mu.Unlock()
-	if give {
-		s.kill(errors.New("it confirms nothing any more"))
+	if giveUp {
+		s.kill(errors.New("publisher confirms are missing"))
 	}
 }
 
-func (s *session) confirmed() {
+func (s *session) confirmReceived() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.strikes = 0
+	s.missedConfirms = 0
 }
 
-// open opens a channel. The broker process answers that by itself, whatever state its queues
-// are in, so no answer within the time of a dial means that the connection is dead.
+// open opens a channel. RabbitMQ can answer this request whatever state its queues are in. So if no answer arrives
+// within DialTimeout, open kills the session, unless it is blocked.
 func (s *session) open(ctx context.Context) (*channel, error) {
 	type answer struct {
 		ch  *amqp.Channel
@@ -229,7 +231,7 @@ func (s *session) open(ctx context.Context) (*channel, error) {
 		cause = context.Cause(ctx)
 	case <-limit.C:
 		cause = fmt.Errorf("RabbitMQ at %s does not answer", s.node)
-		if s.blockedWhy() == "" {
+		if s.blockedReason() == "" {
 			s.kill(cause)
 		}
 	}

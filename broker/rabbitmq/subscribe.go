@@ -13,23 +13,23 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// The flags of the requests of a consumer.
+// The flags of consumer requests.
 const (
-	perConsumer   = false // of basic.qos: not one prefetch for the whole channel
+	perConsumer   = false // for basic.qos: a prefetch per consumer, not for the whole channel
 	manualAck     = false
-	notExclusive  = false // quorum queues ignore it
-	ownToo        = false // RabbitMQ ignores no-local
-	single        = false // of basic.nack
-	toTheQueue    = true
+	notExclusive  = false // quorum queues ignore exclusive
+	includeOwn    = false // RabbitMQ ignores no-local
+	single        = false // for basic.nack
+	requeue       = true
 	unlimitedSize = 0
 )
 
-// subscription is one channel with at most one consumer. Its pump goroutine makes all requests;
-// settlements go to the wire directly.
+// subscription is one channel with at most one consumer. Its pump makes all requests. Callers send settlements
+// directly.
 type subscription struct {
 	channel  *channel
 	queue    string
-	out      chan broker.Delivery // not buffered: what left it was received by somebody
+	out      chan broker.Delivery // unbuffered: a sent delivery has been received
 	commands chan command
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -39,7 +39,7 @@ type subscription struct {
 	ledger ledger
 }
 
-// command is a Pause (prefetch 0) or a Resume.
+// command is a Pause (prefetch 0) or a Resume (prefetch above 0).
 type command struct {
 	prefetch int
 	done     chan<- error
@@ -50,11 +50,11 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 	if err := checkPrefetch(prefetch); err != nil {
 		return nil, err
 	}
-	leave, err := b.enter()
+	endCall, err := b.beginCall()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer endCall()
 	for {
 		s, err := b.consume.wait(ctx)
 		if err != nil {
@@ -74,7 +74,7 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 
 func checkPrefetch(prefetch int) error {
 	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not within 1 and 65535", holdfast.ErrInvalid, prefetch)
+		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func subscribe(ctx context.Context, s *session, queue string, prefetch int) (*su
 			stop: make(chan struct{}), done: make(chan struct{}),
 		},
 		cancels: ch.amqp.NotifyCancel(make(chan string, 8)),
-		quiet:   newQuiet(s.options.RenewAfter, s.cancelled.listen()),
+		idle:    newIdleTimer(s.options.RenewAfter, s.consumerCancelled.next()),
 	}
 	if err := p.consume(ctx, prefetch); err != nil {
 		ch.close()
@@ -107,27 +107,27 @@ func (s *subscription) Deliveries() <-chan broker.Delivery { return s.out }
 // Ack implements [broker.Subscription].
 func (s *subscription) Ack(tag uint64, mode broker.AckMode) error {
 	return s.channel.send(func(ch *amqp.Channel) error {
-		wire, err := s.settle(tag, mode)
-		if err != nil || wire == 0 {
+		amqpTag, err := s.settle(tag, mode)
+		if err != nil || amqpTag == 0 {
 			return err
 		}
-		return ch.Ack(wire, mode == broker.UpTo)
+		return ch.Ack(amqpTag, mode == broker.UpTo)
 	})
 }
 
-// Requeue implements [broker.Subscription]. The deliveries keep their order.
+// Requeue implements [broker.Subscription]. It requeues the deliveries in the order of their tags.
 func (s *subscription) Requeue(tags ...uint64) error {
 	tags = slices.Sorted(slices.Values(tags))
 	return s.channel.send(func(ch *amqp.Channel) error {
 		for _, tag := range tags {
-			wire, err := s.settle(tag, broker.One)
+			amqpTag, err := s.settle(tag, broker.One)
 			if err != nil {
 				return err
 			}
-			if wire == 0 {
+			if amqpTag == 0 {
 				continue
 			}
-			if err := ch.Nack(wire, single, toTheQueue); err != nil {
+			if err := ch.Nack(amqpTag, single, requeue); err != nil {
 				return err
 			}
 		}
@@ -158,20 +158,20 @@ func (s *subscription) command(prefetch int) error {
 	case s.commands <- command{prefetch, done}:
 		return <-done
 	case <-s.done:
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 }
 
-// Close implements [broker.Subscription]. It waits, for a moment, until RabbitMQ has
-// taken the unsettled messages back.
+// Close implements [broker.Subscription]. It waits, at most closeLimit, until RabbitMQ has requeued the unsettled
+// messages.
 func (s *subscription) Close() error {
 	s.stopOnce.Do(func() { close(s.stop) })
 	<-s.done
 	return nil
 }
 
-// linger lets Close wait for the channel's end, as long as that may reasonably take.
-func linger(closed <-chan struct{}) {
+// waitClosed waits for the end of the channel, at most closeLimit.
+func waitClosed(closed <-chan struct{}) {
 	timer := time.NewTimer(closeLimit)
 	defer timer.Stop()
 	select {

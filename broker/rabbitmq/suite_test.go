@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/netfault"
 )
 
-// proxied opens a broker behind a proxy. Queues are deleted past the proxy.
+// proxied opens a broker behind a proxy. The cleanup deletes the queues without the proxy.
 func proxied(t *testing.T, options rabbitmq.Options) (*rabbitmq.Broker, *netfault.Proxy) {
 	t.Helper()
 	address := rabbittest.URL(t)
@@ -24,7 +24,7 @@ func proxied(t *testing.T, options rabbitmq.Options) (*rabbitmq.Broker, *netfaul
 	return rabbittest.OpenWith(t, address, options), proxy
 }
 
-// suite is how the suite tests brokers that open returns.
+// suite returns the features for the conformance suite and a function that opens brokers for it.
 func suite() (features brokertest.Features, open func(*testing.T) *rabbitmq.Broker) {
 	var proxies sync.Map // by broker
 	features = brokertest.Features{
@@ -51,5 +51,5 @@ func TestPresence(t *testing.T) {
 	t.Parallel()
 	rabbittest.URL(t)
 	features, open := suite()
-	brokertest.RunPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) { return open(t), open(t) })
+	brokertest.WorkerPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) { return open(t), open(t) })
 }

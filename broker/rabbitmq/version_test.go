@@ -11,16 +11,16 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-func TestVersionsAreJudged(t *testing.T) {
+func TestVersionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]struct {
-		grade doctor.Severity
-		text  string
+		severity doctor.Severity
+		text     string
 	}{
 		"3.9.29":        {doctor.Failed, "dead-letter"},
-		"3.10.8":        {doctor.Warning, "out of community support"},
-		"3.13.7":        {doctor.Warning, "out of community support"},
-		"4.0.5":         {doctor.Warning, "out of community support"},
+		"3.10.8":        {doctor.Warning, "no community support"},
+		"3.13.7":        {doctor.Warning, "no community support"},
+		"4.0.5":         {doctor.Warning, "no community support"},
 		"4.2.10":        {doctor.Warning, "upgrade to 4.3.5"},
 		"4.3.0":         {doctor.Warning, "known defects"},
 		"4.3.4":         {doctor.Warning, "known defects"},
@@ -29,39 +29,39 @@ func TestVersionsAreJudged(t *testing.T) {
 		"4.4.0-beta.1":  {doctor.Warning, "newer than 4.3"},
 		"5.0.0":         {doctor.Warning, "newer than 4.3"},
 		"4.3.5+abcdef1": {doctor.OK, ""},
-		"unknown":       {doctor.Warning, "cannot be read"},
-		"4":             {doctor.Warning, "cannot be read"},
+		"unknown":       {doctor.Warning, "cannot be parsed"},
+		"4":             {doctor.Warning, "cannot be parsed"},
 	} {
-		got := judgeVersion("RabbitMQ", version, "host:5672")
-		if got.Severity != want.grade || !strings.Contains(got.Detail+got.Remedy.Arg, want.text) || (got.Severity == doctor.OK) != (got.Remedy == holdfast.Hint{}) {
+		got := checkVersion("RabbitMQ", version, "host:5672")
+		if got.Severity != want.severity || !strings.Contains(got.Detail+got.Remedy.Arg, want.text) || (got.Severity == doctor.OK) != (got.Remedy == holdfast.Hint{}) {
 			t.Errorf("%s: %+v", version, got)
 		}
 	}
-	if got := judgeVersion("OtherMQ", "4.3.5", "host:5672"); got.Severity != doctor.Warning || !strings.Contains(got.Detail, "not RabbitMQ") {
+	if got := checkVersion("OtherMQ", "4.3.5", "host:5672"); got.Severity != doctor.Warning || !strings.Contains(got.Detail, "not RabbitMQ") {
 		t.Errorf("another product: %+v", got)
 	}
 }
 
-func TestAbilitiesAreJudged(t *testing.T) {
+func TestCapabilitiesAreChecked(t *testing.T) {
 	t.Parallel()
 	all := amqp.Table{}
-	for _, name := range abilities {
+	for _, name := range requiredCapabilities {
 		all[name] = true
 	}
-	if got := judgeAbilities(all); got.Severity != doctor.OK {
+	if got := checkCapabilities(all); got.Severity != doctor.OK {
 		t.Errorf("%+v", got)
 	}
 	delete(all, "basic.nack")
-	if got := judgeAbilities(all); got.Severity != doctor.Failed || !strings.HasSuffix(got.Detail, "lacks basic.nack") {
+	if got := checkCapabilities(all); got.Severity != doctor.Failed || !strings.HasSuffix(got.Detail, "lacks basic.nack") {
 		t.Errorf("%+v", got)
 	}
-	if got := judgeAbilities(nil); got.Severity != doctor.Failed {
+	if got := checkCapabilities(nil); got.Severity != doctor.Failed {
 		t.Errorf("%+v", got)
 	}
 }
 
-// The texts are those of 3.10.8 and 4.0.5.
-func TestDifferencesAreRead(t *testing.T) {
+// The error texts are those of RabbitMQ 3.10.8 and 4.0.5.
+func TestDifferencesAreParsed(t *testing.T) {
 	t.Parallel()
 	const before, after = "PRECONDITION_FAILED - inequivalent arg ", " for queue 'a' in vhost '/': received "
 	for text, want := range map[string]struct {

@@ -8,17 +8,16 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// commandLine is what was typed, in the order the library can read: global flags, command, its
-// flags, arguments. People write flags wherever they think of them.
+// commandLine is a command line in the order that the library requires: global flags, command, flags of the command,
+// arguments. Users may type flags at any position.
 type commandLine struct {
-	args []string
-	path []*cli.Command // from the noun to the verb
-	help bool
-	// global says that the help of the global flags is asked for.
-	global bool
+	args   []string
+	path   []*cli.Command // from the noun to the verb
+	help   bool           // help was requested
+	global bool           // the help of the global flags was requested
 }
 
-// name is the command as it is typed.
+// name returns the full name of the command, such as "holdfast task list".
 func (l commandLine) name() string {
 	name := "holdfast"
 	for _, command := range l.path {
@@ -27,7 +26,7 @@ func (l commandLine) name() string {
 	return name
 }
 
-// arranger reads a command line from left to right.
+// arranger parses a command line from left to right.
 type arranger struct {
 	program *cli.App
 	line    commandLine
@@ -36,8 +35,7 @@ type arranger struct {
 	words   []string
 }
 
-// arrange sorts the arguments and reports unknown commands and flags, with the closest
-// known one.
+// arrange sorts the arguments. For an unknown command or flag it returns an error that suggests the most similar name.
 func arrange(program *cli.App, args []string) (commandLine, error) {
 	a := &arranger{program: program}
 	for len(args) > 0 {
@@ -58,7 +56,7 @@ func arrange(program *cli.App, args []string) (commandLine, error) {
 			}
 		}
 	}
-	if len(a.below()) > 0 { // a noun without a verb
+	if len(a.subcommands()) > 0 { // a noun without a verb
 		a.line.help = true
 	}
 	a.line.args = append([]string{program.Name}, a.global...)
@@ -70,25 +68,25 @@ func arrange(program *cli.App, args []string) (commandLine, error) {
 	return a.line, nil
 }
 
-// below lists the commands that may come next.
-func (a *arranger) below() []*cli.Command {
+// subcommands returns the commands that may follow.
+func (a *arranger) subcommands() []*cli.Command {
 	if len(a.line.path) == 0 {
 		return a.program.Commands
 	}
 	return a.line.path[len(a.line.path)-1].Subcommands
 }
 
-// own lists the flags of the command that was read so far.
-func (a *arranger) own() []cli.Flag {
+// localFlags returns the flags of the command parsed so far.
+func (a *arranger) localFlags() []cli.Flag {
 	if len(a.line.path) == 0 {
 		return nil
 	}
 	return a.line.path[len(a.line.path)-1].Flags
 }
 
-// word takes a command's name or an argument.
+// word parses the name of a command or an argument.
 func (a *arranger) word(word string) error {
-	commands := a.below()
+	commands := a.subcommands()
 	if len(commands) == 0 {
 		a.words = append(a.words, word)
 		return nil
@@ -114,7 +112,7 @@ func (a *arranger) word(word string) error {
 	return usageOf(a.line.name(), "unknown command %q%s", a.line.name()+" "+word, didYouMean(word, names))
 }
 
-// flag takes a flag, and its value from the arguments that follow.
+// flag parses a flag. If the flag takes a value, flag removes it from rest and returns the remaining arguments.
 func (a *arranger) flag(arg string, rest []string) ([]string, error) {
 	name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	if name == "help" || name == "h" {
@@ -124,13 +122,13 @@ func (a *arranger) flag(arg string, rest []string) ([]string, error) {
 	if name == "version" && len(a.line.path) == 0 {
 		return rest, a.word("version")
 	}
-	own := a.own()
-	into, found := &a.local, find(own, name)
+	local := a.localFlags()
+	into, found := &a.local, find(local, name)
 	if found == nil {
 		into, found = &a.global, find(a.program.Flags, name)
 	}
 	if found == nil {
-		known := slices.Concat(flagNames(own), flagNames(a.program.Flags), []string{"--help"})
+		known := slices.Concat(flagNames(local), flagNames(a.program.Flags), []string{"--help"})
 		return nil, usageOf(a.line.name(), "unknown flag %s%s", strings.SplitN(arg, "=", 2)[0], didYouMean("--"+name, known))
 	}
 	*into = append(*into, arg)
@@ -158,7 +156,7 @@ func takesValue(flag cli.Flag) bool {
 	return !is
 }
 
-// flagNames lists the long names, with dashes.
+// flagNames returns the long names of flags, with dashes.
 func flagNames(flags []cli.Flag) []string {
 	var names []string
 	for _, flag := range flags {
@@ -167,10 +165,10 @@ func flagNames(flags []cli.Flag) []string {
 	return names
 }
 
-// didYouMean suggests the candidate that looks most like word, if one does.
+// didYouMean suggests the candidate that is most similar to word. It returns "" if no candidate is similar enough.
 func didYouMean(word string, candidates []string) string {
-	const alike = 0.8 // of 1; below that it is another word, not a misspelt one
-	best, score := "", alike
+	const threshold = 0.8 // of 1; a less similar candidate is probably a different word, not a misspelling
+	best, score := "", threshold
 	for _, candidate := range candidates {
 		if s := smetrics.JaroWinkler(strings.TrimLeft(word, "-"), strings.TrimLeft(candidate, "-"), 0.7, 4); s > score {
 			best, score = candidate, s

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// People write flags before, between and after the arguments.
+// Flags may be before, between and after the arguments.
 func TestArrange(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
@@ -47,7 +47,7 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// "help flags" explains the global flags, and only as a topic of help.
+// "help flags" prints the help of the global flags. "flags" alone is not a command.
 func TestArrangeHelpOfTheGlobalFlags(t *testing.T) {
 	t.Parallel()
 	line, err := arrange(newProgram(&tool{}), []string{"help", "flags"})
@@ -55,11 +55,11 @@ func TestArrangeHelpOfTheGlobalFlags(t *testing.T) {
 		t.Errorf("help flags: %+v, %v", line, err)
 	}
 	if _, err := arrange(newProgram(&tool{}), []string{"flags"}); err == nil {
-		t.Error("flags alone is no command")
+		t.Error("flags alone is accepted as a command")
 	}
 }
 
-// Every command says what it is for, and shows one example.
+// Every command has a usage line and an example, and every flag has a description.
 func TestHelpIsComplete(t *testing.T) {
 	t.Parallel()
 	program := newProgram(&tool{})
@@ -74,8 +74,8 @@ func TestHelpIsComplete(t *testing.T) {
 			t.Errorf("%s has no example", command.Name)
 		}
 		for _, flag := range command.Flags {
-			if place, doc := explain(flag); doc == "" || takesValue(flag) && place == "" {
-				t.Errorf("%s --%s: place %q, text %q", command.Name, flag.Names()[0], place, doc)
+			if placeholder, doc := explain(flag); doc == "" || takesValue(flag) && placeholder == "" {
+				t.Errorf("%s --%s: placeholder %q, description %q", command.Name, flag.Names()[0], placeholder, doc)
 			}
 		}
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// brokerPatience is how long a command waits for RabbitMQ before it says that it is away.
-const brokerPatience = 3 * time.Second
+// brokerTimeout is how long a command waits for RabbitMQ before it reports that RabbitMQ is unavailable.
+const brokerTimeout = 3 * time.Second
 
-// action is what a command does.
+// action executes a command.
 type action func(ctx context.Context, c *cli.Context) error
 
-// do makes an action of the library's from a command: the number of arguments is checked against
-// its ArgsUsage and -o before it starts, and the first Ctrl-C ends its context, the
-// second the process.
+// do converts an action to an action of the library. Before it calls act, it checks the number of arguments against
+// ArgsUsage, and the value of -o. The first Ctrl-C cancels the context of act, and the second one kills the process.
 func (t *tool) do(act action) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := checkArguments(c); err != nil {
@@ -48,8 +48,7 @@ func (t *tool) do(act action) cli.ActionFunc {
 	}
 }
 
-// checkArguments compares the arguments with ArgsUsage, which is empty, ID, ID... or
-// [ID...].
+// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", ID, ID... and [ID...].
 func checkArguments(c *cli.Context) error {
 	want, got, name := c.Command.ArgsUsage, c.NArg(), strings.TrimPrefix(commandName(c), "holdfast ")
 	many, optional := strings.Contains(want, "..."), strings.HasPrefix(want, "[")
@@ -64,7 +63,7 @@ func checkArguments(c *cli.Context) error {
 	return nil
 }
 
-// commandName is the command as it is typed.
+// commandName returns the full name of the command, such as "holdfast task list".
 func commandName(c *cli.Context) string {
 	var names []string
 	for _, level := range c.Lineage() {
@@ -78,16 +77,17 @@ func commandName(c *cli.Context) string {
 	return strings.Join(names, " ")
 }
 
-// withStore loads the configuration, opens the store and checks its schema.
+// withStore loads the configuration, opens the store, checks its schema and calls use.
 func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
 	return t.withBackend(ctx, c, openCheckedStore, use)
 }
 
-// withServers opens the store and the broker, which need not answer.
+// withServers loads the configuration, opens the store and the broker and calls use. It does not wait for the broker.
 func (t *tool) withServers(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
 	return t.withBackend(ctx, c, app.Attach, use)
 }
 
+// opener opens a backend.
 type opener func(context.Context, configs.Config, logrus.FieldLogger) (*app.Backend, error)
 
 func (t *tool) withBackend(ctx context.Context, c *cli.Context, open opener, use func(*app.Backend) error) error {
@@ -95,11 +95,11 @@ func (t *tool) withBackend(ctx context.Context, c *cli.Context, open opener, use
 	if err != nil {
 		return err
 	}
-	return t.opened(ctx, cfg, open, use)
+	return t.useBackend(ctx, cfg, open, use)
 }
 
-// opened opens a backend, uses it and closes it.
-func (t *tool) opened(ctx context.Context, cfg configs.Config, open opener, use func(*app.Backend) error) (err error) {
+// useBackend opens a backend, calls use and closes the backend.
+func (t *tool) useBackend(ctx context.Context, cfg configs.Config, open opener, use func(*app.Backend) error) (err error) {
 	b, err := open(ctx, cfg, t.quietLogger(cfg))
 	if err != nil {
 		return err
@@ -123,12 +123,12 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 	return b, nil
 }
 
-// logger writes to stderr as configured, in UTC.
+// logger returns a logger to stderr with the configured level and format. Times are in UTC.
 func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(t.stderr)
-	log.AddHook(hints{})
-	if level, err := logrus.ParseLevel(cfg.Log.Level); err == nil { // configs has judged it
+	log.AddHook(hintHook{})
+	if level, err := logrus.ParseLevel(cfg.Log.Level); err == nil { // package configs has validated it
 		log.SetLevel(level)
 	}
 	log.SetFormatter(utc{&logrus.TextFormatter{
@@ -140,14 +140,24 @@ func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	return log
 }
 
-// quietLogger is for commands that end: they say themselves what matters, unless
-// somebody asks for more.
+// quietLogger returns a logger for commands that are not daemons. They print their results themselves, so the logger
+// writes only errors unless a log level is configured.
 func (t *tool) quietLogger(cfg configs.Config) *logrus.Logger {
 	log := t.logger(cfg)
 	if cfg.Origin("log.level") == "default" {
 		log.SetLevel(logrus.ErrorLevel)
 	}
 	return log
+}
+
+// warnUnavailable prints a warning that the broker is unavailable. about is the state of the tasks, for example "task
+// stored".
+func (t *tool) warnUnavailable(b *app.Backend, about string, err error) {
+	if path, embedded := b.Embedded(); embedded && errors.Is(err, holdfast.ErrUnavailable) {
+		t.say("warning: %s, but no process is serving %s; start one with: holdfast serve", about, path)
+		return
+	}
+	t.sayError("warning: "+about+", but the broker is unavailable", err)
 }
 
 // utc is a formatter that writes times in UTC.

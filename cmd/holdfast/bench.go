@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// benchCleaning is how long deleting what was measured in may take.
-	benchCleaning = time.Minute
-	// Of large payloads a batch, and what waits in a steady state, are fewer.
+	// benchCleanupTimeout is the time limit for deleting the test data.
+	benchCleanupTimeout = time.Minute
+	// These limit the payloads of a batch, and of the tasks that wait in the steady state.
 	benchBatchBytes = 16 << 20
 	benchAheadBytes = 256 << 20
 
-	minPayload  = 32 // bytes
-	minFor      = 100 * time.Millisecond
-	pickUpEvery = 20 * time.Millisecond
-	delayedRate = 1000 // a second
-	delayedLead = 2 * time.Second
+	minPayload     = 32 // bytes
+	minFor         = 100 * time.Millisecond
+	pickUpInterval = 20 * time.Millisecond
+	delayedRate    = 1000 // tasks per second
+	delayedLead    = 2 * time.Second
 )
 
-// benchCallers are how many callers store tasks one by one at once.
+// benchCallers are the numbers of concurrent callers that store single tasks.
 var benchCallers = []int{16, 256}
 
 // benchCommand is the command bench.
@@ -41,26 +41,25 @@ func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
 	return &cli.Command{
 		Name:  "bench",
-		Usage: "measure your servers, or the embedded default: how many tasks a second, and how late",
-		Description: `This loads the servers: for about a minute PostgreSQL and RabbitMQ get as much as they can take, and
-whatever else they serve meanwhile is slower. Your tasks are not touched: it measures in a schema and
-under a prefix that it makes, holdfast_bench_… and holdfast-bench-…, and deletes at the end, also after
-Ctrl-C; --schema and --prefix play no part. The user needs the right to create schemas, and queues of
-that prefix.
+		Usage: "measure the throughput and latency of your servers or of a file",
+		Description: `The benchmark puts full load on PostgreSQL and RabbitMQ for about a minute, so it slows down their
+other users. It does not touch your tasks: it creates a schema holdfast_bench_… and AMQP queues with
+the prefix holdfast-bench-…, and deletes them at the end, even after Ctrl-C. It ignores --schema and
+--prefix. The user needs the right to create schemas, and AMQP queues with that prefix.
 
-With nothing configured it measures a file in a temporary folder, which it deletes; set TMPDIR to a
-folder on the disk that matters.
+Without configuration, the command measures a file in a temporary folder, which it deletes at the end.
+To measure another disk, set TMPDIR to a folder on that disk.
 
-  bulk     tasks stored a second, by one caller, in batches of 1,000
-  drain    tasks run a second until none of them is left, by one worker, with a handler that does nothing
-  steady   tasks stored and run a second, both at the same time
-  single   tasks stored a second, one in each call, from 16 and from 256 callers
-  pickup   from the call that stores a task to its handler, when nothing else is to do
-  delayed  from the moment a delayed task is due to its handler, 1,000 of them a second or as many as
-           can be stored
+  bulk     tasks stored per second, by one caller, in batches of 1,000
+  drain    tasks run per second until all are done, by one worker, with a handler that does nothing
+  steady   tasks stored and run per second, both at the same time
+  single   tasks stored per second, one task in each call, from 16 and from 256 callers
+  pickup   time from the call that stores a task to the start of its handler, on an idle system
+  delayed  time from the due time of a delayed task to the start of its handler, with up to 1,000 due
+           tasks per second
 
-Everything but bulk and drain is measured for as long as --for says. Producer and worker are this one
-process; figures of a machine that is busy with other things say little.
+--for sets the duration of each measurement except bulk and drain. The producer and the worker are in
+this process. Do not measure on a busy machine.
 
 Example:
   holdfast bench
@@ -68,17 +67,17 @@ Example:
 		Flags: []cli.Flag{
 			outputFlag(),
 			&cli.StringFlag{Name: "only", Usage: "measure only `NAME,...`: " + strings.Join(benchNames(), ", ")},
-			&cli.IntFlag{Name: "tasks", Value: 50_000, Usage: "store and run `N` tasks for bulk and drain; default 50000"},
-			&cli.DurationFlag{Name: "for", Value: defaults.For, Usage: "measure everything else for a `DURATION`; default " + defaults.For.String()},
-			&cli.IntFlag{Name: "payload", Value: defaults.Payload, Usage: "`BYTES` of each payload; default " + strconv.Itoa(defaults.Payload)},
+			&cli.IntFlag{Name: "tasks", Value: 50_000, Usage: "store and run `N` tasks in bulk and drain; default 50000"},
+			&cli.DurationFlag{Name: "for", Value: defaults.For, Usage: "run each other measurement for `DURATION`; default " + defaults.For.String()},
+			&cli.IntFlag{Name: "payload", Value: defaults.Payload, Usage: "size of each payload in `BYTES`; default " + strconv.Itoa(defaults.Payload)},
 			setting("concurrency", "worker.concurrency", "N"),
 		},
 		Action: t.do(t.run),
 	}
 }
 
-// measured is one figure as it is printed.
-type measured struct {
+// figureRow is one figure as the command prints it.
+type figureRow struct {
 	Measure string  `json:"measure"`
 	Figure  float64 `json:"figure"`
 	Unit    string  `json:"unit"`
@@ -97,46 +96,46 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t.say("measuring, under full load, in %s", place.Place())
+	t.say("measuring under full load in %s", place.Place())
 	err = b.run(ctx, place)
 	if ctx.Err() != nil {
-		t.say("interrupted; deleting what was made")
+		t.say("interrupted; deleting test data")
 	}
-	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleaning)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupTimeout)
 	defer cancel()
-	if left := place.Delete(cleaning); left != nil {
-		t.report(left) // it must be said even if something else has ended this
+	if deleteErr := place.Delete(cleanup); deleteErr != nil {
+		t.report(deleteErr) // even if the benchmark failed too
 		if err == nil {
-			err = &failure{code: exitCode(left)}
+			err = &failure{code: exitCode(deleteErr)}
 		}
 	}
 	if len(b.results) == 0 {
 		return err
 	}
 	if printing := list(t.tool, c, b.results, "",
-		column[measured]{"measure", func(m measured) string { return m.Measure }},
-		column[measured]{"figure", measured.figure},
-		column[measured]{"unit", func(m measured) string { return m.Unit }}); err == nil {
+		column[figureRow]{"measure", func(f figureRow) string { return f.Measure }},
+		column[figureRow]{"figure", figureRow.figure},
+		column[figureRow]{"unit", func(f figureRow) string { return f.Unit }}); err == nil {
 		err = printing
 	}
 	return err
 }
 
-// figure has as many digits as mean something.
-func (m measured) figure() string {
-	if m.Figure >= 100 {
-		return strconv.FormatFloat(m.Figure, 'f', 0, 64)
+// figure formats the figure without insignificant digits.
+func (f figureRow) figure() string {
+	if f.Figure >= 100 {
+		return strconv.FormatFloat(f.Figure, 'f', 0, 64)
 	}
-	return strconv.FormatFloat(m.Figure, 'f', 2, 64)
+	return strconv.FormatFloat(f.Figure, 'f', 2, 64)
 }
 
-// benchmark is one run of the command.
+// benchmark is one execution of the command.
 type benchmark struct {
 	load.Options
 	t       *tool
 	tasks   int
 	only    []string
-	results []measured
+	results []figureRow
 }
 
 func (t benchCommand) newBenchmark(c *cli.Context, cfg configs.Config) (*benchmark, error) {
@@ -148,7 +147,7 @@ func (t benchCommand) newBenchmark(c *cli.Context, cfg configs.Config) (*benchma
 	case b.For < minFor:
 		return nil, usageOf(commandName(c), "--for %s must be at least %s", b.For, minFor)
 	case b.Payload < minPayload || b.Payload > cfg.Producer.MaxPayload:
-		return nil, usageOf(commandName(c), "--payload %d must be from %d to %d bytes, which is producer.max_payload", b.Payload, minPayload, cfg.Producer.MaxPayload)
+		return nil, usageOf(commandName(c), "--payload %d must be between %d and %d bytes; the upper limit is producer.max_payload", b.Payload, minPayload, cfg.Producer.MaxPayload)
 	}
 	b.WarmUp = min(b.WarmUp, b.For)
 	b.Batch = max(1, min(b.Batch, benchBatchBytes/b.Payload))
@@ -164,9 +163,9 @@ func (t benchCommand) newBenchmark(c *cli.Context, cfg configs.Config) (*benchma
 	return b, nil
 }
 
-// measurement begins with nothing stored.
+// measurement is a function that starts with an empty store and measures one or more figures.
 type measurement struct {
-	names   []string // of --only; any of them is a reason to do it
+	names   []string // values of --only that select it
 	measure func(*benchmark, context.Context, load.Queue) error
 }
 
@@ -190,7 +189,7 @@ func (b *benchmark) run(ctx context.Context, place *app.Bench) error {
 		if !slices.ContainsFunc(m.names, b.wants) {
 			continue
 		}
-		q, err := place.Fresh(ctx)
+		q, err := place.Recreate(ctx)
 		if err != nil {
 			return err
 		}
@@ -203,21 +202,22 @@ func (b *benchmark) run(ctx context.Context, place *app.Bench) error {
 
 func (b *benchmark) wants(name string) bool { return slices.Contains(b.only, name) }
 
-func (b *benchmark) found(measure string, figure float64, unit string) {
-	b.results = append(b.results, measured{measure, math.Round(figure*1000) / 1000, unit})
+// add adds a figure to the results, rounded to three decimals.
+func (b *benchmark) add(measure string, figure float64, unit string) {
+	b.results = append(b.results, figureRow{measure, math.Round(figure*1000) / 1000, unit})
 }
 
-func (b *benchmark) rate(measure string, r load.Rate) { b.found(measure, r.PerSecond(), "tasks/s") }
+func (b *benchmark) rate(measure string, r load.Rate) { b.add(measure, r.PerSecond(), "tasks/s") }
 
-// times tells the middle and the end of a distribution.
+// times adds the 50th and the 99th percentile of durations to the results.
 func (b *benchmark) times(measure string, sorted []time.Duration) {
 	for _, p := range []float64{50, 99} {
-		b.found(fmt.Sprintf("%s p%.0f", measure, p), float64(load.Percentile(sorted, p))/float64(time.Millisecond), "ms")
+		b.add(fmt.Sprintf("%s p%.0f", measure, p), float64(load.Percentile(sorted, p))/float64(time.Millisecond), "ms")
 	}
 }
 
 func (b *benchmark) backlog(ctx context.Context, q load.Queue) error {
-	b.t.say("bulk: storing %s", several(b.tasks, "task"))
+	b.t.say("bulk: storing %s", plural(b.tasks, "task"))
 	rate, err := b.Bulk(ctx, q, b.tasks)
 	if err != nil {
 		return fmt.Errorf("bulk: %w", err)
@@ -228,7 +228,7 @@ func (b *benchmark) backlog(ctx context.Context, q load.Queue) error {
 	if !b.wants("drain") {
 		return nil
 	}
-	b.t.say("drain: running %s", several(b.tasks, "task"))
+	b.t.say("drain: running %s", plural(b.tasks, "task"))
 	if rate, err = b.Drain(ctx, q, b.tasks); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
@@ -259,9 +259,9 @@ func (b *benchmark) single(ctx context.Context, q load.Queue) error {
 }
 
 func (b *benchmark) pickUp(ctx context.Context, q load.Queue) error {
-	n := int(b.For / pickUpEvery)
-	b.t.say("pickup: storing a task about every %s, %d of them", pickUpEvery, n)
-	times, err := b.PickUp(ctx, q, n, pickUpEvery)
+	n := int(b.For / pickUpInterval)
+	b.t.say("pickup: storing a task about every %s, %d of them", pickUpInterval, n)
+	times, err := b.PickUp(ctx, q, n, pickUpInterval)
 	if err != nil {
 		return fmt.Errorf("pickup: %w", err)
 	}

@@ -22,35 +22,36 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-// Bounds of --jsonl: what is in memory at once, and what is said about bad lines.
+// Limits of --jsonl: of tasks in memory, and of reported bad lines.
 const (
 	chunkTasks   = 1000
 	chunkBytes   = 8 << 20
-	lineOverhead = 64 << 10 // for what stands beside the payload
+	lineOverhead = 64 << 10 // maximum size of a line without its payload
 	readBuffer   = 256 << 10
 	maxBadLines  = 20
 )
 
-// bulk stores the tasks of a file chunk by chunk.
+// bulk stores the tasks of a file in chunks.
 type bulk struct {
 	t        *tool
-	door     *door
+	checker  *checker
 	defaults holdfast.NewTask
 	enqueue  func(context.Context, []holdfast.NewTask) ([]producer.Result, error)
-	bar      *progressbar.ProgressBar // nil without a terminal
+	bar      *progressbar.ProgressBar // nil if stderr is not a terminal
 	results  *resultWriter
 
-	lines []int // of the tasks in hand
+	// The current chunk.
+	lines []int // line numbers of the tasks
 	tasks []holdfast.NewTask
 	bytes int
 
 	enqueued, duplicates, bad int
-	held                      bool // some of the bad ones may go in later
+	retryable                 bool // some of the bad lines may be stored later
 	types                     map[string]bool
 }
 
-// enqueueLines stores one task for each line of the file that --jsonl names.
-func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.Config, d *door, defaults holdfast.NewTask) error {
+// lines stores one task for each line of the file that --jsonl names.
+func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.Config, check *checker, defaults holdfast.NewTask) error {
 	from, size := t.stdin, int64(-1)
 	if path := c.String("jsonl"); path != "-" {
 		file, err := os.Open(path)
@@ -68,13 +69,15 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 		return err
 	}
 	reader := &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: cfg.Producer.MaxPayload + lineOverhead}
-	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
-		t.warnIfAway(ctx, b)
+	return t.useBackend(ctx, cfg, daemon.Open, func(b *app.Backend) error {
+		if err := t.awaitBroker(ctx, b); err != nil {
+			t.warnUnavailable(b, "tasks are stored", err)
+		}
 		p := b.Producer(nil)
 		defer t.finish(b, p)
 		work := &bulk{
 			types: make(map[string]bool),
-			t:     t.tool, door: d, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
+			t:     t.tool, checker: check, defaults: defaults, enqueue: p.EnqueueMany, bar: t.progress(size, "enqueue"),
 			results: &resultWriter{w: t.stdout, format: chosen},
 		}
 		err := work.run(ctx, reader)
@@ -83,17 +86,17 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 	})
 }
 
-// run reads to the end, and says at the end, whatever it is, how far it came.
+// run reads all lines and stores their tasks. Even after an error it prints the numbers of stored tasks and bad lines.
 func (b *bulk) run(ctx context.Context, r *lineReader) error {
 	err := b.read(ctx, r)
 	if closeErr := b.results.close(); err == nil {
 		err = closeErr
 	}
 	if b.bar != nil {
-		_ = b.bar.Finish() // it is only for show
+		_ = b.bar.Finish() // an error of the bar does not matter
 	}
 	if b.bad > maxBadLines {
-		b.t.say("… and %s", several(b.bad-maxBadLines, "more bad line"))
+		b.t.say("… and %s", plural(b.bad-maxBadLines, "more bad line"))
 	}
 	b.t.say("enqueued %d, duplicates %d, bad %d", b.enqueued, b.duplicates, b.bad)
 	switch {
@@ -101,7 +104,7 @@ func (b *bulk) run(ctx context.Context, r *lineReader) error {
 		return err
 	case b.bad > 0 && b.enqueued+b.duplicates > 0:
 		return &failure{code: exitPartly}
-	case b.held:
+	case b.retryable:
 		return &failure{code: exitUnavailable}
 	case b.bad > 0:
 		return &failure{code: exitUsage}
@@ -109,6 +112,8 @@ func (b *bulk) run(ctx context.Context, r *lineReader) error {
 	return nil
 }
 
+// read reads all lines and stores their tasks. It stores a chunk when the chunk is full or when the next read may
+// block.
 func (b *bulk) read(ctx context.Context, r *lineReader) error {
 	for number := 1; ; number++ {
 		line, err := r.next()
@@ -121,11 +126,11 @@ func (b *bulk) read(ctx context.Context, r *lineReader) error {
 			return errors.Join(fmt.Errorf("line %d: %w", number, err), b.flush(ctx))
 		default:
 			if number == 1 {
-				line = bytes.TrimPrefix(line, []byte("\ufeff")) // what some editors begin a file with
+				line = bytes.TrimPrefix(line, []byte("\ufeff")) // a byte order mark
 			}
 			b.add(number, line)
 		}
-		if len(b.tasks) == chunkTasks || b.bytes >= chunkBytes || len(b.tasks) > 0 && r.waits() {
+		if len(b.tasks) == chunkTasks || b.bytes >= chunkBytes || len(b.tasks) > 0 && r.mayBlock() {
 			if err := b.flush(ctx); err != nil {
 				return err
 			}
@@ -139,14 +144,14 @@ func (b *bulk) read(ctx context.Context, r *lineReader) error {
 	}
 }
 
-// add takes a line in hand, if it is good. Empty lines are nothing.
+// add parses and checks a line and adds its task to the chunk. It ignores empty lines.
 func (b *bulk) add(number int, line []byte) {
 	if len(line) == 0 {
 		return
 	}
 	task, err := parseLine(line, b.defaults)
 	if err == nil {
-		err = b.door.check(task)
+		err = b.checker.check(task)
 	}
 	if err != nil {
 		b.reject(number, err)
@@ -158,6 +163,7 @@ func (b *bulk) add(number int, line []byte) {
 	b.bytes += len(line)
 }
 
+// reject counts a bad line and reports it, up to maxBadLines.
 func (b *bulk) reject(number int, err error) {
 	if b.bad++; b.bad > maxBadLines {
 		return
@@ -168,7 +174,7 @@ func (b *bulk) reject(number int, err error) {
 	b.t.sayError(fmt.Sprintf("line %d", number), err)
 }
 
-// flush stores what is in hand.
+// flush stores the chunk.
 func (b *bulk) flush(ctx context.Context) error {
 	if len(b.tasks) == 0 {
 		return nil
@@ -176,8 +182,8 @@ func (b *bulk) flush(ctx context.Context) error {
 	results, err := b.enqueue(ctx, b.tasks)
 	var refused producer.TaskErrors
 	errors.As(err, &refused)
-	err = besides(err, refused)
-	if writeErr := b.settle(results, refused); writeErr != nil && err == nil {
+	err = withoutRefused(err, refused)
+	if writeErr := b.record(results, refused); writeErr != nil && err == nil {
 		err = writeErr
 	}
 	if err != nil {
@@ -187,9 +193,9 @@ func (b *bulk) flush(ctx context.Context) error {
 	return nil
 }
 
-// besides returns the part of an error of EnqueueMany that is not about refused tasks. The command reports those by
-// their lines, because the error numbers them from the start of the call.
-func besides(err error, refused producer.TaskErrors) error {
+// withoutRefused returns the part of an error of EnqueueMany that is not about refused tasks. The command reports
+// refused tasks by their line numbers; the indexes in the error count from the start of the call.
+func withoutRefused(err error, refused producer.TaskErrors) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok && refused != nil {
 		return errors.Join(slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(one error) bool {
 			switch one.(type) {
@@ -202,21 +208,21 @@ func besides(err error, refused producer.TaskErrors) error {
 	return err
 }
 
-// settle reports the results of the leading lines: the store refused some of them, and stored the others.
-func (b *bulk) settle(results []producer.Result, refused producer.TaskErrors) error {
+// record counts and prints the results of the leading lines. The store refused some of them and stored the others.
+func (b *bulk) record(results []producer.Result, refused producer.TaskErrors) error {
 	from := 0
 	for _, one := range refused {
-		if err := b.took(b.lines[from:one.Index], results[from:one.Index]); err != nil {
+		if err := b.recordStored(b.lines[from:one.Index], results[from:one.Index]); err != nil {
 			return err
 		}
 		b.reject(b.lines[one.Index], one.Err)
-		b.held = b.held || errors.Is(one.Err, holdfast.ErrUnavailable)
+		b.retryable = b.retryable || errors.Is(one.Err, holdfast.ErrUnavailable)
 		from = one.Index + 1
 	}
-	return b.took(b.lines[from:], results[from:])
+	return b.recordStored(b.lines[from:], results[from:])
 }
 
-func (b *bulk) took(lines []int, results []producer.Result) error {
+func (b *bulk) recordStored(lines []int, results []producer.Result) error {
 	for i, result := range results {
 		if result.Duplicate {
 			b.duplicates++
@@ -230,15 +236,15 @@ func (b *bulk) took(lines []int, results []producer.Result) error {
 	return nil
 }
 
-// lineResult says what became of a line.
+// lineResult is the result of a line whose task the store has.
 type lineResult struct {
 	Line      int             `json:"line"`
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate"`
 }
 
-// resultWriter writes results as they come: as JSON lines, as one JSON array, or not at
-// all for people, who get the summary.
+// resultWriter writes each result at once, as a JSON line or as an element of a JSON array. In table format it writes
+// nothing, because the summary is enough.
 type resultWriter struct {
 	w      io.Writer
 	format string

@@ -16,17 +16,17 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// bulkOver returns a bulk whose tasks go to enqueue, and what it prints.
+// bulkOver returns a bulk that stores tasks with enqueue, and its output.
 func bulkOver(t *testing.T, enqueue func([]holdfast.NewTask) ([]producer.Result, error)) (b *bulk, stdout, stderr *bytes.Buffer) {
 	t.Helper()
-	d, err := newDoor(configs.Default())
+	check, err := newChecker(configs.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(d.Close)
+	t.Cleanup(check.Close)
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	return &bulk{
-		t: &tool{terminal: terminal{stdout: stdout, stderr: stderr}}, door: d, defaults: holdfast.NewTask{Type: "mail"},
+		t: &tool{terminal: terminal{stdout: stdout, stderr: stderr}}, checker: check, defaults: holdfast.NewTask{Type: "mail"},
 		enqueue: func(_ context.Context, tasks []holdfast.NewTask) ([]producer.Result, error) { return enqueue(tasks) },
 		results: &resultWriter{w: stdout, format: asJSONL},
 		types:   make(map[string]bool),
@@ -37,6 +37,7 @@ func linesOf(from io.Reader) *lineReader {
 	return &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: 1 << 20}
 }
 
+// numbered returns n results with consecutive ids.
 func numbered(first, n int) []producer.Result {
 	results := make([]producer.Result, n)
 	for i := range results {
@@ -45,7 +46,7 @@ func numbered(first, n int) []producer.Result {
 	return results
 }
 
-// The command names the lines whose unique keys are held by their numbers, and stores the other lines.
+// If an open transaction holds the unique keys of some lines, the command reports these lines and stores the others.
 func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -79,15 +80,15 @@ func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
 	}
 }
 
-// A task that only the store can refuse is told by its line, and its neighbours go in.
-func TestBulkFindsWhatTheStoreRefuses(t *testing.T) {
+// If the store refuses a task, the command reports its line and stores the others.
+func TestBulkReportsRefusedLines(t *testing.T) {
 	t.Parallel()
 	stored := 0
 	b, stdout, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
 		results := make([]producer.Result, len(tasks))
 		var refused producer.TaskErrors
 		for i, task := range tasks {
-			if task.Lane == "bad" {
+			if task.Queue == "bad" {
 				refused = append(refused, &producer.TaskError{Index: i, Err: fmt.Errorf("%w: the column cannot hold it", holdfast.ErrInvalid)})
 				continue
 			}
@@ -96,7 +97,7 @@ func TestBulkFindsWhatTheStoreRefuses(t *testing.T) {
 		}
 		return results, refused
 	})
-	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"lane\":\"bad\"}\n\n{}\n")))
+	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"queue\":\"bad\"}\n\n{}\n")))
 	if exitCode(err) != exitPartly || stored != 2 {
 		t.Errorf("exit code %d, %d stored", exitCode(err), stored)
 	}
@@ -109,8 +110,8 @@ func TestBulkFindsWhatTheStoreRefuses(t *testing.T) {
 	}
 }
 
-// If a server fails half-way, it is told how far the work came.
-func TestBulkStopsAtAServerThatFails(t *testing.T) {
+// If a server fails, the error names the first line that is not stored, and the summary counts the stored tasks.
+func TestBulkStopsWhenAServerFails(t *testing.T) {
 	t.Parallel()
 	b, stdout, stderr := bulkOver(t, func([]holdfast.NewTask) ([]producer.Result, error) {
 		return numbered(1, 2), fmt.Errorf("store tasks: %w", holdfast.ErrUnavailable)
@@ -124,8 +125,8 @@ func TestBulkStopsAtAServerThatFails(t *testing.T) {
 	}
 }
 
-// If a server fails after an earlier part of the lines had a held key, that line counts as bad and not as enqueued, and
-// no line is sent again. The last error does not name the task again, whose number is not that of its line.
+// If a server fails after a line with a held key, that line counts as bad and not as enqueued, and no line is enqueued
+// twice. The final error does not contain the error of the held line, whose index is not a line number.
 func TestBulkStopsBehindAHeldLine(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -153,8 +154,8 @@ func TestBulkStopsBehindAHeldLine(t *testing.T) {
 	}
 }
 
-// A file that cannot be read on loses nothing that was read.
-func TestBulkStoresWhatItRead(t *testing.T) {
+// After a read error the command stores all lines that it has read.
+func TestBulkStoresAllLinesBeforeAReadError(t *testing.T) {
 	t.Parallel()
 	var sizes []int
 	b, _, stderr := bulkOver(t, func(tasks []holdfast.NewTask) ([]producer.Result, error) {
@@ -180,7 +181,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("cut") }
 
-// Whoever writes slowly is not kept waiting for a full chunk.
+// If no more input is available, the command stores an incomplete chunk.
 func TestBulkDoesNotWaitForAChunk(t *testing.T) {
 	t.Parallel()
 	stored := make(chan int)
@@ -205,7 +206,7 @@ func TestBulkDoesNotWaitForAChunk(t *testing.T) {
 	}
 }
 
-// Memory is bounded by bytes too, not only by the number of tasks.
+// A chunk is limited in bytes and in the number of tasks.
 func TestBulkChunksByBytes(t *testing.T) {
 	t.Parallel()
 	largest := 0
@@ -222,6 +223,6 @@ func TestBulkChunksByBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if largest > chunkBytes/(1<<19) || b.enqueued != 100 {
-		t.Errorf("%d tasks in a chunk, %d in all", largest, b.enqueued)
+		t.Errorf("largest chunk: %d tasks, total: %d tasks", largest, b.enqueued)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // candidatesName is the hidden command that the scripts of the shells call.
 const candidatesName = "__complete"
 
-// completionCommands are the command completion and the hidden one behind it.
+// completionCommands are the command completion and the hidden command that its scripts call.
 type completionCommands struct{ *tool }
 
 func (t completionCommands) command() *cli.Command {
@@ -27,7 +27,7 @@ func (t completionCommands) command() *cli.Command {
 		command.Subcommands = append(command.Subcommands, &cli.Command{
 			Name:  shell.name,
 			Usage: "print the script for " + shell.name,
-			Description: "Put the line of the example into the file that " + shell.name + ` reads when it starts.
+			Description: "Add the line of the example to the startup file of " + shell.name + `.
 
 Example:
   ` + shell.how,
@@ -44,9 +44,9 @@ func (t completionCommands) candidatesCommand() *cli.Command {
 	return &cli.Command{
 		Name:      candidatesName,
 		Hidden:    true,
-		Usage:     "list what the last of the words may become",
+		Usage:     "list candidates for the last word",
 		ArgsUsage: "[WORD...]",
-		Description: `Each line is a candidate, a tab and what it is. No line means a file or any text.
+		Description: `Each line is a candidate, a tab and a description. If there are no lines, the word may be any text.
 
 Example:
   holdfast ` + candidatesName + ` -- task li`,
@@ -61,10 +61,10 @@ Example:
 	}
 }
 
-// candidate is a word that may come next.
+// candidate is a possible word with its description.
 type candidate struct{ word, text string }
 
-// candidates returns what the last of the words, which may be empty, can become.
+// candidates returns the possible completions of the last word, which may be empty.
 func candidates(program *cli.App, words []string) []candidate {
 	a := &arranger{program: program}
 	if len(words) == 0 {
@@ -81,24 +81,24 @@ func candidates(program *cli.App, words []string) []candidate {
 			continue
 		}
 		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		flag := find(slices.Concat(a.own(), program.Flags), name)
+		flag := find(slices.Concat(a.localFlags(), program.Flags), name)
 		if flag == nil || assigned || !takesValue(flag) {
 			continue
 		}
 		if len(rest) == 0 {
-			return beginning(last, values(name))
+			return withPrefix(last, values(name))
 		}
 		rest = rest[1:]
 	}
 	var all []candidate
 	if strings.HasPrefix(last, "-") {
-		for _, flag := range slices.Concat(a.own(), program.Flags) {
+		for _, flag := range slices.Concat(a.localFlags(), program.Flags) {
 			_, text := explain(flag)
 			all = append(all, candidate{"--" + flag.Names()[0], text})
 		}
-		return beginning(last, append(all, candidate{"--help", "explain the command"}))
+		return withPrefix(last, append(all, candidate{"--help", "explain the command"}))
 	}
-	for _, command := range a.below() {
+	for _, command := range a.subcommands() {
 		if !command.Hidden {
 			all = append(all, candidate{command.Name, command.Usage})
 		}
@@ -106,10 +106,10 @@ func candidates(program *cli.App, words []string) []candidate {
 	if len(a.line.path) == 0 && !a.line.help {
 		all = append(all, candidate{"help", "explain a command"})
 	}
-	return beginning(last, all)
+	return withPrefix(last, all)
 }
 
-// values are the candidates for the value of a flag; none means any text.
+// values returns the candidates for the value of a flag, and none if the value may be any text.
 func values(flag string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},
@@ -124,8 +124,9 @@ func values(flag string) []candidate {
 	return all
 }
 
-func beginning(with string, all []candidate) []candidate {
-	return slices.DeleteFunc(all, func(one candidate) bool { return !strings.HasPrefix(one.word, with) })
+// withPrefix returns the candidates that begin with prefix.
+func withPrefix(prefix string, all []candidate) []candidate {
+	return slices.DeleteFunc(all, func(one candidate) bool { return !strings.HasPrefix(one.word, prefix) })
 }
 
 const bashScript = `_holdfast() {

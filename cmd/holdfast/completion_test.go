@@ -24,7 +24,7 @@ func TestCandidates(t *testing.T) {
 		"--log-level d":            "debug",
 		"--schema x version --log": "--log-level --log-format",
 		"enqueue --jsonl ":         "",
-		"task list --limit=3 -":    "--output --state --type --lane --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"task list --limit=3 -":    "--output --state --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 	} {
 		words := strings.Split(typed, " ")
 		var got []string

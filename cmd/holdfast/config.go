@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// configCommands are the commands of the noun config.
+// configCommands implements the command config and its subcommands.
 type configCommands struct{ *tool }
 
 func (t configCommands) command() *cli.Command {
@@ -18,9 +18,9 @@ func (t configCommands) command() *cli.Command {
 		Usage: "show and check the configuration",
 		Subcommands: []*cli.Command{{
 			Name:  "show",
-			Usage: "print every key with its value and where that came from",
-			Description: `Passwords and secrets are replaced by asterisks. A configuration with mistakes is
-shown as far as it could be read, and the exit code is 2.
+			Usage: "print every key with its value and the origin of the value",
+			Description: `Asterisks replace passwords and secrets. If the configuration has errors, the command prints the values
+that it could read, and the exit code is 2.
 
 Example:
   HOLDFAST_WORKER_LEASE=10s holdfast config show`,
@@ -28,9 +28,9 @@ Example:
 			Action: t.do(t.show),
 		}, {
 			Name:  "validate",
-			Usage: "report every mistake in the configuration",
-			Description: `Reads file, environment and flags, and no server. The exit code is 0 if all is well and
-7 if there are mistakes.
+			Usage: "report every error in the configuration",
+			Description: `Reads the file, the environment and the flags, but connects to no server. The exit code is 0 if the
+configuration is valid, and 7 if it has errors.
 
 Example:
   holdfast config validate --config holdfast.yaml`,
@@ -41,7 +41,7 @@ Example:
 
 func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	cfg, err := t.load(c)
-	if _, read := errors.AsType[*configs.Error](err); err != nil && !read { // the command line or the whole file is wrong
+	if _, partial := errors.AsType[*configs.Error](err); err != nil && !partial { // the command line or the whole file is invalid
 		return err
 	}
 	entries := cfg.Entries()

@@ -11,17 +11,17 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// deadCommands are the commands of the noun dead.
+// deadCommands implements the command dead and its subcommands.
 type deadCommands struct{ *tool }
 
 func (t deadCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "dead",
-		Usage: "list and retry dead letters: tasks that gave up and wait for a person",
+		Usage: "list and retry dead letters, which are tasks that failed for good",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list dead tasks with their last error, newest first",
-			Description: `"task get" shows one of them with its attempts. Pages are those of "task list".
+			Description: `"task get" shows a task with its attempts. For further pages see "task list".
 
 Example:
   holdfast dead list --type http --error "connection refused" --since 2h`,
@@ -29,18 +29,19 @@ Example:
 			Action: t.do(t.list),
 		}, {
 			Name:      "retry",
-			Usage:     "send dead tasks again, with a fresh budget of attempts",
+			Usage:     "make dead tasks ready again, with all their attempts",
 			ArgsUsage: "[ID...]",
-			Description: `Give ids, or --all for every dead task the filters choose, newest first. --all asks first on a terminal;
-anywhere else it needs --yes. It prints how many tasks were moved; --dry-run only counts. With ids, the exit code
-is 5 if only some could be moved.
+			Description: `Give ids, or --all for every dead task that matches the filters, newest first. On a terminal, --all asks
+for confirmation; elsewhere it needs --yes. It prints the number of retried tasks. With --dry-run the
+command changes nothing and only counts. With ids, the exit code is 5 if only some tasks could be
+retried.
 
 Example:
   holdfast dead retry --all --error "connection refused" --dry-run`,
 			Flags: append(append([]cli.Flag{
 				outputFlag(),
-				&cli.BoolFlag{Name: "all", Usage: "every dead task that the filters choose"},
-				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, say what would be done"},
+				&cli.BoolFlag{Name: "all", Usage: "retry every dead task that matches the filters"},
+				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 				yesFlag(),
 			}, filterFlags()...), limitFlag(0)),
 			Action: t.do(t.retry),
@@ -63,36 +64,36 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	f.States = []holdfast.State{holdfast.Dead}
-	filtered := c.IsSet("type") || c.IsSet("lane") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
+	filtered := c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
 	case c.Bool("all"):
 		return t.withStore(ctx, c, func(b *app.Backend) error { return t.retryAll(ctx, c, b, f) })
 	case c.NArg() == 0:
-		return usageOf(commandName(c), "which ones? give ids, or --all")
+		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	case filtered:
-		return usageOf(commandName(c), "--type, --lane, --error, --since, --until and --limit go with --all")
+		return usageOf(commandName(c), "--type, --queue, --error, --since, --until and --limit need --all")
 	}
 	ids, err := taskIDs(c)
 	if err != nil {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return each(t.tool, c, ids, func(id holdfast.TaskID) (standing, error) {
+		return each(t.tool, c, ids, func(id holdfast.TaskID) (taskState, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && task.State != holdfast.Dead {
-				err = fmt.Errorf("%w: task %s is %s, not dead", holdfast.ErrConflict, id, task.State)
+				err = fmt.Errorf("%w: cannot retry task %s: its state is %s, not dead", holdfast.ErrConflict, id, task.State)
 			}
 			if err == nil && !c.Bool("dry-run") {
 				task, err = b.Move(ctx, id, holdfast.EventRequeue)
 			}
-			return standing{task.ID, task.State}, err
+			return taskState{task.ID, task.State}, err
 		})
 	})
 }
 
-// deadRetryAll moves everything the filter chooses.
+// retryAll retries every task that matches the filter.
 func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backend, f store.Filter) error {
 	by, err := b.Store.Count(ctx, f)
 	if err != nil {
@@ -104,28 +105,28 @@ func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backe
 	}
 	dry := c.Bool("dry-run")
 	if !dry && n > 0 {
-		if err := t.confirm(c, "send "+several(n, "dead task")+" again"); err != nil {
+		if err := t.confirm(c, "retry "+plural(n, "dead task")); err != nil {
 			return err
 		}
 	}
 	if dry {
-		t.say("would send %s again", several(n, "dead task"))
+		t.say("would retry %s", plural(n, "dead task"))
 	} else {
 		bar := t.progress(int64(n), "retry")
 		n, err = b.MoveAll(ctx, f, holdfast.EventRequeue, func(done int) {
 			if bar != nil {
-				_ = bar.Set(done) // it is only for show
+				_ = bar.Set(done) // an error of the bar does not matter
 			}
 		})
 		if bar != nil {
 			_ = bar.Finish()
 		}
-		t.say("sent %s again", several(n, "dead task"))
+		t.say("retried %s", plural(n, "dead task"))
 	}
 	if err != nil {
 		return err
 	}
-	return t.one(c, struct {
+	return t.printOne(c, struct {
 		Retried int  `json:"retried"`
 		DryRun  bool `json:"dry_run"`
 	}{n, dry}, fmt.Sprint(n))

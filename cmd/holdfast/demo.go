@@ -21,23 +21,24 @@ type demoCommand struct{ *tool }
 func (t demoCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
-		Usage: "a tour: a flaky target, retries, a process killed in the middle, dead letters",
-		Description: `Starts a flaky HTTP target and holdfast serve on a new file in a temporary folder, enqueues messages,
-kills the server with kill -9 in the middle, starts it again, and ends with a table of facts counted
-at the target. Nothing needs to be installed or configured, and nothing configured is touched.
---keep leaves the file, and holdfast serve running on it, with the commands to look around.
+		Usage: "show retries, recovery after kill -9, and dead letters",
+		Description: `Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
+kills the server with kill -9 while it delivers them, and starts it again. At the end it prints a table
+of facts counted at the target. The demo needs no installation and no configuration, and it does not
+touch configured servers. With --keep, holdfast serve keeps running on the file, and the demo prints
+commands to explore it.
 
-With --servers the tour is on the configured PostgreSQL and RabbitMQ: two workers and a janitor, each a
-process, of which one worker is killed. It migrates the schema up first and uses a lane of its own,
-demo. Its dead messages stay, to look around.
+With --servers the demo uses the configured PostgreSQL and RabbitMQ. It runs two workers and a janitor,
+each in a process of its own, and kills one worker. It first applies missing migrations. It uses the
+queue demo, and its dead tasks stay in the store.
 
 Example:
   holdfast demo --keep
   holdfast demo --servers --messages 5000`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "messages", Usage: "how many messages to enqueue, at least 100", Value: 2000},
-			&cli.BoolFlag{Name: "keep", Usage: "leave holdfast serve running on what the tour leaves"},
-			&cli.BoolFlag{Name: "servers", Usage: "give the tour on the configured PostgreSQL and RabbitMQ"},
+			&cli.BoolFlag{Name: "keep", Usage: "keep holdfast serve running on the file of the demo"},
+			&cli.BoolFlag{Name: "servers", Usage: "use the configured PostgreSQL and RabbitMQ"},
 		},
 		Action: t.do(t.run),
 	}
@@ -46,9 +47,9 @@ Example:
 func (t demoCommand) run(ctx context.Context, c *cli.Context) error {
 	switch {
 	case c.Int("messages") < 100:
-		return usageOf(commandName(c), "--messages %d is too few for a tour; at least 100", c.Int("messages"))
+		return usageOf(commandName(c), "--messages %d must be at least 100", c.Int("messages"))
 	case c.Bool("keep") && c.Bool("servers"):
-		return usageOf(commandName(c), "--keep is for the tour without servers; with --servers the messages stay in the database anyway")
+		return usageOf(commandName(c), "give --keep or --servers, not both; with --servers the tasks stay in the database")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -59,18 +60,18 @@ func (t demoCommand) run(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	o := demo.Options{
-		Binary: self, Logs: folder, Messages: c.Int("messages"), Keep: c.Bool("keep"), Out: t.stdout, Terminal: isTerminal(t.stdout),
+		Binary: self, Logs: folder, Messages: c.Int("messages"), Prune: c.Bool("keep"), Out: t.stdout, Terminal: isTerminal(t.stdout),
 	}
-	err = t.tour(ctx, c, o)
-	if err == nil && !o.Keep || ctx.Err() != nil {
+	err = t.runOn(ctx, c, o)
+	if err == nil && !o.Prune || ctx.Err() != nil {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
-	_ = os.Remove(folder) // which fails if logs are in it: they are left where the error says
+	_ = os.Remove(folder) // fails if the folder has logs, which the error refers to
 	return err
 }
 
-// tour opens what the tour is on, and gives it.
-func (t demoCommand) tour(ctx context.Context, c *cli.Context, o demo.Options) error {
+// runOn opens the file or the servers, and runs the demo on them.
+func (t demoCommand) runOn(ctx context.Context, c *cli.Context, o demo.Options) error {
 	cfg := configs.Default()
 	cfg.Database.URL = configs.EmbeddedDatabase + filepath.Join(o.Logs, "holdfast.db")
 	if c.Bool("servers") {
@@ -79,7 +80,7 @@ func (t demoCommand) tour(ctx context.Context, c *cli.Context, o demo.Options) e
 			return err
 		}
 		if cfg.Embedded() {
-			return &failure{errors.New("--servers needs PostgreSQL and RabbitMQ, and none is configured"), exitUsage, "set DATABASE_URL and AMQP_URL, or: make demo-servers"}
+			return &failure{errors.New("--servers needs PostgreSQL and RabbitMQ, but they are not configured"), exitUsage, "set DATABASE_URL and AMQP_URL, or: make demo-servers"}
 		}
 	}
 	cfg.Webhook.AllowCIDRs = []netip.Prefix{demo.TargetNetwork}
@@ -87,9 +88,9 @@ func (t demoCommand) tour(ctx context.Context, c *cli.Context, o demo.Options) e
 	if _, err := app.Migrate(ctx, cfg, log); err != nil {
 		return err
 	}
-	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
+	return t.useBackend(ctx, cfg, daemon.Open, func(b *app.Backend) error {
 		if !cfg.Embedded() {
-			if err := b.Ping(ctx, brokerPatience); err != nil {
+			if err := b.Ping(ctx, brokerTimeout); err != nil {
 				return err
 			}
 		}

@@ -19,25 +19,30 @@ type doctorCommand struct{ *tool }
 func (t doctorCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
-		Usage: "check everything, from the configuration to the work that waits, and say what to do",
-		Description: `Checks in this order: the configuration; the store, its clock, its settings that decide whether accepted
-tasks can get lost, its schema; the broker, its version and alarms, the queues and their arguments; and
-whether work gets done: workers, janitors, lanes, receipts, dead letters. Each check that is not ok is
-followed by a remedy. Nothing is changed.
+		Usage: "check the configuration, the servers and the progress of tasks, and suggest remedies",
+		Description: `Checks in this order:
 
-A warning is something that works and may hurt later. The exit code is 0 if nothing failed, 7 if a check
-failed, and 6 if a server did not answer. With --strict a warning counts as a failure.
+  1. the configuration
+  2. the store: its clock, its schema, and settings that could lose accepted tasks
+  3. the broker: its version and alarms, the AMQP queues and their arguments
+  4. the progress of tasks: workers, janitors, queues, outbox entries, dead letters
+
+Each check that is not ok is followed by a remedy. The command changes nothing.
+
+A warning is about something that works now but may cause problems later. The exit code is 0 if no
+check failed, 7 if a check failed, and 6 if a server did not answer. With --strict a warning counts as
+a failure.
 
 Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
-		Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "strict", Usage: "fail on warnings too"}},
+		Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}},
 		Action: t.do(t.run),
 	}
 }
 
-// checked is a check as it is printed.
-type checked struct {
+// checkRow is a check as the command prints it.
+type checkRow struct {
 	Check  string          `json:"check"`
 	Result doctor.Severity `json:"result"`
 	Detail string          `json:"detail"`
@@ -49,9 +54,9 @@ func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	results := make([]checked, len(report.Checks))
+	results := make([]checkRow, len(report.Checks))
 	for i, c := range report.Checks {
-		results[i] = checked{c.Name, c.Severity, c.Detail, wording(c.Remedy)}
+		results[i] = checkRow{c.Name, c.Severity, c.Detail, hintText(c.Remedy)}
 	}
 	if chosen, _ := format(c); chosen == asTable {
 		err = t.print(results)
@@ -61,13 +66,14 @@ func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return verdict(report, c.Bool("strict"))
+	return checksError(report, c.Bool("strict"))
 }
 
-// examine begins with the configuration. Each mistake in it is a check that failed.
+// examine runs the checks. If the configuration has errors, each of them is a failed check, and there are no other
+// checks.
 func (t doctorCommand) examine(ctx context.Context, c *cli.Context) (doctor.Report, error) {
 	cfg, err := t.load(c)
-	if _, typed := errors.AsType[*failure](err); typed {
+	if _, usage := errors.AsType[*failure](err); usage {
 		return doctor.Report{}, err
 	}
 	if err == nil {
@@ -76,17 +82,17 @@ func (t doctorCommand) examine(ctx context.Context, c *cli.Context) (doctor.Repo
 	var r doctor.Report
 	for _, one := range parts(err) {
 		r.Checks = append(r.Checks, doctor.Check{Name: "configuration", Severity: doctor.Failed,
-			Detail: t.sentence(one), Remedy: holdfast.Hint{Kind: holdfast.HintShowSettings}})
+			Detail: t.message(one), Remedy: holdfast.Hint{Kind: holdfast.HintShowSettings}})
 	}
 	return r, nil
 }
 
-// print prints the table, with what to do under each line that is not ok.
-func (t doctorCommand) print(results []checked) error {
-	head, rows := cells(results, []column[checked]{
-		{"check", func(r checked) string { return r.Check }},
-		{"result", func(r checked) string { return string(r.Result) }},
-		{"detail", func(r checked) string { return r.Detail }},
+// print prints the table, with the remedy below each check that has one.
+func (t doctorCommand) print(results []checkRow) error {
+	head, rows := cells(results, []column[checkRow]{
+		{"check", func(r checkRow) string { return r.Check }},
+		{"result", func(r checkRow) string { return string(r.Result) }},
+		{"detail", func(r checkRow) string { return r.Detail }},
 	})
 	var lines []table.Row
 	for i, row := range rows {
@@ -98,10 +104,10 @@ func (t doctorCommand) print(results []checked) error {
 	return t.table(head, lines)
 }
 
-// verdict is the exit code of a report.
-func verdict(r doctor.Report, strict bool) error {
+// checksError returns an error with the exit code of a report, or nil if the exit code is 0.
+func checksError(r doctor.Report, strict bool) error {
 	failed, warned := r.Count(doctor.Failed), r.Count(doctor.Warning)
-	switch text := fmt.Sprintf("%s failed, %s", several(failed, "check"), several(warned, "warning")); {
+	switch text := fmt.Sprintf("%s failed, %s", plural(failed, "check"), plural(warned, "warning")); {
 	case r.Unreachable:
 		return &failure{err: errors.New(text + "; a server did not answer"), code: exitUnavailable}
 	case failed > 0 || strict && warned > 0:

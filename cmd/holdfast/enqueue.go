@@ -28,37 +28,37 @@ func (t enqueueCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "enqueue",
 		Usage: "store one task, or many with --jsonl",
-		Description: `Prints the id of the task. From then on it will be done, or dead, whatever crashes. If RabbitMQ is
-away, or no process serves the file, the task is stored and runs later. A warning says if no live worker
-has a handler for the type.
+		Description: `Prints the id of the task. After that, the task survives every crash until it is done or dead. If
+RabbitMQ is unavailable, or no process is serving the file, the task is stored and runs later. If no
+live worker has a handler for the type, the command prints a warning.
 
-A --unique key that is taken is no error, whatever the state of the task that has it: the id of that task
-is printed, and -o json says "duplicate": true and its "state". A dead task runs again only after
-"holdfast task retry".
+If another task has the --unique key, the command stores nothing, prints the id of that task and
+succeeds. -o json then has "duplicate": true and the "state" of that task. A dead task runs again only
+after "holdfast task retry".
 
-The payload of type http names a request: url, method, headers, body, timeout, secret_ref. It
-is checked before it is stored.
+The payload of the type http is a request with the keys url, method, headers, body, timeout and
+secret_ref. The command checks it before it stores the task.
 
-With --jsonl each line of a file is one task, with the keys type, payload, lane, delay, at,
-max_attempts and unique. The flags of those names are for the lines that have no such key.
-Lines that are wrong are reported with their number, the others go in; the exit code is then 5, or 2 if
-every line was wrong. A line whose unique key an open transaction holds is reported in the same way, and can be sent
-again later. -o json and -o jsonl print {"line","id","duplicate"} for each task. Should a
-server fail half-way, lines with a unique key can simply be sent again.
+With --jsonl, each line of a file is one task with the keys type, payload, queue, delay, at,
+max_attempts and unique. The flags of the same names set defaults for lines without the key. The
+command reports bad lines by number and stores all others. The exit code is then 5, or 2 if every line
+is bad. If an open transaction has the unique key of a line, the line counts as bad, and you can enqueue
+it again later. -o json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails
+before the end, you can safely enqueue lines with a unique key again.
 
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
 		Flags: []cli.Flag{
 			outputFlag(),
-			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task: chooses the handler; http is built in"},
-			&cli.StringFlag{Name: "lane", Usage: "`LANE` to wait in; default that of the type"},
-			&cli.StringFlag{Name: "payload", Usage: "input of the handler, as `JSON`, @FILE or - for stdin; default null"},
+			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
+			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
+			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
 			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
-			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, the time here"},
-			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures; default that of the type"},
-			&cli.StringFlag{Name: "unique", Usage: "store nothing if a task with the same `KEY` is kept"},
-			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`, or - for stdin"},
+			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
+			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
+			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
+			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
 		},
 		Action: t.do(t.enqueue),
 	}
@@ -69,26 +69,26 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	door, err := newDoor(cfg)
+	checker, err := newChecker(cfg)
 	if err != nil {
 		return err
 	}
-	defer door.Close()
+	defer checker.Close()
 	task, err := t.taskFromFlags(c, cfg.Producer.MaxPayload)
 	if err != nil {
 		return err
 	}
 	if c.IsSet("jsonl") {
-		return t.lines(ctx, c, cfg, door, task)
+		return t.lines(ctx, c, cfg, checker, task)
 	}
 	if task.Type == "" {
 		return usageOf(commandName(c), "a task needs a --type")
 	}
-	if err := door.check(task); err != nil {
+	if err := checker.check(task); err != nil {
 		return err
 	}
-	return t.opened(ctx, cfg, daemon.Open, func(b *app.Backend) error {
-		t.warnIfAway(ctx, b)
+	return t.useBackend(ctx, cfg, daemon.Open, func(b *app.Backend) error {
+		unavailable := t.awaitBroker(ctx, b)
 		p := b.Producer(nil)
 		defer t.finish(b, p)
 		result, err := p.Enqueue(ctx, task)
@@ -101,38 +101,41 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
 		}{ID: result.ID, Duplicate: result.Duplicate}
 		if result.Duplicate {
-			stored.State = t.standsInTheWay(ctx, b, result.ID)
+			stored.State = t.reportDuplicate(ctx, b, result.ID)
 		} else {
+			if unavailable != nil {
+				t.warnUnavailable(b, "task stored", unavailable)
+			}
 			t.warnIfUnhandled(ctx, b, task.Type)
 		}
-		return t.one(c, stored, result.ID.String())
+		return t.printOne(c, stored, result.ID.String())
 	})
 }
 
-// warnIfUnhandled warns of types that no live worker has a handler for. It says nothing while no worker is live, or if
-// one of them does not name its types.
+// warnIfUnhandled prints a warning for each type without a handler in a live worker. It prints nothing if there is no
+// live worker, or if the types of a live worker are unknown.
 func (t enqueueCommand) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...string) {
-	runs, err := b.Store.Runs(ctx, false)
-	if err != nil || len(runs) == 0 || slices.ContainsFunc(runs, func(r store.Run) bool { return r.Types == nil }) {
-		return // the tasks are stored: this is only a hint
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil || len(workers) == 0 || slices.ContainsFunc(workers, func(w store.Worker) bool { return w.Types == nil }) {
+		return // the tasks are stored, so an error does not matter
 	}
 	var handled []string
-	for _, run := range runs {
-		handled = append(handled, run.Types...)
+	for _, worker := range workers {
+		handled = append(handled, worker.Types...)
 	}
 	for _, name := range types {
 		if !slices.Contains(handled, name) {
-			t.say("warning: no live worker handles the type %s: its tasks wait until one does%s", name, didYouMean(name, handled))
+			t.say("warning: no live worker has a handler for type %s; its tasks wait%s", name, didYouMean(name, handled))
 		}
 	}
 }
 
-// standsInTheWay says which task has the unique key, and what to do if that task will not run. It returns its state, and
-// "" if it cannot be read.
-func (t enqueueCommand) standsInTheWay(ctx context.Context, b *app.Backend, id holdfast.TaskID) holdfast.State {
+// reportDuplicate prints which task has the unique key, and how to retry that task if it is dead or cancelled. It
+// returns the state of the task, and "" if the state cannot be read.
+func (t enqueueCommand) reportDuplicate(ctx context.Context, b *app.Backend, id holdfast.TaskID) holdfast.State {
 	task, err := b.Store.Task(ctx, id)
 	if err != nil {
-		t.sayError(fmt.Sprintf("nothing was stored: task %s has this unique key; its state is not known", id), err)
+		t.sayError(fmt.Sprintf("nothing was stored: task %s has this unique key; its state is unknown", id), err)
 		return ""
 	}
 	t.say("nothing was stored: task %s has this unique key; its state is %s", id, task.State)
@@ -142,55 +145,52 @@ func (t enqueueCommand) standsInTheWay(ctx context.Context, b *app.Backend, id h
 	return task.State
 }
 
-// warnIfAway waits for the broker, so that the tickets go out at once if they can. What is
-// enqueued without it is safe, and late.
-func (t enqueueCommand) warnIfAway(ctx context.Context, b *app.Backend) {
-	err := b.Ping(ctx, brokerPatience)
-	if err == nil || ctx.Err() != nil {
-		return
+// awaitBroker waits for the broker, so that the producer can publish tickets at once. It returns an error if the broker
+// is unavailable. Tasks that are stored without the broker are safe, but run later.
+func (t enqueueCommand) awaitBroker(ctx context.Context, b *app.Backend) error {
+	err := b.Ping(ctx, brokerTimeout)
+	if ctx.Err() != nil {
+		return nil // the command was interrupted
 	}
-	if _, embedded := b.Embedded(); embedded {
-		t.sayError("warning: tasks are stored, but wait", err)
-	} else {
-		t.sayError("warning: tasks are stored, but run only when RabbitMQ is back", err)
-	}
+	return err
 }
 
-// finish ends the producer. RabbitMQ reports an alarm only after a publish, so finish warns of it.
+// finish closes the producer. It prints a warning if RabbitMQ has an alarm, which RabbitMQ reports only after a
+// publish.
 func (t enqueueCommand) finish(b *app.Backend, p *producer.Producer) {
-	_ = p.Close() // it returns no error
+	_ = p.Close() // always nil
 	if why := b.Broker.Health().Blocked; why != "" {
 		t.say("warning: tasks are stored, but run only when RabbitMQ takes messages again: %s", why)
 	}
 }
 
-// door checks tasks before they are stored, without any server.
-type door struct {
+// checker validates tasks before they are stored. It needs no server.
+type checker struct {
 	*webhook.Handler
 	maxPayload int
 }
 
-func newDoor(cfg configs.Config) (*door, error) {
+func newChecker(cfg configs.Config) (*checker, error) {
 	deliver, err := daemon.NewWebhook(cfg, version)
-	return &door{deliver, cfg.Producer.MaxPayload}, err
+	return &checker{deliver, cfg.Producer.MaxPayload}, err
 }
 
-func (d *door) check(task holdfast.NewTask) error {
-	if err := task.Validate(d.maxPayload); err != nil {
+func (k *checker) check(task holdfast.NewTask) error {
+	if err := task.Validate(k.maxPayload); err != nil {
 		return err
 	}
 	if task.Type == webhook.Type {
-		return d.Validate(task.Payload)
+		return k.Validate(task.Payload)
 	}
 	return nil
 }
 
-// taskFromFlags reads what the flags say about a task. It may still be incomplete.
+// taskFromFlags returns the task that the flags describe. The task may be incomplete.
 func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
 	task := holdfast.NewTask{
-		Type: c.String("type"), Lane: c.String("lane"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"),
+		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"),
 	}
-	for _, name := range []string{"type", "lane", "unique", "delay", "at", "jsonl"} {
+	for _, name := range []string{"type", "queue", "unique", "delay", "at", "jsonl"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
 			return task, usageOf(commandName(c), "--%s is empty", name)
 		}
@@ -199,13 +199,13 @@ func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.
 		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
 	}
 	var err error
-	if task.Delay, task.At, err = when(c.String("delay"), c.String("at")); err != nil {
+	if task.Delay, task.At, err = parseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}
 	if c.IsSet("jsonl") {
 		switch {
 		case task.Unique != "":
-			return task, usageOf(commandName(c), "--unique would make one task of all lines; give each line its own unique key")
+			return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
 		case c.String("jsonl") == "-" && c.String("payload") == "-":
 			return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
 		}
@@ -216,7 +216,7 @@ func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.
 	return task, err
 }
 
-// payload reads the value of --payload: JSON itself, @file, or - for stdin.
+// payload returns the payload that the value of --payload describes: JSON, @file, or - for stdin.
 func (t enqueueCommand) payload(text string, limit int) ([]byte, error) {
 	from := t.stdin
 	switch path, isFile := strings.CutPrefix(text, "@"); {
@@ -234,15 +234,15 @@ func (t enqueueCommand) payload(text string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, usage("--payload: %w", err)
 	}
-	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to name the size, within reason
+	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to report the size
 	if err != nil {
 		return nil, usage("--payload: %w", err)
 	}
 	if size := int64(len(data)) + rest; size > int64(limit) {
-		return nil, usage("the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", size, limit)
+		return nil, usage("the payload has %d bytes, the limit is %d; store large data elsewhere and send a reference", size, limit)
 	}
 	if data = bytes.TrimSpace(data); len(data) == 0 {
-		return nil, &failure{err: errors.New("the payload is empty; JSON for nothing is null"), code: exitUsage}
+		return nil, &failure{err: errors.New("the payload is empty; for an empty value use null"), code: exitUsage}
 	}
 	return data, nil
 }

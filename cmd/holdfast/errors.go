@@ -17,19 +17,19 @@ import (
 // The exit codes, the same for every command.
 const (
 	exitOK          = 0
-	exitFailure     = 1   // anything the others do not say
+	exitFailure     = 1   // any other error
 	exitUsage       = 2   // unknown command or flag, bad value, invalid configuration or input
-	exitNotFound    = 3   // no such task or run
-	exitConflict    = 4   // the state does not allow it
-	exitPartly      = 5   // some of several were done
+	exitNotFound    = 3   // no such task or worker
+	exitConflict    = 4   // the state does not allow the operation
+	exitPartly      = 5   // only some of several items succeeded
 	exitUnavailable = 6   // PostgreSQL or RabbitMQ cannot be reached
 	exitCheck       = 7   // a check failed: schema, topology, configuration
 	exitTimeout     = 124 // wait timed out
-	exitInterrupted = 130
+	exitInterrupted = 130 // a signal ended the command
 )
 
-// failure is an error with an exit code of its own, and perhaps a hint what to do.
-// Without an error nothing is printed any more: everything has been said.
+// failure is an error with an exit code and an optional hint. If err is nil, report prints no error, because the
+// command has printed its messages already.
 type failure struct {
 	err  error
 	code int
@@ -45,26 +45,26 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// errInterrupted is the end of a command that a signal stopped.
+// errInterrupted is the error of a command that a signal ended.
 var errInterrupted = &failure{err: errors.New("interrupted"), code: exitInterrupted}
 
-// usage is an error in what was typed.
+// usage returns an error about the command line or the input.
 func usage(format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), code: exitUsage}
 }
 
-// usageOf is usage with a pointer to the help of a command.
+// usageOf is like usage, with a hint that names the help of the command.
 func usageOf(command, format string, args ...any) error {
 	return &failure{fmt.Errorf(format, args...), exitUsage, "see: " + command + " --help"}
 }
 
-// badFlag answers flags whose value cannot be read.
+// badFlag returns the error for a flag whose value cannot be parsed.
 func badFlag(c *cli.Context, err error, _ bool) error {
 	text := strings.TrimSuffix(err.Error(), ": parse error")
 	return usageOf(commandName(c), "%s", strings.Replace(text, "for flag -", "for --", 1))
 }
 
-// exitCode is the one place that turns errors into exit codes.
+// exitCode returns the exit code for an error. All commands use this function.
 func exitCode(err error) int {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
@@ -90,17 +90,17 @@ func exitCode(err error) int {
 	return exitOK
 }
 
-// report prints an error as one line, joined ones as one line each, and then each hint once.
+// report prints an error on one line, or joined errors on one line each. Then it prints each hint once.
 func (t *tool) report(err error) {
 	if err == nil {
 		return
 	}
 	var hints []string
 	for _, one := range parts(err) {
-		if text := t.sentence(one); text != "" {
+		if text := t.message(one); text != "" {
 			t.say("%s", text)
 		}
-		hints = append(hints, wording(holdfast.HintOf(one)))
+		hints = append(hints, hintText(holdfast.HintOf(one)))
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		hints = append(hints, f.hint)
@@ -112,25 +112,25 @@ func (t *tool) report(err error) {
 	}
 }
 
-// hint prints what to do next, if there is something to do.
+// hint prints the text of a hint. It prints nothing if the text is empty.
 func (t *tool) hint(text string) {
 	if text != "" {
 		fmt.Fprintln(t.stderr, singleLine(text))
 	}
 }
 
-// sayError prints what an error is about, the error, and its hint.
+// sayError prints the context of an error, the error and its hint.
 func (t *tool) sayError(about string, err error) {
-	t.say("%s: %s", about, t.sentence(err))
-	t.hint(wording(holdfast.HintOf(err)))
+	t.say("%s: %s", about, t.message(err))
+	t.hint(hintText(holdfast.HintOf(err)))
 }
 
-// say prints one message for people.
+// say prints one message to stderr.
 func (t *tool) say(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "holdfast: %s\n", singleLine(fmt.Sprintf(format, args...)))
 }
 
-// parts takes joined errors apart.
+// parts returns the errors that err joins. It returns err itself if err joins none.
 func parts(err error) []error {
 	if f, ok := err.(*failure); ok {
 		if f.err == nil {
@@ -139,7 +139,7 @@ func parts(err error) []error {
 		return parts(f.err)
 	}
 	several, ok := err.(interface{ Unwrap() []error })
-	if !ok || errors.Join(several.Unwrap()...).Error() != err.Error() { // it says more than its parts
+	if !ok || errors.Join(several.Unwrap()...).Error() != err.Error() { // err has text of its own
 		return []error{err}
 	}
 	var all []error
@@ -149,13 +149,17 @@ func parts(err error) []error {
 	return all
 }
 
-// sentence is an error as a person reads it: flags by the names they have here, and
-// without the word invalid in front of a text that says what is.
-func (t *tool) sentence(err error) string {
+// message returns the text of an error for users. It replaces the origin of a setting by the flag as typed, and it
+// removes a sentinel such as "invalid" from the beginning of the text.
+func (t *tool) message(err error) string {
 	if problem, ok := errors.AsType[*configs.Error](err); ok {
 		renamed := *problem
 		renamed.Origin = t.origin(problem.Origin)
 		return renamed.Error()
 	}
-	return strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": ")
+	text := err.Error()
+	for _, sentinel := range []error{holdfast.ErrInvalid, holdfast.ErrNotFound, holdfast.ErrConflict, holdfast.ErrUnavailable} {
+		text = strings.TrimPrefix(text, sentinel.Error()+": ")
+	}
+	return text
 }

@@ -28,15 +28,15 @@ func TestExitCodes(t *testing.T) {
 		{"a configuration error", errors.Join(&configs.Error{Key: "listen"}, &configs.Error{Key: "roles"}), exitUsage},
 		{"not found", fmt.Errorf("read: %w", holdfast.ErrNotFound), exitNotFound},
 		{"a conflict", fmt.Errorf("move: %w", holdfast.ErrConflict), exitConflict},
-		{"a server that is away", fmt.Errorf("connect: %w: refused", holdfast.ErrUnavailable), exitUnavailable},
-		{"a server that is away and closed badly", errors.Join(holdfast.ErrUnavailable, errors.New("close")), exitUnavailable},
+		{"an unavailable server", fmt.Errorf("connect: %w: refused", holdfast.ErrUnavailable), exitUnavailable},
+		{"an unavailable server and an error of close", errors.Join(holdfast.ErrUnavailable, errors.New("close")), exitUnavailable},
 		{"a schema mismatch", fmt.Errorf("check: %w", store.ErrSchema), exitCheck},
 		{"a schema mismatch that looks invalid", fmt.Errorf("%w: %w", holdfast.ErrInvalid, store.ErrSchema), exitCheck},
 		{"some of several", someFailed([]error{holdfast.ErrNotFound}, 1), exitPartly},
 		{"none of several", someFailed([]error{holdfast.ErrNotFound, holdfast.ErrConflict}, 0), exitConflict},
-		{"some, and then the server is away", someFailed([]error{holdfast.ErrUnavailable}, 3), exitUnavailable},
+		{"some, and then an unavailable server", someFailed([]error{holdfast.ErrUnavailable}, 3), exitUnavailable},
 		{"a code of its own wins", &failure{err: holdfast.ErrInvalid, code: exitCheck}, exitCheck},
-		{"a timeout after other ends", errors.Join(errors.New("task 1 is dead"), timedOut(holdfast.Task{}, 2, 1)), exitTimeout},
+		{"a timeout after a dead task", errors.Join(errors.New("task 1 is dead"), timedOut(holdfast.Task{}, 2, 1)), exitTimeout},
 		{"a signal", errInterrupted, exitInterrupted},
 	} {
 		if got := exitCode(test.err); got != test.want {
@@ -53,17 +53,21 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 		want string
 	}{
 		{"nothing", nil, ""},
-		{"already said", &failure{code: exitPartly}, ""},
+		{"already reported", &failure{code: exitPartly}, ""},
 		{"a plain error", errors.New("no\nnews"), "holdfast: no news\n"},
-		{"the word invalid is left out", fmt.Errorf("%w: a task needs a type", holdfast.ErrInvalid), "holdfast: a task needs a type\n"},
+		{"no sentinel", fmt.Errorf("%w: a task needs a type", holdfast.ErrInvalid), "holdfast: a task needs a type\n"},
+		{"a move that the state forbids", moveError(holdfast.EventRequeue, holdfast.Task{ID: 2, State: holdfast.Done}, holdfast.ErrConflict),
+			"holdfast: cannot retry task 2: its state is done; only dead or cancelled tasks can be retried\n"},
+		{"another move that the state forbids", moveError(holdfast.EventCancel, holdfast.Task{ID: 2, State: holdfast.Done}, holdfast.ErrConflict),
+			"holdfast: cannot cancel task 2: its state is done; only ready, running or dead tasks can be cancelled\n"},
 		{"a hint follows", usageOf("holdfast task", "what?"), "holdfast: what?\nsee: holdfast task --help\n"},
 		{"a hint of the store", fmt.Errorf("open: %w", holdfast.WithHint(errors.New("old"), holdfast.Hint{Kind: holdfast.HintMigrate})), "holdfast: open: old\nrun: holdfast migrate up\n"},
 		{"one hint of two errors", errors.Join(holdfast.WithHint(errors.New("one"), holdfast.Advice("do\nit")), holdfast.WithHint(errors.New("two"), holdfast.Advice("do\nit"))),
 			"holdfast: one\nholdfast: two\ndo it\n"},
 		{"joined errors", errors.Join(errors.New("one"), errors.Join(errors.New("two"), errors.New("three"))), "holdfast: one\nholdfast: two\nholdfast: three\n"},
 		{"joined inside a failure", &failure{err: errors.Join(errors.New("one"), errors.New("two"))}, "holdfast: one\nholdfast: two\n"},
-		{"two causes are no list", fmt.Errorf("close: %w, %w", errors.New("one"), errors.New("two")), "holdfast: close: one, two\n"},
-		{"no way to move the cursor", errors.New("\x1b[2Jboo\u009b\x00"), `holdfast: \u001b[2Jboo\u009b\u0000` + "\n"},
+		{"two causes in one error", fmt.Errorf("close: %w, %w", errors.New("one"), errors.New("two")), "holdfast: close: one, two\n"},
+		{"control characters", errors.New("\x1b[2Jboo\u009b\x00"), `holdfast: \u001b[2Jboo\u009b\u0000` + "\n"},
 	} {
 		var out bytes.Buffer
 		(&tool{terminal: terminal{stderr: &out}}).report(test.err)

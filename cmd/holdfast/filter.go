@@ -23,11 +23,11 @@ func stateFlag() cli.Flag {
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "type", Usage: "only tasks of the `TYPE`"},
-		&cli.StringFlag{Name: "lane", Usage: "only tasks of the `LANE`"},
-		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`, in any case"},
-		&cli.StringFlag{Name: "since", Usage: "only tasks that ended, or were created if they have not ended, at or after `TIME`: " +
+		&cli.StringFlag{Name: "queue", Usage: "only tasks of the `QUEUE`"},
+		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`; the case does not matter"},
+		&cli.StringFlag{Name: "since", Usage: "only tasks that finished, or else were created, at or after `TIME`: " +
 			"2h (ago), 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
-		&cli.StringFlag{Name: "until", Usage: "the same before `TIME`"},
+		&cli.StringFlag{Name: "until", Usage: "only tasks that finished, or else were created, before `TIME`"},
 	}
 }
 
@@ -42,10 +42,10 @@ func limitFlag(standard int) cli.Flag {
 }
 
 func beforeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id smaller than `ID`: the next page after it"}
+	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id less than `ID`; for the next page, give the last id of this page"}
 }
 
-// listFlags are the flags of a list of tasks that is shown a page at a time.
+// listFlags returns the flags of commands that list tasks page by page.
 func listFlags() []cli.Flag {
 	return []cli.Flag{limitFlag(50), beforeFlag(), sortFlag(), watchFlag()}
 }
@@ -58,19 +58,19 @@ func stateNames() []string {
 	return names
 }
 
-// filter reads the flags of filterFlags, stateFlag, limitFlag and beforeFlag, those that the
-// command has.
+// filter returns the filter that the flags of filterFlags, stateFlag, limitFlag and beforeFlag describe. A command need
+// not have all of these flags.
 func filter(c *cli.Context) (store.Filter, error) {
-	f := store.Filter{Type: c.String("type"), Lane: c.String("lane"), Error: c.String("error"), Limit: c.Int("limit")}
-	for _, name := range []string{"type", "lane", "error", "state", "since", "until"} {
-		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not mean everything
-			return f, usageOf(commandName(c), "--%s is empty; leave it out to mean any", name)
+	f := store.Filter{Type: c.String("type"), Queue: c.String("queue"), Error: c.String("error"), Limit: c.Int("limit")}
+	for _, name := range []string{"type", "queue", "error", "state", "since", "until"} {
+		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not select all tasks
+			return f, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
 		}
 	}
 	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if c.IsSet(name) {
 			var err error
-			if *at, err = past(c.String(name), time.Now()); err != nil {
+			if *at, err = parsePast(c.String(name), time.Now()); err != nil {
 				return f, usageOf(commandName(c), "--%s %w", name, err)
 			}
 		}
@@ -101,7 +101,7 @@ func filter(c *cli.Context) (store.Filter, error) {
 	return f, nil
 }
 
-// listTasks lists what the filter's flags choose. states, if any, are the only ones.
+// listTasks lists the tasks that match the flags. If states is not nil, it replaces the states of the flags.
 func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.State, none string, columns ...column[holdfast.Task]) error {
 	f, err := filter(c)
 	if err != nil {
@@ -113,11 +113,11 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.S
 	columns = append([]column[holdfast.Task]{
 		{"id", func(task holdfast.Task) string { return task.ID.String() }},
 		{"type", func(task holdfast.Task) string { return task.Type }},
-		{"lane", func(task holdfast.Task) string { return task.Lane }},
+		{"queue", func(task holdfast.Task) string { return task.Queue }},
 	}, columns...)
 	limit := f.Limit
 	if limit < math.MaxInt {
-		f.Limit++ // to see whether there is a next page
+		f.Limit++ // one more task shows that there is a next page
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		tasks, err := b.Store.List(ctx, f)
@@ -137,13 +137,13 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.S
 			return err
 		}
 		if next != nil {
-			t.say("there are more: add --before %s for the next page", next)
+			t.say("more tasks match; for the next page, add --before %s", next)
 		}
 		return nil
 	})
 }
 
-// jsonPage writes tasks with the cursor of the next page, which is null on the last one.
+// jsonPage writes tasks as JSON with the cursor for the next page. The cursor is null on the last page.
 func jsonPage(t *tool, c *cli.Context, tasks []holdfast.Task, next *holdfast.TaskID, columns []column[holdfast.Task]) error {
 	tasks, err := sorted(c, tasks, columns)
 	if err != nil {

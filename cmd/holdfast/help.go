@@ -10,31 +10,31 @@ import (
 
 const helpWidth = 100 // columns
 
-// globalTopic is the word after help that asks for the global flags.
+// globalTopic is the argument of help for the help of the global flags.
 const globalTopic = "flags"
 
 // help prints the help of a command, a noun or the program.
 func help(out io.Writer, program *cli.App, line commandLine) error {
 	var b strings.Builder
 	if line.global {
-		b.WriteString("Every command has these flags. A variable in brackets does the same.\n")
+		b.WriteString("Every command has these flags. The environment variable in brackets sets the same value.\n")
 		describeFlags(&b, "Global flags", program.Flags)
 		_, err := io.WriteString(out, b.String())
 		return err
 	}
 	path := line.path
-	usage, text, flags, commands, words := program.Usage, program.Description, []cli.Flag(nil), program.Commands, ""
+	usage, text, flags, commands, arguments := program.Usage, program.Description, []cli.Flag(nil), program.Commands, ""
 	if len(path) > 0 {
 		last := path[len(path)-1]
-		usage, text, flags, commands, words = last.Usage, last.Description, last.Flags, last.Subcommands, last.ArgsUsage
+		usage, text, flags, commands, arguments = last.Usage, last.Description, last.Flags, last.Subcommands, last.ArgsUsage
 	}
 	fmt.Fprintf(&b, "%s - %s\n\nUsage:\n  %s", line.name(), usage, line.name())
 	if len(commands) > 0 {
 		b.WriteString(" <command>")
 	}
 	b.WriteString(" [flags]")
-	if words != "" {
-		b.WriteString(" " + words)
+	if arguments != "" {
+		b.WriteString(" " + arguments)
 	}
 	b.WriteString("\n")
 	if text != "" {
@@ -47,7 +47,7 @@ func help(out io.Writer, program *cli.App, line commandLine) error {
 				describe(&b, 16, command.Name, command.Usage)
 			}
 		}
-		fmt.Fprintf(&b, "\n\"%s <command> --help\" tells more about a command.\n", line.name())
+		fmt.Fprintf(&b, "\nFor the help of a command: %s <command> --help\n", line.name())
 	}
 	describeFlags(&b, "Flags", flags)
 	fmt.Fprintf(&b, "\nGlobal flags, such as --config, --database-url and --set: holdfast help %s\n", globalTopic)
@@ -65,19 +65,19 @@ func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
 		if len(flag.Names()) > 1 {
 			name = "-" + flag.Names()[1] + ", " + name
 		}
-		place, doc := explain(flag)
-		if place != "" {
-			name += " " + place
+		placeholder, doc := explain(flag)
+		if placeholder != "" {
+			name += " " + placeholder
 		}
 		describe(b, 24, name, doc)
 	}
 }
 
-// explain returns a flag's placeholder, which is in backquotes in the usage of the
-// library's own flags, and its text.
-func explain(flag cli.Flag) (place, doc string) {
+// explain returns the placeholder and the description of a flag. For flags of the library the placeholder is the text
+// in backquotes.
+func explain(flag cli.Flag) (placeholder, doc string) {
 	if s, ok := flag.(settingFlag); ok {
-		return s.place, s.doc
+		return s.placeholder, s.doc
 	}
 	documented, ok := flag.(cli.DocGenerationFlag)
 	if !ok {
@@ -95,7 +95,7 @@ func explain(flag cli.Flag) (place, doc string) {
 	return "", doc
 }
 
-// describe writes a name and, beside it in a column, its text.
+// describe writes a name, and its text in a column to the right.
 func describe(b *strings.Builder, width int, name, text string) {
 	fmt.Fprintf(b, "  %-*s", width, name)
 	if len(name) > width {

@@ -8,68 +8,70 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// wordings says every hint in the words of this program. ARG stands for what the hint is about.
-var wordings = map[holdfast.HintKind]string{
+// hintTexts has the text of every hint. ARG is a placeholder for the argument of the hint.
+var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintAdvice: "ARG",
-	holdfast.HintRetry:  "try again; if it stays, see docs/troubleshoot.md",
+	holdfast.HintRetry:  "try again; if the error persists, see docs/troubleshoot.md",
 
 	holdfast.HintMigrate:         "run: holdfast migrate up",
 	holdfast.HintMigrationStatus: "see: holdfast migrate status",
-	holdfast.HintUpgrade:         "use a newer version of this program, which knows that schema",
-	holdfast.HintGrant:           "as the owner of the tables: ARG",
-	holdfast.HintFindGrant:       "to see which right is missing, run: holdfast doctor",
-	holdfast.HintSessionSettings: "set them for the role, with: alter role ARG set NAME = VALUE; see docs/poolers.md",
+	holdfast.HintUpgrade:         "use a newer version of this program, which supports that schema",
+	holdfast.HintGrant:           "run as the owner of the tables: ARG",
+	holdfast.HintFindGrant:       "to find the missing right, run: holdfast doctor",
+	holdfast.HintSessionSettings: "set them for the role with: alter role ARG set NAME = VALUE; see docs/poolers.md",
 
-	holdfast.HintCreateDatabase:  "make it with: holdfast serve, holdfast enqueue or holdfast migrate up",
+	holdfast.HintCreateDatabase:  "create it with: holdfast serve, holdfast enqueue or holdfast migrate up",
 	holdfast.HintDatabaseAccess:  "give this user the right to read and write the file and its folder, or name another file in DATABASE_URL",
-	holdfast.HintRestoreDatabase: "stop the server and restore a backup; without one, save what can be read with: sqlite3 ARG .recover; see docs/troubleshoot.md, The file is damaged",
-	holdfast.HintReturnDatabase:  "stop the server, put the file back if it was moved by mistake or restore a backup, then: holdfast serve",
+	holdfast.HintRestoreDatabase: "stop the server and restore a backup; without a backup, recover data with: sqlite3 ARG .recover; see docs/troubleshoot.md, The file is damaged",
+	holdfast.HintReturnDatabase:  "stop the server, move the file back or restore a backup, then run: holdfast serve",
 
 	holdfast.HintSetDatabase:     "set DATABASE_URL, for example ARG",
 	holdfast.HintCheckDatabase:   "check ARG in DATABASE_URL; to see where its value comes from: holdfast config show",
-	holdfast.HintReachDatabase:   "check that the server runs, and host and port in DATABASE_URL; to see where its value comes from: holdfast config show",
+	holdfast.HintReachDatabase:   "check that the server is running, and the host and port in DATABASE_URL; to see where its value comes from: holdfast config show",
 	holdfast.HintPrimary:         "connect to the primary, or name all hosts and add target_session_attrs=read-write to DATABASE_URL",
 	holdfast.HintDirectURL:       "set database.direct_url to the server itself; see docs/poolers.md",
 	holdfast.HintSetBroker:       "set AMQP_URL, for example ARG",
 	holdfast.HintSetServers:      "set DATABASE_URL too, for example ARG, or unset AMQP_URL",
 	holdfast.HintCheckBroker:     "check ARG in AMQP_URL; to see where its value comes from: holdfast config show",
-	holdfast.HintReachBroker:     "check that RabbitMQ runs there, that AMQP_URL is right, and that nothing in between drops packets",
-	holdfast.HintDeclareTopology: "start a janitor (holdfast serve), or: holdfast topology apply",
-	holdfast.HintReplaceQueue:    "stop all workers, delete ARG in RabbitMQ, then: holdfast topology apply",
-	holdfast.HintReadQuarantine:  "read the messages, then purge ARG: see docs/troubleshoot.md, Messages are in the quarantine",
+	holdfast.HintReachBroker:     "check that RabbitMQ is running there, that AMQP_URL is correct, and that no firewall drops packets",
+	holdfast.HintDeclareTopology: "start a janitor with holdfast serve, or run: holdfast topology apply",
+	holdfast.HintReplaceQueue:    "stop all workers, delete ARG in RabbitMQ, then run: holdfast topology apply",
+	holdfast.HintReadQuarantine:  "read the messages, then purge ARG; see docs/troubleshoot.md, Messages are in the quarantine",
 
-	holdfast.HintServe:          "start one: holdfast serve",
-	holdfast.HintServeQueue:     "start one that does: holdfast serve --lanes ARG",
-	holdfast.HintServeJanitor:   "start one: holdfast serve --roles janitor; without a janitor no task is retried or handed back",
-	holdfast.HintAllRoles:       "leave --roles out, or name worker and janitor; to split them, use PostgreSQL and RabbitMQ",
-	holdfast.HintListen:         "choose another address with: holdfast serve --listen HOST:PORT",
-	holdfast.HintReadiness:      "ask /healthz/ready of ARG why",
-	holdfast.HintRestartWorkers: "restart every worker that has run since before that, so that tasks it finished meanwhile run again; see docs/backup.md",
-	holdfast.HintStopWorkers:    "stop every holdfast serve of this store with SIGTERM first; if its process is gone, start holdfast serve once and stop it",
-	holdfast.HintFinishTasks:    "start holdfast serve, wait until it has finished or handed back such tasks, stop it with SIGTERM, then export again",
-	holdfast.HintExportAgain:    "write the export again, with: holdfast export",
+	holdfast.HintServe:          "start one with: holdfast serve",
+	holdfast.HintServeQueue:     "start one with: holdfast serve --queues ARG",
+	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
+	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
+	holdfast.HintServeJanitor:   "start one with: holdfast serve --roles janitor; without a janitor, tasks are neither retried nor handed back",
+	holdfast.HintAllRoles:       "leave out --roles, or set it to worker,janitor; to split the roles, use PostgreSQL and RabbitMQ",
+	holdfast.HintListen:         "set another address with: holdfast serve --listen HOST:PORT",
+	holdfast.HintReadiness:      "for the reason, read /healthz/ready of ARG",
+	holdfast.HintRestartWorkers: "restart every worker that was started before that, so that tasks it has finished since then run again; see docs/backup.md",
+	holdfast.HintStopWorkers:    "stop every holdfast serve of this store with SIGTERM first; if the process no longer exists, start holdfast serve once and stop it",
+	holdfast.HintFinishTasks:    "start holdfast serve, wait until no task is running, stop it with SIGTERM, then export again",
+	holdfast.HintExportAgain:    "write the export again with: holdfast export",
 
-	holdfast.HintAllowAddress: "to permit its network, set webhook.allow_cidrs or use: holdfast serve --allow-cidr CIDR",
-	holdfast.HintAllowHost:    "add the host to webhook.secret_hosts.ARG if the secret may sign for it",
+	holdfast.HintAllowAddress: "to allow its network, set webhook.allow_cidrs or use: holdfast serve --allow-cidr CIDR",
+	holdfast.HintAllowHost:    "if the secret may sign requests to the host, add the host to webhook.secret_hosts.ARG",
 
 	holdfast.HintShowSettings: "to see where each value comes from: holdfast config show",
 }
 
-// wording is a hint in words, "" if there is none.
-func wording(h holdfast.Hint) string {
-	return strings.ReplaceAll(wordings[h.Kind], "ARG", h.Arg)
+// hintText returns the text of a hint, and "" for the zero Hint.
+func hintText(h holdfast.Hint) string {
+	return strings.ReplaceAll(hintTexts[h.Kind], "ARG", h.Arg)
 }
 
-// hints adds the hint of an error to a line of the log.
-type hints struct{}
+// hintHook adds the hint of an error to its log entry, as the field hint.
+type hintHook struct{}
 
 // Levels implements logrus.Hook.
-func (hints) Levels() []logrus.Level { return logrus.AllLevels }
+func (hintHook) Levels() []logrus.Level { return logrus.AllLevels }
 
 // Fire implements logrus.Hook.
-func (hints) Fire(entry *logrus.Entry) error {
+func (hintHook) Fire(entry *logrus.Entry) error {
 	err, _ := entry.Data[logrus.ErrorKey].(error)
-	if text := wording(holdfast.HintOf(err)); text != "" {
+	if text := hintText(holdfast.HintOf(err)); text != "" {
 		entry.Data["hint"] = text
 	}
 	return nil

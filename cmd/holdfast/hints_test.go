@@ -19,7 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// hintKinds reads the constants of the type HintKind.
+// hintKinds returns the constants of type HintKind, which it reads from the source.
 func hintKinds(t *testing.T) (kinds []holdfast.HintKind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../hint.go", nil, 0)
@@ -41,7 +41,7 @@ func hintKinds(t *testing.T) (kinds []holdfast.HintKind) {
 		return true
 	})
 	if !slices.Contains(kinds, holdfast.HintMigrate) || !slices.Contains(kinds, holdfast.HintShowSettings) {
-		t.Fatalf("not the kinds: %q", kinds)
+		t.Fatalf("the kinds %q are incomplete", kinds)
 	}
 	return kinds
 }
@@ -50,22 +50,22 @@ func TestEveryHintIsWorded(t *testing.T) {
 	t.Parallel()
 	kinds := hintKinds(t)
 	for i, kind := range kinds {
-		if wordings[kind] == "" {
-			t.Errorf("%s has no wording", kind)
+		if hintTexts[kind] == "" {
+			t.Errorf("%s has no text", kind)
 		}
 		if slices.Contains(kinds[:i], kind) {
 			t.Errorf("two kinds are named %s", kind)
 		}
 	}
-	for kind := range wordings {
+	for kind := range hintTexts {
 		if !slices.Contains(kinds, kind) {
 			t.Errorf("there is no kind %s", kind)
 		}
 	}
-	if got := wording(holdfast.Hint{}); got != "" {
-		t.Errorf("no hint is worded %q", got)
+	if got := hintText(holdfast.Hint{}); got != "" {
+		t.Errorf("the zero hint has the text %q", got)
 	}
-	if got := wording(holdfast.Hint{Kind: holdfast.HintServeQueue, Arg: "mail"}); !strings.HasSuffix(got, "--lanes mail") {
+	if got := hintText(holdfast.Hint{Kind: holdfast.HintServeQueue, Arg: "mail"}); !strings.HasSuffix(got, "--queues mail") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -77,7 +77,7 @@ var (
 	keysIn      = regexp.MustCompile(`\b(?:amqp|database|janitor|log|producer|webhook|worker)\.[a-z_]+\b`)
 )
 
-// unknownNames returns what a wording names that does not exist.
+// unknownNames returns the commands, flags, variables and keys in text that do not exist.
 func unknownNames(program *cli.App, text string) (unknown []string) {
 	for _, typed := range commandsIn.FindAllStringSubmatch(text, -1) {
 		commands, flags := program.Commands, program.Flags
@@ -117,11 +117,11 @@ func unknownNames(program *cli.App, text string) (unknown []string) {
 	return unknown
 }
 
-// TestHintsNameWhatExists: a renamed command, flag, setting or variable cannot stay behind in a hint.
+// Every command, flag, setting and environment variable in a hint exists.
 func TestHintsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	program := newProgram(&tool{})
-	for kind, text := range wordings {
+	for kind, text := range hintTexts {
 		if unknown := unknownNames(program, text); len(unknown) > 0 {
 			t.Errorf("%s names %q, which do not exist: %s", kind, unknown, text)
 		}
@@ -130,7 +130,7 @@ func TestHintsNameWhatExists(t *testing.T) {
 		"run: holdfast migrate up":                "",
 		"run: holdfast migrate upp":               "holdfast migrate upp",
 		"run: holdfast server":                    "holdfast server",
-		"run: holdfast serve --lane ARG":          "--lane",
+		"run: holdfast serve --queue ARG":         "--queue",
 		"run: holdfast topology apply --yes":      "--yes",
 		"run: holdfast --schema a doctor":         "",
 		"set DATABASE_URL or worker.lease":        "",

@@ -10,23 +10,24 @@ import (
 	"github.com/holdfastq/holdfast/app"
 )
 
-// holdingCommands are the commands of the noun holding.
+// holdingCommands implements the command holding and its subcommands.
 type holdingCommands struct{ *tool }
 
 func (t holdingCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "holding",
-		Usage: "show the holding queues, which mirror the work in flight",
+		Usage: "list the holding queues, which contain the manifests of workers",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
-			Usage: "show the depth of each holding queue and the open pages of each live run",
-			Description: `A worker lists each page of tickets it takes in a manifest in a holding queue, and says with every
-sign of life how many pages it has taken and finished. A manifest cannot be read without taking it from
-the janitors, so what is shown are depths and these cursors: OPEN pages are taken and not yet finished.
+			Usage: "list the depth of each holding queue and the open pages of each live worker",
+			Description: `For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
+renewal it reports how many pages it has taken (TAKEN) and finished (SETTLED). OPEN is the difference.
+The command does not read manifests, because it would have to take them from the janitors.
 
-Manifests of finished pages stay in the queue until a janitor drops them: a depth above the sum of open
-pages is normal, one that only grows is not. MESSAGES do not count those in the hands of a janitor.
-The holding queues of a file are in the memory of holdfast serve: only the runs are shown.
+A manifest of a finished page stays in the queue until a janitor drops it. So MESSAGES may exceed the
+sum of OPEN. It is a problem only if MESSAGES keeps growing. MESSAGES does not include messages that a
+janitor has not acknowledged yet. If the tasks are in a file, the holding queues are inside holdfast
+serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,
@@ -36,68 +37,71 @@ Example:
 	}
 }
 
-// held is a holding queue or a live run.
-type held struct {
-	Kind string `json:"kind"` // hold or run
+// kindWorker is the kind of a worker in the list of holding queues.
+const kindWorker = "worker"
+
+// holdingRow is a holding queue or a live worker, as commands print it.
+type holdingRow struct {
+	Kind string `json:"kind"` // kindHolding or kindWorker
 	*queueDepth
-	*runPages
+	*workerPages
 }
 
 type queueDepth struct {
-	Queue     string `json:"queue"`
+	AMQPQueue string `json:"amqp_queue"`
 	Messages  *int   `json:"messages"`
 	Consumers *int   `json:"consumers"`
 }
 
-type runPages struct {
-	Run     holdfast.RunID `json:"run"`
-	Name    string         `json:"name"`
-	Holding string         `json:"holding_queue"`
-	Taken   int64          `json:"pages_taken"`
-	Settled int64          `json:"pages_settled"`
-	Open    int64          `json:"pages_open"`
-	Running int            `json:"running"`
+type workerPages struct {
+	Worker  holdfast.WorkerID `json:"worker"`
+	Name    string            `json:"name"`
+	Holding string            `json:"holding_queue"`
+	Taken   int64             `json:"pages_taken"`
+	Settled int64             `json:"pages_settled"`
+	Open    int64             `json:"pages_open"`
+	Running int               `json:"running"`
 }
 
 func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
-		var queues []queue
+		var rows []queueRow
 		if _, embedded := b.Embedded(); !embedded {
-			for _, name := range b.Topology.Holds() {
-				queues = append(queues, queue{Kind: kindHold, Queue: name})
+			for _, name := range b.Topology.HoldingQueueNames() {
+				rows = append(rows, queueRow{Kind: kindHolding, AMQPQueue: name})
 			}
-			addDepths(ctx, t.tool, b, queues)
+			addDepths(ctx, t.tool, b, rows)
 		}
-		runs, err := b.Store.Runs(ctx, false)
+		workers, err := b.Store.Workers(ctx, false)
 		if err != nil {
 			return err
 		}
-		var pages []runPages
-		for _, run := range runs {
-			pages = append(pages, runPages{
-				run.ID, run.Name, b.Topology.Hold(run.ID), run.Taken, run.Settled, run.Taken - run.Settled, run.Running,
+		var pages []workerPages
+		for _, worker := range workers {
+			pages = append(pages, workerPages{
+				worker.ID, worker.Name, b.Topology.HoldingQueue(worker.ID), worker.Taken, worker.Settled, worker.Taken - worker.Settled, worker.Running,
 			})
 		}
 		if chosen, _ := format(c); chosen != asTable {
-			var all []held
-			for _, q := range queues {
-				all = append(all, held{q.Kind, &queueDepth{q.Queue, q.Messages, q.Consumers}, nil})
+			var all []holdingRow
+			for _, q := range rows {
+				all = append(all, holdingRow{q.Kind, &queueDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
 			}
 			for i := range pages {
-				all = append(all, held{"run", nil, &pages[i]})
+				all = append(all, holdingRow{kindWorker, nil, &pages[i]})
 			}
 			return list(t.tool, c, all, "")
 		}
-		return t.tables(c, queues, pages)
+		return t.tables(c, rows, pages)
 	})
 }
 
-func (t holdingCommands) tables(c *cli.Context, queues []queue, pages []runPages) error {
-	if len(queues) > 0 {
-		err := list(t.tool, c, queues, "",
-			column[queue]{"holding queue", func(q queue) string { return q.Queue }},
-			column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
-			column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }})
+func (t holdingCommands) tables(c *cli.Context, rows []queueRow, pages []workerPages) error {
+	if len(rows) > 0 {
+		err := list(t.tool, c, rows, "",
+			column[queueRow]{"holding queue", func(q queueRow) string { return q.AMQPQueue }},
+			column[queueRow]{"messages", func(q queueRow) string { return orUnknown(q.Messages) }},
+			column[queueRow]{"consumers", func(q queueRow) string { return orUnknown(q.Consumers) }})
 		if err != nil {
 			return err
 		}
@@ -105,12 +109,12 @@ func (t holdingCommands) tables(c *cli.Context, queues []queue, pages []runPages
 			fmt.Fprintln(t.stdout)
 		}
 	}
-	return list(t.tool, c, pages, "no worker is running",
-		column[runPages]{"run", func(r runPages) string { return r.Run.String() }},
-		column[runPages]{"name", func(r runPages) string { return r.Name }},
-		column[runPages]{"holding queue", func(r runPages) string { return r.Holding }},
-		column[runPages]{"taken", func(r runPages) string { return fmt.Sprint(r.Taken) }},
-		column[runPages]{"settled", func(r runPages) string { return fmt.Sprint(r.Settled) }},
-		column[runPages]{"open", func(r runPages) string { return fmt.Sprint(r.Open) }},
-		column[runPages]{"running", func(r runPages) string { return fmt.Sprint(r.Running) }})
+	return list(t.tool, c, pages, "no live workers",
+		column[workerPages]{"worker", func(w workerPages) string { return w.Worker.String() }},
+		column[workerPages]{"name", func(w workerPages) string { return w.Name }},
+		column[workerPages]{"holding queue", func(w workerPages) string { return w.Holding }},
+		column[workerPages]{"taken", func(w workerPages) string { return fmt.Sprint(w.Taken) }},
+		column[workerPages]{"settled", func(w workerPages) string { return fmt.Sprint(w.Settled) }},
+		column[workerPages]{"open", func(w workerPages) string { return fmt.Sprint(w.Open) }},
+		column[workerPages]{"running", func(w workerPages) string { return fmt.Sprint(w.Running) }})
 }

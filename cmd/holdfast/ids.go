@@ -9,23 +9,24 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// standing is a task after a command, as it is printed.
-type standing struct {
+// taskState is the state of a task after a command, as commands print it.
+type taskState struct {
 	ID    holdfast.TaskID `json:"id"`
 	State holdfast.State  `json:"state"`
 }
 
-func standings(t *tool, c *cli.Context, tasks []standing) error {
+// printStates prints the states of tasks. In table format it prints nothing if there are no tasks.
+func printStates(t *tool, c *cli.Context, tasks []taskState) error {
 	if chosen, _ := format(c); chosen == asTable && len(tasks) == 0 {
-		return nil // every one has failed, and that was said
+		return nil
 	}
 	return list(t, c, tasks, "",
-		column[standing]{"id", func(s standing) string { return s.ID.String() }},
-		column[standing]{"state", func(s standing) string { return string(s.State) }},
+		column[taskState]{"id", func(s taskState) string { return s.ID.String() }},
+		column[taskState]{"state", func(s taskState) string { return string(s.State) }},
 	)
 }
 
-// taskIDs reads the arguments; all of them, before anything is done.
+// taskIDs parses all arguments as ids of tasks.
 func taskIDs(c *cli.Context) ([]holdfast.TaskID, error) {
 	ids := make([]holdfast.TaskID, c.NArg())
 	for i, text := range c.Args().Slice() {
@@ -38,10 +39,10 @@ func taskIDs(c *cli.Context) ([]holdfast.TaskID, error) {
 	return ids, nil
 }
 
-// each tries every id and prints what became of it. One failure leaves the others alone, unless a
-// server is away.
-func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (standing, error)) error {
-	done := []standing{}
+// each calls try for every id and prints the resulting states. After an error it continues with the next id, unless a
+// server is unavailable or the command was interrupted.
+func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (taskState, error)) error {
+	done := []taskState{}
 	var failed []error
 	for _, id := range ids {
 		result, err := try(id)
@@ -54,14 +55,14 @@ func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.Task
 			break
 		}
 	}
-	if err := standings(t, c, done); err != nil {
+	if err := printStates(t, c, done); err != nil {
 		return err
 	}
 	return someFailed(failed, len(done))
 }
 
-// someFailed is the error of a command on several things of which some failed. If a server is
-// away that is what counts.
+// someFailed returns the error of a command on several items. failed has the errors of items, and done is the number of
+// items without an error. If some items succeeded, the exit code is exitPartly, unless a server is unavailable.
 func someFailed(failed []error, done int) error {
 	if len(failed) == 0 {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// lineReader reads lines of bounded length, however long they really are.
+// lineReader reads lines. It skips lines that are longer than the limit, without keeping them in memory.
 type lineReader struct {
 	from  *bufio.Reader
-	limit int // bytes
-	read  int64
+	limit int   // of a line, in bytes
+	read  int64 // bytes read so far
 }
 
-// errLong says that a line was longer than the limit. The reader stands at the next one.
+// errLong is the error for a line that is longer than the limit. The next call of next returns the following line.
 var errLong = errors.New("the line is too long")
 
-// next returns a line without the space around it; io.EOF after the last one. The bytes are the
-// caller's to keep.
+// next returns the next line without leading and trailing space. Returns errLong for a line that is longer than the
+// limit, and io.EOF after the last line. The caller may keep the bytes.
 func (r *lineReader) next() ([]byte, error) {
 	var line []byte
 	long, begun := false, false
@@ -52,24 +52,24 @@ func (r *lineReader) next() ([]byte, error) {
 	}
 }
 
-// waits reports whether the next call may have to wait for whoever writes.
-func (r *lineReader) waits() bool { return r.from.Buffered() == 0 }
+// mayBlock reports whether the next call of next may block until more data arrives.
+func (r *lineReader) mayBlock() bool { return r.from.Buffered() == 0 }
 
 // taskLine is one line of --jsonl.
 type taskLine struct {
 	Type        string          `json:"type"`
 	Payload     json.RawMessage `json:"payload"`
-	Lane        string          `json:"lane"`
+	Queue       string          `json:"queue"`
 	Delay       string          `json:"delay"`
 	At          string          `json:"at"`
 	MaxAttempts *int            `json:"max_attempts"`
 	Unique      string          `json:"unique"`
 }
 
-// parseLine reads one line. What it does not say is taken from defaults. The error's text is for
-// the person who wrote the line.
+// parseLine parses one line. Missing keys have the values of defaults. The error text is for the user who wrote the
+// line.
 func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error) {
-	if !utf8.Valid(line) { // which the decoder would mend in silence
+	if !utf8.Valid(line) { // the decoder would silently replace invalid bytes
 		return holdfast.NewTask{}, errors.New("not valid UTF-8")
 	}
 	var l taskLine
@@ -79,9 +79,9 @@ func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 		return holdfast.NewTask{}, explainJSON(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return holdfast.NewTask{}, errors.New("there is something after the JSON object")
+		return holdfast.NewTask{}, errors.New("unexpected data after the JSON object")
 	}
-	if line[0] != '{' { // null decodes into anything
+	if line[0] != '{' { // null decodes without an error
 		return holdfast.NewTask{}, errors.New("not a JSON object")
 	}
 	task := defaults
@@ -91,8 +91,8 @@ func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	if l.Payload != nil {
 		task.Payload = l.Payload
 	}
-	if l.Lane != "" {
-		task.Lane = l.Lane
+	if l.Queue != "" {
+		task.Queue = l.Queue
 	}
 	if l.MaxAttempts != nil {
 		if task.MaxAttempts = *l.MaxAttempts; task.MaxAttempts < 1 {
@@ -101,7 +101,7 @@ func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	}
 	if l.Delay != "" || l.At != "" {
 		var err error
-		if task.Delay, task.At, err = when(l.Delay, l.At); err != nil {
+		if task.Delay, task.At, err = parseDelayAndTime(l.Delay, l.At); err != nil {
 			return task, err
 		}
 	}
@@ -109,11 +109,11 @@ func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	return task, nil
 }
 
-// explainJSON says what is wrong without words of Go.
+// explainJSON replaces an error of encoding/json by a text without terms of Go.
 func explainJSON(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrong.Field == "" {
-			return fmt.Errorf("a line is a JSON object, not %s", article(wrong.Value))
+			return fmt.Errorf("a line must be a JSON object, not %s", article(wrong.Value))
 		}
 		kind := "a string"
 		if wrong.Field == "max_attempts" {
@@ -122,7 +122,7 @@ func explainJSON(err error) error {
 		return fmt.Errorf("%s must be %s, not %s", wrong.Field, kind, article(wrong.Value))
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the JSON ends too early")
+		return errors.New("unexpected end of JSON")
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if key, ok := strings.CutPrefix(text, "unknown field "); ok {
@@ -131,7 +131,7 @@ func explainJSON(err error) error {
 	return fmt.Errorf("not valid JSON: %s", text)
 }
 
-// article puts a or an before the name of a kind of JSON value.
+// article returns the name of a JSON type with its indefinite article.
 func article(kind string) string {
 	if kind == "array" || kind == "object" {
 		return "an " + kind

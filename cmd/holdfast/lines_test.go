@@ -43,7 +43,7 @@ func TestLineReader(t *testing.T) {
 		t.Errorf("before the cut: %q, %v", line, err)
 	}
 	if _, err := broken.next(); err == nil || err.Error() != "cut" {
-		t.Errorf("half a line must not pass for a whole one: %v", err)
+		t.Errorf("an incomplete line was accepted: %v", err)
 	}
 }
 
@@ -67,15 +67,15 @@ func readAll(t *testing.T, r *lineReader) []string {
 
 func TestParseLine(t *testing.T) {
 	t.Parallel()
-	defaults := holdfast.NewTask{Type: "mail", Lane: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`)}
+	defaults := holdfast.NewTask{Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`)}
 	at := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
 	for line, want := range map[string]holdfast.NewTask{
 		`{}`:                              defaults,
-		`{"type":"","lane":""}`:           defaults,
-		` {"payload":null} `:              {Type: "mail", Lane: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`null`)},
-		`{"at":"2030-01-31T09:00:00Z"}`:   {Type: "mail", Lane: "slow", At: at, MaxAttempts: 4, Payload: json.RawMessage(`1`)},
-		`{"delay":"0s","max_attempts":1}`: {Type: "mail", Lane: "slow", MaxAttempts: 1, Payload: json.RawMessage(`1`)},
-		`{"type":"x","lane":"y","payload":{"a": 1e400},"unique":"u"}`: {Type: "x", Lane: "y", Unique: "u", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`{"a": 1e400}`)},
+		`{"type":"","queue":""}`:          defaults,
+		` {"payload":null} `:              {Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`null`)},
+		`{"at":"2030-01-31T09:00:00Z"}`:   {Type: "mail", Queue: "slow", At: at, MaxAttempts: 4, Payload: json.RawMessage(`1`)},
+		`{"delay":"0s","max_attempts":1}`: {Type: "mail", Queue: "slow", MaxAttempts: 1, Payload: json.RawMessage(`1`)},
+		`{"type":"x","queue":"y","payload":{"a": 1e400},"unique":"u"}`: {Type: "x", Queue: "y", Unique: "u", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`{"a": 1e400}`)},
 	} {
 		got, err := parseLine([]byte(strings.TrimSpace(line)), defaults)
 		if err != nil || !same(got, want) {
@@ -84,14 +84,14 @@ func TestParseLine(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		`null`:                     "not a JSON object",
-		`7`:                        "a line is a JSON object, not a number",
+		`7`:                        "a line must be a JSON object, not a number",
 		`{"type":7}`:               "type must be a string, not a number",
 		`{"max_attempts":"7"}`:     "max_attempts must be a whole number, not a string",
 		`{"max_attempts":-1}`:      "max_attempts -1 must be at least 1",
 		`{"delay":"soon"}`:         `delay "soon" is not a duration`,
 		`{"at":"soon"}`:            `at "soon" is not a time`,
-		`{"type":"mail"`:           "the JSON ends too early",
-		`{"type":"mail"}}`:         "something after the JSON object",
+		`{"type":"mail"`:           "unexpected end of JSON",
+		`{"type":"mail"}}`:         "unexpected data after the JSON object",
 		`{"type":"mail","Kind":1}`: `unknown key "Kind"`,
 		`type=mail`:                "not valid JSON",
 		"{\"unique\":\"\xff\"}":    "not valid UTF-8",
@@ -103,17 +103,17 @@ func TestParseLine(t *testing.T) {
 }
 
 func same(a, b holdfast.NewTask) bool {
-	return a.Type == b.Type && a.Lane == b.Lane && bytes.Equal(a.Payload, b.Payload) && a.Delay == b.Delay &&
+	return a.Type == b.Type && a.Queue == b.Queue && bytes.Equal(a.Payload, b.Payload) && a.Delay == b.Delay &&
 		a.At.Equal(b.At) && a.MaxAttempts == b.MaxAttempts && a.Unique == b.Unique
 }
 
-// checkLine looks at a line that passed the door: written anew it is the same task.
+// checkLine checks a valid line: if its task is encoded and parsed again, the result is the same task.
 func checkLine(t *testing.T, line []byte, task holdfast.NewTask) {
 	t.Helper()
 	if len(task.Payload) > 0 && !json.Valid(task.Payload) {
 		t.Fatalf("accepted payload %q", task.Payload)
 	}
-	written := map[string]any{"type": task.Type, "lane": task.Lane, "unique": task.Unique}
+	written := map[string]any{"type": task.Type, "queue": task.Queue, "unique": task.Unique}
 	if task.Payload != nil {
 		written["payload"] = task.Payload
 	}
@@ -126,7 +126,7 @@ func checkLine(t *testing.T, line []byte, task holdfast.NewTask) {
 	if task.MaxAttempts > 0 {
 		written["max_attempts"] = task.MaxAttempts
 	}
-	var text bytes.Buffer // and not json.Marshal, which would change a payload
+	var text bytes.Buffer // json.Marshal would change the payload
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(written); err != nil {
@@ -140,14 +140,14 @@ func checkLine(t *testing.T, line []byte, task holdfast.NewTask) {
 	if want.Payload = compact.Bytes(); len(want.Payload) == 0 {
 		want.Payload = nil
 	}
-	again, err := parseLine(bytes.TrimSpace(text.Bytes()), holdfast.NewTask{})
-	if err != nil || !same(again, want) {
-		t.Fatalf("%s, from %q: %+v, %v; want %+v", text.Bytes(), line, again, err, want)
+	parsed, err := parseLine(bytes.TrimSpace(text.Bytes()), holdfast.NewTask{})
+	if err != nil || !same(parsed, want) {
+		t.Fatalf("%s, from %q: %+v, %v; want %+v", text.Bytes(), line, parsed, err, want)
 	}
 }
 
-// FuzzLines feeds whole files: no line is lost or met twice, none is longer than the limit, and what
-// passes the door could be written and read again.
+// FuzzLines reads whole files: every line is returned exactly once, no line is longer than the limit, and every valid
+// task survives an encoding and a second parse.
 func FuzzLines(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "{\"type\":\"mail\"}\n{\"type\":\"mail\",\"payload\":{\"a\":[1,2]}}",
@@ -178,7 +178,7 @@ func FuzzLines(f *testing.F) {
 			}
 			if err != nil {
 				if text := err.Error(); len(text) < 10 || len(text) > 600 || !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\n\x1b") {
-					t.Fatalf("%q: %q helps nobody", line, text)
+					t.Fatalf("%q: bad error text %q", line, text)
 				}
 				continue
 			}

@@ -1,9 +1,9 @@
-// Command holdfast runs and looks after reliable retry work: a daemon that runs
-// tasks, and the tools to enqueue them, follow them and mend what went wrong.
+// Command holdfast is a reliable retry worker. It contains the daemon that runs tasks, and tools to enqueue, follow,
+// retry and cancel tasks.
 //
-// Every command writes data to stdout and messages to stderr, and ends with an
-// exit code that says what happened; see errors.go. The commands are nouns with
-// verbs, one file a noun. The testdata folder shows each of them at work.
+// Every command writes data to stdout and messages to stderr. The exit code reports the result; see errors.go. Most
+// commands are a noun with a verb, and each noun has a file of its own. The scripts in testdata show every command in
+// use.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// version names this build. The linker of `make build` sets it; see buildVersion for other builds.
+// version is the version of this build. The linker of make build sets it; see buildVersion for other builds.
 var version string
 
 func main() {
@@ -23,15 +23,15 @@ func main() {
 	os.Exit(t.run(context.Background(), os.Args[1:]))
 }
 
-// tool is one invocation, with what all commands share: the terminal, the configuration, the store and broker of it,
-// errors. Each noun has a type of its own over it, in a file of its own.
+// tool is one invocation of the program. It has the functions that all commands share: for the terminal, the
+// configuration, the store, the broker and errors. Each noun has a type that embeds tool, in a file of its own.
 type tool struct {
 	terminal
 
-	flags map[string]string // the flags that set a key of the configuration, as they were typed
+	flags map[string]string // by configuration key: the flag that set it, as typed
 }
 
-// run carries out one command line and returns the exit code.
+// run executes one command line and returns the exit code.
 func (t *tool) run(ctx context.Context, args []string) int {
 	program := newProgram(t)
 	line, err := arrange(program, args)
@@ -45,20 +45,20 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-// newProgram returns the whole command line as a tree.
+// newProgram returns the tree of all commands.
 func newProgram(t *tool) *cli.App {
 	program := &cli.App{
 		Name:  "holdfast",
 		Usage: "a reliable retry worker, in one file or over PostgreSQL and RabbitMQ",
-		Description: `A task is stored, announced to the workers, run by one of them and retried until it is done,
-or dead and waiting for a person. With nothing configured all of it lives in one process and one
-file; DATABASE_URL and AMQP_URL move it to PostgreSQL and RabbitMQ.
+		Description: `Holdfast stores each task, publishes it to the workers, and retries it until it is done, or until it
+is dead and waits for an operator. Without configuration, one process does everything and keeps its
+tasks in one file. With DATABASE_URL and AMQP_URL the tasks are in PostgreSQL and RabbitMQ.
 
-Settings come from flags, then the environment, then a YAML file, then defaults;
-"holdfast config show" prints each value and where it came from.
+A setting comes from a flag, an environment variable, the YAML file or its default, in this order of
+precedence. "holdfast config show" prints each value and its origin.
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partly done,
-6 a server is unreachable, 7 a check failed, 124 wait timed out, 130 interrupted.
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partial success,
+6 server unavailable, 7 check failed, 124 wait timed out, 130 interrupted.
 
 Example:
   holdfast demo
@@ -67,7 +67,7 @@ Example:
 		Flags:    globalFlags(),
 		Commands: commands(t),
 
-		// Flags are sorted and checked, and help is printed, before the library sees them.
+		// arrange sorts and checks the flags, and help prints help, before the library parses the arguments.
 		HideHelp:                  true,
 		HideVersion:               true,
 		DisableSliceFlagSeparator: true,
@@ -84,7 +84,7 @@ Example:
 	return program
 }
 
-// finish sets what every command has in common. Each list is also an ls.
+// finish sets the properties that all commands share. Each command list has the alias ls.
 func finish(commands []*cli.Command) {
 	for _, command := range commands {
 		command.HideHelp, command.OnUsageError = true, badFlag
@@ -95,7 +95,7 @@ func finish(commands []*cli.Command) {
 	}
 }
 
-// commands lists the commands in the order of the help.
+// commands returns the commands in the order of the help.
 func commands(t *tool) []*cli.Command {
 	return []*cli.Command{
 		demoCommand{t}.command(),

@@ -14,18 +14,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// migrateCommands are the commands of the noun migrate.
+// migrateCommands implements the command migrate and its subcommands.
 type migrateCommands struct{ *tool }
 
 func (t migrateCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "migrate",
-		Usage: "create, update or take back the database schema",
+		Usage: "create, update or roll back the database schema",
 		Subcommands: []*cli.Command{{
 			Name:  "up",
-			Usage: "apply every migration that is missing",
-			Description: `Creates the schema if need be. Safe to run again, and from several places at once. If no version is
-missing, it only reads. Workers may run meanwhile: it waits for open transactions without blocking them.
+			Usage: "apply missing migrations",
+			Description: `Creates the schema if it does not exist. Several processes may run the command at the same time. If no
+migration is missing, the command only reads. Workers may keep running: the command waits for open
+transactions without blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
@@ -33,9 +34,9 @@ Example:
 			Action: t.do(t.up),
 		}, {
 			Name:  "down",
-			Usage: "take the newest migration back, with the data in it",
-			Description: `Taking back the first migration deletes all tasks. Asks first on a terminal; anywhere else
-it needs --yes. Stop every worker before.
+			Usage: "roll back the newest migration and delete its data",
+			Description: `The rollback of the first migration deletes all tasks. On a terminal the command asks for
+confirmation; elsewhere it needs --yes. Stop every worker first.
 
 Example:
   holdfast migrate down --yes`,
@@ -44,7 +45,8 @@ Example:
 		}, {
 			Name:  "status",
 			Usage: "list the migrations and when they were applied",
-			Description: `The exit code is 7 if the schema is behind or ahead of this build.
+			Description: `The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
+than one version newer.
 
 Example:
   holdfast migrate status -o json`,
@@ -54,7 +56,7 @@ Example:
 	}
 }
 
-// migration is a store.Migration as it is printed.
+// migration is a store.Migration as commands print it.
 type migration struct {
 	Version   int64     `json:"version"`
 	Name      string    `json:"name"`
@@ -81,7 +83,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	log := t.quietLogger(cfg)
-	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a migration that waits for a lock names its holder
+	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // if a migration waits for a lock, a warning names the holder of the lock
 	applied, err := app.Migrate(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -90,14 +92,14 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 }
 
 func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
-	question := "take the newest migration back and delete the data in it"
+	question := "roll back the newest migration and delete its data"
 	if err := t.confirm(c, question); err != nil {
 		return err
 	}
 	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
 		undone, err := b.Store.MigrateDown(ctx)
 		if errors.Is(err, holdfast.ErrNotFound) {
-			return &failure{err: errors.New("there is no migration to take back"), code: exitNotFound}
+			return &failure{err: errors.New("there is no migration to roll back"), code: exitNotFound}
 		}
 		if err != nil {
 			return err

@@ -16,19 +16,19 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The formats of data on stdout.
+// The output formats.
 const (
-	asTable = "table" // for people
+	asTable = "table"
 	asJSON  = "json"  // one value
-	asJSONL = "jsonl" // one value a line
+	asJSONL = "jsonl" // one value per line
 )
 
 func outputFlag() cli.Flag {
 	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
-		Usage: "write stdout as `FORMAT`: table, json or jsonl (one JSON value a line); default table"}
+		Usage: "output `FORMAT`: table, json or jsonl (one JSON value per line); default table"}
 }
 
-// format reads -o. Commands without the flag have the empty format.
+// format returns the value of -o, and "" for a command without that flag.
 func format(c *cli.Context) (string, error) {
 	chosen := c.String("output")
 	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL}, chosen) || chosen == "" && c.IsSet("output") {
@@ -37,14 +37,14 @@ func format(c *cli.Context) (string, error) {
 	return chosen, nil
 }
 
-// column is one column of a table of Ts.
+// column is a column of a table whose rows are Ts.
 type column[T any] struct {
 	head string
 	cell func(T) string
 }
 
-// list writes items in the format of -o, in the order of --sort. None at all is an empty array in JSON, and the
-// message none for people.
+// list writes items in the format of -o and the order of --sort. If there are no items, it writes an empty array as
+// JSON, and prints the message none instead of a table.
 func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {
 	chosen, err := format(c)
 	if err != nil {
@@ -59,11 +59,11 @@ func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...col
 	case chosen == asJSON:
 		return jsonArray(t.stdout, items)
 	}
-	return people(t, items, none, columns)
+	return printTable(t, items, none, columns)
 }
 
-// people writes items as a table.
-func people[T any](t *tool, items []T, none string, columns []column[T]) error {
+// printTable writes items as a table.
+func printTable[T any](t *tool, items []T, none string, columns []column[T]) error {
 	if len(items) == 0 {
 		t.say("%s", none)
 		return nil
@@ -74,6 +74,7 @@ func people[T any](t *tool, items []T, none string, columns []column[T]) error {
 	return t.table(head, rows)
 }
 
+// cells returns the heads and the rows of a table.
 func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.Row) {
 	for _, col := range columns {
 		head = append(head, col.head)
@@ -88,7 +89,7 @@ func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.
 	return head, rows
 }
 
-// jsonLines writes one value a line.
+// jsonLines writes one value per line.
 func jsonLines[T any](w io.Writer, items []T) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -105,10 +106,10 @@ func jsonLines[T any](w io.Writer, items []T) error {
 	return nil
 }
 
-// withoutLoneSurrogates replaces each lone surrogate escape in JSON by the escape of the replacement character. JSON
-// allows a lone surrogate in a payload, but most programs refuse it.
+// withoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
+// JSON allows lone surrogates, but most programs refuse them.
 func withoutLoneSurrogates(text []byte) []byte {
-	unit := func(i int) rune { // of the escape at i
+	unit := func(i int) rune { // the UTF-16 code unit of the escape at i, or 0
 		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
 			return 0
 		}
@@ -125,7 +126,7 @@ func withoutLoneSurrogates(text []byte) []byte {
 		first := unit(i)
 		switch {
 		case !utf16.IsSurrogate(first):
-			i++ // what is escaped may be a backslash
+			i++ // skip the escaped character, which may be a backslash
 		case utf16.DecodeRune(first, unit(i+6)) == unicode.ReplacementChar:
 			copy(text[i:], `\ufffd`)
 			i += 5
@@ -136,7 +137,7 @@ func withoutLoneSurrogates(text []byte) []byte {
 	return text
 }
 
-// jsonArray writes an array with one element a line, for eyes and diffs.
+// jsonArray writes an array with one element per line, which is readable and easy to compare.
 func jsonArray[T any](w io.Writer, items []T) error {
 	var b strings.Builder
 	b.WriteString("[")
@@ -159,13 +160,13 @@ func jsonArray[T any](w io.Writer, items []T) error {
 	return err
 }
 
-// singleLine makes text from anywhere fit for a terminal and a table: one line, and no
-// control characters that could move the cursor or change what was printed before.
+// singleLine makes text safe for a terminal and a table. It joins lines and replaces control characters, which could
+// move the cursor or change earlier output.
 func singleLine(s string) string {
 	return strings.Join(strings.Fields(printable(s)), " ")
 }
 
-// printable replaces all control characters but the newline.
+// printable replaces all control characters except newlines.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -181,7 +182,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// clipped cuts text to n runes.
+// clipped returns text on one line, cut to n runes.
 func clipped(s string, n int) string {
 	runes := []rune(singleLine(s))
 	if len(runes) <= n {
@@ -190,8 +191,8 @@ func clipped(s string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
-// stamp returns a time in RFC 3339 and UTC, or "" for the zero time. In a table on a terminal it returns how long ago
-// the time was.
+// stamp returns a time in RFC 3339 and UTC, or relative to now in a table on a terminal. It returns "" for the zero
+// time.
 func (t *terminal) stamp(at time.Time) string {
 	switch {
 	case at.IsZero():
@@ -202,8 +203,8 @@ func (t *terminal) stamp(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// both returns a time in RFC 3339, and on a terminal also how long ago it was.
-func (t *terminal) both(at time.Time) string {
+// absoluteAndRelative returns a time in RFC 3339 and, on a terminal, also relative to now.
+func (t *terminal) absoluteAndRelative(at time.Time) string {
 	text := t.stamp(at)
 	if text != "" && isTerminal(t.stdout) {
 		text += " (" + ago(time.Since(at)) + ")"
@@ -211,7 +212,7 @@ func (t *terminal) both(at time.Time) string {
 	return text
 }
 
-// ago describes a past time, or a future one if d is negative, in one unit.
+// ago formats the time d before now, in one unit. If d is negative, the time is in the future.
 func ago(d time.Duration) string {
 	if d < 0 {
 		return "in " + unit(-d)
@@ -219,6 +220,7 @@ func ago(d time.Duration) string {
 	return unit(d) + " ago"
 }
 
+// unit formats a duration in one unit.
 func unit(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -232,7 +234,7 @@ func unit(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/day)
 }
 
-// duration is a length of time in Go's form, without meaningless digits.
+// duration is a time.Duration that is formatted without insignificant digits.
 type duration time.Duration
 
 func (d duration) String() string {
@@ -249,15 +251,15 @@ func (d duration) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// several is a number of things, for a sentence.
-func several(n int, thing string) string {
+// plural returns a number with a noun, in the plural unless n is 1.
+func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// yes shows a flag in a table.
+// yes formats a bool for a table: "yes" or "".
 func yes(b bool) string {
 	if b {
 		return "yes"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Half a character is allowed in JSON, but most programs refuse it: the output has none.
+// JSON allows lone surrogates, but most programs refuse them, so the output has none.
 func TestTheOutputHasNoLoneSurrogates(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]string{

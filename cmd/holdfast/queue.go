@@ -11,23 +11,33 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// queueCommands are the commands of the noun queue.
+// queueCommands implements the command queue and its subcommands.
 type queueCommands struct{ *tool }
 
 func (t queueCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "queue",
 		Aliases: []string{"queues"},
-		Usage:   "list the lanes and their queues",
+		Usage:   "list queues",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
-			Usage: "show what waits and runs in each lane, and what is in the broker for it",
-			Description: `READY, DUE, OLDEST and RUNNING are counted in the store: tasks that wait, those of them that could
-run now, for how long the first of them could, and tasks in work. MESSAGES and CONSUMERS are the
-broker's figures, a few seconds old; one message may stand for several tasks, and those in all
-queues of the lane are counted. WORKERS are the live workers that take tasks of the lane. In the rescue queue
-is what the broker would have dropped, until a janitor has explained it; in the quarantine, malformed
-messages that wait for a person. A file has no figures of a broker, which is in the memory of holdfast serve.
+			Usage: "list queues with their tasks, workers and messages",
+			Description: `The store counts these columns:
+
+  READY    tasks that wait
+  DUE      ready tasks whose time has come
+  OLDEST   how long the first of the due tasks has been due
+  RUNNING  tasks that a worker is running
+  WORKERS  live workers that take tasks of the queue
+
+The broker counts these columns, with a delay of a few seconds:
+
+  MESSAGES   messages in the main queue and the requeue queue; a message may contain several tickets
+  CONSUMERS  consumers of the main queue
+
+The rescue queue contains messages that the broker would otherwise have dropped; a janitor processes
+them. The quarantine contains malformed messages, which wait for an operator. If the tasks are in a
+file, the broker is inside holdfast serve, and its columns are left out.
 
 Example:
   holdfast queue list -o json`,
@@ -37,67 +47,69 @@ Example:
 	}
 }
 
-// The kinds of queues in lists.
+// The kinds of queues in lists. All but the first are AMQP queues.
 const (
-	kindLane       = "lane"
+	kindQueue      = "queue"
 	kindRescue     = "rescue"
 	kindQuarantine = "quarantine"
-	kindHold       = "hold"
+	kindUnread     = "unread"
+	kindHolding    = "holding"
 )
 
-// queue is a lane, or another queue, as it is printed.
-type queue struct {
-	Kind  string `json:"kind"`
-	Lane  string `json:"lane,omitempty"`
-	Queue string `json:"queue"`
-	*laneCounts
-	// What the broker says; nil if it does not, or there is no such queue.
+// queueRow is a queue, or an AMQP queue that belongs to no queue, as commands print it.
+type queueRow struct {
+	Kind      string `json:"kind"`
+	Queue     string `json:"queue,omitempty"`
+	AMQPQueue string `json:"amqp_queue"`
+	*queueCounts
+	// The figures of the broker; nil if they are unknown or the AMQP queue does not exist.
 	Messages  *int `json:"messages"`
 	Consumers *int `json:"consumers"`
 
-	beside []string // further queues of the lane, whose messages count too
+	others []string // the other AMQP queues of the queue, whose messages count too
 }
 
-// laneCounts is what the store says of a lane.
-type laneCounts struct {
+// queueCounts are the figures of the store about a queue.
+type queueCounts struct {
 	Ready   int64    `json:"ready"`
 	Due     int64    `json:"due"`
 	Oldest  duration `json:"oldest_due"`
 	Running int64    `json:"running"`
-	Workers int      `json:"workers"` // live ones that take tasks of the lane
+	Workers int      `json:"workers"` // live workers that take tasks of the queue
 }
 
-func (q *queue) see(depths map[string]broker.Depth) {
-	depth, ok := depths[q.Queue]
+// setDepth sets the figures of the broker.
+func (q *queueRow) setDepth(depths map[string]broker.Depth) {
+	depth, ok := depths[q.AMQPQueue]
 	if !ok {
 		return
 	}
-	for _, name := range q.beside {
+	for _, name := range q.others {
 		depth.Ready += depths[name].Ready
 	}
 	q.Messages, q.Consumers = &depth.Ready, &depth.Consumers
 }
 
-// label is the name of a queue for people.
-func (q queue) label() string {
-	if q.Kind == kindLane {
-		return q.Lane
+// label returns the name of a queue in a table. The name of an AMQP queue is its kind in parentheses.
+func (q queueRow) label() string {
+	if q.Kind == kindQueue {
+		return q.Queue
 	}
 	return "(" + q.Kind + ")"
 }
 
-// counted is a column of figures from the store.
-func counted(head string, cell func(laneCounts) string) column[queue] {
-	return column[queue]{head, func(q queue) string {
-		if q.laneCounts == nil {
+// storeColumn returns a column with a figure of the store.
+func storeColumn(head string, cell func(queueCounts) string) column[queueRow] {
+	return column[queueRow]{head, func(q queueRow) string {
+		if q.queueCounts == nil {
 			return ""
 		}
-		return cell(*q.laneCounts)
+		return cell(*q.queueCounts)
 	}}
 }
 
-// known shows a figure of the broker's.
-func known(n *int) string {
+// orUnknown formats a figure of the broker.
+func orUnknown(n *int) string {
 	if n == nil {
 		return "?"
 	}
@@ -106,78 +118,79 @@ func known(n *int) string {
 
 func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
-		queues, err := lanesOf(ctx, b)
+		rows, err := queueRows(ctx, b)
 		if err != nil {
 			return err
 		}
-		columns := []column[queue]{
-			{"lane", queue.label},
-			counted("ready", func(l laneCounts) string { return fmt.Sprint(l.Ready) }),
-			counted("due", func(l laneCounts) string { return fmt.Sprint(l.Due) }),
-			counted("oldest", func(l laneCounts) string { return l.Oldest.String() }),
-			counted("running", func(l laneCounts) string { return fmt.Sprint(l.Running) }),
-			counted("workers", func(l laneCounts) string { return fmt.Sprint(l.Workers) }),
+		columns := []column[queueRow]{
+			{"queue", queueRow.label},
+			storeColumn("ready", func(q queueCounts) string { return fmt.Sprint(q.Ready) }),
+			storeColumn("due", func(q queueCounts) string { return fmt.Sprint(q.Due) }),
+			storeColumn("oldest", func(q queueCounts) string { return q.Oldest.String() }),
+			storeColumn("running", func(q queueCounts) string { return fmt.Sprint(q.Running) }),
+			storeColumn("workers", func(q queueCounts) string { return fmt.Sprint(q.Workers) }),
 		}
 		if _, embedded := b.Embedded(); embedded {
-			if err := b.Ping(ctx, brokerPatience); err != nil {
-				t.sayError("warning: tasks wait", err)
+			if err := b.Ping(ctx, brokerTimeout); err != nil {
+				t.warnUnavailable(b, "tasks are stored", err)
 			}
-			return list(t.tool, c, queues, "", columns...)
+			return list(t.tool, c, rows, "", columns...)
 		}
-		queues = append(queues,
-			queue{Kind: kindRescue, Queue: b.Topology.Rescue()},
-			queue{Kind: kindQuarantine, Queue: b.Topology.Quarantine()})
-		addDepths(ctx, t.tool, b, queues)
-		return list(t.tool, c, queues, "", append(columns,
-			column[queue]{"messages", func(q queue) string { return known(q.Messages) }},
-			column[queue]{"consumers", func(q queue) string { return known(q.Consumers) }},
+		rows = append(rows,
+			queueRow{Kind: kindRescue, AMQPQueue: b.Topology.Rescue()},
+			queueRow{Kind: kindQuarantine, AMQPQueue: b.Topology.Quarantine()},
+			queueRow{Kind: kindUnread, AMQPQueue: b.Topology.Unread()})
+		addDepths(ctx, t.tool, b, rows)
+		return list(t.tool, c, rows, "", append(columns,
+			column[queueRow]{"messages", func(q queueRow) string { return orUnknown(q.Messages) }},
+			column[queueRow]{"consumers", func(q queueRow) string { return orUnknown(q.Consumers) }},
 		)...)
 	})
 }
 
-// lanesOf describes the lanes as the store knows them.
-func lanesOf(ctx context.Context, b *app.Backend) ([]queue, error) {
-	lanes, err := b.Store.Lanes(ctx)
+// queueRows reads the queues and their figures from the store.
+func queueRows(ctx context.Context, b *app.Backend) ([]queueRow, error) {
+	queues, err := b.Store.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := b.Store.Runs(ctx, false)
+	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	var queues []queue
-	for _, lane := range lanes {
-		workers := 0
-		for _, run := range runs {
-			if !run.Draining && (len(run.Lanes) == 0 || slices.Contains(run.Lanes, lane.Name)) {
-				workers++
+	var rows []queueRow
+	for _, queue := range queues {
+		count := 0
+		for _, worker := range workers {
+			if !worker.Draining && (len(worker.Queues) == 0 || slices.Contains(worker.Queues, queue.Name)) {
+				count++
 			}
 		}
-		names := b.Topology.Lane(lane.Name)
-		queues = append(queues, queue{
-			Kind: kindLane, Lane: lane.Name, Queue: names[0], beside: names[1:],
-			laneCounts: &laneCounts{lane.Ready, lane.Due, duration(lane.OldestDue), lane.Running, workers},
+		names := b.Topology.Queue(queue.Name)
+		rows = append(rows, queueRow{
+			Kind: kindQueue, Queue: queue.Name, AMQPQueue: names[0], others: names[1:],
+			queueCounts: &queueCounts{queue.Ready, queue.Due, duration(queue.OldestDue), queue.Running, count},
 		})
 	}
-	return queues, nil
+	return rows, nil
 }
 
-// addDepths asks the broker for the figures of the queues. A broker that does not answer is
-// worth a warning only: what the store says is still of use.
-func addDepths(ctx context.Context, t *tool, b *app.Backend, queues []queue) {
-	err := b.Ping(ctx, brokerPatience)
+// addDepths reads the figures of the broker. If the broker does not answer, addDepths only prints a warning, because
+// the figures of the store are still useful.
+func addDepths(ctx context.Context, t *tool, b *app.Backend, rows []queueRow) {
+	err := b.Ping(ctx, brokerTimeout)
 	var depths map[string]broker.Depth
 	if err == nil {
 		var names []string
-		for _, q := range queues {
-			names = append(append(names, q.Queue), q.beside...)
+		for _, q := range rows {
+			names = append(append(names, q.AMQPQueue), q.others...)
 		}
 		depths, err = b.Broker.Depths(ctx, names)
 	}
 	if err != nil && ctx.Err() == nil {
-		t.sayError("warning: the broker's figures are missing", err)
+		t.sayError("warning: MESSAGES and CONSUMERS are unknown", err)
 	}
-	for i := range queues {
-		queues[i].see(depths)
+	for i := range rows {
+		rows[i].setDepth(depths)
 	}
 }

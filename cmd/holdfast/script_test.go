@@ -28,20 +28,19 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"holdfast": main})
 }
 
-// TestScripts runs the scripts in testdata, which are written to be read. Besides the
-// standard commands they have:
+// TestScripts runs the scripts in testdata. In addition to the standard commands, the scripts have:
 //
 //	exits CODE COMMAND...      the command ends with this exit code
 //	until PATTERN COMMAND...   repeat the command until its stdout matches
 //	logged PATTERN FILE        wait until the file has a matching line
-//	keep NAME                  put stdout of the last command into $NAME
-//	signal TERM|INT            send a signal to all background commands
+//	keep NAME                  store stdout of the last command in $NAME
+//	signal TERM|INT|HUP        send a signal to all background commands
 //	target                     start an HTTP server at $TARGET: /ok, /gone (410), /hang,
 //	                           and /flaky, which answers 503
-//	mend                       from now on /flaky answers 200
-//	postgres                   start a PostgreSQL with its usual settings for this script, if
-//	                           one is installed; the one of make test does not wait for its disk
-//	sql STATEMENT              change the script's schema behind the program's back
+//	repair                     make /flaky answer 200
+//	postgres                   start a PostgreSQL with default settings for this script, if it
+//	                           is installed; the server of make test runs without fsync
+//	sql STATEMENT              execute a statement in the schema of the script
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	if !haveServers() {
@@ -62,7 +61,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
-			"signal": scriptSignal, "target": scriptTarget, "mend": scriptMend, "sql": scriptSQL,
+			"signal": scriptSignal, "target": scriptTarget, "repair": scriptRepair, "sql": scriptSQL,
 			"postgres": scriptPostgres,
 		},
 	})
@@ -70,12 +69,12 @@ func TestScripts(t *testing.T) {
 
 func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("AMQP_URL") != "" }
 
-// patience is for conditions that hold within moments unless something is broken.
-const patience = time.Minute
+// pollTimeout is the time limit for conditions that normally become true within a second.
+const pollTimeout = time.Minute
 
-// setUp gives each script a schema and a prefix of its own, and removes them afterwards.
+// setUp gives each script a schema and a prefix of its own. After the script it deletes them.
 func setUp(env *testscript.Env) error {
-	env.Setenv("GORACE", "atexit_sleep_ms=10") // instead of a second for each command
+	env.Setenv("GORACE", "atexit_sleep_ms=10") // the default is a second for each command
 	scripts, err := filepath.Abs("../../scripts")
 	if err != nil {
 		return err
@@ -112,6 +111,7 @@ func deleteTopology(environment []string, log func(...any)) {
 	}
 }
 
+// scriptPostgres implements the command postgres.
 func scriptPostgres(ts *testscript.TestScript, _ bool, _ []string) {
 	script := exec.Command("../../scripts/private-postgres", "up")
 	folder := ts.MkAbs("postgres")
@@ -119,13 +119,13 @@ func scriptPostgres(ts *testscript.TestScript, _ bool, _ []string) {
 	script.Env = append(os.Environ(), "RUN="+folder)
 	out, err := script.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
-		return // not installed, so the shared one is not that of make test either
+		return // not installed, so DATABASE_URL is not the server of make test either
 	}
 	ts.Check(err)
 	address := strings.TrimSpace(string(out))
 	ts.Setenv("DATABASE_URL", address)
 	ts.Defer(func() {
-		environment := append(os.Environ(), "DATABASE_URL="+address) // the script may have put a pooler in front of it
+		environment := append(os.Environ(), "DATABASE_URL="+address) // the script may have set the URL of a pooler
 		for _, name := range []string{"HOLDFAST_DATABASE_SCHEMA", "HOLDFAST_AMQP_PREFIX"} {
 			environment = append(environment, name+"="+ts.Getenv(name))
 		}
@@ -169,12 +169,12 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// poll repeats look, often at first, until it is true.
-func poll(ts *testscript.TestScript, what string, look func() bool) {
-	deadline := time.Now().Add(patience)
-	for pause := time.Millisecond; !look(); pause = min(2*pause, 100*time.Millisecond) {
+// poll calls condition until it returns true, at growing intervals.
+func poll(ts *testscript.TestScript, what string, condition func() bool) {
+	deadline := time.Now().Add(pollTimeout)
+	for pause := time.Millisecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s did not come true in %s", what, patience)
+			ts.Fatalf("%s was not true within %s", what, pollTimeout)
 		}
 		<-time.After(pause)
 	}
@@ -218,14 +218,14 @@ func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// mended is the file that makes /flaky answer.
-const mended = "mended"
+// repaired is the name of the file that makes /flaky answer 200.
+const repaired = "repaired"
 
 func scriptTarget(ts *testscript.TestScript, _ bool, _ []string) {
-	flag := ts.MkAbs(mended)
+	flag := ts.MkAbs(repaired)
 	done := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
+		_, _ = io.Copy(io.Discard, r.Body) // the server detects the end of a connection only after it has read the body
 		switch r.URL.Path {
 		case "/gone":
 			w.WriteHeader(http.StatusGone)
@@ -247,6 +247,6 @@ func scriptTarget(ts *testscript.TestScript, _ bool, _ []string) {
 	})
 }
 
-func scriptMend(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(os.WriteFile(ts.MkAbs(mended), nil, 0o600))
+func scriptRepair(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(repaired), nil, 0o600))
 }

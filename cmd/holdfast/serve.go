@@ -22,34 +22,37 @@ type serveCommand struct{ *tool }
 func (t serveCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
-		Usage: "run tasks and look after them until told to stop",
-		Description: `Runs a worker, which runs tasks; a janitor, which heals what crashes leave behind; and the
-health and metrics endpoints.
+		Usage: "run tasks until a signal stops the process",
+		Description: `Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
+workers; and the health and metrics endpoints.
 
-With nothing configured the tasks are kept in a file, holdfast/holdfast.db in your data folder, and
-the broker is part of this process. One process serves a file; enqueue, task, dead, queue and worker
-reach it from anywhere on the machine. DATABASE_URL=sqlite:/path/to/file.db chooses another one.
+Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the
+broker is part of this process. Only one process can serve a file. The commands enqueue, task, dead,
+queue and worker can use the file at the same time. DATABASE_URL=sqlite:/path/to/file.db sets another
+file.
 
-With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ any number of processes share the work, and
---roles splits it. PostgreSQL must answer at the start and its schema be the right one; RabbitMQ may
-be away, it is connected to when it is back. Later both are waited for, for ever.
+With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and
+--roles splits it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ
+may be unavailable; the process connects as soon as it can. Later the process waits for either server
+without a time limit.
 
-SIGTERM or Ctrl-C drains: no new tasks, and running ones get --drain-timeout to finish. A second
-signal hands them back at once, a third kills. What was handed back runs elsewhere, or later,
-and no attempt is counted. SIGHUP is ignored: to load a changed configuration, restart the process.
+SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the
+--drain-timeout to finish. A second signal hands running tasks back at once, and a third one kills the
+process. A task that was handed back runs in another process, or later, and the attempt is not counted.
+SIGHUP is ignored. To load a changed configuration, restart the process.
 
 Example:
   holdfast serve
-  holdfast serve --migrate --concurrency 100 --lanes default,mail`,
+  holdfast serve --migrate --concurrency 100 --queues default,mail`,
 		Flags: []cli.Flag{
 			setting("roles", "roles", "ROLES"),
 			setting("listen", "listen", "HOST:PORT"),
-			settings("lanes", "worker.lanes", "LANE"),
+			settings("queues", "worker.queues", "QUEUE"),
 			setting("concurrency", "worker.concurrency", "N"),
 			setting("name", "worker.name", "NAME"),
 			setting("drain-timeout", "worker.drain_timeout", "DURATION"),
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
-			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations first; to a file they always are"},
+			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations to the servers first; a file is always migrated"},
 		},
 		Action: t.run,
 	}
@@ -83,7 +86,7 @@ func (t serveCommand) run(c *cli.Context) error {
 	return err
 }
 
-// openToServe opens both servers, on a schema that is migrated first if that was asked for.
+// openToServe opens the store and the broker. If migrate is set, it first applies missing migrations.
 func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, migrate bool) (*app.Backend, error) {
 	if migrate {
 		if _, err := app.Migrate(ctx, cfg, log); err != nil {
@@ -93,9 +96,9 @@ func openToServe(ctx context.Context, cfg configs.Config, log logrus.FieldLogger
 	return daemon.Open(ctx, cfg, log)
 }
 
-// onSignals turns the first SIGTERM or SIGINT into the end of the context and the second into the closing of abort; the
-// third is the operating system's. SIGHUP is only logged: many daemons read their configuration again on it, and it
-// ends a program that does not handle it. stop ends the watch.
+// onSignals cancels ctx at the first SIGTERM or SIGINT and closes abort at the second one. The operating system handles
+// the third one. SIGHUP is only logged: it would end a program that does not handle it, and many daemons use it to
+// reload their configuration. The caller must call stop, which stops the goroutines that wait for signals.
 func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Config) (ctx context.Context, abort <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
@@ -108,7 +111,7 @@ func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Confi
 		for {
 			select {
 			case <-hangups:
-				log.Warn("SIGHUP ignored: the configuration is read at the start only; restart the process to load it")
+				log.Warn("SIGHUP ignored: restart the process to load a changed configuration")
 			case <-ended:
 				return
 			}
@@ -117,14 +120,14 @@ func onSignals(parent context.Context, log logrus.FieldLogger, cfg configs.Confi
 	watch.Go(func() {
 		select {
 		case <-signals:
-			log.Infof("draining: running tasks have %s to finish; send the signal again to hand them back now", cfg.Worker.DrainTimeout)
+			log.WithField("limit", cfg.Worker.DrainTimeout.String()).Info("draining: send the signal again to hand running tasks back now")
 			cancel()
 		case <-ended:
 			return
 		}
 		select {
 		case <-signals:
-			log.Warn("stopping now: running tasks are handed back; send the signal again to kill this process")
+			log.Warn("stopping: handing running tasks back; send the signal again to kill this process")
 			signal.Stop(signals)
 			close(now)
 		case <-ended:

@@ -10,27 +10,26 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// settingFlag is a flag that sets a key of the configuration. The value goes to
-// package configs as it was typed, and is judged there.
+// settingFlag is a flag that sets a key of the configuration. Package configs gets the value as typed and validates it.
 type settingFlag struct {
 	cli.Flag
-	key   string
-	place string
-	doc   string
+	key         string
+	placeholder string
+	doc         string
 }
 
-// setting returns the flag for a key, which must exist.
-func setting(name, key, place string) cli.Flag {
-	return settingFlag{Flag: &cli.StringFlag{Name: name}, key: key, place: place, doc: settingDoc(key, "")}
+// setting returns a flag that sets a key of the configuration. The key must exist.
+func setting(name, key, placeholder string) cli.Flag {
+	return settingFlag{Flag: &cli.StringFlag{Name: name}, key: key, placeholder: placeholder, doc: settingDoc(key, "")}
 }
 
-// settings is setting for a list.
-func settings(name, key, place string) cli.Flag {
-	return settingFlag{Flag: &cli.StringSliceFlag{Name: name}, key: key, place: place,
-		doc: settingDoc(key, " May be repeated, or hold several with commas.")}
+// settings is like setting, for a key whose value is a list.
+func settings(name, key, placeholder string) cli.Flag {
+	return settingFlag{Flag: &cli.StringSliceFlag{Name: name}, key: key, placeholder: placeholder,
+		doc: settingDoc(key, " Separate several values with commas, or repeat the flag.")}
 }
 
-// settingDoc is what package configs says about a key, and its variable.
+// settingDoc returns the description of a key, followed by its environment variable and its default.
 func settingDoc(key, more string) string {
 	variables := configs.Variables()
 	v := variables[slices.IndexFunc(variables, func(v configs.Variable) bool { return v.Key == key })]
@@ -44,7 +43,7 @@ func settingDoc(key, more string) string {
 	return fmt.Sprintf("%s%s [%s]", v.Doc, more, variable)
 }
 
-// given returns the text the flag was given, several joined with commas.
+// given returns the value of the flag as typed, and whether the flag is set. It joins the values of a list with commas.
 func (f settingFlag) given(c *cli.Context) (text string, ok bool) {
 	name := f.Names()[0]
 	if !c.IsSet(name) {
@@ -65,9 +64,9 @@ func globalFlags() []cli.Flag {
 		setting("prefix", "amqp.prefix", "NAME"),
 		setting("log-level", "log.level", "LEVEL"),
 		setting("log-format", "log.format", "FORMAT"),
-		&cli.BoolFlag{Name: "no-color", Usage: "write no colors, also to a terminal [NO_COLOR]"},
-		&cli.StringSliceFlag{Name: "set", Usage: "set any other key, for example worker.lease=10s, as `KEY=VALUE`. " +
-			"May be repeated. [HOLDFAST_ and the key in capitals, with _ for dots]"},
+		&cli.BoolFlag{Name: "no-color", Usage: "write no colors, even to a terminal [NO_COLOR]"},
+		&cli.StringSliceFlag{Name: "set", Usage: "set any configuration key, as `KEY=VALUE`, for example worker.lease=10s. " +
+			"May be repeated. [HOLDFAST_ and the key in upper case, with _ for dots]"},
 	}
 }
 
@@ -83,7 +82,7 @@ func (t *tool) load(c *cli.Context) (configs.Config, error) {
 	for _, pair := range c.StringSlice("set") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return configs.Config{}, usage("--set %s: write it as key=value", pair)
+			return configs.Config{}, usage("--set %s: use the form key=value", pair)
 		}
 		if err := knownKey(key); err != nil {
 			return configs.Config{}, err
@@ -98,13 +97,13 @@ func (t *tool) load(c *cli.Context) (configs.Config, error) {
 		}
 	}
 	cfg, err := configs.Load(options)
-	if err != nil && exitCode(err) == exitFailure { // a file that cannot be read
+	if err != nil && exitCode(err) == exitFailure { // the file cannot be read
 		err = &failure{err: err, code: exitUsage}
 	}
 	return cfg, err
 }
 
-// knownKey answers a misspelt key of --set in the words of --set.
+// knownKey returns an error with a suggestion if key, from --set, does not exist.
 func knownKey(key string) error {
 	var keys []string
 	for _, v := range configs.Variables() {
@@ -114,10 +113,11 @@ func knownKey(key string) error {
 		}
 		keys = append(keys, v.Key)
 	}
-	return &failure{usage("--set %s: unknown key%s", key, didYouMean(key, keys)), exitUsage, "see: holdfast config show"}
+	return &failure{usage("--set %s: unknown key%s", key, didYouMean(key, keys)), exitUsage, "to list all keys: holdfast config show"}
 }
 
-// origin says where a value came from, with flags as they were typed.
+// origin returns the origin of a value as package configs names it. If the origin is a flag, origin returns the flag as
+// typed.
 func (t *tool) origin(text string) string {
 	if key, ok := strings.CutPrefix(text, "flag --"); ok && t.flags[key] != "" {
 		return "flag " + t.flags[key]

@@ -11,10 +11,10 @@ import (
 )
 
 func sortFlag() cli.Flag {
-	return &cli.StringFlag{Name: "sort", Usage: "order what is listed by `COLUMN`, or in reverse by -COLUMN"}
+	return &cli.StringFlag{Name: "sort", Usage: "sort the list by `COLUMN`, or in reverse order by -COLUMN"}
 }
 
-// sorted orders items by the column that --sort names. Items with the same cell keep their order.
+// sorted returns items in the order of the column that --sort names. The sort is stable.
 func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) {
 	name := c.String("sort")
 	if name == "" && !c.IsSet("sort") {
@@ -40,24 +40,26 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 	return items, nil
 }
 
-// compareCells compares durations by their length, texts that begin with a number by the number, and all others as texts.
+// compareCells compares two cells of a column. It compares durations by length, texts that begin with a number by that
+// number, and all others as texts.
 func compareCells(a, b string) int {
-	if x, y, ok := both(time.ParseDuration, a, b); ok {
+	if x, y, ok := parseBoth(time.ParseDuration, a, b); ok {
 		return cmp.Compare(x, y)
 	}
-	if x, y, ok := both(leading, a, b); ok && x != y {
+	if x, y, ok := parseBoth(leadingNumber, a, b); ok && x != y {
 		return cmp.Compare(x, y)
 	}
 	return strings.Compare(a, b)
 }
 
-// leading reads the number that a text begins with.
-func leading(text string) (n int64, err error) {
+// leadingNumber parses the number at the beginning of a text.
+func leadingNumber(text string) (n int64, err error) {
 	_, err = fmt.Sscanf(text, "%d", &n)
 	return n, err
 }
 
-func both[V any](parse func(string) (V, error), a, b string) (x, y V, ok bool) {
+// parseBoth parses two texts. ok reports whether both were valid.
+func parseBoth[V any](parse func(string) (V, error), a, b string) (x, y V, ok bool) {
 	x, errA := parse(a)
 	y, errB := parse(b)
 	return x, y, errA == nil && errB == nil

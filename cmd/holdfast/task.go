@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// taskCommands are the commands of the noun task.
+// taskCommands implements the command task and its subcommands.
 type taskCommands struct{ *tool }
 
 func (t taskCommands) command() *cli.Command {
@@ -29,11 +29,12 @@ func (t taskCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list tasks, newest first",
-			Description: `Payloads are not listed; "task get" shows them. --sort orders the tasks of a page. For the next page give
---before the last id of this one: -o json has it as "next", which is null on the last page.
+			Description: `The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
+give --before with the last id of this page. -o json has that id as "next", which is null on the last
+page.
 
 Example:
-  holdfast task list --state ready,running --lane mail --limit 20`,
+  holdfast task list --state ready,running --queue mail --limit 20`,
 			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), listFlags()...)...),
 			Action: t.do(t.list),
 		}, {
@@ -47,8 +48,8 @@ Example:
 			Name:      "get",
 			Usage:     "show one task with its payload and attempts",
 			ArgsUsage: "ID",
-			Description: `For a task that has failed it shows why, on which worker, and what the target answered. With -o json the
-attempts that did not succeed are in "attempts".
+			Description: `For a task that failed, the output has the error, the worker and the response of the target. With
+-o json, "attempts" has the attempts that did not succeed.
 
 Example:
   holdfast task get 42`,
@@ -58,7 +59,7 @@ Example:
 			Name:      "attempts",
 			Usage:     "list the attempts of a task that did not succeed, oldest first",
 			ArgsUsage: "ID",
-			Description: `With -o json each has everything that was kept: error, stack, the answer of the target.
+			Description: `With -o json each attempt has all stored details: the error, the stack and the response of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
@@ -79,13 +80,13 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func failures(task holdfast.Task) string {
-	if task.MaxAttempts == 0 { // the worker's settings decide
+	if task.MaxAttempts == 0 { // the limit is a setting of the worker
 		return fmt.Sprint(task.Failures)
 	}
 	return fmt.Sprintf("%d/%d", task.Failures, task.MaxAttempts)
 }
 
-// due returns when a task that waits may run, and the zero time for any other one.
+// due returns the due time of a ready task, and the zero time for any other task.
 func due(task holdfast.Task) time.Time {
 	if task.State != holdfast.Ready {
 		return time.Time{}
@@ -100,7 +101,7 @@ func note(task holdfast.Task) string {
 	return clipped(task.LastError, 60)
 }
 
-// counts has the states in the order people list them.
+// counts is the number of tasks in each state, in the order of holdfast.States.
 type counts struct {
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
@@ -149,13 +150,13 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []story{{task, append([]holdfast.Attempt{}, attempts...)}})
+			return jsonLines(t.stdout, []taskDetails{{task, append([]holdfast.Attempt{}, attempts...)}})
 		}
-		worker, err := workerOf(ctx, b, task, attempts)
+		name, err := workerOf(ctx, b, task, attempts)
 		if err != nil {
 			return err
 		}
-		if err := t.describe(task, attempts, worker); err != nil || len(attempts) == 0 {
+		if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
 			return err
 		}
 		fmt.Fprintln(t.stdout)
@@ -163,37 +164,38 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-// story is a task with its attempts, as it is printed.
-type story struct {
+// taskDetails is a task with its attempts, as commands print it.
+type taskDetails struct {
 	holdfast.Task
 	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
-// workerOf names the worker that runs the task, or else the one of the last attempt that did not succeed.
+// workerOf returns the name of the worker that runs the task, or of the worker of the last attempt that did not
+// succeed.
 func workerOf(ctx context.Context, b *app.Backend, task holdfast.Task, attempts []holdfast.Attempt) (string, error) {
 	if task.State != holdfast.Running {
 		if len(attempts) == 0 || task.State == holdfast.Done {
 			return "", nil
 		}
 		last := attempts[len(attempts)-1]
-		return workerName(last.Worker, last.Run), nil
+		return workerName(last.WorkerName, last.Worker), nil
 	}
-	runs, err := b.Store.Runs(ctx, false)
+	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == task.Run })
+	i := slices.IndexFunc(workers, func(w store.Worker) bool { return w.ID == task.Worker })
 	if i < 0 {
-		return workerName("", task.Run), nil // it is gone, and a janitor takes the task back
+		return workerName("", task.Worker), nil // the worker has ended, and a janitor will hand the task back
 	}
-	return workerName(runs[i].Name, task.Run), nil
+	return workerName(workers[i].Name, task.Worker), nil
 }
 
-func workerName(worker string, run holdfast.RunID) string {
-	return strings.TrimSpace(fmt.Sprintf("%s (run %s)", worker, run))
+func workerName(name string, worker holdfast.WorkerID) string {
+	return strings.TrimSpace(fmt.Sprintf("%s (worker %s)", name, worker))
 }
 
-// causeOfDeath says why a task is dead; nothing of any other one.
+// causeOfDeath returns why a task is dead, and "" for a task in another state.
 func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
 	if task.State != holdfast.Dead || len(attempts) == 0 {
 		return ""
@@ -201,19 +203,19 @@ func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
 	last := attempts[len(attempts)-1]
 	switch {
 	case last.Class == "crash":
-		return "its worker ended during " + several(task.Crashes, "attempt")
+		return "its worker crashed during " + plural(task.Crashes, "attempt")
 	case task.Failures >= task.MaxAttempts:
-		return several(task.Failures, "attempt") + " failed, as many as allowed"
+		return plural(task.Failures, "attempt") + " failed, which is the limit"
 	}
-	return "no further attempt is allowed after the last error (" + last.Class + ")"
+	return "the last error (" + last.Class + ") allows no further attempt"
 }
 
-// labelWidth is the width of the names in what describeTask prints.
+// labelWidth is the width of the labels that describe prints.
 const labelWidth = 17
 
-// describeTask prints a task for people, a line for each thing there is to say.
-func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, worker string) error {
-	var details json.RawMessage // what the handler kept of the last failure
+// describe prints a task as lines with a label and a text. It leaves out lines without a text.
+func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, name string) error {
+	var details json.RawMessage // stored by the handler at the last failure
 	if len(attempts) > 0 && task.State != holdfast.Done {
 		details = attempts[len(attempts)-1].Details
 	}
@@ -221,7 +223,7 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 	for _, line := range []struct{ name, text string }{
 		{"id", task.ID.String()},
 		{"type", task.Type},
-		{"lane", task.Lane},
+		{"queue", task.Queue},
 		{"state", string(task.State)},
 		{"parked", task.Parked},
 		{"unique", task.Unique},
@@ -230,14 +232,14 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 		{"failures", strings.Replace(failures(task), "/", " of ", 1)},
 		{"crashes", nonzero(task.Crashes)},
 		{"deferrals", nonzero(task.Deferrals)},
-		{"worker", worker},
-		{"created", t.both(task.CreatedAt)},
-		{"due", t.both(due(task))},
-		{"started", t.both(task.StartedAt)},
-		{"finished", t.both(task.FinishedAt)},
+		{"worker", name},
+		{"created", t.absoluteAndRelative(task.CreatedAt)},
+		{"due", t.absoluteAndRelative(due(task))},
+		{"started", t.absoluteAndRelative(task.StartedAt)},
+		{"finished", t.absoluteAndRelative(task.FinishedAt)},
 		{"cause of death", causeOfDeath(task, attempts)},
 		{"last error", singleLine(task.LastError)},
-		{"response", indented(readable(details))},
+		{"response", indented(unescaped(details))},
 		{"payload", indented(task.Payload)},
 	} {
 		if line.text != "" {
@@ -248,12 +250,12 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 	return err
 }
 
-// readable undoes the escapes that encoding/json writes for browsers.
-func readable(text json.RawMessage) json.RawMessage {
+// unescaped undoes the HTML escapes of encoding/json.
+func unescaped(text json.RawMessage) json.RawMessage {
 	return json.RawMessage(strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(text)))
 }
 
-// indented returns JSON on several lines, which stand below its label.
+// indented returns JSON on several lines, aligned with the texts that describe prints.
 func indented(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, strings.Repeat(" ", labelWidth), "  ") != nil {
@@ -276,7 +278,7 @@ func (t taskCommands) attemptColumns() []column[holdfast.Attempt] {
 		{"class", func(a holdfast.Attempt) string { return a.Class }},
 		{"finished", func(a holdfast.Attempt) string { return t.stamp(a.FinishedAt) }},
 		{"took", took},
-		{"worker", func(a holdfast.Attempt) string { return a.Worker }},
+		{"worker", func(a holdfast.Attempt) string { return a.WorkerName }},
 		{"error", func(a holdfast.Attempt) string { return clipped(a.Error, 80) }},
 	}
 }
@@ -305,9 +307,9 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 func (t taskCommands) retryCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "retry",
-		Usage:     "send dead or cancelled tasks again, with a fresh budget of attempts",
+		Usage:     "make dead or cancelled tasks ready again, with all their attempts",
 		ArgsUsage: "ID...",
-		Description: `With several ids each is tried, and the exit code is 5 if only some could be moved.
+		Description: `With several ids the command tries each of them. The exit code is 5 if it could retry only some.
 
 Example:
   holdfast task retry 42 43`,
@@ -321,9 +323,9 @@ func (t taskCommands) cancelCommand() *cli.Command {
 		Name:      "cancel",
 		Usage:     "stop tasks that are ready, running or dead",
 		ArgsUsage: "ID...",
-		Description: `A running task's handler is told to stop, on whichever machine it runs; what it did until
-then is not undone. With several ids each is tried, and the exit code is 5 if only some could be
-moved.
+		Description: `If the task is running, the worker cancels the context of its handler, on any machine. Effects of
+the handler are not undone. With several ids the command tries each of them. The exit code is 5 if it
+could cancel only some.
 
 Example:
   holdfast task cancel 42`,
@@ -332,7 +334,7 @@ Example:
 	}
 }
 
-// move is a command that does what a person asks of the tasks named as arguments.
+// move returns an action that applies event to the tasks whose ids are the arguments.
 func (t taskCommands) move(event holdfast.Event) action {
 	return func(ctx context.Context, c *cli.Context) error {
 		ids, err := taskIDs(c)
@@ -340,27 +342,49 @@ func (t taskCommands) move(event holdfast.Event) action {
 			return err
 		}
 		return t.withStore(ctx, c, func(b *app.Backend) error {
-			return each(t.tool, c, ids, func(id holdfast.TaskID) (standing, error) {
+			return each(t.tool, c, ids, func(id holdfast.TaskID) (taskState, error) {
 				task, err := b.Move(ctx, id, event)
-				return standing{task.ID, task.State}, err
+				return taskState{task.ID, task.State}, moveError(event, task, err)
 			})
 		})
+	}
+}
+
+// moveError returns the error of a move. If the state of the task does not allow the event, the error says which states
+// allow it.
+func moveError(event holdfast.Event, task holdfast.Task, err error) error {
+	if !errors.Is(err, holdfast.ErrConflict) || !task.State.Valid() || holdfast.Allowed(event, task.State) {
+		return err
+	}
+	verb, past := "retry", "retried"
+	if event == holdfast.EventCancel {
+		verb, past = "cancel", "cancelled"
+	}
+	var states []string
+	for _, state := range holdfast.Moves()[event].From {
+		states = append(states, string(state))
+	}
+	last := len(states) - 1
+	return &failure{
+		err: fmt.Errorf("cannot %s task %s: its state is %s; only %s or %s tasks can be %s",
+			verb, task.ID, task.State, strings.Join(states[:last], ", "), states[last], past),
+		code: exitConflict,
 	}
 }
 
 func (t taskCommands) waitCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "wait",
-		Usage:     "wait until tasks are finished",
+		Usage:     "wait until tasks are done, dead, cancelled or archived",
 		ArgsUsage: "ID...",
-		Description: `Prints the state each task ended in. The exit code is 0 if every one is done, 1 if one is dead,
-cancelled or archived, and 124 if the time is over first.
+		Description: `Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
+cancelled or archived, and 124 if the timeout expires first.
 
 Example:
   holdfast task wait 42 --timeout 30s`,
 		Flags: []cli.Flag{
 			outputFlag(),
-			&cli.DurationFlag{Name: "timeout", Usage: "give up after `DURATION`, for example 30s; default never"},
+			&cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"},
 		},
 		Action: t.do(t.wait),
 	}
@@ -381,7 +405,7 @@ func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
 			waiting, cancel = context.WithTimeout(ctx, limit)
 		}
 		defer cancel()
-		ended := []standing{}
+		ended := []taskState{}
 		var failed []error
 		for _, id := range ids {
 			task, err := b.Await(waiting, id)
@@ -390,13 +414,13 @@ func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
 				err = timedOut(task, id, limit)
 				fallthrough
 			case err != nil:
-				return errors.Join(standings(t.tool, c, ended), errors.Join(failed...), err)
+				return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...), err)
 			case task.State != holdfast.Done:
 				failed = append(failed, notDone(task))
 			}
-			ended = append(ended, standing{task.ID, task.State})
+			ended = append(ended, taskState{task.ID, task.State})
 		}
-		return errors.Join(standings(t.tool, c, ended), errors.Join(failed...))
+		return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is where an invocation reads and writes: a terminal, files or pipes.
+// terminal has the streams and the environment of an invocation.
 type terminal struct {
 	stdin  io.Reader
 	stdout io.Writer
@@ -25,24 +25,24 @@ type terminal struct {
 	env    []string
 
 	plain    bool // --no-color
-	relative bool // stamp says how long ago
+	relative bool // stamp returns relative times
 }
 
-// one writes a single value: people is what the table format shows.
-func (t *terminal) one(c *cli.Context, value any, people string) error {
+// printOne writes a single value in the format of -o. line is its form in the table format.
+func (t *terminal) printOne(c *cli.Context, value any, line string) error {
 	chosen, err := format(c)
 	if err != nil {
 		return err
 	}
 	if chosen == asTable {
-		_, err := fmt.Fprintln(t.stdout, people)
+		_, err := fmt.Fprintln(t.stdout, line)
 		return err
 	}
 	return jsonLines(t.stdout, []any{value})
 }
 
-// table writes columns two spaces apart, without lines, so that they can be cut and
-// grepped. On a terminal the heads stand out.
+// table writes columns with two spaces between them and without lines, so that tools such as awk and grep can read
+// them. On a terminal the heads are bold.
 func (t *terminal) table(head table.Row, rows []table.Row) error {
 	w := table.NewWriter()
 	style := table.StyleDefault
@@ -60,7 +60,7 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 	return err
 }
 
-// colors reports whether the stream is a terminal that wants colors; see no-color.org.
+// colors reports whether the stream is a terminal and colors are enabled; see no-color.org.
 func (t *terminal) colors(stream io.Writer) bool {
 	return isTerminal(stream) && !t.plain && !slices.ContainsFunc(t.env, func(pair string) bool {
 		name, value, _ := strings.Cut(pair, "=")
@@ -68,7 +68,7 @@ func (t *terminal) colors(stream io.Writer) bool {
 	})
 }
 
-// isTerminal reports whether a stream is a terminal, or a frame that is shown on one.
+// isTerminal reports whether a stream is a terminal, or a frame for one.
 func isTerminal(stream any) bool {
 	if f, ok := stream.(*frame); ok {
 		return f.terminal
@@ -78,16 +78,17 @@ func isTerminal(stream any) bool {
 }
 
 func yesFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "yes", Usage: "do it without asking"}
+	return &cli.BoolFlag{Name: "yes", Usage: "do not ask for confirmation"}
 }
 
-// confirm asks before something that cannot be undone.
+// confirm asks for confirmation on a terminal, unless --yes is set. Elsewhere it returns an error without --yes.
+// question is the rest of a sentence that begins with "This will".
 func (t *terminal) confirm(c *cli.Context, question string) error {
 	if c.Bool("yes") {
 		return nil
 	}
 	if !isTerminal(t.stdin) {
-		return usage("this would %s; add --yes if you mean it", question)
+		return usage("this would %s; to confirm, add --yes", question)
 	}
 	fmt.Fprintf(t.stderr, "This will %s. Continue? [y/N] ", question)
 	answer, _ := bufio.NewReader(t.stdin).ReadString('\n')
@@ -97,7 +98,8 @@ func (t *terminal) confirm(c *cli.Context, question string) error {
 	return nil
 }
 
-// progress returns a bar on stderr, or nil if that is no terminal. A negative size is unknown.
+// progress returns a progress bar on stderr, or nil if stderr is not a terminal. A negative size means that the size is
+// unknown.
 func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	if !isTerminal(t.stderr) {
 		return nil

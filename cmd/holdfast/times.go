@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// when reads a delay and a time as people write them. The error begins with the
-// name of the one that is wrong.
-func when(delay, at string) (d time.Duration, moment time.Time, err error) {
+// parseDelayAndTime parses a delay and a time; an empty text gives a zero value. The error begins with the name of the
+// invalid one, "delay" or "at".
+func parseDelayAndTime(delay, at string) (d time.Duration, t time.Time, err error) {
 	if delay != "" {
 		if d, err = time.ParseDuration(delay); err != nil {
 			return 0, time.Time{}, fmt.Errorf("delay %q is not a duration like 90s or 2h", delay)
@@ -17,14 +17,14 @@ func when(delay, at string) (d time.Duration, moment time.Time, err error) {
 		}
 	}
 	if at != "" {
-		if moment, err = parseTime(at); err != nil {
+		if t, err = parseTime(at); err != nil {
 			return 0, time.Time{}, fmt.Errorf("at %w", err)
 		}
 	}
-	return d, moment, nil
+	return d, t, nil
 }
 
-// parseTime reads a date, a date with a time of day, or RFC 3339. Without a zone the text is in the local one.
+// parseTime parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local.
 func parseTime(text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
@@ -37,8 +37,8 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time like 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z", text)
 }
 
-// past reads a time as parseTime does, or a duration, which is that long before now.
-func past(text string, now time.Time) (time.Time, error) {
+// parsePast parses a time like parseTime, or a duration before now.
+func parsePast(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
 			return time.Time{}, fmt.Errorf("%s is negative", text)

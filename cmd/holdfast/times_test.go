@@ -27,7 +27,7 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-func TestPast(t *testing.T) {
+func TestParsePast(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
@@ -35,12 +35,12 @@ func TestPast(t *testing.T) {
 		"0s":                   now,
 		"2030-01-31T08:00:00Z": now.Add(-time.Hour),
 	} {
-		if got, err := past(text, now); err != nil || !got.Equal(want) {
+		if got, err := parsePast(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"-2h", "yesterday", ""} {
-		if got, err := past(text, now); err == nil {
+		if got, err := parsePast(text, now); err == nil {
 			t.Errorf("%q: %s", text, got)
 		}
 	}

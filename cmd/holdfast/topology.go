@@ -14,18 +14,18 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// topologyCommands are the commands of the noun topology.
+// topologyCommands implements the command topology and its subcommands.
 type topologyCommands struct{ *tool }
 
 func (t topologyCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "topology",
-		Usage: "print, check, make and delete the queues in RabbitMQ",
+		Usage: "print, check, create and delete the AMQP queues in RabbitMQ",
 		Subcommands: []*cli.Command{{
 			Name:  "print",
-			Usage: "print every queue and exchange with its arguments",
-			Description: `The lanes and the incarnation come from the store. Without one, the default lane and the placeholder
-<incarnation> stand for them. RabbitMQ is not asked.
+			Usage: "print every AMQP queue and exchange with its arguments",
+			Description: `The command reads the queues and the incarnation from the store. If the store is unavailable, it prints
+the configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
 
 Example:
   holdfast topology print -o json`,
@@ -33,9 +33,10 @@ Example:
 			Action: t.do(t.print),
 		}, {
 			Name:  "check",
-			Usage: "compare what is in RabbitMQ with what should be",
-			Description: `Changes nothing. The list says what is missing or has other arguments, and what to do; it also warns
-of a version that should be replaced. The exit code is 7 if something failed; warnings are 0.
+			Usage: "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
+			Description: `Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
+remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed;
+warnings do not change it.
 
 Example:
   holdfast topology check`,
@@ -43,9 +44,10 @@ Example:
 			Action: t.do(t.check),
 		}, {
 			Name:  "apply",
-			Usage: "make what is missing in RabbitMQ",
-			Description: `A running janitor does the same within seconds. Tasks whose tickets were in a queue that had to be
-made anew get new ones. Existing queues are never changed; one with other arguments is an error.
+			Usage: "create missing AMQP queues and exchanges in RabbitMQ",
+			Description: `A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
+get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
+command fails.
 
 Example:
   holdfast topology apply`,
@@ -53,10 +55,11 @@ Example:
 			Action: t.do(t.apply),
 		}, {
 			Name:  "delete",
-			Usage: "delete every queue and exchange of this prefix and store, with all messages",
-			Description: `No task is lost: they are in the store, and "topology apply" or a janitor makes the queues anew and gives
-them new tickets. A running janitor does so at once, so stop it first if the queues shall stay away.
-What is in the quarantine is lost. Asks first on a terminal; anywhere else it needs --yes.
+			Usage: "delete every AMQP queue and exchange with this prefix, with all messages",
+			Description: `No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
+queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
+Messages in the quarantine are lost. On a terminal the command asks for confirmation; elsewhere it
+needs --yes.
 
 Example:
   holdfast topology delete --yes`,
@@ -66,21 +69,21 @@ Example:
 	}
 }
 
-// withBroker is withServers, and waits until the broker answers. It is for what the broker itself is
-// asked about, and the embedded one can be asked by nobody outside its process.
+// withBroker is like withServers, but waits until the broker answers. It returns an error for the embedded broker,
+// because only its own process can reach it.
 func (t topologyCommands) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
 		if _, embedded := b.Embedded(); embedded {
-			return usageOf(commandName(c), "the embedded broker lives inside holdfast serve, which makes and checks its queues; this is for RabbitMQ, when AMQP_URL is set")
+			return usageOf(commandName(c), "the embedded broker is inside holdfast serve, which creates its queues; to use this command, set AMQP_URL for RabbitMQ")
 		}
-		if err := b.Ping(ctx, brokerPatience); err != nil {
+		if err := b.Ping(ctx, brokerTimeout); err != nil {
 			return err
 		}
 		return use(b)
 	})
 }
 
-// object is a queue or exchange as it is printed.
+// object is an AMQP queue or exchange as commands print it.
 type object struct {
 	Kind string         `json:"kind"`
 	Name string         `json:"name"`
@@ -107,9 +110,9 @@ func (o object) arguments() string {
 	return strings.Join(pairs, " ")
 }
 
-// all lists every object of a topology in the order they are made.
-func all(topology broker.Topology, lanes []string) []broker.Object {
-	return append(topology.Queues(lanes), topology.MarkerObject())
+// allObjects returns every object of a topology in the order of creation.
+func allObjects(topology broker.Topology, queues []string) []broker.Object {
+	return append(topology.Queues(queues), topology.MarkerObject())
 }
 
 func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
@@ -117,26 +120,26 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	incarnation, lanes := "<incarnation>", append([]string{cfg.Defaults.Lane}, cfg.Worker.Lanes...)
+	incarnation, queues := "<incarnation>", append([]string{cfg.Defaults.Queue}, cfg.Worker.Queues...)
 	for _, settings := range cfg.Types {
-		lanes = append(lanes, settings.Lane)
+		queues = append(queues, settings.Queue)
 	}
-	err = t.opened(ctx, cfg, openCheckedStore, func(b *app.Backend) error {
-		stored, err := b.Store.LaneNames(ctx)
+	err = t.useBackend(ctx, cfg, openCheckedStore, func(b *app.Backend) error {
+		stored, err := b.Store.QueueNames(ctx)
 		if err != nil {
 			return err
 		}
 		if incarnation, err = b.Store.Incarnation(ctx); err == nil && len(stored) > 0 {
-			lanes = stored
+			queues = stored
 		}
 		return err
 	})
 	if err != nil {
-		t.sayError("warning: without the store, lanes and incarnation are only examples", err)
+		t.sayError("warning: the queues and the incarnation are examples, because the store is unavailable", err)
 	}
-	slices.Sort(lanes)
+	slices.Sort(queues)
 	var objects []object
-	for _, o := range all(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.Shards, incarnation), slices.Compact(lanes)) {
+	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation), slices.Compact(queues)) {
 		objects = append(objects, newObject(o))
 	}
 	return list(t.tool, c, objects, "",
@@ -145,7 +148,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 		column[object]{"arguments", object.arguments})
 }
 
-// problem is a check of the broker that is not OK.
+// problem is a failed check of the broker, or a warning, as commands print it.
 type problem struct {
 	Name    string          `json:"name"`
 	Result  doctor.Severity `json:"result"`
@@ -159,19 +162,19 @@ func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		err = list(t.tool, c, problems, "everything is as it should be",
+		err = list(t.tool, c, problems, "no problems found",
 			column[problem]{"name", func(p problem) string { return p.Name }},
 			column[problem]{"result", func(p problem) string { return string(p.Result) }},
 			column[problem]{"problem", func(p problem) string { return p.Problem }},
 			column[problem]{"remedy", func(p problem) string { return p.Remedy }})
 		if err == nil && failed > 0 {
-			err = &failure{err: fmt.Errorf("the topology differs in %s", several(failed, "place")), code: exitCheck}
+			err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
 		}
 		return err
 	})
 }
 
-// inspect returns what a person should look at, in the server and in the queues, and how many of it failed.
+// inspect checks the broker. It returns failed checks and warnings, and the number of failed checks.
 func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed int, err error) {
 	checks, err := b.CheckBroker(ctx)
 	if err != nil {
@@ -185,7 +188,7 @@ func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed in
 		case doctor.OK, doctor.Skipped:
 			continue
 		}
-		problems = append(problems, problem{c.Name, c.Severity, c.Detail, wording(c.Remedy)})
+		problems = append(problems, problem{c.Name, c.Severity, c.Detail, hintText(c.Remedy)})
 	}
 	return problems, failed, nil
 }
@@ -196,38 +199,38 @@ func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.names(c, missing, "nothing was missing", "made")
+		return t.names(c, missing, "nothing was missing", "created")
 	})
 }
 
-// named is a line of a list of names.
-type named struct {
+// nameRow is a name as commands print it.
+type nameRow struct {
 	Name string `json:"name"`
 }
 
 func (t topologyCommands) names(c *cli.Context, names []string, none, head string) error {
-	rows := make([]named, len(names))
+	rows := make([]nameRow, len(names))
 	for i, name := range names {
-		rows[i] = named{name}
+		rows[i] = nameRow{name}
 	}
-	return list(t.tool, c, rows, none, column[named]{head, func(n named) string { return n.Name }})
+	return list(t.tool, c, rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
 }
 
 func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {
-	if err := t.confirm(c, "delete every queue of this prefix with all messages in it"); err != nil {
+	if err := t.confirm(c, "delete every AMQP queue with this prefix, with all messages"); err != nil {
 		return err
 	}
 	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		lanes, err := b.Store.LaneNames(ctx)
+		queues, err := b.Store.QueueNames(ctx)
 		if err != nil {
 			return err
 		}
-		objects := all(b.Topology, lanes)
-		missing, err := b.Topology.Verify(ctx, b.Broker, lanes)
+		objects := allObjects(b.Topology, queues)
+		missing, err := b.Topology.Verify(ctx, b.Broker, queues)
 		if err != nil {
 			return err
 		}
-		if err := b.Topology.Delete(ctx, b.Broker, lanes); err != nil {
+		if err := b.Topology.Delete(ctx, b.Broker, queues); err != nil {
 			return err
 		}
 		var deleted []string

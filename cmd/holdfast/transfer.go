@@ -23,16 +23,16 @@ type transferCommands struct{ *tool }
 func (t transferCommands) exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
-		Usage: "write every task as a line of JSON, to import it elsewhere",
-		Description: `Stop every holdfast serve and every program that enqueues first. While a worker is live or a task is
-running, the command fails with exit code 4. While the export runs, no process can store or change a task.
+		Usage: "write every task as a line of JSON, for an import into another store",
+		Description: `First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
+running, the command fails with exit code 4. During the export, no process can store or change a task.
 
 The export has every task with its id, payload, times, unique key and attempts. The last line has the
-number of tasks in each state with a checksum; without it no import accepts the file. Payloads are
-not encrypted: only you can read the file that -o makes. The file appears when it is complete.
+number of tasks in each state with a checksum. An import refuses a file without that line. Payloads are
+not encrypted. The file of -o appears only when it is complete, and only its owner can read it.
 
-After an import of the tasks, never serve this store again, or they run twice. Delete it, or move the
-file away.
+After the import, never serve this store again: the tasks would run twice. Delete the store, or move
+its file to another folder.
 
 Example:
   holdfast export -o tasks.jsonl`,
@@ -44,14 +44,14 @@ Example:
 func (t transferCommands) importCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "import",
-		Usage:     "store every task of an export, with the ids they have",
+		Usage:     "store every task of an export, with the same ids",
 		ArgsUsage: "FILE",
-		Description: `The store must have no other tasks, and no worker may be live; - reads stdin. A database on a
-server needs its tables first: holdfast migrate up.
+		Description: `The store must have no other tasks, and no worker may be live. If FILE is -, the command reads stdin.
+For PostgreSQL, first create the schema with: holdfast migrate up
 
-The command reads a file to its end before it stores a task. If an error or a signal stops the import,
-run it again: it leaves out the tasks that the store has. At the end it compares the store with the
-export by the number and checksum of the tasks in each state. The exit code is 7 if they differ.
+The command checks a regular file completely before it stores a task. If an error or a signal stops the import,
+run it again: it skips the tasks that the store already has. At the end it compares the number and the
+checksum of the tasks in each state. If they differ, the exit code is 7.
 
 Example:
   DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,
@@ -77,27 +77,27 @@ func (t transferCommands) export(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t.say("exported %s; after an import, never serve %s again, or the tasks run twice",
-		several(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
+	t.say("exported %s; after the import, never serve %s again: the tasks would run twice",
+		plural(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
 	return nil
 }
 
 func (t transferCommands) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, error) {
 	if bar := t.progress(-1, "export"); bar != nil {
-		defer func() { _ = bar.Finish() }() // it is only for show
+		defer func() { _ = bar.Finish() }() // an error of the bar does not matter
 		to = io.MultiWriter(to, bar)
 	}
 	return app.Export(ctx, cfg, t.quietLogger(cfg), to)
 }
 
-// wholeFile calls write with a temporary file beside path, and renames the file to path if write succeeds.
+// wholeFile calls write with a temporary file in the folder of path. If write succeeds, it renames the file to path.
 func wholeFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return usage("-o: %s is not a regular file; write to stdout", path)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return usage("-o: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // only its owner may read it
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // CreateTemp makes the file readable only for its owner
 	if err != nil {
 		return usage("-o: %w", err)
 	}
@@ -116,8 +116,8 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	return err
 }
 
-// imported is a line of the closing table.
-type imported struct {
+// importRow is a state with the numbers of tasks in the export and in the store.
+type importRow struct {
 	State  holdfast.State `json:"state"`
 	Export int64          `json:"export"`
 	Store  int64          `json:"store"`
@@ -147,29 +147,29 @@ func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error
 		from = file
 	}
 	if bar := t.progress(size, "import"); bar != nil {
-		defer func() { _ = bar.Finish() }() // it is only for show
+		defer func() { _ = bar.Finish() }() // an error of the bar does not matter
 		from = io.TeeReader(from, bar)
 	}
 	done, err := app.Import(ctx, cfg, t.quietLogger(cfg), from)
 	if err != nil {
 		if done.Stored > 0 {
-			t.say("stored %s before this error:", several(int(done.Stored), "task"))
+			t.say("stored %s before this error:", plural(int(done.Stored), "task"))
 		}
 		return err
 	}
-	var rows []imported
+	var rows []importRow
 	for _, state := range holdfast.States() {
 		if state != holdfast.Running {
-			rows = append(rows, imported{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
+			rows = append(rows, importRow{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
 		}
 	}
 	err = list(t.tool, c, rows, "",
-		column[imported]{"state", func(r imported) string { return string(r.State) }},
-		column[imported]{"export", func(r imported) string { return fmt.Sprint(r.Export) }},
-		column[imported]{"store", func(r imported) string { return fmt.Sprint(r.Store) }},
+		column[importRow]{"state", func(r importRow) string { return string(r.State) }},
+		column[importRow]{"export", func(r importRow) string { return fmt.Sprint(r.Export) }},
+		column[importRow]{"store", func(r importRow) string { return fmt.Sprint(r.Store) }},
 	)
-	t.say("imported %s, left out %d that the store had; numbers and checksums of all states agree",
-		several(int(done.Stored), "task"), done.Export.Tasks()-done.Stored)
-	t.say("next: start holdfast serve here; delete the old store or move its file away, and never serve it again")
+	t.say("imported %s, skipped %d that the store already had; the numbers and checksums of all states match",
+		plural(int(done.Stored), "task"), done.Export.Tasks()-done.Stored)
+	t.say("next: start holdfast serve; delete the old store or move its file to another folder, and never serve it again")
 	return err
 }

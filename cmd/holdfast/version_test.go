@@ -37,8 +37,8 @@ func TestBuildVersion(t *testing.T) {
 	}
 }
 
-// TestGoInstallReportsTheRelease publishes this module as v0.9.0 in a module proxy that is a folder, and installs the
-// command from there, as a user does.
+// TestGoInstallReportsTheRelease publishes this module as v0.9.0 in a folder that serves as a module proxy. Then it
+// installs the command from there, as a user does.
 func TestGoInstallReportsTheRelease(t *testing.T) {
 	t.Parallel()
 	slow.Skip(t)
@@ -87,7 +87,8 @@ func publish(t *testing.T, root, proxy, module, version string) {
 	}
 }
 
-// zipModule packs the files below root. It leaves out what a module does not contain: nested modules and hidden folders.
+// zipModule packs the files below root. It leaves out nested modules and hidden folders, which are not part of a
+// module.
 func zipModule(root, path, prefix string) error {
 	file, err := os.Create(path)
 	if err != nil {

@@ -10,25 +10,25 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// watchEvery is the pause between two looks of --watch.
-const watchEvery = 2 * time.Second
+// watchInterval is the interval at which --watch repeats a command.
+const watchInterval = 2 * time.Second
 
 func watchFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "watch", Usage: fmt.Sprintf("show it again every %s until Ctrl-C", watchEvery)}
+	return &cli.BoolFlag{Name: "watch", Usage: fmt.Sprintf("repeat the command every %s until Ctrl-C", watchInterval)}
 }
 
-// frame gathers what one look shows, so that the screen does not flicker.
+// frame buffers the output of one repetition, so that the screen does not flicker.
 type frame struct {
 	bytes.Buffer
-	terminal bool // the frame is for a terminal
+	terminal bool // the frame will be written to a terminal
 }
 
-// watch repeats a command until ctx is done. On a terminal each look replaces the one before. Elsewhere they follow each
-// other.
-func (t *tool) watch(ctx context.Context, title string, look func() error) error {
+// watch repeats a command until ctx is done. On a terminal, each output replaces the previous one. Elsewhere, each
+// output follows the previous one.
+func (t *tool) watch(ctx context.Context, title string, command func() error) error {
 	screen := t.stdout
 	if !isTerminal(screen) {
-		return repeat(ctx, look)
+		return repeat(ctx, command)
 	}
 	defer func(stderr io.Writer) { t.stdout, t.stderr = screen, stderr }(t.stderr)
 	onScreen := isTerminal(t.stderr)
@@ -38,8 +38,8 @@ func (t *tool) watch(ctx context.Context, title string, look func() error) error
 		if onScreen {
 			t.stderr = shown
 		}
-		fmt.Fprintf(shown, "\x1b[H\x1b[2J%s   every %s, at %s\n\n", title, watchEvery, time.Now().Format(time.TimeOnly))
-		err := look()
+		fmt.Fprintf(shown, "\x1b[H\x1b[2J%s   every %s, at %s\n\n", title, watchInterval, time.Now().Format(time.TimeOnly))
+		err := command()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -50,11 +50,12 @@ func (t *tool) watch(ctx context.Context, title string, look func() error) error
 	})
 }
 
-func repeat(ctx context.Context, look func() error) error {
-	tick := time.NewTicker(watchEvery)
+// repeat calls command at once and then at each interval. It returns nil when ctx is done.
+func repeat(ctx context.Context, command func() error) error {
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
-		if err := look(); err != nil && ctx.Err() == nil {
+		if err := command(); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// workerCommands are the commands of the noun worker.
+// workerCommands implements the command worker and its subcommands.
 type workerCommands struct{ *tool }
 
 func (t workerCommands) command() *cli.Command {
@@ -24,20 +24,22 @@ func (t workerCommands) command() *cli.Command {
 		Usage:   "list and drain workers",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
-			Usage: "list the runs of workers, newest first",
-			Description: `A run is one life of one process. PAGES are the pages of tickets it has finished, of those it has
-taken. Dead runs lost their lease; their tasks went to others.
+			Usage: "list workers, newest first",
+			Description: `A worker is one registration of a process. A process that loses its lease registers again, as a new
+worker. PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it
+has taken. A worker is dead if it lost its lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "also runs that are over"}, sortFlag(), watchFlag()},
+			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}, sortFlag(), watchFlag()},
 			Action: t.do(t.list),
 		}, {
 			Name:      "drain",
-			Usage:     "ask workers to finish what they have and stop",
-			ArgsUsage: "RUN...",
-			Description: `The same as SIGTERM, from anywhere. A worker hears of it with its next sign of life, within a
-second or two. With several runs, the exit code is 5 if only some could be asked.
+			Usage:     "stop workers after they have finished their running tasks",
+			ArgsUsage: "WORKER...",
+			Description: `Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
+within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
+some workers could be drained.
 
 Example:
   holdfast worker drain 7`,
@@ -47,105 +49,109 @@ Example:
 	}
 }
 
-// worker is a store.Run as it is printed.
-type worker struct {
-	Run         holdfast.RunID `json:"run"`
-	Name        string         `json:"name"`
-	Host        string         `json:"host"`
-	PID         int            `json:"pid"`
-	Version     string         `json:"version"`
-	State       store.RunState `json:"state"`
-	Draining    bool           `json:"draining"`
-	Lanes       []string       `json:"lanes"` // empty means every lane
-	Types       []string       `json:"types"` // null if the worker does not say
-	Concurrency int            `json:"concurrency"`
-	Running     int            `json:"running"`
-	StartedAt   time.Time      `json:"started_at"`
-	RenewedAt   time.Time      `json:"renewed_at"`
-	LeaseUntil  time.Time      `json:"lease_until"`
-	EndedAt     time.Time      `json:"ended_at,omitzero"`
-	Taken       int64          `json:"pages_taken"`
-	Settled     int64          `json:"pages_settled"`
+// workerRow is a store.Worker as commands print it.
+type workerRow struct {
+	Worker      holdfast.WorkerID `json:"worker"`
+	Name        string            `json:"name"`
+	Host        string            `json:"host"`
+	PID         int               `json:"pid"`
+	Version     string            `json:"version"`
+	State       store.WorkerState `json:"state"`
+	Draining    bool              `json:"draining"`
+	Queues      []string          `json:"queues"` // empty means every queue
+	Types       []string          `json:"types"`  // null if unknown
+	Concurrency int               `json:"concurrency"`
+	Running     int               `json:"running"`
+	StartedAt   time.Time         `json:"started_at"`
+	RenewedAt   time.Time         `json:"renewed_at"`
+	LeaseUntil  time.Time         `json:"lease_until"`
+	EndedAt     time.Time         `json:"ended_at,omitzero"`
+	Taken       int64             `json:"pages_taken"`
+	Settled     int64             `json:"pages_settled"`
 }
 
-func newWorker(r store.Run) worker {
-	return worker{
-		Run: r.ID, Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, State: r.State, Draining: r.Draining,
-		Lanes: append([]string{}, r.Lanes...), Types: r.Types, Concurrency: r.Concurrency, Running: r.Running,
-		StartedAt: r.StartedAt.UTC(), RenewedAt: r.RenewedAt.UTC(), LeaseUntil: r.LeaseUntil.UTC(), EndedAt: r.EndedAt,
-		Taken: r.Taken, Settled: r.Settled,
+func newWorkerRow(w store.Worker) workerRow {
+	return workerRow{
+		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
+		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running,
+		StartedAt: w.StartedAt.UTC(), RenewedAt: w.RenewedAt.UTC(), LeaseUntil: w.LeaseUntil.UTC(), EndedAt: w.EndedAt,
+		Taken: w.Taken, Settled: w.Settled,
 	}
 }
 
-func (w worker) lanes() string {
-	if len(w.Lanes) == 0 {
+func (w workerRow) queues() string {
+	if len(w.Queues) == 0 {
 		return "(all)"
 	}
-	return strings.Join(w.Lanes, ",")
+	return strings.Join(w.Queues, ",")
 }
 
-func (w worker) pages() string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
+func (w workerRow) pages() string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
 func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		runs, err := b.Store.Runs(ctx, c.Bool("all"))
+		workers, err := b.Store.Workers(ctx, c.Bool("all"))
 		if err != nil {
 			return err
 		}
-		workers := make([]worker, len(runs))
-		for i, run := range runs {
-			workers[i] = newWorker(run)
+		rows := make([]workerRow, len(workers))
+		for i, worker := range workers {
+			rows[i] = newWorkerRow(worker)
 		}
-		return list(t.tool, c, workers, "no worker is running",
-			column[worker]{"run", func(w worker) string { return w.Run.String() }},
-			column[worker]{"name", func(w worker) string { return w.Name }},
-			column[worker]{"state", func(w worker) string { return string(w.State) }},
-			column[worker]{"draining", func(w worker) string { return yes(w.Draining) }},
-			column[worker]{"lanes", worker.lanes},
-			column[worker]{"running", func(w worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
-			column[worker]{"pages", worker.pages},
-			column[worker]{"started", func(w worker) string { return t.stamp(w.StartedAt) }},
-			column[worker]{"renewed", func(w worker) string { return t.stamp(w.RenewedAt) }},
-			column[worker]{"ended", func(w worker) string { return t.stamp(w.EndedAt) }},
+		none := "no live workers"
+		if c.Bool("all") {
+			none = "no workers"
+		}
+		return list(t.tool, c, rows, none,
+			column[workerRow]{"worker", func(w workerRow) string { return w.Worker.String() }},
+			column[workerRow]{"name", func(w workerRow) string { return w.Name }},
+			column[workerRow]{"state", func(w workerRow) string { return string(w.State) }},
+			column[workerRow]{"draining", func(w workerRow) string { return yes(w.Draining) }},
+			column[workerRow]{"queues", workerRow.queues},
+			column[workerRow]{"running", func(w workerRow) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
+			column[workerRow]{"pages", workerRow.pages},
+			column[workerRow]{"started", func(w workerRow) string { return t.stamp(w.StartedAt) }},
+			column[workerRow]{"renewed", func(w workerRow) string { return t.stamp(w.RenewedAt) }},
+			column[workerRow]{"ended", func(w workerRow) string { return t.stamp(w.EndedAt) }},
 		)
 	})
 }
 
-// drained is a run after it was asked to drain.
-type drained struct {
-	Run      holdfast.RunID `json:"run"`
-	Draining bool           `json:"draining"`
+// drainedRow is a worker after a drain request, as commands print it.
+type drainedRow struct {
+	Worker   holdfast.WorkerID `json:"worker"`
+	Draining bool              `json:"draining"`
 }
 
 func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
-	runs := make([]holdfast.RunID, c.NArg())
+	workers := make([]holdfast.WorkerID, c.NArg())
 	for i, text := range c.Args().Slice() {
-		if err := runs[i].UnmarshalText([]byte(text)); err != nil || runs[i] == 0 {
-			return usage("run id %q is not a positive number", text)
+		if err := workers[i].UnmarshalText([]byte(text)); err != nil || workers[i] == 0 {
+			return usage("worker id %q is not a positive number", text)
 		}
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		asked := []drained{}
+		drained := []drainedRow{}
 		var failed []error
-		for _, run := range runs {
-			err := b.Store.Drain(ctx, run)
+		for _, worker := range workers {
+			err := b.Store.Drain(ctx, worker)
 			switch {
 			case errors.Is(err, holdfast.ErrUnavailable):
 				return err
 			case err != nil:
 				failed = append(failed, err)
 			default:
-				asked = append(asked, drained{run, true})
+				drained = append(drained, drainedRow{worker, true})
 			}
 		}
-		if chosen, _ := format(c); chosen != asTable || len(asked) > 0 {
-			err := list(t.tool, c, asked, "",
-				column[drained]{"run", func(d drained) string { return d.Run.String() }},
-				column[drained]{"draining", func(d drained) string { return yes(d.Draining) }})
+		if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
+			err := list(t.tool, c, drained, "",
+				column[drainedRow]{"worker", func(d drainedRow) string { return d.Worker.String() }},
+				column[drainedRow]{"draining", func(d drainedRow) string { return yes(d.Draining) }})
 			if err != nil {
 				return err
 			}
 		}
-		return someFailed(failed, len(asked))
+		return someFailed(failed, len(drained))
 	})
 }

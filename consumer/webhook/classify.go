@@ -17,25 +17,25 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Classes of failures, besides "http_" and a status. They are kept with each attempt.
+// Classes of failures, besides "http_" followed by a status. The class is stored with each attempt.
 const (
-	classTimeout     = "timeout"     // no answer in time, at any stage
-	classRefused     = "refused"     // nobody listens there
-	classReset       = "reset"       // the connection was cut
-	classClosed      = "closed"      // the connection ended before the answer did
-	classUnreachable = "unreachable" // no route
-	classWorker      = "worker"      // this worker has no descriptors, no buffers, no network or no resolver
+	classTimeout     = "timeout"     // no response in time, at any stage
+	classRefused     = "refused"     // the connection was refused
+	classReset       = "reset"       // the connection was reset
+	classClosed      = "closed"      // the connection was closed before the response was complete
+	classUnreachable = "unreachable" // no route to the target
+	classWorker      = "worker"      // the worker process has no descriptors, buffers, ports, network or resolver
 	classDNS         = "dns"         // the name cannot be resolved
-	classTLS         = "tls"         // no common protocol, or a certificate that is not valid
+	classTLS         = "tls"         // no common protocol, or an invalid certificate
 	classForbidden   = "forbidden_address"
 	classRedirect    = "redirect"
 	classSecret      = "unknown_secret"
 	classSecretHost  = "forbidden_secret" // the secret may not sign requests to that host
 	classInvalid     = "invalid"
-	classTransport   = "transport" // anything else on the way, such as an answer that is not HTTP
+	classTransport   = "transport" // any other transport error, such as a response that is not HTTP
 )
 
-// rules say what an answer means.
+// rules decide what a response means.
 type rules struct {
 	retry [600]bool // by status
 	cap   time.Duration
@@ -45,7 +45,7 @@ func newRules(o Options) (rules, error) {
 	r := rules{cap: o.MaxRetryAfter}
 	switch {
 	case r.cap < 0:
-		return rules{}, fmt.Errorf("%w: webhook: the longest Retry-After %s is negative", holdfast.ErrInvalid, r.cap)
+		return rules{}, fmt.Errorf("%w: webhook: MaxRetryAfter %s is negative", holdfast.ErrInvalid, r.cap)
 	case r.cap == 0:
 		r.cap = time.Hour
 	}
@@ -72,24 +72,23 @@ func newRules(o Options) (rules, error) {
 
 func success(status int) bool { return status >= 200 && status <= 299 }
 
-// classify says what an exchange means: nil for success, or a class and an error the
-// judge understands. err is what kept the answer from coming, and decides if it is
-// not nil.
+// classify returns the class and the error for [holdfast.Settle], or nil for success. If err is not nil, no response
+// arrived, and classify ignores status and header.
 func (r *rules) classify(status int, header http.Header, err error, now time.Time) (class string, result error) {
 	if err != nil {
 		return classifyError(err)
 	}
 	class = fmt.Sprintf("http_%d", status)
 	result = errors.New(strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status)))
-	wait, asked := retryAfter(header.Get("Retry-After"), now, r.cap)
+	wait, hasWait := retryAfter(header.Get("Retry-After"), now, r.cap)
 	switch {
 	case success(status):
 		return "", nil
-	case status < 200 || status > 599: // no final answer by any standard
+	case status < 200 || status > 599: // not a valid final status
 		return class, result
-	case r.retry[status] && asked && status == http.StatusTooManyRequests:
+	case r.retry[status] && hasWait && status == http.StatusTooManyRequests:
 		return class, holdfast.Defer(wait, result)
-	case r.retry[status] && asked:
+	case r.retry[status] && hasWait:
 		return class, holdfast.RetryAfter(wait, result)
 	case r.retry[status]:
 		return class, result
@@ -99,11 +98,11 @@ func (r *rules) classify(status int, header http.Header, err error, now time.Tim
 	return class, holdfast.Permanent(result)
 }
 
-// classifyError says what it means that no answer came. Only what the next attempt
-// would meet again for certain is permanent.
+// classifyError returns the class and the error for an exchange without a response. An error is permanent only if the
+// next attempt would certainly fail, too.
 func classifyError(err error) (class string, result error) {
 	switch {
-	case errors.Is(err, errWorker):
+	case errors.Is(err, errWorkerFault):
 		return classWorker, holdfast.WorkerFault(workerWait(), err)
 	case forbidden(err):
 		return classForbidden, holdfast.Permanent(fmt.Errorf("the address is %w: %w", errForbidden, err))
@@ -119,7 +118,7 @@ func classifyError(err error) (class string, result error) {
 		return classReset, err
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return classUnreachable, err
-	case badTLS(err):
+	case isTLSError(err):
 		return classTLS, err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		return classClosed, err
@@ -137,15 +136,15 @@ func timedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-func badTLS(err error) bool {
+func isTLSError(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[*tls.CertificateVerificationError](err) || is[tls.RecordHeaderError](err) ||
 		is[tls.AlertError](err) || is[x509.HostnameError](err) || is[x509.UnknownAuthorityError](err) ||
 		is[x509.CertificateInvalidError](err) || strings.HasPrefix(err.Error(), "remote error: tls:") || strings.HasPrefix(err.Error(), "tls: ")
 }
 
-// retryAfter reads the header of that name: seconds or a date. What is no positive
-// time does not count: an answer may not start the next attempt at once, past the
-// policy's delay. The result is at least a second and at most limit.
+// retryAfter parses a Retry-After header: seconds or a date. It returns false for a value that is not positive: the
+// response must not start the next attempt at once and bypass the delay of the policy. The result is at least one
+// second and at most limit.
 func retryAfter(text string, now time.Time, limit time.Duration) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -154,7 +153,7 @@ func retryAfter(text string, now time.Time, limit time.Duration) (time.Duration,
 	if strings.Trim(text, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		switch {
-		case err != nil || seconds > int64(limit/time.Second): // too long for a number, too
+		case err != nil || seconds > int64(limit/time.Second): // err means that the number overflows
 			return limit, true
 		case seconds == 0:
 			return 0, false

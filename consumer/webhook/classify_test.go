@@ -32,7 +32,7 @@ func defaultRules(t testing.TB) rules {
 	return r
 }
 
-// verdict is what the judge makes of an error: its event, and the wait it asks for.
+// verdict returns the event and the wait that [holdfast.Settle] decides on for an error.
 func verdict(t testing.TB, err error) (holdfast.Event, time.Duration) {
 	t.Helper()
 	task := holdfast.Task{ID: 7, State: holdfast.Running, Attempt: 1, CreatedAt: now}
@@ -72,7 +72,7 @@ func TestEveryStatus(t *testing.T) {
 			class, err := r.classify(status, header, nil, now)
 			event, wait := verdict(t, err)
 			if event != wantEvent || wait != wantWait || class != wantClass {
-				t.Errorf("%d, asked %v: got %s after %s, class %q; want %s after %s, class %q",
+				t.Errorf("%d, Retry-After %v: got %s after %s, class %q; want %s after %s, class %q",
 					status, asked, event, wait, class, wantEvent, wantWait, wantClass)
 			}
 		}
@@ -95,7 +95,7 @@ func TestRetryStatusesCanBeChosen(t *testing.T) {
 		}
 	}
 	if r, err := newRules(Options{RetryStatuses: []string{}}); err != nil || r.retry[503] {
-		t.Errorf("an empty list is not an empty list: %v", err)
+		t.Errorf("with an empty list, 503 is retried: %v", err)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestEveryError(t *testing.T) {
 		{dial(ssrf.ErrProhibitedNetwork), "forbidden_address", true},
 		{fmt.Errorf("%w: what", holdfast.ErrInvalid), "invalid", true},
 	} {
-		// Whatever came before the error does not matter.
+		// An error overrides the status and the headers.
 		class, err := r.classify(429, http.Header{"Retry-After": {"5"}}, test.err, now)
 		event, _ := verdict(t, err)
 		if class != test.class || (event == holdfast.EventGiveUp) != test.permanent || !errors.Is(err, test.err) {
@@ -144,7 +144,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	const limit = time.Hour
 	date := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
-	for text, want := range map[string]time.Duration{ // 0 means that it does not count
+	for text, want := range map[string]time.Duration{ // 0 means that the value is ignored
 		"": 0, " ": 0, "0": 0, "000": 0, "1": time.Second, " 30 ": 30 * time.Second, "0090": 90 * time.Second,
 		"3600": limit, "3601": limit, "99999999999": limit, "99999999999999999999999999": limit,
 		"-1": 0, "+5": 0, "1.5": 0, "5s": 0, "soon": 0, "١": 0, "1e3": 0, "0x10": 0,
@@ -158,7 +158,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 	if got, _ := retryAfter(date(time.Second), now.Add(900*time.Millisecond), limit); got != time.Second {
-		t.Errorf("less than a second is %s", got)
+		t.Errorf("got %s for less than one second", got)
 	}
 }
 
@@ -173,19 +173,19 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Fatalf("%q: got %s, %v with the limit %s", text, wait, ok, limit)
 		}
 		if again, same := retryAfter(" "+strings.TrimSpace(text)+"\t", now, limit); again != wait || same != ok {
-			t.Fatalf("%q: %s and with other spaces around it %s", text, wait, again)
+			t.Fatalf("%q: got %s, and %s with other surrounding spaces", text, wait, again)
 		}
 		n, err := strconv.Atoi(text)
 		if signed := strings.HasPrefix(text, "+"); err == nil && ok != (n > 0 && !signed) {
-			t.Fatalf("%q counts: %v", text, ok)
+			t.Fatalf("%q is accepted: %v", text, ok)
 		}
 		if want := min(time.Duration(min(n, 1<<30))*time.Second, limit); ok && err == nil && wait != want {
-			t.Fatalf("%q is %s, want %s", text, wait, want)
+			t.Fatalf("%q: got %s, want %s", text, wait, want)
 		}
 		if at, err := http.ParseTime(strings.TrimSpace(text)); err == nil && ok != at.After(now) {
-			t.Fatalf("%q counts: %v", text, ok)
+			t.Fatalf("%q is accepted: %v", text, ok)
 		}
-		// What it leads to is one of three moves, with the wait that was asked for.
+		// The result is a retry or a deferral with a bounded wait.
 		r := defaultRules(t)
 		for _, status := range []int{429, 503} {
 			_, result := r.classify(status, http.Header{"Retry-After": {text}}, nil, now)

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// wall starts a server that hands over raw connections before anything was read. They are closed when handle
-// returns; ctx ends with the test.
-func wall(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn)) string {
+// connServer starts a server that passes each connection to handle before anything is read. It closes the connection
+// when handle returns. ctx ends with the test.
+func connServer(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,8 +47,8 @@ func wall(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn)) str
 	return listener.Addr().String()
 }
 
-// pour writes the same text until the other side is gone.
-func pour(ctx context.Context, conn net.Conn, text string) {
+// writeRepeatedly writes text until the peer closes the connection or ctx is done.
+func writeRepeatedly(ctx context.Context, conn net.Conn, text string) {
 	for ctx.Err() == nil {
 		if _, err := io.WriteString(conn, text); err != nil {
 			return
@@ -56,7 +56,7 @@ func pour(ctx context.Context, conn net.Conn, text string) {
 	}
 }
 
-// The connection is cut in each phase: before a byte is read, in the TLS handshake, between headers, between chunks.
+// The target resets or closes the connection in each phase of a request.
 func TestResetsInEveryPhase(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 10 * time.Second})
@@ -86,10 +86,10 @@ func TestResetsInEveryPhase(t *testing.T) {
 		"inside a chunk":            {"http", "http_500", answering("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", cut)},
 		"after an unfinished chunk": {"http", "http_500", answering("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", cut)},
 	} {
-		address := wall(t, test.handle)
+		address := connServer(t, test.handle)
 		err := h.Handle(t.Context(), task(`{"url":"`+test.scheme+`://`+address+`"}`))
 		if err == nil {
-			t.Errorf("%s: success", name)
+			t.Errorf("%s: success, want an error", name)
 			continue
 		}
 		class := holdfast.ReportOf(err).Class
@@ -99,7 +99,7 @@ func TestResetsInEveryPhase(t *testing.T) {
 	}
 }
 
-// answering reads a request's head, says something and ends.
+// answering returns a function that reads a request head, writes text and calls end.
 func answering(text string, end func(*net.TCPConn)) func(context.Context, *net.TCPConn) {
 	return func(_ context.Context, conn *net.TCPConn) {
 		if readHead(bufio.NewReader(conn)) == nil {
@@ -109,11 +109,11 @@ func answering(text string, end func(*net.TCPConn)) func(context.Context, *net.T
 	}
 }
 
-// hostile are targets that never come to an end, each in its own way.
+// hostile starts targets that never end their responses, each in a different way.
 func hostile(t *testing.T) []string {
 	t.Helper()
-	say := func(first, again string, every time.Duration) string {
-		return wall(t, func(ctx context.Context, conn *net.TCPConn) {
+	target := func(first, repeated string, every time.Duration) string {
+		return connServer(t, func(ctx context.Context, conn *net.TCPConn) {
 			if readHead(bufio.NewReader(conn)) != nil {
 				return
 			}
@@ -121,34 +121,34 @@ func hostile(t *testing.T) []string {
 				return
 			}
 			if every > 0 {
-				drip(ctx, conn, again, every)
+				writeSlowly(ctx, conn, repeated, every)
 			} else {
-				pour(ctx, conn, again)
+				writeRepeatedly(ctx, conn, repeated)
 			}
 		})
 	}
 	large := strings.Repeat("x", 16<<10)
-	itself := wall(t, func(_ context.Context, conn *net.TCPConn) {
+	redirectLoop := connServer(t, func(_ context.Context, conn *net.TCPConn) {
 		if readHead(bufio.NewReader(conn)) == nil {
 			fmt.Fprintf(conn, "HTTP/1.1 302 X\r\nLocation: http://%s/again\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr())
 		}
 	})
 	return []string{
-		wall(t, func(ctx context.Context, _ *net.TCPConn) { <-ctx.Done() }),                     // never reads, never answers
-		say("", "HTTP/1.1 200 OK\r\nX: y", 200*time.Millisecond),                                // bytes of a head now and then
-		say("HTTP/1.1 500 X\r\nContent-Length: 1073741824\r\n\r\n", large, 0),                   // a GiB of body
-		say("HTTP/1.1 200 OK\r\n", "X: "+large+"\r\n", 0),                                       // headers without end
-		say("HTTP/1.1 500 X\r\nContent-Encoding: gzip\r\n\r\n", large, 0),                       // compressed, perhaps
-		say("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0),            // chunks without end
-		say("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "T: "+large+"\r\n", 0), // trailers without end
-		say("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0),                            // answers before the answer
-		say("", "\x00\xff", 0), // no HTTP at all
-		itself,
+		connServer(t, func(ctx context.Context, _ *net.TCPConn) { <-ctx.Done() }),                  // never reads, never writes
+		target("", "HTTP/1.1 200 OK\r\nX: y", 200*time.Millisecond),                                // a slow response head
+		target("HTTP/1.1 500 X\r\nContent-Length: 1073741824\r\n\r\n", large, 0),                   // 1 GiB of body
+		target("HTTP/1.1 200 OK\r\n", "X: "+large+"\r\n", 0),                                       // endless headers
+		target("HTTP/1.1 500 X\r\nContent-Encoding: gzip\r\n\r\n", large, 0),                       // an endless gzip body
+		target("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0),            // endless chunks
+		target("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "T: "+large+"\r\n", 0), // endless trailers
+		target("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0),                            // endless 1xx responses
+		target("", "\x00\xff", 0), // not HTTP
+		redirectLoop,
 	}
 }
 
-// Two hundred deliveries to targets that never come to an end, beside as many to good ones: each ends in its time,
-// none keeps more than its share of memory, and the good ones do not wait for the others.
+// TestHostileTargetsBesideGoodOnes makes 200 deliveries to hostile targets and as many to good ones. Each delivery ends
+// in time, no delivery uses more than its share of memory, and good targets do not wait for hostile ones.
 func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 200, time.Second
@@ -166,14 +166,14 @@ func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 			err := h.Handle(t.Context(), task(`{"url":"http://`+targets[i%len(targets)]+`/","timeout":"`+timeout.String()+`"}`))
 			slowest.Store(max(slowest.Load(), int64(time.Since(began))))
 			if err == nil {
-				t.Errorf("target %d is a success", i%len(targets))
+				t.Errorf("target %d: success, want an error", i%len(targets))
 			}
 			report := holdfast.ReportOf(err)
 			kept.Add(int64(len(report.Details) + len(report.Error)))
 		})
 		all.Go(func() {
 			if err := h.Handle(t.Context(), task(`{"url":"`+good.URL+`"}`)); err != nil {
-				t.Errorf("a good target: %v", err)
+				t.Errorf("good target: %v", err)
 			}
 			slowestGood.Store(max(slowestGood.Load(), int64(time.Since(began))))
 		})
@@ -181,16 +181,16 @@ func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 	all.Wait()
 	runtime.ReadMemStats(&after)
 	perTarget := int64(after.TotalAlloc-before.TotalAlloc) / each
-	t.Logf("the good ones took at most %s, the others %s; allocated were %d kB for each pair, kept %d bytes of each hostile answer",
+	t.Logf("good targets took at most %s, hostile ones %s; %d kB allocated per pair, %d bytes of details per hostile response",
 		time.Duration(slowestGood.Load()).Round(time.Millisecond), time.Duration(slowest.Load()).Round(time.Millisecond), perTarget>>10, kept.Load()/each)
-	if perTarget > 2<<20 { // both ends of the connections, and other tests beside this one
-		t.Errorf("%d bytes were allocated for each target", perTarget)
+	if perTarget > 2<<20 { // includes both ends of the connections, and other parallel tests
+		t.Errorf("%d bytes allocated per target", perTarget)
 	}
 	if most := int64(64 << 10); kept.Load()/each > most {
-		t.Errorf("%d bytes are kept of each answer", kept.Load()/each)
+		t.Errorf("%d bytes of details per response, want at most %d", kept.Load()/each, most)
 	}
-	// A timeout and a second, and ten times as much for a machine that does other things.
+	// The limit is the timeout plus one second, times ten for a busy machine.
 	if limit := 10 * (timeout + bodyTime); time.Duration(slowest.Load()) > limit || slowestGood.Load() > slowest.Load() && time.Duration(slowestGood.Load()) > limit {
-		t.Errorf("it took %s, and the good ones %s", time.Duration(slowest.Load()), time.Duration(slowestGood.Load()))
+		t.Errorf("hostile targets took %s, good ones %s", time.Duration(slowest.Load()), time.Duration(slowestGood.Load()))
 	}
 }

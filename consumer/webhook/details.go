@@ -7,59 +7,59 @@ import (
 	"unicode/utf8"
 )
 
-// Details are the facts about a failed request that are kept with the attempt.
+// Details describe a failed request. They are stored with the attempt.
 type Details struct {
-	URL       string            `json:"url"`              // without its query, which may hold a token
-	Status    int               `json:"status,omitempty"` // 0 if no answer came
+	URL       string            `json:"url"`              // without its query, which may contain a token
+	Status    int               `json:"status,omitempty"` // 0 if no response arrived
 	Headers   map[string]string `json:"headers,omitempty"`
-	Body      string            `json:"body,omitempty"` // its beginning, as valid UTF-8 without NUL
+	Body      string            `json:"body,omitempty"` // the beginning of the body, as valid UTF-8 without NUL
 	Truncated bool              `json:"truncated,omitempty"`
 	Duration  int64             `json:"duration_ms"`
 }
 
-// kept are the response headers that help to find out what happened.
-var kept = []string{"Content-Type", "Content-Length", "Date", "Location", "Retry-After", "Server", "Via", "X-Request-Id"}
+// keptHeaders are the response headers in Details.
+var keptHeaders = []string{"Content-Type", "Content-Length", "Date", "Location", "Retry-After", "Server", "Via", "X-Request-Id"}
 
 const (
-	maxShown  = 500 // bytes of a URL
-	maxHeader = 200 // bytes of a header's value
+	maxRedactedURL = 500 // bytes of a URL
+	maxHeaderValue = 200 // bytes of a header's value
 )
 
 func detailsOf(p *request, a answer, took time.Duration) Details {
-	d := Details{URL: shownURL(p.url), Status: a.status, Body: plain(string(a.body), len(a.body)), Truncated: a.truncated, Duration: took.Milliseconds()}
-	for _, name := range kept {
+	d := Details{URL: redactedURL(p.url), Status: a.status, Body: storableText(string(a.body), len(a.body)), Truncated: a.truncated, Duration: took.Milliseconds()}
+	for _, name := range keptHeaders {
 		value := a.header.Get(name)
 		if value == "" {
 			continue
 		}
 		if name == "Location" {
-			value = shownLocation(value)
+			value = redactedLocation(value)
 		}
 		if d.Headers == nil {
 			d.Headers = make(map[string]string)
 		}
-		d.Headers[name] = plain(value, maxHeader)
+		d.Headers[name] = storableText(value, maxHeaderValue)
 	}
 	return d
 }
 
-// shownURL is the URL without what may be secret: user, query and fragment.
-func shownURL(u *url.URL) string {
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return plain(shown.String(), maxShown)
+// redactedURL returns the URL without the parts that may be secret: user, query and fragment.
+func redactedURL(u *url.URL) string {
+	redacted := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return storableText(redacted.String(), maxRedactedURL)
 }
 
-func shownLocation(text string) string {
+func redactedLocation(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
 		return ""
 	}
-	return shownURL(u)
+	return redactedURL(u)
 }
 
-// plain makes text storable: valid UTF-8 without NUL, at most limit bytes before
-// broken characters were replaced.
-func plain(text string, limit int) string {
+// storableText returns text as valid UTF-8 without NUL. It first cuts text to at most limit bytes; the replacement of
+// invalid bytes can make the result longer.
+func storableText(text string, limit int) string {
 	if len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--

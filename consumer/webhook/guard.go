@@ -12,13 +12,13 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// guard decides which addresses may be called.
+// guard decides which addresses requests may go to.
 type guard struct {
 	*ssrf.Guardian
 }
 
-// azureWire is a public address that, inside Azure, is the host's metadata service.
-var azureWire = netip.MustParsePrefix("168.63.129.16/32")
+// azureMetadata is a public address. Inside Azure it is the metadata service of the host.
+var azureMetadata = netip.MustParsePrefix("168.63.129.16/32")
 
 func newGuard(allow []netip.Prefix) (*guard, error) {
 	var v4, v6 []netip.Prefix
@@ -39,25 +39,24 @@ func newGuard(allow []netip.Prefix) (*guard, error) {
 	}
 	return &guard{ssrf.New(
 		ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
-		ssrf.WithDeniedV4Prefixes(azureWire),
+		ssrf.WithDeniedV4Prefixes(azureMetadata),
 	)}, nil
 }
 
-// dialer returns a dialer that asks the guard about every address, after names were
-// resolved and before anything is sent.
+// dialer returns a dialer that checks every address with the guard, after name resolution and before it connects.
 func (g *guard) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: dialTime, Control: g.Safe}
 }
 
-// checkHost refuses a host that is written as a forbidden address. Names pass: what
-// they resolve to is checked when it is dialled.
+// checkHost returns an error if the host is a forbidden address. It accepts every name, because the dialer checks the
+// addresses that a name resolves to.
 func (g *guard) checkHost(host string) error {
 	host = strings.TrimSuffix(host, ".")
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		// Resolvers read 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1. Nobody needs to.
+		// Resolvers read 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1. No legitimate target needs such a form.
 		if last := host[strings.LastIndexByte(host, '.')+1:]; numeric(last) {
-			return fmt.Errorf("%w: the host %.100q is neither a name nor an address in the usual form", holdfast.ErrInvalid, host)
+			return fmt.Errorf("%w: the host %.100q is neither a name nor an address in standard form", holdfast.ErrInvalid, host)
 		}
 		return nil
 	}
@@ -67,19 +66,18 @@ func (g *guard) checkHost(host string) error {
 	return nil
 }
 
-// errForbidden is the reason of a refused address.
-var errForbidden = holdfast.WithHint(errors.New("not on the public internet, and in none of the networks that are allowed"),
+// errForbidden is the reason for a forbidden address.
+var errForbidden = holdfast.WithHint(errors.New("not on the public internet and not in an allowed network"),
 	holdfast.Hint{Kind: holdfast.HintAllowAddress})
 
-// numeric reports whether the last part of a host makes the host an address, by the
-// rule browsers follow.
+// numeric reports whether the last part of a host makes the host an address, by the rule that browsers follow.
 func numeric(part string) bool {
 	hex, isHex := strings.CutPrefix(strings.ToLower(part), "0x")
 	digits := part != "" && strings.Trim(part, "0123456789") == ""
 	return digits || isHex && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// forbidden reports whether the guard stopped a dial.
+// forbidden reports whether the error is a dial that the guard refused.
 func forbidden(err error) bool {
 	return errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) ||
 		errors.Is(err, ssrf.ErrProhibitedPort) || errors.Is(err, ssrf.ErrInvalidHostPort)

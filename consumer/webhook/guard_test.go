@@ -25,7 +25,7 @@ func TestSpecialAddressesAreForbidden(t *testing.T) {
 		"2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.1", "0", "1.2.3.4.5", "256.0.0.1", "0x", "example.0x7f",
 	} {
 		if err := g.checkHost(host); err == nil {
-			t.Errorf("%s passes", host)
+			t.Errorf("%s is accepted", host)
 		}
 		addr, err := netip.ParseAddr(strings.TrimSuffix(host, "."))
 		if err != nil {
@@ -36,7 +36,7 @@ func TestSpecialAddressesAreForbidden(t *testing.T) {
 			network = "tcp6"
 		}
 		if err := g.Safe(network, net.JoinHostPort(addr.String(), "80"), nil); err == nil {
-			t.Errorf("%s can be dialled", host)
+			t.Errorf("%s can be dialed", host)
 		}
 	}
 	for _, host := range []string{"1.1.1.1", "2606:4700::1111", "example.com", "0x7f.example", "1.example.com", "a", "deadbeef", "::ffff:1.1.1.1"} {
@@ -64,7 +64,7 @@ func TestPermittedNetworks(t *testing.T) {
 	}
 }
 
-// TestTheDialIsGuarded asks for a server on this machine under every name it has.
+// TestTheDialIsGuarded requests a local server by all names and spellings of this host.
 func TestTheDialIsGuarded(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was called") }))
@@ -81,7 +81,7 @@ func TestTheDialIsGuarded(t *testing.T) {
 			t.Errorf("%s: got class %s, %s: %v", host, report.Class, event, err)
 		}
 	}
-	// The guard does not rely on the check of the text before it.
+	// The guard does not rely on checkHost.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -19,10 +19,9 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// raw starts a server that hands its connections, in order, to handle after reading a
-// request's head from them. Connections are closed when handle returns; ctx ends with
-// the test.
-func raw(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader)) string {
+// headServer starts a server that reads the request head from each connection and then calls handle. It closes the
+// connection when handle returns. ctx ends with the test.
+func headServer(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,8 +61,8 @@ func readHead(in *bufio.Reader) error {
 	}
 }
 
-// drip writes text byte by byte until the other side is gone.
-func drip(ctx context.Context, conn net.Conn, text string, every time.Duration) {
+// writeSlowly writes text byte by byte, repeatedly, until the peer closes the connection or ctx is done.
+func writeSlowly(ctx context.Context, conn net.Conn, text string, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -78,7 +77,7 @@ func drip(ctx context.Context, conn net.Conn, text string, every time.Duration) 
 	}
 }
 
-func check(t *testing.T, err error, event holdfast.Event, class string) Details {
+func wantFailure(t *testing.T, err error, event holdfast.Event, class string) Details {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("success, want %s", class)
@@ -92,33 +91,33 @@ func check(t *testing.T, err error, event holdfast.Event, class string) Details 
 
 func TestATargetThatNeverAnswers(t *testing.T) {
 	t.Parallel()
-	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
+	url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
 	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 50 * time.Millisecond})
 	err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
-	check(t, err, holdfast.EventRetry, "timeout")
-	if want := "no answer within 50ms"; !strings.Contains(err.Error(), want) || errors.Is(err, holdfast.ErrTimeout) {
+	wantFailure(t, err, holdfast.EventRetry, "timeout")
+	if want := "no response within 50ms"; !strings.Contains(err.Error(), want) || errors.Is(err, holdfast.ErrTimeout) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	patient := testHandler(t, Options{AllowCIDRs: loopback})
-	check(t, patient.Handle(t.Context(), task(`{"url":"`+url+`","timeout":"40ms"}`)), holdfast.EventRetry, "timeout")
+	wantFailure(t, patient.Handle(t.Context(), task(`{"url":"`+url+`","timeout":"40ms"}`)), holdfast.EventRetry, "timeout")
 }
 
 func TestATargetThatAnswersByteByByte(t *testing.T) {
 	t.Parallel()
-	head := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
-		drip(ctx, conn, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 10_000), 10*time.Millisecond)
+	head := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		writeSlowly(ctx, conn, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 10_000), 10*time.Millisecond)
 	})
 	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 200 * time.Millisecond})
-	check(t, h.Handle(t.Context(), task(`{"url":"`+head+`"}`)), holdfast.EventRetry, "timeout")
+	wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+head+`"}`)), holdfast.EventRetry, "timeout")
 }
 
 func TestABodyThatComesByteByByte(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{AllowCIDRs: loopback})
 	for _, status := range []int{200, 500} {
-		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
 			fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: 1000000\r\n\r\n", status)
-			drip(ctx, conn, "x", 50*time.Millisecond)
+			writeSlowly(ctx, conn, "x", 50*time.Millisecond)
 		})
 		began := time.Now()
 		err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
@@ -126,12 +125,12 @@ func TestABodyThatComesByteByByte(t *testing.T) {
 			t.Errorf("%d took %s", status, took)
 		}
 		if status == 200 {
-			if err != nil { // it has said yes
+			if err != nil { // the status was success
 				t.Error(err)
 			}
 			continue
 		}
-		if d := check(t, err, holdfast.EventRetry, "http_500"); !strings.HasPrefix(d.Body, "x") || !d.Truncated {
+		if d := wantFailure(t, err, holdfast.EventRetry, "http_500"); !strings.HasPrefix(d.Body, "x") || !d.Truncated {
 			t.Errorf("got %+v", d)
 		}
 	}
@@ -141,7 +140,7 @@ func TestABodyWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 500} {
 		var sent atomic.Int64
-		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+		url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
 			_ = conn.SetWriteBuffer(64 << 10)
 			fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n", status, 1<<30)
 			chunk := make([]byte, 32<<10)
@@ -158,34 +157,34 @@ func TestABodyWithoutEnd(t *testing.T) {
 			t.Error(err)
 		}
 		if status == 500 {
-			if d := check(t, err, holdfast.EventRetry, "http_500"); len(d.Body) != 100*len("\uFFFD") || !d.Truncated {
-				t.Errorf("%d bytes are kept", len(d.Body))
+			if d := wantFailure(t, err, holdfast.EventRetry, "http_500"); len(d.Body) != 100*len("\uFFFD") || !d.Truncated {
+				t.Errorf("%d bytes in the details", len(d.Body))
 			}
 		}
-		if n := sent.Load(); n > 32<<20 { // what fits into the buffers between, and no more
-			t.Errorf("%d bytes were taken", n)
+		if n := sent.Load(); n > 32<<20 { // limit for all buffers between server and handler
+			t.Errorf("the handler read %d bytes", n)
 		}
 	}
 }
 
 func TestHeadersWithoutEnd(t *testing.T) {
 	t.Parallel()
-	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+	url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
 		_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
 		for i := 0; err == nil && ctx.Err() == nil; i++ {
 			_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", i, strings.Repeat("x", 1000))
 		}
 	})
 	h := testHandler(t, Options{AllowCIDRs: loopback})
-	check(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, "transport")
+	wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, "transport")
 }
 
-func TestTargetsThatBreakOff(t *testing.T) {
+func TestTargetsThatCloseEarly(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{AllowCIDRs: loopback})
 	for _, test := range []struct {
-		class, say string
-		reset      bool
+		class, text string
+		reset       bool
 	}{
 		{"closed", "", false},
 		{"closed", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", false},
@@ -197,20 +196,20 @@ func TestTargetsThatBreakOff(t *testing.T) {
 		{"http_101", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", false},
 		{"http_999", "HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n", false},
 	} {
-		url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
-			_, _ = io.WriteString(conn, test.say)
+		url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+			_, _ = io.WriteString(conn, test.text)
 			if test.reset {
 				_ = conn.SetLinger(0)
 			}
 		})
-		d := check(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, test.class)
+		d := wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+url+`"}`)), holdfast.EventRetry, test.class)
 		if test.class == "http_502" && (d.Body != "cut" || !d.Truncated) {
 			t.Errorf("got %+v", d)
 		}
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestRefusedConnection(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -218,30 +217,30 @@ func TestNobodyListens(t *testing.T) {
 	}
 	listener.Close()
 	h := testHandler(t, Options{AllowCIDRs: loopback})
-	check(t, h.Handle(t.Context(), task(`{"url":"http://`+listener.Addr().String()+`"}`)), holdfast.EventRetry, "refused")
+	wantFailure(t, h.Handle(t.Context(), task(`{"url":"http://`+listener.Addr().String()+`"}`)), holdfast.EventRetry, "refused")
 }
 
 func TestTLSFailuresAreRetried(t *testing.T) {
 	t.Parallel()
 	unknown := httptest.NewUnstartedServer(http.NotFoundHandler())
-	unknown.Config.ErrorLog = log.New(io.Discard, "", 0) // which would complain about this client
+	unknown.Config.ErrorLog = log.New(io.Discard, "", 0) // would log errors about this client
 	unknown.StartTLS()
 	defer unknown.Close()
-	plain := serve(t, func(http.ResponseWriter, *http.Request) {})
+	plaintext := serve(t, func(http.ResponseWriter, *http.Request) {})
 	h := testHandler(t, Options{AllowCIDRs: loopback})
-	check(t, h.Handle(t.Context(), task(`{"url":"`+unknown.URL+`"}`)), holdfast.EventRetry, "tls")
-	check(t, h.Handle(t.Context(), task(`{"url":"`+strings.Replace(plain.URL, "http", "https", 1)+`"}`)), holdfast.EventRetry, "tls")
+	wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+unknown.URL+`"}`)), holdfast.EventRetry, "tls")
+	wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+strings.Replace(plaintext.URL, "http", "https", 1)+`"}`)), holdfast.EventRetry, "tls")
 }
 
-// TestAKeptConnectionMayBeClosedByTheTarget sees the target close a connection just
-// when it is used again, which is no failure of the task.
+// TestAKeptConnectionMayBeClosedByTheTarget uses a target that closes a connection when it is reused. That is not a
+// failure of the task.
 func TestAKeptConnectionMayBeClosedByTheTarget(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32
-	url := raw(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
+	url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
 		connections.Add(1)
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-		_ = readHead(in) // the next request, which gets no answer
+		_ = readHead(in) // the next request, which gets no response
 	})
 	h := testHandler(t, Options{AllowCIDRs: loopback})
 	for range 3 {
@@ -250,7 +249,7 @@ func TestAKeptConnectionMayBeClosedByTheTarget(t *testing.T) {
 		}
 	}
 	if n := connections.Load(); n != 3 {
-		t.Errorf("%d connections; were none used again?", n)
+		t.Errorf("%d connections, want 3: were none reused?", n)
 	}
 }
 
@@ -258,7 +257,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte("a body that nobody wants"))
+		_, _ = w.Write([]byte("a body"))
 	}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -274,7 +273,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		}
 	}
 	if n := opened.Load(); n != 1 {
-		t.Errorf("%d connections for 5 requests", n)
+		t.Errorf("%d connections for 5 requests, want 1", n)
 	}
 	h.Close()
 }
@@ -283,14 +282,14 @@ func TestACompressedAnswerIsNotInflated(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept-Encoding") != "" {
-			t.Errorf("asks for %s", r.Header.Get("Accept-Encoding"))
+			t.Errorf("the request has Accept-Encoding %s", r.Header.Get("Accept-Encoding"))
 		}
 		w.Header().Set("Content-Encoding", "gzip")
 		w.WriteHeader(500)
 		_, _ = w.Write([]byte("not gzip at all"))
 	})
 	h := testHandler(t, Options{AllowCIDRs: loopback})
-	if d := check(t, h.Handle(t.Context(), task(`{"url":"`+server.URL+`"}`)), holdfast.EventRetry, "http_500"); d.Body != "not gzip at all" {
+	if d := wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+server.URL+`"}`)), holdfast.EventRetry, "http_500"); d.Body != "not gzip at all" {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// errWorker marks an error that a request to any target would have now, because this worker is at fault. Such an error
-// must not use up an attempt of a task.
-var errWorker = errors.New("this worker cannot make requests now")
+// errWorkerFault marks an error that a request to any target would have now, because this worker process is at fault.
+// Such an error must not use up an attempt of a task.
+var errWorkerFault = errors.New("this worker cannot make requests now")
 
-// workerWait returns how long a task with such an error is deferred. The times differ, so that the tasks do not come
-// back together.
+// workerWait returns how long a task with such an error is deferred. The times are random, so that the tasks do not all
+// return at once.
 func workerWait() time.Duration { return 5*time.Second + rand.N(5*time.Second) }
 
-// atFault reports whether the worker is at fault for an error. For "no route" it is at fault only if it has no route to
-// any network; otherwise only the target cannot be reached. For a failed look-up of a name it is at fault only if no
-// name server answers another question either.
-func (h *Handler) atFault(err error) bool {
-	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
-		if errors.Is(err, own) {
+// isWorkerFault reports whether the worker process is at fault for an error. For "no route", it is at fault only if it
+// has no route to any network; otherwise only the target is unreachable. For a failed name lookup, it is at fault only
+// if no name server answers the probe query either.
+func (h *Handler) isWorkerFault(err error) bool {
+	for _, sysErr := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
+		if errors.Is(err, sysErr) {
 			return true
 		}
 	}
@@ -34,13 +34,13 @@ func (h *Handler) atFault(err error) bool {
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && hasSource(err):
 		return true // no local port is available
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
-		return !routed()
+		return !hasRoute()
 	}
 	return false
 }
 
-// hasSource reports whether this host has an address from which it can reach the address of a failed dial. A host
-// without IPv6 has none for an IPv6 target. It sends nothing.
+// hasSource reports whether this host has an address from which it can reach the address of a failed dial. For example,
+// a host without IPv6 has none for an IPv6 target. It sends no packets.
 func hasSource(err error) bool {
 	dial, _ := errors.AsType[*net.OpError](err)
 	if dial == nil {
@@ -58,9 +58,9 @@ func hasSource(err error) bool {
 	return true
 }
 
-// routed reports whether this host has a route to any public address. It sends nothing, because to connect a datagram
-// socket only looks up the route. The addresses are reserved for documentation.
-func routed() bool {
+// hasRoute reports whether this host has a route to any public address. It sends no packets, because connecting a
+// datagram socket only looks up the route. The addresses are reserved for documentation.
+func hasRoute() bool {
 	for network, address := range map[string]string{"udp4": "192.0.2.1:9", "udp6": "[2001:db8::1]:9"} {
 		if conn, err := net.Dial(network, address); err == nil {
 			_ = conn.Close()
@@ -71,77 +71,76 @@ func routed() bool {
 }
 
 const (
-	// controlTime is how long each name server has to answer the control question.
-	controlTime = time.Second
-	// controlServers bounds the number of name servers: the standard library asks at most three.
-	controlServers = 3
-	// controlShared is how long the result counts for other failures.
-	controlShared = 3 * time.Second
+	// probeTimeout is how long each name server has to answer the probe query.
+	probeTimeout = time.Second
+	// maxNameServers is the number of name servers that the standard library queries at most.
+	maxNameServers = 3
+	// probeValidity is how long the result of a probe also counts for other failures.
+	probeValidity = 3 * time.Second
 )
 
-// resolver checks whether the name servers of this worker answer. The zero value asks those of the system.
+// resolver checks whether the name servers of this host answer. The zero value queries the system's name servers.
 type resolver struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error) // to a name server; nil for the usual way
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // dials a name server; nil means net.Dialer
 
-	mu       sync.Mutex // held while the control question is asked, so that all callers share one
-	asked    time.Time
-	answered bool
+	mu        sync.Mutex // held during the probe query, so that all callers share one
+	queriedAt time.Time
+	answered  bool
 }
 
-// answers reports whether a name server answers a control question: the name servers of the root. An answer that
-// reports an error counts as an answer. So if the servers of one name are silent, the worker is not taken for one that
-// cannot resolve names.
+// answers reports whether a name server answers a probe query for the name servers of the root. An answer that reports
+// an error counts. So if only the servers of one name are silent, the worker process is not at fault.
 func (r *resolver) answers() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked.IsZero() || time.Since(r.asked) >= controlShared {
-		r.answered = r.ask()
-		r.asked = time.Now()
+	if r.queriedAt.IsZero() || time.Since(r.queriedAt) >= probeValidity {
+		r.answered = r.query()
+		r.queriedAt = time.Now()
 	}
 	return r.answered
 }
 
-func (r *resolver) ask() bool {
+func (r *resolver) query() bool {
 	dial := r.dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
 	var answered atomic.Bool
-	control := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, controlTime)
+	probe := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		asked := question{Conn: conn, answered: &answered}
+		queriedAt := nameServerConn{Conn: conn, answered: &answered}
 		if packets, ok := conn.(net.PacketConn); ok { // the standard library frames messages differently on these
-			return datagram{asked, packets}, nil
+			return packetConn{queriedAt, packets}, nil
 		}
-		return asked, nil
+		return queriedAt, nil
 	}}
-	ctx, cancel := context.WithTimeout(context.Background(), controlServers*controlTime)
+	ctx, cancel := context.WithTimeout(context.Background(), maxNameServers*probeTimeout)
 	defer cancel()
-	_, _ = control.LookupNS(ctx, ".") // only whether an answer came counts
+	_, _ = probe.LookupNS(ctx, ".") // the result does not matter, only whether an answer arrived
 	return answered.Load()
 }
 
-// question is a connection to a name server. datagram is one that keeps the boundaries of messages.
-type question struct {
+// nameServerConn is a connection to a name server. It records whether an answer arrived.
+type nameServerConn struct {
 	net.Conn
 	answered *atomic.Bool
 }
 
-// SetDeadline implements net.Conn. It leaves time for the next name server.
-func (q question) SetDeadline(t time.Time) error {
-	if limit := time.Now().Add(controlTime); t.IsZero() || t.After(limit) {
+// SetDeadline implements [net.Conn]. It limits the deadline to probeTimeout, to leave time for the next name server.
+func (q nameServerConn) SetDeadline(t time.Time) error {
+	if limit := time.Now().Add(probeTimeout); t.IsZero() || t.After(limit) {
 		t = limit
 	}
 	return q.Conn.SetDeadline(t)
 }
 
-// Read implements net.Conn.
-func (q question) Read(b []byte) (int, error) {
+// Read implements [net.Conn].
+func (q nameServerConn) Read(b []byte) (int, error) {
 	n, err := q.Conn.Read(b)
 	if n > 0 {
 		q.answered.Store(true)
@@ -149,13 +148,14 @@ func (q question) Read(b []byte) (int, error) {
 	return n, err
 }
 
-type datagram struct {
-	question
+// packetConn is a nameServerConn that preserves message boundaries.
+type packetConn struct {
+	nameServerConn
 	packets net.PacketConn
 }
 
-// ReadFrom implements net.PacketConn.
-func (d datagram) ReadFrom(b []byte) (int, net.Addr, error) { return d.packets.ReadFrom(b) }
+// ReadFrom implements [net.PacketConn].
+func (d packetConn) ReadFrom(b []byte) (int, net.Addr, error) { return d.packets.ReadFrom(b) }
 
-// WriteTo implements net.PacketConn.
-func (d datagram) WriteTo(b []byte, to net.Addr) (int, error) { return d.packets.WriteTo(b, to) }
+// WriteTo implements [net.PacketConn].
+func (d packetConn) WriteTo(b []byte, to net.Addr) (int, error) { return d.packets.WriteTo(b, to) }

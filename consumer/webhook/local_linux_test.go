@@ -15,10 +15,10 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Without a network no target can be reached, and that is the worker's fault.
+// Without a network no target can be reached, and the worker is at fault.
 func TestNoNetworkIsTheWorkersFault(t *testing.T) {
 	t.Parallel()
-	if !insideEmptyNetwork(t) {
+	if !inEmptyNetwork(t) {
 		return
 	}
 	h, err := New(Options{})
@@ -34,18 +34,18 @@ func TestNoNetworkIsTheWorkersFault(t *testing.T) {
 	}
 }
 
-// If all local ports are in use, the target is not at fault.
+// If all local ports are in use, the worker is at fault, not the target.
 func TestUsedUpPortsAreTheWorkersFault(t *testing.T) {
 	t.Parallel()
-	if !insideEmptyNetwork(t) {
+	if !inEmptyNetwork(t) {
 		return
 	}
-	loopbackUp(t, netip.MustParseAddr("192.0.2.1"))
-	if !routed() {
-		t.Fatal("the worker would be at fault without a route")
+	setUpLoopback(t, netip.MustParseAddr("192.0.2.1"))
+	if !hasRoute() {
+		t.Fatal("no route: the worker would be at fault for another reason")
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40000"), 0); err != nil {
-		t.Skipf("the range of local ports cannot be set here: %v", err)
+		t.Skipf("cannot set the range of local ports: %v", err)
 	}
 	target, err := net.Listen("tcp", "192.0.2.1:8080")
 	if err != nil {
@@ -68,8 +68,9 @@ func TestUsedUpPortsAreTheWorkersFault(t *testing.T) {
 	}
 }
 
-// insideEmptyNetwork runs the test again, alone in a network namespace with nothing in it, and reports whether this is that run.
-func insideEmptyNetwork(t *testing.T) bool {
+// inEmptyNetwork runs the test again in a new process with an empty network namespace. It reports whether this process
+// is that new process.
+func inEmptyNetwork(t *testing.T) bool {
 	t.Helper()
 	const inside = "HOLDFAST_TEST_NO_NETWORK"
 	if os.Getenv(inside) != "" {
@@ -79,24 +80,24 @@ func insideEmptyNetwork(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, // to root, who may set up that network
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, // to root
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 	out, err := cmd.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		t.Skipf("no network namespace can be made here: %v", err)
+		t.Skipf("cannot create a network namespace: %v", err)
 	}
 	if err != nil {
-		t.Errorf("inside: %v\n%s", err, out)
+		t.Errorf("in the namespace: %v\n%s", err, out)
 	}
 	if bytes.Contains(out, []byte("--- SKIP")) {
-		t.Skipf("inside: %s", out)
+		t.Skipf("in the namespace: %s", out)
 	}
 	return false
 }
 
-// loopbackUp sets up the loopback interface with one address more.
-func loopbackUp(t *testing.T, address netip.Addr) {
+// setUpLoopback sets up the loopback interface with an additional address.
+func setUpLoopback(t *testing.T, address netip.Addr) {
 	t.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -112,7 +113,7 @@ func loopbackUp(t *testing.T, address netip.Addr) {
 			t.Fatal(err)
 		}
 		if err := unix.IoctlIfreq(socket, set(r), r); err != nil {
-			t.Skipf("the interface %s cannot be set up here: %v", name, err)
+			t.Skipf("cannot set up the interface %s: %v", name, err)
 		}
 	}
 }

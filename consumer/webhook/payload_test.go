@@ -66,7 +66,7 @@ func TestAPayloadMayChooseItsContentType(t *testing.T) {
 		t.Errorf("got %+v", req)
 	}
 	if req.URL.RequestURI() != "/b?c=d" {
-		t.Errorf("asks for %s", req.URL.RequestURI())
+		t.Errorf("request for %s", req.URL.RequestURI())
 	}
 }
 
@@ -85,51 +85,51 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 	h := testHandler(t, Options{Secrets: map[string]Secret{"billing": {Hosts: []string{"example.com:443", "*.example.com"}}}})
 	long := strings.Repeat("x", 9000)
 	for payload, want := range map[string]string{
-		``:                                      "the payload is no http request: EOF",
-		`null`:                                  `the payload needs a "url"`,
-		`[]`:                                    "the payload is no http request: cannot unmarshal array",
-		`{"url":"http://a"} {}`:                 "the payload is more than one JSON value",
-		`{"url":1}`:                             "the payload is no http request: cannot unmarshal number",
-		`{"url":"http://a","x":1}`:              `the payload is no http request: unknown field "x"`,
-		`{}`:                                    `the payload needs a "url"`,
+		``:                                      "invalid payload for type http: EOF",
+		`null`:                                  "invalid payload for type http: field url is missing",
+		`[]`:                                    "invalid payload for type http: cannot unmarshal array",
+		`{"url":"http://a"} {}`:                 "invalid payload for type http: more than one JSON value",
+		`{"url":1}`:                             "invalid payload for type http: cannot unmarshal number",
+		`{"url":"http://a","x":1}`:              `invalid payload for type http: unknown field "x"`,
+		`{}`:                                    "invalid payload for type http: field url is missing",
 		`{"url":"ftp://a"}`:                     `the url must begin with http:// or https://, not "ftp"`,
 		`{"url":"//a"}`:                         `the url must begin with http:// or https://, not ""`,
 		`{"url":"file:///etc"}`:                 `not "file"`,
-		`{"url":"http:///x"}`:                   "the url names no host",
-		`{"url":"http:a"}`:                      "the url names no host",
-		`{"url":"http://:80"}`:                  "the url names no host",
-		`{"url":"http://u:p@a"}`:                "the url holds a user or password; use the header Authorization",
-		`{"url":"http://a:b"}`:                  "the url cannot be read: invalid port",
-		`{"url":"http://a:0"}`:                  `the url's port "0" is not between 1 and 65535`,
-		`{"url":"http://a:65536"}`:              `the url's port "65536" is not between`,
-		`{"url":"http://[::1"}`:                 "the url cannot be read: missing ']'",
-		`{"url":"http://a/\u0000"}`:             "the url cannot be read",
+		`{"url":"http:///x"}`:                   "the url has no host",
+		`{"url":"http:a"}`:                      "the url has no host",
+		`{"url":"http://:80"}`:                  "the url has no host",
+		`{"url":"http://u:p@a"}`:                "the url contains a user or password; use the Authorization header instead",
+		`{"url":"http://a:b"}`:                  "cannot parse the url: invalid port",
+		`{"url":"http://a:0"}`:                  `the port "0" of the url is not between 1 and 65535`,
+		`{"url":"http://a:65536"}`:              `the port "65536" of the url is not between`,
+		`{"url":"http://[::1"}`:                 "cannot parse the url: missing ']'",
+		`{"url":"http://a/\u0000"}`:             "cannot parse the url",
 		`{"url":"http://` + long + `"}`:         "the url has 9007 bytes, the limit is 8192",
 		`{"url":"http://a","method":"BREW"}`:    `the method "BREW" is not GET`,
 		`{"url":"http://a","method":"CONNECT"}`: `the method "CONNECT" is not GET`,
-		`{"url":"http://a","headers":{"a b":"x"}}`:                               `"a b" is not the name of a header`,
-		`{"url":"http://a","headers":{"":"x"}}`:                                  `"" is not the name of a header`,
-		`{"url":"http://a","headers":{"A":"x\r\nB: y"}}`:                         "the value of the header A holds a control character",
+		`{"url":"http://a","headers":{"a b":"x"}}`:                               `"a b" is not a valid header name`,
+		`{"url":"http://a","headers":{"":"x"}}`:                                  `"" is not a valid header name`,
+		`{"url":"http://a","headers":{"A":"x\r\nB: y"}}`:                         "the value of the header A contains a control character",
 		`{"url":"http://a","headers":{"a":"1","A":"2"}}`:                         "the header A is set twice",
 		`{"url":"http://a","headers":{"host":"b"}}`:                              "the header Host cannot be set",
 		`{"url":"http://a","headers":{"webhook-id":"b"}}`:                        "the header Webhook-Id cannot be set",
-		`{"url":"http://a","headers":{"A":["x"]}}`:                               "the payload is no http request",
+		`{"url":"http://a","headers":{"A":["x"]}}`:                               "invalid payload for type http",
 		`{"url":"http://a","headers":{"A":"` + long + long + long + long + `"}}`: "the headers have 36001 bytes, the limit is 32768",
 		`{"url":"http://a","body":1,"body_base64":"AA=="}`:                       "give body or body_base64, not both",
-		`{"url":"http://a","body_base64":"?"}`:                                   "body_base64 cannot be read",
-		`{"url":"http://a","timeout":"-1s"}`:                                     `the timeout "-1s" is not a duration like 10s, more than zero`,
+		`{"url":"http://a","body_base64":"?"}`:                                   "cannot decode body_base64",
+		`{"url":"http://a","timeout":"-1s"}`:                                     `the timeout "-1s" is not a positive duration like 10s`,
 		`{"url":"http://a","timeout":"0s"}`:                                      `the timeout "0s" is not`,
 		`{"url":"http://a","timeout":"soon"}`:                                    `the timeout "soon" is not`,
-		`{"url":"http://a","timeout":5}`:                                         "the payload is no http request",
-		`{"url":"http://a","timeout":"1h"}`:                                      "the timeout 1h0m0s is more than the limit of 30s",
+		`{"url":"http://a","timeout":5}`:                                         "invalid payload for type http",
+		`{"url":"http://a","timeout":"1h"}`:                                      "the timeout 1h0m0s exceeds the limit of 30s",
 		`{"url":"http://a","secret_ref":"other"}`:                                `there is no webhook secret named "other"`,
-		`{"url":"https://example.com:8443","secret_ref":"billing"}`:              `the webhook secret "billing" may not sign requests to example.com:8443, which is none of its hosts`,
+		`{"url":"https://example.com:8443","secret_ref":"billing"}`:              `the webhook secret "billing" may not sign requests to example.com:8443, which is not one of its hosts`,
 		`{"url":"http://example.com","secret_ref":"billing"}`:                    `may not sign requests to example.com:80`,
 		`{"url":"https://evil.example/?x=example.com","secret_ref":"billing"}`:   `may not sign requests to evil.example:443`,
 		`{"url":"https://example.com.evil.example","secret_ref":"billing"}`:      `may not sign requests to example.com.evil.example:443`,
-		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet, and in none of the networks that are allowed",
-		`{"url":"http://[fe80::1%25eth0]/"}`:                                     "the url's host holds a zone or an escape",
-		`{"url":"http://2130706433/"}`:                                           `the host "2130706433" is neither a name nor an address in the usual form`,
+		`{"url":"http://127.0.0.1/"}`:                                            "the address 127.0.0.1 is not on the public internet and not in an allowed network",
+		`{"url":"http://[fe80::1%25eth0]/"}`:                                     "the host of the url contains a zone or an escape",
+		`{"url":"http://2130706433/"}`:                                           `the host "2130706433" is neither a name nor an address in standard form`,
 	} {
 		err := h.Validate([]byte(payload))
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -147,22 +147,22 @@ func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
 		}
 	}
 	if err := testHandler(t, Options{}).Validate([]byte(`{"url":"http://a","secret_ref":"other"}`)); err != nil {
-		t.Errorf("without any keys here: %v", err)
+		t.Errorf("without secrets: %v", err)
 	}
 }
 
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
-		"the timeout -1s":                               {Timeout: -time.Second},
-		"the longest Retry-After -1s":                   {MaxRetryAfter: -time.Second},
-		"65537 bytes of a response":                     {MaxResponse: 65537},
-		`"6xx" is not a status`:                         {RetryStatuses: []string{"6xx"}},
-		`"abc" is not a status`:                         {RetryStatuses: []string{"abc"}},
-		`"-99" is not a status`:                         {RetryStatuses: []string{"-99"}},
-		`"5000" is not a status`:                        {RetryStatuses: []string{"5000"}},
-		`a key of the secret "a" is not`:                {Secrets: map[string]Secret{"a": {[]string{"whsec_AAAA"}, []string{"a.example"}}}},
-		`the secret "b" has no name, or lists no hosts`: {Secrets: map[string]Secret{"b": {Keys: []string{keyA}}}},
+		"Timeout -1s":                            {Timeout: -time.Second},
+		"MaxRetryAfter -1s":                      {MaxRetryAfter: -time.Second},
+		"MaxResponse 65537 is not":               {MaxResponse: 65537},
+		`"6xx" is not a status`:                  {RetryStatuses: []string{"6xx"}},
+		`"abc" is not a status`:                  {RetryStatuses: []string{"abc"}},
+		`"-99" is not a status`:                  {RetryStatuses: []string{"-99"}},
+		`"5000" is not a status`:                 {RetryStatuses: []string{"5000"}},
+		`a key of the secret "a" is not`:         {Secrets: map[string]Secret{"a": {[]string{"whsec_AAAA"}, []string{"a.example"}}}},
+		`the secret "b" has no name or no hosts`: {Secrets: map[string]Secret{"b": {Keys: []string{keyA}}}},
 		`the host "https://c.example" of the secret "c" is not a host like`: {Secrets: map[string]Secret{"c": {[]string{keyA}, []string{"https://c.example"}}}},
 		"invalid Prefix is not a network":                                   {AllowCIDRs: []netip.Prefix{{}}},
 	} {
@@ -173,7 +173,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// equivalent compares bodies. Writing JSON down escapes what HTML would misread, so it is compared as values.
+// equivalent compares bodies, JSON by its values: json.Marshal escapes some characters for HTML.
 func equivalent(a, b []byte) bool {
 	var x, y any
 	if json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil {
@@ -182,7 +182,7 @@ func equivalent(a, b []byte) bool {
 	return bytes.Equal(a, b)
 }
 
-// FuzzPayload checks that whatever parses can be sent, and that its errors are readable.
+// FuzzPayload checks that every valid payload can be sent, and that errors are short, printable and on one line.
 func FuzzPayload(f *testing.F) {
 	f.Add([]byte(`{"url":"http://a/b?c=d","method":"put","headers":{"A":"b"},"body":{"x":[1,2]},"timeout":"5s"}`))
 	f.Add([]byte(`{"url":"http://0x7f.1/","body_base64":"AA=="}`))
@@ -198,36 +198,36 @@ func FuzzPayload(f *testing.F) {
 		}
 		p, err := parse(payload)
 		if err != nil {
-			t.Fatalf("valid once: %v", err)
+			t.Fatalf("validated, but parse failed: %v", err)
 		}
 		req, err := p.build(t.Context())
 		if err != nil {
-			t.Fatalf("valid but cannot be sent: %v", err)
+			t.Fatalf("validated, but build failed: %v", err)
 		}
 		if req.URL.User != nil || req.URL.Host == "" {
-			t.Fatalf("asks for %s", req.URL)
+			t.Fatalf("request for %s", req.URL)
 		}
 		if p.content == "application/json" && !json.Valid(p.body) {
 			t.Fatalf("the body %q is not JSON", p.body)
 		}
-		// The request as it was understood, written down, is the same request.
+		// Marshaling and parsing the payload results in the same request.
 		written, err := json.Marshal(p.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := parse(written)
-		if err != nil || again.url.String() != p.url.String() || again.Method != p.Method || again.timeout != p.timeout ||
-			again.content != p.content || !equivalent(again.body, p.body) {
-			t.Fatalf("%s is %+v, %v; want %+v", written, again, err, p)
+		reparsed, err := parse(written)
+		if err != nil || reparsed.url.String() != p.url.String() || reparsed.Method != p.Method || reparsed.timeout != p.timeout ||
+			reparsed.content != p.content || !equivalent(reparsed.body, p.body) {
+			t.Fatalf("%s is %+v, %v; want %+v", written, reparsed, err, p)
 		}
-		// What reaches the wire is one request, with the headers that are reserved unharmed.
-		var wire bytes.Buffer
-		if err := req.Write(&wire); err != nil {
-			t.Fatalf("cannot be written: %v", err)
+		// The request is sent as one request, without a reserved header from the payload.
+		var sent bytes.Buffer
+		if err := req.Write(&sent); err != nil {
+			t.Fatalf("write request: %v", err)
 		}
-		sent, err := http.ReadRequest(bufio.NewReader(&wire))
-		if err != nil || sent.Method != p.Method || sent.Header.Get("Webhook-Id") != "" {
-			t.Fatalf("on the wire it is %+v, %v", sent, err)
+		received, err := http.ReadRequest(bufio.NewReader(&sent))
+		if err != nil || received.Method != p.Method || received.Header.Get("Webhook-Id") != "" {
+			t.Fatalf("sent %+v, %v", received, err)
 		}
 	})
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// said makes the handler's every connection one to a target that reads a request, says these bytes, whatever
-// they are, and hangs up. read is how many of them were taken. The connections are in memory.
-func said(t testing.TB, h *Handler, bytes []byte) (read func() int) {
+// respondWith replaces all connections of the handler by in-memory connections to a target. The target reads a request,
+// writes bytes and closes the connection. read returns how many of these bytes the handler has read.
+func respondWith(t testing.TB, h *Handler, bytes []byte) (read func() int) {
 	t.Helper()
 	var mu sync.Mutex
 	var targets sync.WaitGroup
-	taken := 0
+	bytesRead := 0
 	h.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
+		client, server := net.Pipe()
 		targets.Go(func() {
-			defer theirs.Close()
-			in := bufio.NewReader(theirs)
+			defer server.Close()
+			in := bufio.NewReader(server)
 			request, err := http.ReadRequest(in)
 			if err != nil {
 				return
@@ -38,25 +38,25 @@ func said(t testing.TB, h *Handler, bytes []byte) (read func() int) {
 			if _, err := io.Copy(io.Discard, request.Body); err != nil {
 				return
 			}
-			n, _ := theirs.Write(bytes)
+			n, _ := server.Write(bytes)
 			mu.Lock()
-			taken += n
+			bytesRead += n
 			mu.Unlock()
 		})
-		return ours, nil
+		return client, nil
 	}
 	return func() int {
 		h.Close()
 		targets.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		return taken
+		return bytesRead
 	}
 }
 
 var knownClass = regexp.MustCompile(`^(http_[1-9][0-9]{2}|timeout|closed|reset|transport|redirect)$`)
 
-// checkOutcome looks at what is kept of an attempt, whatever the target said.
+// checkOutcome checks the error and the details of an attempt, for any response.
 func checkOutcome(t *testing.T, h *Handler, err error) {
 	t.Helper()
 	if err == nil {
@@ -67,35 +67,35 @@ func checkOutcome(t *testing.T, h *Handler, err error) {
 	switch event {
 	case holdfast.EventRetry, holdfast.EventDefer:
 		if wait < time.Second || wait > time.Hour {
-			t.Fatalf("it is tried again after %s: %v", wait, err)
+			t.Fatalf("retried after %s: %v", wait, err)
 		}
 	case holdfast.EventGiveUp:
 		if d.Status < 300 || d.Status > 499 {
-			t.Fatalf("dead at once after %d: %v", d.Status, err)
+			t.Fatalf("dead after status %d: %v", d.Status, err)
 		}
 	default:
 		t.Fatalf("%s: %v", event, err)
 	}
 	if !knownClass.MatchString(report.Class) {
-		t.Fatalf("the class is %q: %v", report.Class, err)
+		t.Fatalf("unknown class %q: %v", report.Class, err)
 	}
 	kept := len(d.Body)
 	for name, value := range d.Headers {
 		kept += len(name) + len(value)
 	}
-	const replaced = len("\uFFFD") // for each byte that is no text
-	if limit := replaced * (h.keep + 8*maxShown); kept > limit || len(report.Error) > holdfast.MaxErrorLength {
-		t.Fatalf("%d bytes of details and %d of text are kept", kept, len(report.Error))
+	const replaced = len("\uFFFD") // for each invalid byte
+	if limit := replaced * (h.maxBody + 8*maxRedactedURL); kept > limit || len(report.Error) > holdfast.MaxErrorLength {
+		t.Fatalf("details of %d bytes, error of %d bytes", kept, len(report.Error))
 	}
 	for _, text := range []string{report.Error, string(report.Details), d.Body} {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			t.Fatalf("no text to store: %q", text)
+			t.Fatalf("not storable: %q", text)
 		}
 	}
 }
 
-// FuzzResponse lets the target say any bytes: the attempt ends, in one of the known ways, and what is kept of it
-// is text of a bounded length.
+// FuzzResponse checks that an attempt ends with a known outcome and with details of limited length, for any response
+// bytes.
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 503 X\r\nRetry-After: 7\r\n\r\n\xff\x00", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 429 X\r\nRetry-After: -1\r\n\r\n",
@@ -105,24 +105,24 @@ func FuzzResponse(f *testing.F) {
 	}
 	h := testHandler(f, Options{MaxResponse: 64, Timeout: 5 * time.Second})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		read := said(t, h, data)
+		read := respondWith(t, h, data)
 		began := time.Now()
 		err := h.Handle(t.Context(), task(`{"url":"http://target.example/x","body":{"a":1}}`))
 		took := time.Since(began)
-		if n := read(); n > headerBytes+h.keep+drainBytes+(64<<10) {
-			t.Fatalf("%d bytes were taken", n)
+		if n := read(); n > headerBytes+h.maxBody+drainBytes+(64<<10) {
+			t.Fatalf("the handler read %d bytes", n)
 		}
-		if took > 4*time.Second { // nothing here waits: the target hangs up
-			t.Fatalf("it took %s", took)
+		if took > 4*time.Second { // nothing waits: the target closes the connection
+			t.Fatalf("took %s", took)
 		}
 		checkOutcome(t, h, err)
 		if err == nil && !bytes.Contains(data, []byte("HTTP/1.")) {
-			t.Fatalf("%q is a success", data)
+			t.Fatalf("%q: success, want an error", data)
 		}
 	})
 }
 
-// Too much of everything an answer is made of, more than a fuzzer likes to try.
+// Each part of a response is much larger than a fuzzer would try.
 func TestAnswersThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{MaxResponse: 64})
@@ -138,12 +138,12 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 		"tiny chunks":         "HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\nx\r\n", large/6),
 		"trailers":            "HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", large/6),
 		"body":                fmt.Sprintf("HTTP/1.1 500 X\r\nContent-Length: %d\r\n\r\n%s", large, strings.Repeat("x", large)),
-		"body of no length":   "HTTP/1.0 500 X\r\n\r\n" + strings.Repeat("\x00", large),
+		"body without length": "HTTP/1.0 500 X\r\n\r\n" + strings.Repeat("\x00", large),
 	} {
-		read := said(t, h, []byte(answer))
+		read := respondWith(t, h, []byte(answer))
 		err := h.Handle(t.Context(), task(`{"url":"http://target.example/x"}`))
 		if n := read(); n > large*3/4 {
-			t.Errorf("%s: %d of %d bytes were taken", name, n, len(answer))
+			t.Errorf("%s: the handler read %d of %d bytes", name, n, len(answer))
 		}
 		if err == nil {
 			t.Errorf("%s: success", name)

@@ -17,13 +17,13 @@ import (
 	"github.com/holdfastq/holdfast/internal/hosts"
 )
 
-// Bounds of a signing key in bytes, from the Standard Webhooks specification.
+// Limits of the length of a signing key in bytes, from the Standard Webhooks specification.
 const (
 	minKey = 24
 	maxKey = 64
 )
 
-// secret is a Secret that was checked.
+// secret is a validated Secret.
 type secret struct {
 	name  string
 	keys  []*standardwebhooks.Webhook
@@ -34,7 +34,7 @@ func newSecrets(named map[string]Secret) (map[string]*secret, error) {
 	secrets := make(map[string]*secret, len(named))
 	for name, given := range named {
 		if name == "" || len(given.Hosts) == 0 {
-			return nil, fmt.Errorf("%w: webhook: the secret %.100q has no name, or lists no hosts that it may sign requests to", holdfast.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: webhook: the secret %.100q has no name or no hosts", holdfast.ErrInvalid, name)
 		}
 		s := &secret{name: name}
 		for _, text := range given.Hosts {
@@ -46,7 +46,7 @@ func newSecrets(named map[string]Secret) (map[string]*secret, error) {
 		}
 		for _, key := range given.Keys {
 			raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key, "whsec_"))
-			if err != nil || len(raw) < minKey || len(raw) > maxKey { // err would show a piece of the key
+			if err != nil || len(raw) < minKey || len(raw) > maxKey { // err could contain a part of the key
 				return nil, fmt.Errorf("%w: webhook: a key of the secret %.100q is not whsec_ and the base64 of %d to %d bytes",
 					holdfast.ErrInvalid, name, minKey, maxKey)
 			}
@@ -61,8 +61,8 @@ func newSecrets(named map[string]Secret) (map[string]*secret, error) {
 	return secrets, nil
 }
 
-// mayGoTo returns an ErrInvalid if the secret may not sign requests to the host of a URL.
-func (s *secret) mayGoTo(u *url.URL) error {
+// checkTarget returns holdfast.ErrInvalid if the secret may not sign requests to the host of the URL.
+func (s *secret) checkTarget(u *url.URL) error {
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
@@ -70,16 +70,16 @@ func (s *secret) mayGoTo(u *url.URL) error {
 	if slices.ContainsFunc(s.hosts, func(p hosts.Pattern) bool { return p.Match(u.Hostname(), port) }) {
 		return nil
 	}
-	err := fmt.Errorf("%w: the webhook secret %q may not sign requests to %.300s, which is none of its hosts",
+	err := fmt.Errorf("%w: the webhook secret %q may not sign requests to %.300s, which is not one of its hosts",
 		holdfast.ErrInvalid, s.name, net.JoinHostPort(u.Hostname(), port))
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintAllowHost, Arg: s.name})
 }
 
-// sign sets the headers that identify the delivery.
+// sign sets the headers that identify and sign the delivery.
 func sign(header http.Header, task holdfast.Task, body []byte, keys []*standardwebhooks.Webhook, now time.Time) error {
 	id := task.IdempotencyKey()
 	if id == "" {
-		return fmt.Errorf("%w: sign the request: the task has no idempotency key", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: sign request: the task has no idempotency key", holdfast.ErrInvalid)
 	}
 	header.Set(standardwebhooks.HeaderWebhookID, id)
 	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
@@ -88,7 +88,7 @@ func sign(header http.Header, task holdfast.Task, body []byte, keys []*standardw
 	for i, key := range keys {
 		signature, err := key.Sign(id, now, body)
 		if err != nil {
-			return fmt.Errorf("sign the request: %w", err)
+			return fmt.Errorf("sign request: %w", err)
 		}
 		signatures[i] = signature
 	}

@@ -1,37 +1,36 @@
 // Package webhook delivers tasks of type http: one attempt is one HTTP request.
 //
-// # What is sent
+// # The request
 //
-// The payload names the request; see [Payload]. Every request carries the headers
-// of Standard Webhooks: webhook-id is the task's idempotency key, the same at every
-// attempt and of no other task of any store, so a receiver can drop what it has seen;
-// webhook-timestamp; and, if the payload has a secret_ref, webhook-signature, with one
-// signature for every key of that secret, over the id, the timestamp and the body. A
-// secret signs requests to its own hosts only.
-// holdfast-attempt is the number of the attempt, and grows.
+// The payload describes the request; see [Payload]. Every request has the headers of Standard Webhooks:
 //
-// Delivery is at least once: a receiver may get the same webhook-id again although
-// it answered, and the body and id are then the same.
+//   - webhook-id is the idempotency key of the task. All attempts of a task have the same key, and no two tasks of any
+//     store have the same key. So a receiver can drop requests that it has already processed.
+//   - webhook-timestamp is the time of the request.
+//   - webhook-signature is present if the payload has a secret_ref. It contains one signature per key of that secret,
+//     over the id, the timestamp and the body. A secret signs only requests to its own hosts.
 //
-// # What an answer means
+// The header holdfast-attempt contains the number of the attempt. It grows with each attempt.
 //
-// 2xx is success, as soon as its headers have arrived. The statuses of
-// Options.RetryStatuses, and everything that went wrong on the way, are failures
-// that are counted and retried by the policy of the type. Retry-After overrides the
-// policy's delay; together with 429 it is a deferral that is not counted as a failure. If
-// this worker has no file descriptors, buffers, local ports, network or resolver, the task is
-// deferred and nothing is counted (local.go). Every
-// other status makes the task dead at once, redirects included: they are never
-// followed.
+// Delivery is at least once: a receiver may get a request again although it responded. The id and the body are then the
+// same.
 //
-// # What is never done
+// # The response
 //
-// No address outside the public internet is called unless Options.AllowCIDRs names
-// it. The check is made on the address that is dialled, after the name was resolved,
-// and cannot be talked out of by a clever name or spelling. Proxies of the
-// environment, cookies and compressed answers are not used. No answer, however long
-// or slow, takes more memory than Options.MaxResponse and a few buffers, or more
-// time than the request's timeout and a second.
+//   - A 2xx status is success as soon as the response headers have arrived.
+//   - The statuses of Options.RetryStatuses and all transport errors are failures. They count as failed attempts, and
+//     the policy of the task type decides about the retry. A Retry-After header overrides the delay of the policy. With
+//     status 429, it makes the failure a deferral, which does not count as a failed attempt.
+//   - If the worker process has no file descriptors, buffers, local ports, network or resolver, the task is deferred
+//     and nothing is counted (local.go).
+//   - Every other status makes the task dead at once. This includes redirects, which are never followed.
+//
+// # What it never does
+//
+// The handler never connects to an address outside the public internet, unless Options.AllowCIDRs contains it. It
+// checks the dialed address after name resolution, so no name or spelling can bypass the check. It does not use proxies
+// from the environment, cookies or compressed responses. A response of any length or duration uses no more memory than
+// Options.MaxResponse and a few buffers, and no more time than the timeout of the request plus one second.
 package webhook
 
 import (
@@ -49,57 +48,56 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Type is the task type the handler is for.
+// Type is the task type that the handler executes.
 const Type = "http"
 
-// AttemptHeader is the request header with the number of the attempt, from 1.
+// AttemptHeader is the request header with the number of the attempt, starting at 1.
 const AttemptHeader = "holdfast-attempt"
 
-// Options configures a Handler. The zero value is usable.
+// Options configures a Handler. The zero value is ready to use.
 type Options struct {
-	// AllowCIDRs are networks that may be called although they are private,
-	// loopback, link-local or otherwise special.
+	// AllowCIDRs are networks that requests may go to although they are private, loopback, link-local or otherwise
+	// special.
 	AllowCIDRs []netip.Prefix
-	// Timeout of one request, from dialling to the last byte that is read. A
-	// payload may ask for less. 0 means 30 s.
+	// Timeout bounds one request, from dialing to the last byte that is read. A payload may set a shorter timeout. The
+	// default is 30 s.
 	Timeout time.Duration
-	// MaxRetryAfter caps what Retry-After may ask for. 0 means 1 h.
+	// MaxRetryAfter is the longest delay that Retry-After can set. The default is 1 h.
 	MaxRetryAfter time.Duration
-	// MaxResponse is how many bytes of a failed response's body are kept; 0 means
-	// 4096. It must not be negative or more than 65536.
+	// MaxResponse is how many bytes of the body of a failed response are kept, from 0 to 65536. 0 means 4096.
 	MaxResponse int
-	// RetryStatuses are the statuses worth another attempt: "429", or "5xx" for a
-	// whole class. nil means 408, 425, 429 and 5xx.
+	// RetryStatuses are the statuses that are retried: a status such as "429", or a class such as "5xx". nil means 408,
+	// 425, 429 and 5xx.
 	RetryStatuses []string
-	// Secrets sign requests; payloads refer to them by name.
+	// Secrets are the secrets that sign requests, by the name that payloads refer to.
 	Secrets map[string]Secret
-	// Version is the second part of User-Agent, holdfast/<version>. Empty means dev.
+	// Version is the version in the User-Agent header, holdfast/<version>. The default is dev.
 	Version string
 }
 
-// Secret signs the requests to some hosts.
+// Secret signs the requests to its hosts.
 type Secret struct {
-	// Keys are each whsec_ and the base64 of 24 to 64 bytes. Each of them makes a signature. A process that only
-	// validates payloads needs no keys.
+	// Keys are signing keys: whsec_ followed by the base64 encoding of 24 to 64 bytes. Each key adds a signature. A
+	// process that only validates payloads needs no keys.
 	Keys []string
-	// Hosts are those that the secret may sign requests to, at least one: "api.example.com" on any port,
-	// "api.example.com:8443", or "*.example.com" for every name that ends in .example.com. Without them, any program
-	// that may enqueue could have a request to any host signed.
+	// Hosts are the hosts that the secret may sign requests to, at least one. "api.example.com" matches any port;
+	// "api.example.com:8443" one port; "*.example.com" every name that ends in .example.com. This list prevents a
+	// program that may enqueue tasks from obtaining signed requests to arbitrary hosts.
 	Hosts []string
 }
 
-// Bounds that are not options.
+// Limits that are not options.
 const (
-	drainBytes    = 64 << 10         // of a body beyond what is kept, so that the connection can be used again
-	bodyTime      = time.Second      // for that, and for the kept part, once the status is known
-	dialTime      = 10 * time.Second // for TCP, and again for TLS
-	headerBytes   = 64 << 10         // of all response headers together
+	drainBytes    = 64 << 10         // bytes read beyond the kept part of a body, so that the connection can be reused
+	bodyTime      = time.Second      // for reading the body, after the headers arrived
+	dialTime      = 10 * time.Second // for the TCP connection, and again for the TLS handshake
+	headerBytes   = 64 << 10         // for all response headers together
 	idlePerTarget = 16
 	idleTotal     = 256
 	idleTime      = 60 * time.Second
 )
 
-// Handler delivers tasks of type http. It is safe for concurrent use.
+// Handler executes tasks of type http. It is safe for concurrent use.
 type Handler struct {
 	guard     *guard
 	resolver  *resolver
@@ -107,12 +105,12 @@ type Handler struct {
 	rules     rules
 	secrets   map[string]*secret
 	timeout   time.Duration
-	keep      int
+	maxBody   int
 	agent     string
 }
 
-// New returns a handler. The error wraps holdfast.ErrInvalid and says which option is
-// out of its range. Close the handler when it is not needed any more.
+// New returns a handler. It returns holdfast.ErrInvalid if an option is out of range. The caller must close the
+// handler.
 func New(o Options) (*Handler, error) {
 	rules, err := newRules(o)
 	if err != nil {
@@ -128,19 +126,19 @@ func New(o Options) (*Handler, error) {
 	}
 	switch {
 	case o.Timeout < 0:
-		return nil, fmt.Errorf("%w: webhook: the timeout %s is negative", holdfast.ErrInvalid, o.Timeout)
+		return nil, fmt.Errorf("%w: webhook: Timeout %s is negative", holdfast.ErrInvalid, o.Timeout)
 	case o.MaxResponse < 0 || o.MaxResponse > 64<<10:
-		return nil, fmt.Errorf("%w: webhook: %d bytes of a response cannot be kept; use 0 to 65536", holdfast.ErrInvalid, o.MaxResponse)
+		return nil, fmt.Errorf("%w: webhook: MaxResponse %d is not between 0 and 65536", holdfast.ErrInvalid, o.MaxResponse)
 	}
 	h := &Handler{
 		guard: guard, rules: rules, secrets: secrets,
-		timeout: o.Timeout, keep: o.MaxResponse, agent: "holdfast/" + o.Version,
+		timeout: o.Timeout, maxBody: o.MaxResponse, agent: "holdfast/" + o.Version,
 	}
 	if h.timeout == 0 {
 		h.timeout = 30 * time.Second
 	}
-	if h.keep == 0 {
-		h.keep = 4096
+	if h.maxBody == 0 {
+		h.maxBody = 4096
 	}
 	if o.Version == "" {
 		h.agent += "dev"
@@ -150,8 +148,8 @@ func New(o Options) (*Handler, error) {
 	return h, nil
 }
 
-// newTransport returns a transport that dials through the guard's dialer and nowhere else. It
-// speaks HTTP/1.1 only, and its zero Proxy means that none is used.
+// newTransport returns a transport that dials only with the dialer of the guard. The transport supports HTTP/1.1 only.
+// Its Proxy is nil, so it uses no proxy.
 func newTransport(dialer *net.Dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
@@ -164,13 +162,12 @@ func newTransport(dialer *net.Dialer) *http.Transport {
 	}
 }
 
-// Close closes the idle connections. Requests that are running go on.
+// Close closes idle connections. It does not interrupt requests in progress.
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
-// Validate reports what would make every attempt with the payload fail, as a
-// holdfast.ErrInvalid with a text of one line. Whether a name resolves to a permitted
-// address is only known at the time of the request. A secret_ref is checked only if
-// this handler has secrets, with or without their keys.
+// Validate returns holdfast.ErrInvalid, with a one-line message, if every attempt with the payload would fail. It does
+// not resolve names, so an attempt may still fail because of a forbidden address. It checks secret_ref only if this
+// handler has secrets, with or without keys.
 func (h *Handler) Validate(payload []byte) error {
 	p, err := parse(payload)
 	if err != nil {
@@ -181,39 +178,39 @@ func (h *Handler) Validate(payload []byte) error {
 		if !known {
 			return fmt.Errorf("%w: there is no webhook secret named %.100q", holdfast.ErrInvalid, p.SecretRef)
 		}
-		if err := secret.mayGoTo(p.url); err != nil {
+		if err := secret.checkTarget(p.url); err != nil {
 			return err
 		}
 	}
 	if p.timeout > h.timeout {
-		return fmt.Errorf("%w: the timeout %s is more than the limit of %s", holdfast.ErrInvalid, p.timeout, h.timeout)
+		return fmt.Errorf("%w: the timeout %s exceeds the limit of %s", holdfast.ErrInvalid, p.timeout, h.timeout)
 	}
 	return h.guard.checkHost(p.url.Hostname())
 }
 
-// Handle makes one request. It implements the consumer's Handler; the package's
-// comment says what it returns. Every failure that is not the end of ctx carries a
-// class and [Details] for the attempt's record.
+// Handle makes one request. It implements the handler interface of package consumer. The package documentation lists
+// the results. Every failure has a class and [Details], except for a failure because ctx ended for a reason other than
+// a timeout.
 func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 	p, err := parse(task.Payload)
 	if err != nil {
 		return holdfast.Permanent(err)
 	}
-	target := p.Method + " " + shownURL(p.url)
+	target := p.Method + " " + redactedURL(p.url)
 	var keys []*standardwebhooks.Webhook
 	if p.SecretRef != "" {
 		secret := h.secrets[p.SecretRef]
-		if secret == nil || len(secret.keys) == 0 { // not permanent: the key may be on its way to this worker
+		if secret == nil || len(secret.keys) == 0 { // not permanent: the worker may get the key later
 			return holdfast.Detailed(fmt.Errorf("%s: this worker has no key for the webhook secret %.100q", target, p.SecretRef), classSecret,
-				Details{URL: shownURL(p.url)})
+				Details{URL: redactedURL(p.url)})
 		}
-		if err := secret.mayGoTo(p.url); err != nil {
-			return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classSecretHost, Details{URL: shownURL(p.url)})
+		if err := secret.checkTarget(p.url); err != nil {
+			return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classSecretHost, Details{URL: redactedURL(p.url)})
 		}
 		keys = secret.keys
 	}
 	if err := h.guard.checkHost(p.url.Hostname()); err != nil {
-		return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classForbidden, Details{URL: shownURL(p.url)})
+		return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classForbidden, Details{URL: redactedURL(p.url)})
 	}
 
 	timeout := h.timeout
@@ -229,9 +226,9 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 		}
 		return err
 	}
-	if err != nil && h.atFault(err) {
-		h.transport.CloseIdleConnections() // which frees their descriptors
-		err = fmt.Errorf("%w: %w", errWorker, err)
+	if err != nil && h.isWorkerFault(err) {
+		h.transport.CloseIdleConnections() // to free their file descriptors
+		err = fmt.Errorf("%w: %w", errWorkerFault, err)
 	}
 	class, result := h.rules.classify(answer.status, answer.header, err, time.Now())
 	if result == nil {
@@ -240,15 +237,15 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 	return holdfast.Detailed(fmt.Errorf("%s: %w", target, result), class, detailsOf(p, answer, time.Since(began)))
 }
 
-// answer is what came back. A status of 0 means nothing did.
+// answer is a response. Its status is 0 if no response arrived.
 type answer struct {
 	status    int
 	header    http.Header
-	body      []byte // a bounded piece, of failures only
+	body      []byte // the beginning of the body, of failures only
 	truncated bool
 }
 
-// exchange makes the request and reads as much of the answer as is worth it.
+// exchange makes the request and reads a bounded part of the response.
 func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, keys []*standardwebhooks.Webhook, timeout time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{timeout})
 	defer cancel()
@@ -262,7 +259,7 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 	if err := sign(req.Header, task, p.body, keys, time.Now()); err != nil {
 		return answer{}, err
 	}
-	// RoundTrip and not Client.Do: no redirect, no cookie, and errors without the URL.
+	// RoundTrip, unlike Client.Do, follows no redirects, sends no cookies, and returns errors without the URL.
 	resp, err := h.transport.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -271,25 +268,25 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	if resp.ProtoMajor != 1 || resp.StatusCode < 100 { // the transport only looks for digits
+	if resp.ProtoMajor != 1 || resp.StatusCode < 100 { // the transport only checks that the status has three digits
 		return answer{}, fmt.Errorf("malformed HTTP response: %s with the status %03d", resp.Proto, resp.StatusCode)
 	}
-	stop := time.AfterFunc(bodyTime, cancel) // the status is known, which is what matters
+	stop := time.AfterFunc(bodyTime, cancel) // the status is known, so the body is less important
 	defer stop.Stop()
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	if !success(a.status) {
-		a.body, err = io.ReadAll(io.LimitReader(resp.Body, int64(h.keep)+1))
-		a.truncated = err != nil || len(a.body) > h.keep
-		a.body = a.body[:min(len(a.body), h.keep)]
+		a.body, err = io.ReadAll(io.LimitReader(resp.Body, int64(h.maxBody)+1))
+		a.truncated = err != nil || len(a.body) > h.maxBody
+		a.body = a.body[:min(len(a.body), h.maxBody)]
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes)
 	return a, nil
 }
 
-// timeoutError is the cause a request's context ends with.
+// timeoutError is the cause of a request context that ended because of the timeout.
 type timeoutError struct{ after time.Duration }
 
-func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.after) }
+func (e *timeoutError) Error() string { return fmt.Sprintf("no response within %s", e.after) }
 
-// Unwrap makes the error a context.DeadlineExceeded.
+// Unwrap makes errors.Is(e, context.DeadlineExceeded) true.
 func (e *timeoutError) Unwrap() error { return context.DeadlineExceeded }

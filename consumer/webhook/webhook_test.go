@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// serve starts a target on this machine.
+// serve starts a local target.
 func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(handle)
@@ -32,13 +32,13 @@ func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// details are what is kept of a failure.
+// details returns the report and the details of a failure.
 func details(t *testing.T, err error) (holdfast.Report, Details) {
 	t.Helper()
 	report := holdfast.ReportOf(err)
 	var d Details
 	if err := json.Unmarshal(report.Details, &d); err != nil {
-		t.Fatalf("the details %s of %+v: %v", report.Details, report, err)
+		t.Fatalf("parse details %s of %+v: %v", report.Details, report, err)
 	}
 	return report, d
 }
@@ -79,7 +79,7 @@ func TestADeliveryIsSigned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := receiver.Verify(r.body, r.header); err != nil {
-			t.Errorf("a receiver with one of the keys: %v", err)
+			t.Errorf("verify with one of the keys: %v", err)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestADeliveryWithoutSecretIsNotSigned(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptOfAFailure(t *testing.T) {
+func TestDetailsOfAFailure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "90")
@@ -117,7 +117,7 @@ func TestWhatIsKeptOfAFailure(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	if strings.Contains(string(report.Details)+report.Error, "hunter2") {
-		t.Errorf("a secret is kept: %s", report.Details)
+		t.Errorf("the details contain a secret: %s", report.Details)
 	}
 	if event, wait := verdict(t, err); event != holdfast.EventRetry || wait != 90*time.Second {
 		t.Errorf("got %s after %s", event, wait)
@@ -147,7 +147,7 @@ func TestNoCookieAndNoProxy(t *testing.T) {
 	t.Setenv("http_proxy", "http://127.0.0.1:1")
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Cookies()) > 0 {
-			t.Errorf("a cookie came back: %v", r.Cookies())
+			t.Errorf("the handler sent a cookie: %v", r.Cookies())
 		}
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
 	})
@@ -158,11 +158,11 @@ func TestNoCookieAndNoProxy(t *testing.T) {
 		}
 	}
 	if h.transport.Proxy != nil {
-		t.Error("there is a proxy")
+		t.Error("the transport has a proxy")
 	}
 }
 
-func TestTheEndOfTheContextIsNoFailureOfTheTarget(t *testing.T) {
+func TestTheEndOfTheContextIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -185,12 +185,12 @@ func TestTheEndOfTheContextIsNoFailureOfTheTarget(t *testing.T) {
 			t.Errorf("%v has the class %s, want %s", err, report.Class, want)
 		}
 		if cause == holdfast.ErrTimeout && report.Details == nil {
-			t.Error("nothing is kept of a timeout")
+			t.Error("a timeout has no details")
 		}
 	}
 }
 
-func TestADeliveredTaskStaysDelivered(t *testing.T) {
+func TestAnUnreadBodyIsSuccess(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -216,10 +216,10 @@ func TestAnUnknownSecretIsRetried(t *testing.T) {
 	}
 }
 
-// Whoever may enqueue must not get a signature for a host of their own, neither by naming it nor by a redirect.
+// A program that enqueues tasks must not get a signature for a host of its choice, neither in a URL nor by a redirect.
 func TestASecretSignsForItsHostsOnly(t *testing.T) {
 	t.Parallel()
-	foreign := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a foreign host got %v", r.Header) })
+	foreign := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("request to a foreign host: %v", r.Header) })
 	var signed atomic.Int32
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Webhook-Signature") != "" {
@@ -232,11 +232,11 @@ func TestASecretSignsForItsHostsOnly(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "http://")
 	h := testHandler(t, Options{AllowCIDRs: loopback, Secrets: map[string]Secret{"billing": {[]string{keyA}, []string{host}}}})
 	if err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`","secret_ref":"billing"}`)); err != nil || signed.Load() != 1 {
-		t.Errorf("its own host: %d signatures, %v", signed.Load(), err)
+		t.Errorf("own host: %d signatures, %v", signed.Load(), err)
 	}
 	err := h.Handle(t.Context(), task(`{"url":"`+server.URL+`/redirect","secret_ref":"billing"}`))
 	if event, _ := verdict(t, err); event != holdfast.EventGiveUp || holdfast.ReportOf(err).Class != "redirect" {
-		t.Errorf("a redirect: got %s: %v", event, err)
+		t.Errorf("redirect: got %s: %v", event, err)
 	}
 	for _, url := range []string{foreign.URL, foreign.URL + "/?" + host, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
 		err := h.Handle(t.Context(), task(`{"url":"`+url+`","secret_ref":"billing"}`))
@@ -247,7 +247,7 @@ func TestASecretSignsForItsHostsOnly(t *testing.T) {
 		}
 	}
 	if signed.Load() != 2 {
-		t.Errorf("%d signatures", signed.Load())
+		t.Errorf("%d signatures, want 2", signed.Load())
 	}
 }
 
@@ -262,7 +262,7 @@ func TestABadPayloadIsDeadAtOnce(t *testing.T) {
 	}
 }
 
-// The consumer's interface, which the package does not import.
+// Handler implements the handler interface of package consumer, which this package does not import.
 var _ interface {
 	Handle(ctx context.Context, task holdfast.Task) error
 } = (*Handler)(nil)

@@ -1,6 +1,6 @@
-// Package backoff waits between the tries of a loop.
+// Package backoff provides growing pauses between the tries of a loop.
 //
-// Every loop of the module that sleeps and tries again uses it, so that all of them grow, jitter and end alike.
+// Every loop of the module that sleeps and retries uses it. So all pauses grow, vary and end in the same way.
 package backoff
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Pauses are the waits between the tries of one loop. Each pause is about twice the one before, up to a longest one. A
-// jitter of half a pause separates processes that failed together. Pauses are for one goroutine.
+// Pauses are the waits between the tries of one loop. Each pause is about twice as long as the one before, up to a
+// maximum. A jitter of ±50% separates processes that failed together. Pauses are not safe for concurrent use.
 type Pauses struct{ exponential backoff.ExponentialBackOff }
 
-// New returns pauses that begin with about first and grow to about longest.
+// New returns pauses that begin at about first and grow to about longest.
 func New(first, longest time.Duration) *Pauses {
 	p := &Pauses{backoff.ExponentialBackOff{
 		InitialInterval: first, MaxInterval: longest, Multiplier: 2, RandomizationFactor: 0.5,
@@ -26,13 +26,13 @@ func New(first, longest time.Duration) *Pauses {
 // Next returns the next pause.
 func (p *Pauses) Next() time.Duration { return p.exponential.NextBackOff() }
 
-// Reset makes the next pause the first one again.
+// Reset restarts the pauses at the first one.
 func (p *Pauses) Reset() { p.exponential.Reset() }
 
-// Wait sleeps for the next pause. If ctx ends first, Wait returns the context's cause.
+// Wait sleeps for the next pause. If ctx is done first, Wait returns its cause.
 func (p *Pauses) Wait(ctx context.Context) error { return Sleep(ctx, p.Next()) }
 
-// Sleep returns nil after d. If ctx ends first, Sleep returns the context's cause.
+// Sleep returns nil after d. If ctx is done first, Sleep returns its cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

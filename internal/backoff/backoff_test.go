@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
-// within checks that a pause is d, give or take the jitter.
+// within checks that a pause is d, within the jitter.
 func within(t *testing.T, n int, got, d time.Duration) {
 	t.Helper()
 	if got < d/2 || got > d*3/2 {
@@ -18,7 +18,7 @@ func within(t *testing.T, n int, got, d time.Duration) {
 	}
 }
 
-func TestPausesGrowToTheLongestAndBeginAgain(t *testing.T) {
+func TestPausesGrowAndRestart(t *testing.T) {
 	t.Parallel()
 	p := backoff.New(10*time.Millisecond, 50*time.Millisecond)
 	for range 2 {
@@ -36,7 +36,7 @@ func TestPausesDiffer(t *testing.T) {
 		seen[backoff.New(time.Second, time.Minute).Next()] = true
 	}
 	if len(seen) < 50 {
-		t.Errorf("100 loops that fail together have %d different pauses", len(seen))
+		t.Errorf("100 loops have only %d different pauses", len(seen))
 	}
 }
 

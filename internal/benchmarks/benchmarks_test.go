@@ -49,10 +49,10 @@ func TestMain(m *testing.M) {
 	fmt.Printf("peak_mib %d\n", peakMiB())
 }
 
-// BenchmarkBulk sends 100,000 tasks through EnqueueMany and a handler that does nothing.
+// BenchmarkBulk enqueues 100,000 tasks with EnqueueMany and runs them with a handler that does nothing.
 func BenchmarkBulk(b *testing.B) { bench(b, 100_000) }
 
-// BenchmarkBacklog shows that memory does not follow the length of the backlog.
+// BenchmarkBacklog shows that memory does not grow with the length of the backlog.
 func BenchmarkBacklog(b *testing.B) {
 	for _, n := range []int{10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) { bench(b, n) })
@@ -66,9 +66,9 @@ func bench(b *testing.B, tasks int) {
 	var enqueued, drained, producerMiB, workerMiB float64
 	rounds := 0.0
 	for b.Loop() {
-		env := corner(b, tasks)
-		p := role(b, env, "producer")
-		w := role(b, env, "worker")
+		env := isolatedEnv(b, tasks)
+		p := runRole(b, env, "producer")
+		w := runRole(b, env, "worker")
 		rounds++
 		enqueued += float64(tasks) / p["seconds"]
 		drained += float64(tasks) / w["seconds"]
@@ -78,11 +78,11 @@ func bench(b *testing.B, tasks int) {
 	b.ReportMetric(drained/rounds, "drained/s")
 	b.ReportMetric(producerMiB, "producer-MiB")
 	b.ReportMetric(workerMiB, "worker-MiB")
-	b.ReportMetric(0, "ns/op") // says nothing here
+	b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 }
 
-// corner makes a schema and a queue prefix of the round's own.
-func corner(b *testing.B, tasks int) []string {
+// isolatedEnv creates a schema and queues for one round and returns the environment that selects them.
+func isolatedEnv(b *testing.B, tasks int) []string {
 	name := make([]byte, 5)
 	_, _ = rand.Read(name)
 	id := "bench_" + hex.EncodeToString(name)
@@ -109,8 +109,8 @@ func corner(b *testing.B, tasks int) []string {
 	return env
 }
 
-// role runs this binary in a role and returns the figures it printed.
-func role(b *testing.B, env []string, name string) map[string]float64 {
+// runRole runs this binary in a role and returns the values that it prints.
+func runRole(b *testing.B, env []string, name string) map[string]float64 {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(env, roleVariable+"="+name)
@@ -119,15 +119,15 @@ func role(b *testing.B, env []string, name string) map[string]float64 {
 	if err != nil {
 		b.Fatalf("%s: %v", name, err)
 	}
-	figures := make(map[string]float64)
+	values := make(map[string]float64)
 	for line := range strings.Lines(string(out)) {
 		var key string
 		var value float64
 		if _, err := fmt.Sscan(line, &key, &value); err == nil {
-			figures[key] = value
+			values[key] = value
 		}
 	}
-	return figures
+	return values
 }
 
 func open(env []string) (*app.Backend, error) {
@@ -148,7 +148,7 @@ func newJanitor(b *app.Backend) (*janitor.Janitor, error) {
 	return janitor.New(janitor.Options{Store: b.Store, Broker: b.Broker, Topology: b.Topology, Name: "bench", Log: b.Log})
 }
 
-// produce stores the tasks in chunks, so that the caller's own slice stays small too.
+// produce stores the tasks in chunks, so that the slice of tasks stays small.
 func produce(tasks int) error {
 	backend, err := open(os.Environ())
 	if err != nil {
@@ -162,17 +162,17 @@ func produce(tasks int) error {
 	for i := range batch {
 		batch[i] = holdfast.NewTask{Type: "noop", Payload: payload}
 	}
-	began := time.Now()
+	start := time.Now()
 	for left := tasks; left > 0; left -= chunk {
 		if _, err := p.EnqueueMany(context.Background(), batch[:min(chunk, left)]); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	fmt.Printf("seconds %f\n", time.Since(start).Seconds())
 	return nil
 }
 
-// work drains the backlog with a worker and a janitor in one process.
+// work runs the tasks of the backlog with a worker and a janitor in one process.
 func work(tasks int) error {
 	backend, err := open(os.Environ())
 	if err != nil {
@@ -182,7 +182,7 @@ func work(tasks int) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var done atomic.Int64
-	seen := observer(func(o holdfast.Observation) {
+	observe := observer(func(o holdfast.Observation) {
 		if o.Kind == holdfast.ObservedSettled && done.Add(int64(o.Count)) == int64(tasks) {
 			stop()
 		}
@@ -191,7 +191,7 @@ func work(tasks int) error {
 	handlers.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
 	c, err := consumer.New(consumer.Options{
 		Store: backend.Store, Broker: backend.Broker, Topology: backend.Topology, Handlers: &handlers,
-		Concurrency: 100, Observer: seen, Log: backend.Log,
+		Concurrency: 100, Observer: observe, Log: backend.Log,
 	})
 	if err != nil {
 		return err
@@ -202,9 +202,9 @@ func work(tasks int) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- jan.Run(ctx) }()
-	began := time.Now()
+	start := time.Now()
 	err = c.Run(ctx)
-	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	fmt.Printf("seconds %f\n", time.Since(start).Seconds())
 	<-ended
 	return err
 }
@@ -213,7 +213,7 @@ type observer func(holdfast.Observation)
 
 func (f observer) Observe(o holdfast.Observation) { f(o) }
 
-// peakMiB is the largest resident size this process ever had.
+// peakMiB returns the maximum resident size of this process in MiB, or -1 if it is unknown.
 func peakMiB() int {
 	status, err := os.Open("/proc/self/status")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package benchmarks measures throughput and memory on real servers. Each role runs as a
-// process of its own, this test binary started again, so that its memory is its own.
+// Package benchmarks measures throughput and memory on real servers. Each role is a separate process of this test
+// binary, so that its memory is measured separately.
 //
 //	make microbench
 package benchmarks

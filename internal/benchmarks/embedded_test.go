@@ -17,9 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// BenchmarkEmbedded sends tasks through one process on a file: all of them are enqueued through it in
-// bulk and run by it at the same time, by a handler that does nothing. The figure is from the first
-// call to the last result stored.
+// BenchmarkEmbedded enqueues tasks in bulk in a process that serves a file. The process runs them at the same time,
+// with a handler that does nothing. The measured time ends when the last result is stored.
 func BenchmarkEmbedded(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
@@ -28,7 +27,7 @@ func BenchmarkEmbedded(b *testing.B) {
 			for b.Loop() {
 				path := filepath.Join(b.TempDir(), "holdfast.db")
 				env := append(os.Environ(), "HOLDFAST_DATABASE_URL=sqlite:"+path, "HOLDFAST_AMQP_URLS=inproc:", "HOLDFAST_LISTEN=", tasksVariable+"="+strconv.Itoa(n))
-				s := role(b, env, "server")
+				s := runRole(b, env, "server")
 				rounds++
 				rate += float64(n) / s["seconds"]
 				enqueued += float64(n) / s["enqueue_seconds"]
@@ -42,12 +41,12 @@ func BenchmarkEmbedded(b *testing.B) {
 			b.ReportMetric(enqueued/rounds, "enqueued/s")
 			b.ReportMetric(peak, "peak-MiB")
 			b.ReportMetric(file, "file-bytes/task")
-			b.ReportMetric(0, "ns/op") // says nothing here
+			b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 		})
 	}
 }
 
-// serve enqueues the tasks in the process that serves them.
+// serve enqueues the tasks in the process that runs them.
 func serve(tasks int) error {
 	backend, err := open(os.Environ())
 	if err != nil {
@@ -67,24 +66,24 @@ func serve(tasks int) error {
 	if _, err := p.Enqueue(ctx, holdfast.NewTask{Type: "noop"}); err != nil {
 		return err
 	}
-	if err := allDone(ctx, backend, 1); err != nil { // everything is up
+	if err := allDone(ctx, backend, 1); err != nil { // the server is ready
 		return err
 	}
 	batch := make([]holdfast.NewTask, chunk)
 	for i := range batch {
 		batch[i] = holdfast.NewTask{Type: "noop", Payload: []byte(`"` + strings.Repeat("x", payloadSize-2) + `"`)}
 	}
-	began := time.Now()
+	start := time.Now()
 	for left := tasks; left > 0; left -= chunk {
 		if _, err := p.EnqueueMany(ctx, batch[:min(chunk, left)]); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("enqueue_seconds %f\n", time.Since(began).Seconds())
+	fmt.Printf("enqueue_seconds %f\n", time.Since(start).Seconds())
 	if err := allDone(ctx, backend, int64(tasks)+1); err != nil {
 		return err
 	}
-	fmt.Printf("seconds %f\n", time.Since(began).Seconds())
+	fmt.Printf("seconds %f\n", time.Since(start).Seconds())
 	stop()
 	return <-ended
 }
@@ -98,7 +97,7 @@ func allDone(ctx context.Context, backend *app.Backend, n int64) error {
 		if counts[holdfast.Ready]+counts[holdfast.Running] == 0 {
 			counts, err = backend.Store.Count(ctx, store.Filter{})
 			if err == nil && counts[holdfast.Done] != n {
-				err = fmt.Errorf("%v tasks are left, want %d done", counts, n)
+				err = fmt.Errorf("got %v, want %d tasks done", counts, n)
 			}
 			return err
 		}

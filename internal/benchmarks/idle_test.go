@@ -14,10 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// An idle holdfast serve on a file is small and quiet. On a machine whose host is shared, the time that the same work
-// takes varies tenfold, so that is only logged; what is bounded is how often the server wakes, which does not.
+// An idle holdfast serve on a file uses little memory and rarely wakes up. On a shared host, the processor time of the
+// same work varies tenfold, so the test only logs it. The test limits the number of wakeups, which does not vary.
 func TestAnIdleServerIsSmallAndQuiet(t *testing.T) {
-	slow.Skip(t) // it takes half a minute
+	slow.Skip(t) // takes half a minute
 	folder := t.TempDir()
 	program := filepath.Join(folder, "holdfast")
 	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/holdfastq/holdfast/cmd/holdfast")
@@ -45,21 +45,21 @@ func TestAnIdleServerIsSmallAndQuiet(t *testing.T) {
 		_ = server.Wait()
 	}()
 	awaitReady(t, log.Name())
-	const settling, watched = 4 * time.Second, 20 * time.Second
+	const settling, measured = 4 * time.Second, 20 * time.Second
 	<-time.After(settling)
-	before, woken := cpu(t, server.Process.Pid), wakes(t, server.Process.Pid)
-	<-time.After(watched)
-	share := float64(cpu(t, server.Process.Pid)-before) / float64(watched)
-	perSecond := float64(wakes(t, server.Process.Pid)-woken) / watched.Seconds()
+	cpuBefore, wakesBefore := cpuTime(t, server.Process.Pid), wakes(t, server.Process.Pid)
+	<-time.After(measured)
+	cpuShare := float64(cpuTime(t, server.Process.Pid)-cpuBefore) / float64(measured)
+	perSecond := float64(wakes(t, server.Process.Pid)-wakesBefore) / measured.Seconds()
 	mib := residentMiB(t, server.Process.Pid)
-	t.Logf("the program has %.1f MiB, an idle server %d MiB; its threads wake %.0f times a second and use %.2f %% of a core",
-		float64(info.Size())/(1<<20), mib, perSecond, 100*share)
+	t.Logf("program size %.1f MiB, idle server %d MiB, %.0f wakeups per second, %.2f %% of a core",
+		float64(info.Size())/(1<<20), mib, perSecond, 100*cpuShare)
 	if info.Size() > 45<<20 || mib > 40 || perSecond > 180 {
-		t.Error("want at most 45 MiB, 40 MiB and 180 wakes")
+		t.Error("want at most 45 MiB, 40 MiB and 180 wakeups per second")
 	}
 }
 
-// wakes is how often the threads of a process have gone to sleep so far.
+// wakes returns how often the threads of a process have gone to sleep so far.
 func wakes(t *testing.T, pid int) (total int) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -79,7 +79,7 @@ func wakes(t *testing.T, pid int) (total int) {
 
 var listening = regexp.MustCompile(`serving health and metrics.*address="?([0-9.:]+)`)
 
-// awaitReady waits until the server whose log this is says it is ready.
+// awaitReady waits until the server with this log is ready.
 func awaitReady(t *testing.T, log string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -100,12 +100,12 @@ func awaitReady(t *testing.T, log string) {
 	}
 }
 
-// cpu is the time that the threads of a process have run.
-func cpu(t *testing.T, pid int) time.Duration {
+// cpuTime returns the processor time of the threads of a process.
+func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {
-		t.Skip("this system does not tell how long threads ran")
+		t.Skip("this system does not report the processor time of threads")
 	}
 	total := time.Duration(0)
 	for _, thread := range threads {

@@ -22,32 +22,33 @@ import (
 )
 
 var (
-	silentRounds   = flag.Int("silent.rounds", 5, "BenchmarkSilentQueue: rounds, each with the healthy queue alone and beside the silent one")
-	silentFor      = flag.Duration("silent.for", 10*time.Second, "BenchmarkSilentQueue: how long tasks are stored in each condition")
-	silentStarts   = flag.Int("silent.starts", 100, "BenchmarkSilentQueue: EnqueueTx calls whose tasks are timed in each condition")
-	silentPending  = flag.Int("silent.pending", 10_000, "BenchmarkSilentQueue: outbox entries of the silent queue")
+	silentRounds   = flag.Int("silent.rounds", 5, "BenchmarkSilentQueue: number of rounds, each without and with a silent queue")
+	silentFor      = flag.Duration("silent.for", 10*time.Second, "BenchmarkSilentQueue: how long to store tasks in each condition")
+	silentStarts   = flag.Int("silent.starts", 100, "BenchmarkSilentQueue: number of EnqueueTx calls to measure in each condition")
+	silentPending  = flag.Int("silent.pending", 10_000, "BenchmarkSilentQueue: number of outbox entries of the silent queue")
 	silentChannels = flag.Int("silent.channels", 0, "BenchmarkSilentQueue: rabbitmq.Options.PublishChannels; 0 means its default")
 )
 
 const (
-	healthyLane    = holdfast.DefaultLane
-	silentLane     = "silent"
-	silentCallers  = 32 // of Enqueue, at the same time
-	silentPatience = 5 * time.Minute
+	healthyQueue  = holdfast.DefaultQueue
+	silentQueue   = "silent"
+	silentCallers = 32 // concurrent callers of Enqueue
+	silentTimeout = 5 * time.Minute
 )
 
-// BenchmarkSilentQueue measures what a queue that confirms nothing costs another queue of the same processes. It runs a RabbitMQ
-// of its own and suspends the process of the one queue inside it, while thousands of outbox entries of that queue wait. The rounds
-// measure the healthy queue alone and beside the silent one in turns. It needs HOLDFAST_TEST_ALL=1.
+// BenchmarkSilentQueue measures how much a queue that confirms nothing slows another queue of the same processes. It
+// starts a private RabbitMQ and suspends the process of one AMQP queue inside it, while thousands of outbox entries of
+// that queue are pending. Each round measures the healthy queue without and with the silent queue. It needs
+// HOLDFAST_TEST_ALL=1.
 func BenchmarkSilentQueue(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
 		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
 	server := rabbittest.Private(b)
 	for b.Loop() {
-		s := newSilentScene(b, server)
-		conditions := []*condition{{name: "alone"}, {name: "beside a silent queue", silent: true}}
-		s.store(b, *silentFor/2) // warms up
+		s := newSilentFixture(b, server)
+		conditions := []*condition{{name: "healthy queue only"}, {name: "with a silent queue", silent: true}}
+		s.store(b, *silentFor/2) // warm-up
 		for round := range *silentRounds {
 			for n := range conditions {
 				conditions[(n+round)%len(conditions)].measure(b, s)
@@ -57,53 +58,53 @@ func BenchmarkSilentQueue(b *testing.B) {
 	}
 }
 
-// condition is the healthy queue alone, or beside the silent one, with a sample of each rate for each round.
+// condition is a measurement without or with the silent queue. It has one sample of each rate per round.
 type condition struct {
 	name          string
 	silent        bool
-	enqueued, ran []float64 // tasks a second
-	starts        []float64 // seconds from the commit of EnqueueTx
+	enqueued, ran []float64 // tasks per second
+	starts        []float64 // seconds from the commit of EnqueueTx to the start of the task
 }
 
-func (c *condition) measure(b *testing.B, s *silentScene) {
+func (c *condition) measure(b *testing.B, s *silentFixture) {
 	b.Helper()
 	if c.silent {
-		s.silence(b)
+		s.suspend(b)
 	}
 	enqueued, ran := s.store(b, *silentFor)
-	starts := s.start(b)
+	starts := s.measureStarts(b)
 	c.enqueued, c.ran, c.starts = append(c.enqueued, enqueued), append(c.ran, ran), append(c.starts, starts...)
 	b.Logf("%-22s enqueued %.0f/s, ran %.0f/s, EnqueueTx until start p50 %.3f s, maximum %.3f s",
 		c.name, enqueued, ran, quantile(starts, 0.5), slices.Max(starts))
 	if c.silent {
-		s.heal(b)
+		s.resume(b)
 	}
 }
 
-func reportSilent(b *testing.B, alone, beside *condition) {
+func reportSilent(b *testing.B, baseline, withSilent *condition) {
 	b.Helper()
 	for _, rate := range []struct {
-		name        string
-		from, until []float64
-	}{{"enqueue", alone.enqueued, beside.enqueued}, {"run", alone.ran, beside.ran}} {
+		name                 string
+		baseline, withSilent []float64
+	}{{"enqueue", baseline.enqueued, withSilent.enqueued}, {"run", baseline.ran, withSilent.ran}} {
 		var ratios []float64
-		for round := range rate.from {
-			ratios = append(ratios, rate.until[round]/rate.from[round])
+		for round := range rate.baseline {
+			ratios = append(ratios, rate.withSilent[round]/rate.baseline[round])
 		}
-		b.Logf("%s rate beside a silent queue / alone: median %.2f, %.2f to %.2f of %d rounds",
+		b.Logf("%s rate with a silent queue / without: median %.2f, %.2f to %.2f in %d rounds",
 			rate.name, quantile(ratios, 0.5), slices.Min(ratios), slices.Max(ratios), len(ratios))
 		b.ReportMetric(quantile(ratios, 0.5), rate.name+"-ratio")
 	}
-	for _, c := range []*condition{alone, beside} {
+	for _, c := range []*condition{baseline, withSilent} {
 		b.Logf("EnqueueTx until start, %s: p50 %.3f s, p99 %.3f s, maximum %.3f s of %d tasks",
 			c.name, quantile(c.starts, 0.5), quantile(c.starts, 0.99), slices.Max(c.starts), len(c.starts))
 	}
-	b.ReportMetric(1000*quantile(beside.starts, 0.99), "start-p99-ms")
-	b.ReportMetric(1000*slices.Max(beside.starts), "start-max-ms")
-	b.ReportMetric(0, "ns/op") // says nothing here
+	b.ReportMetric(1000*quantile(withSilent.starts, 0.99), "start-p99-ms")
+	b.ReportMetric(1000*slices.Max(withSilent.starts), "start-max-ms")
+	b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 }
 
-// quantile returns the smallest sample that at least a share q of all samples do not exceed.
+// quantile returns the smallest sample that is not less than a share q of all samples.
 func quantile(samples []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	for i, sample := range sorted {
@@ -114,8 +115,8 @@ func quantile(samples []float64, q float64) float64 {
 	return 0
 }
 
-// silentScene is a janitor, a worker of both queues and a producer, which share their connections.
-type silentScene struct {
+// silentFixture has a janitor, a worker for both queues and a producer, which share their connections.
+type silentFixture struct {
 	backend  *app.Backend
 	server   *rabbittest.Server
 	producer *producer.Producer
@@ -123,21 +124,21 @@ type silentScene struct {
 	stop     context.CancelFunc
 	services sync.WaitGroup
 
-	mu     sync.Mutex
-	stored map[string]int // by lane
-	ran    map[string]int
-	begun  map[holdfast.TaskID]time.Time // only what wants says
-	wants  bool
+	mu           sync.Mutex
+	stored       map[string]int // by queue
+	ran          map[string]int
+	startedAt    map[holdfast.TaskID]time.Time // only while recordStarts is set
+	recordStarts bool
 }
 
-func newSilentScene(b *testing.B, server *rabbittest.Server) *silentScene {
+func newSilentFixture(b *testing.B, server *rabbittest.Server) *silentFixture {
 	b.Helper()
 	id := fmt.Sprintf("bench_silent_%x", rand.Uint32())
 	backend, err := open(append(os.Environ(), "HOLDFAST_DATABASE_SCHEMA="+id, "HOLDFAST_AMQP_PREFIX="+id, "HOLDFAST_AMQP_URLS="+server.URL))
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The same broker with another number of channels.
+	// Replace the broker by one with another number of channels.
 	_ = backend.Broker.Close()
 	cfg := backend.Config
 	connected, err := rabbitmq.Open(b.Context(), rabbitmq.Options{
@@ -148,9 +149,9 @@ func newSilentScene(b *testing.B, server *rabbittest.Server) *silentScene {
 		b.Fatal(err)
 	}
 	backend.Broker = connected
-	s := &silentScene{
+	s := &silentFixture{
 		backend: backend, server: server, producer: backend.Producer(nil),
-		stored: make(map[string]int), ran: make(map[string]int), begun: make(map[holdfast.TaskID]time.Time),
+		stored: make(map[string]int), ran: make(map[string]int), startedAt: make(map[holdfast.TaskID]time.Time),
 	}
 	if s.db, err = sql.Open("postgres", os.Getenv("DATABASE_URL")); err != nil {
 		b.Fatal(err)
@@ -159,7 +160,7 @@ func newSilentScene(b *testing.B, server *rabbittest.Server) *silentScene {
 	handlers.Add("noop", consumer.HandlerFunc(s.handle))
 	worker, err := consumer.New(consumer.Options{
 		Store: backend.Store, Broker: backend.Broker, Topology: backend.Topology, Settings: cfg.Settings(), Handlers: &handlers,
-		Lanes: []string{healthyLane, silentLane}, Concurrency: 100, Log: backend.Log,
+		Queues: []string{healthyQueue, silentQueue}, Concurrency: 100, Log: backend.Log,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -170,7 +171,7 @@ func newSilentScene(b *testing.B, server *rabbittest.Server) *silentScene {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	b.Cleanup(func() { s.end(b) })
+	b.Cleanup(func() { s.close(b) })
 	for _, run := range []func(context.Context) error{worker.Run, jan.Run} {
 		s.services.Go(func() {
 			if err := run(ctx); err != nil {
@@ -178,17 +179,17 @@ func newSilentScene(b *testing.B, server *rabbittest.Server) *silentScene {
 			}
 		})
 	}
-	for _, lane := range []string{healthyLane, silentLane} {
-		if _, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "noop", Lane: lane}); err != nil {
+	for _, queue := range []string{healthyQueue, silentQueue} {
+		if _, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "noop", Queue: queue}); err != nil {
 			b.Fatal(err)
 		}
-		s.count(lane, 1)
-		s.await(b, lane)
+		s.count(queue, 1)
+		s.waitExecuted(b, queue)
 	}
 	return s
 }
 
-func (s *silentScene) end(b *testing.B) {
+func (s *silentFixture) close(b *testing.B) {
 	b.Helper()
 	_ = s.producer.Close()
 	s.stop()
@@ -202,93 +203,95 @@ func (s *silentScene) end(b *testing.B) {
 	_ = s.db.Close()
 }
 
-func (s *silentScene) handle(_ context.Context, task holdfast.Task) error {
+func (s *silentFixture) handle(_ context.Context, task holdfast.Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ran[task.Lane]++
-	if s.wants {
-		s.begun[task.ID] = time.Now()
+	s.ran[task.Queue]++
+	if s.recordStarts {
+		s.startedAt[task.ID] = time.Now()
 	}
 	return nil
 }
 
-func (s *silentScene) count(lane string, n int) {
+func (s *silentFixture) count(queue string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stored[lane] += n
+	s.stored[queue] += n
 }
 
-// await waits until all tasks of a lane have run.
-func (s *silentScene) await(b *testing.B, lane string) {
+// waitExecuted waits until all tasks of a queue have run.
+func (s *silentFixture) waitExecuted(b *testing.B, queue string) {
 	b.Helper()
-	for deadline := time.Now().Add(silentPatience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(silentTimeout); ; time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
-		stored, ran := s.stored[lane], s.ran[lane]
+		stored, ran := s.stored[queue], s.ran[queue]
 		s.mu.Unlock()
 		switch {
 		case ran >= stored:
 			return
 		case time.Now().After(deadline):
-			b.Fatalf("%d of %d tasks in lane %s have run", ran, stored, lane)
+			b.Fatalf("%d of %d tasks in queue %s have run", ran, stored, queue)
 		}
 	}
 }
 
-// store stores tasks in the healthy lane, as fast as some callers can, and returns how many a second were stored, and how many a
-// second had run when the last of them had.
-func (s *silentScene) store(b *testing.B, d time.Duration) (enqueued, ran float64) {
+// store stores tasks in the healthy queue for d, with concurrent callers. It returns the rates, in tasks per second, at
+// which they were stored and at which they ran.
+func (s *silentFixture) store(b *testing.B, d time.Duration) (enqueued, ran float64) {
 	b.Helper()
-	began, before := time.Now(), s.stored[healthyLane]
+	start, before := time.Now(), s.stored[healthyQueue]
 	var callers sync.WaitGroup
 	for range silentCallers {
 		callers.Go(func() {
-			for time.Since(began) < d {
-				if _, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "noop", Lane: healthyLane}); err != nil {
+			for time.Since(start) < d {
+				if _, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "noop", Queue: healthyQueue}); err != nil {
 					b.Errorf("enqueue: %v", err)
 					return
 				}
-				s.count(healthyLane, 1)
+				s.count(healthyQueue, 1)
 			}
 		})
 	}
 	callers.Wait()
-	took, n := time.Since(began), float64(s.stored[healthyLane]-before)
-	s.await(b, healthyLane)
-	return n / took.Seconds(), n / time.Since(began).Seconds()
+	took, n := time.Since(start), float64(s.stored[healthyQueue]-before)
+	s.waitExecuted(b, healthyQueue)
+	return n / took.Seconds(), n / time.Since(start).Seconds()
 }
 
-// start stores tasks in the healthy lane by EnqueueTx, one by one, and returns how long after the commit each has begun.
-func (s *silentScene) start(b *testing.B) (waits []float64) {
+// measureStarts stores tasks in the healthy queue with EnqueueTx, one by one. It returns the seconds from the commit to
+// the start of each task.
+func (s *silentFixture) measureStarts(b *testing.B) (waits []float64) {
 	b.Helper()
 	s.mu.Lock()
-	s.wants = true
+	s.recordStarts = true
 	s.mu.Unlock()
 	committed := make(map[holdfast.TaskID]time.Time)
 	for range *silentStarts {
-		id := s.enqueueTx(b, healthyLane, 1)
+		id := s.enqueueTx(b, healthyQueue, 1)
 		committed[id] = time.Now()
-		time.Sleep(20*time.Millisecond + rand.N(60*time.Millisecond)) // not in step with the janitor
+		// The pause is random, so that the calls are not in step with the janitor.
+		time.Sleep(20*time.Millisecond + rand.N(60*time.Millisecond))
 	}
-	s.await(b, healthyLane)
+	s.waitExecuted(b, healthyQueue)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, at := range committed {
-		waits = append(waits, max(0, s.begun[id].Sub(at).Seconds()))
+		waits = append(waits, max(0, s.startedAt[id].Sub(at).Seconds()))
 	}
-	s.wants = false
-	clear(s.begun)
+	s.recordStarts = false
+	clear(s.startedAt)
 	return waits
 }
 
-// enqueueTx stores tasks in one transaction, with an outbox entry for each, and returns the id of the last.
-func (s *silentScene) enqueueTx(b *testing.B, lane string, n int) (last holdfast.TaskID) {
+// enqueueTx stores n tasks in one transaction, with one outbox entry per task. It returns the ID of the last task.
+func (s *silentFixture) enqueueTx(b *testing.B, queue string, n int) (last holdfast.TaskID) {
 	b.Helper()
 	tx, err := s.db.BeginTx(b.Context(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for range n {
-		results, err := s.producer.EnqueueTx(b.Context(), tx, holdfast.NewTask{Type: "noop", Lane: lane})
+		results, err := s.producer.EnqueueTx(b.Context(), tx, holdfast.NewTask{Type: "noop", Queue: queue})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -297,40 +300,40 @@ func (s *silentScene) enqueueTx(b *testing.B, lane string, n int) (last holdfast
 	if err := tx.Commit(); err != nil {
 		b.Fatal(err)
 	}
-	s.count(lane, n)
+	s.count(queue, n)
 	return last
 }
 
-// silence makes one queue confirm nothing, and stores the outbox entries that wait for it.
-func (s *silentScene) silence(b *testing.B) {
+// suspend makes the silent queue confirm nothing, and stores outbox entries that wait for it.
+func (s *silentFixture) suspend(b *testing.B) {
 	b.Helper()
 	s.control("suspend")
 	for left := *silentPending; left > 0; left -= 100 {
-		s.enqueueTx(b, silentLane, min(100, left))
+		s.enqueueTx(b, silentQueue, min(100, left))
 	}
-	s.pending(b)
+	s.checkPending(b)
 }
 
-// heal has the queue confirm again and waits until its tasks have run.
-func (s *silentScene) heal(b *testing.B) {
+// resume makes the silent queue confirm again, and waits until its tasks have run.
+func (s *silentFixture) resume(b *testing.B) {
 	b.Helper()
-	s.pending(b)
+	s.checkPending(b)
 	s.control("resume")
-	s.await(b, silentLane)
+	s.waitExecuted(b, silentQueue)
 }
 
-// control suspends or resumes the process inside RabbitMQ that is the queue. Other queues have processes of their own.
-func (s *silentScene) control(action string) {
-	s.server.Ctl("eval", strings.NewReplacer("QUEUE", s.backend.Topology.Main(silentLane), "ACTION", action).Replace(
+// control suspends or resumes the RabbitMQ process of the queue. Each queue has its own process.
+func (s *silentFixture) control(action string) {
+	s.server.Ctl("eval", strings.NewReplacer("QUEUE", s.backend.Topology.Main(silentQueue), "ACTION", action).Replace(
 		`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"QUEUE">>)), {Name, _} = amqqueue:get_pid(Q), sys:ACTION(Name).`))
 }
 
-// pending insists that all outbox entries of the silent queue wait.
-func (s *silentScene) pending(b *testing.B) {
+// checkPending fails the benchmark unless all outbox entries of the silent queue are pending.
+func (s *silentFixture) checkPending(b *testing.B) {
 	b.Helper()
 	var n int
-	err := s.db.QueryRowContext(b.Context(), "select count(*) from "+s.backend.Config.Database.Schema+".outbox where lane = $1", silentLane).Scan(&n)
+	err := s.db.QueryRowContext(b.Context(), "select count(*) from "+s.backend.Config.Database.Schema+".outbox where queue = $1", silentQueue).Scan(&n)
 	if err != nil || n < *silentPending {
-		b.Fatalf("%d of %d outbox entries of the silent queue wait: %v", n, *silentPending, err)
+		b.Fatalf("%d of %d outbox entries of the silent queue are pending: %v", n, *silentPending, err)
 	}
 }

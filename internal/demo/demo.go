@@ -1,7 +1,6 @@
-// Package demo is a guided tour of the main job: a flaky target, a few thousand messages,
-// and a process killed in the middle. On the embedded default that is the one process
-// which does everything, started again at once; on servers it is one of two workers,
-// beside a janitor. The closing table is counted at the target.
+// Package demo delivers a few thousand messages to a flaky target and kills a process in the middle. On a file it kills
+// the only process and starts it again at once. On servers it kills one of two workers. The table at the end shows what
+// the target counted.
 package demo
 
 import (
@@ -18,24 +17,24 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Options configures the tour. Backend, Binary and Logs are required.
+// Options configures the demo. Backend, Binary, Logs and Out are required.
 type Options struct {
 	Backend  *app.Backend // its schema must be up to date
-	Binary   string       // the holdfast program to start
-	Logs     string       // a folder for the logs of what is started
+	Binary   string       // path of the holdfast program
+	Logs     string       // folder for the logs of the processes
 	Messages int          // 0 means 2000
-	Keep     bool         // leave a process serving at the end; for the embedded default
-	Out      io.Writer    // the story and the table
-	Terminal bool         // Out can show a moving bar
+	Prune    bool         // on a file: leave a process running at the end
+	Out      io.Writer    // receives the progress and the table
+	Terminal bool         // Out can show a progress bar
 }
 
 const (
-	lane        = "demo"
+	queue       = "demo"
 	maxAttempts = 4
 )
 
-// Run gives the tour and returns an error if a message was lost or anything else was not as
-// promised. It leaves the dead messages in the store for a look around.
+// Run runs the demo. It returns an error if a message was lost or another promise was broken. The dead messages stay in
+// the store, so that the user can look at them.
 func Run(ctx context.Context, o Options) error {
 	if o.Messages == 0 {
 		o.Messages = 2000
@@ -45,18 +44,18 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer t.close()
-	cast := o.cast()
-	crew := &crew{o: o}
-	defer crew.stop()
+	scenario := o.scenario()
+	running := &processes{o: o}
+	defer running.stop()
 
 	o.say("A flaky target listens at %s.", t.url)
-	for _, part := range cast.parts {
-		if err := crew.start(ctx, part); err != nil {
+	for _, s := range scenario.processes {
+		if err := running.start(ctx, s); err != nil {
 			return err
 		}
 	}
-	o.say("%s", cast.opening)
-	if err := crew.ready(ctx); err != nil {
+	o.say("%s", scenario.startedText)
+	if err := running.ready(ctx); err != nil {
 		return err
 	}
 
@@ -65,10 +64,10 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	o.say("Enqueued %d messages in %s. Now they are delivered; %s will be killed with kill -9 in the middle.",
-		o.Messages, time.Since(began).Round(time.Millisecond), cast.victim.name)
+	o.say("Enqueued %d messages in %s. In the middle of the deliveries, %s is killed with kill -9.",
+		o.Messages, time.Since(began).Round(time.Millisecond), scenario.victim.name)
 
-	killed, err := o.watch(ctx, t, crew, cast)
+	killed, err := o.watch(ctx, t, running, scenario)
 	if err != nil {
 		return err
 	}
@@ -81,17 +80,17 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	facts.print(o.Out)
-	crew.stop()
+	running.stop()
 	if err := facts.check(); err != nil {
 		return err
 	}
-	return o.next(ctx)
+	return o.printNext(ctx)
 }
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 
-// enqueue stores the messages: most succeed at once or after a failure or two, one
-// in a hundred never does, and one in two hundred is refused for good. It returns their ids in order.
+// enqueue stores the messages and returns their ids in order. Most messages succeed at the first attempt or after up to
+// three failures. One in 100 fails at every attempt, and one in 200 is rejected.
 func (o Options) enqueue(ctx context.Context, url string) ([]holdfast.TaskID, error) {
 	p := o.Backend.Producer(nil)
 	defer p.Close()
@@ -110,7 +109,7 @@ func (o Options) enqueue(ctx context.Context, url string) ([]holdfast.TaskID, er
 		if err != nil {
 			return nil, err
 		}
-		tasks[i] = holdfast.NewTask{Type: "http", Lane: lane, Payload: payload, MaxAttempts: maxAttempts}
+		tasks[i] = holdfast.NewTask{Type: "http", Queue: queue, Payload: payload, MaxAttempts: maxAttempts}
 	}
 	results, err := p.EnqueueMany(ctx, tasks)
 	ids := make([]holdfast.TaskID, len(results))
@@ -120,7 +119,7 @@ func (o Options) enqueue(ctx context.Context, url string) ([]holdfast.TaskID, er
 	return ids, err
 }
 
-// crashed are the numbers of the messages of which an attempt ended with its process.
+// crashed reports for each message number whether the store counted a crash of an attempt.
 func (o Options) crashed(ctx context.Context, ids []holdfast.TaskID) (map[int]bool, error) {
 	tasks, err := o.Backend.Store.TasksByID(ctx, ids)
 	if err != nil {
@@ -137,35 +136,35 @@ func (o Options) crashed(ctx context.Context, ids []holdfast.TaskID) (map[int]bo
 	return numbers, nil
 }
 
-// counts are the store's, of the tour's lane.
+// counts returns the number of tasks by state in the queue of the demo, as the store counts them.
 func (o Options) counts(ctx context.Context) (map[holdfast.State]int64, error) {
-	return o.Backend.Store.Count(ctx, store.Filter{Lane: lane})
+	return o.Backend.Store.Count(ctx, store.Filter{Queue: queue})
 }
 
-// watch shows progress until every task is final, and kills the victim when two fifths are
-// delivered. It returns the moment of the kill.
-func (o Options) watch(ctx context.Context, t *target, crew *crew, cast cast) (killed time.Time, err error) {
+// watch prints progress until every task is final. It kills the victim when two fifths of the messages are delivered,
+// and returns the time of the kill.
+func (o Options) watch(ctx context.Context, t *target, running *processes, scenario scenario) (killed time.Time, err error) {
 	const limit = 3 * time.Minute
 	bar := o.bar()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for shown := 0; ; shown++ {
+	for round := 0; ; round++ {
 		select {
 		case <-ctx.Done():
-			return killed, fmt.Errorf("not every message was settled within %s: %w", limit, context.Cause(ctx))
+			return killed, fmt.Errorf("not every task was final within %s: %w", limit, context.Cause(ctx))
 		case <-tick.C:
 		}
 		done := t.delivered()
-		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+		_ = bar.Set(done) // the demo does not depend on the bar
 		if killed.IsZero() && done >= o.Messages*2/5 {
 			killed = time.Now()
-			crew.kill(cast.victim)
+			running.kill(scenario.victim)
 			_ = bar.Clear()
-			o.say("kill -9 of %s after %d deliveries.%s", cast.victim.name, done, cast.afterwards)
-			if cast.revived {
-				if err := crew.start(ctx, cast.victim); err != nil {
+			o.say("Killed %s with kill -9 after %d deliveries.%s", scenario.victim.name, done, scenario.killedText)
+			if scenario.restart {
+				if err := running.start(ctx, scenario.victim); err != nil {
 					return killed, err
 				}
 			}
@@ -178,7 +177,7 @@ func (o Options) watch(ctx context.Context, t *target, crew *crew, cast cast) (k
 			_ = bar.Finish()
 			return killed, nil
 		}
-		if !o.Terminal && shown%10 == 0 {
+		if !o.Terminal && round%10 == 0 {
 			o.say("  %5d of %d delivered, %d waiting or retrying, %d running, %d dead",
 				done, o.Messages, counts[holdfast.Ready], counts[holdfast.Running], counts[holdfast.Dead])
 		}

@@ -4,5 +4,5 @@ package demo
 
 import "syscall"
 
-// detached keeps a process apart from this terminal, whose Ctrl-C is not meant for it.
+// detached puts a process in its own session, so that Ctrl-C in this terminal does not reach it.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

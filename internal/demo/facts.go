@@ -11,20 +11,22 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// facts are what the target counted.
+// facts are the numbers that the target counted.
 type facts struct {
-	messages, delivered, retried, rejected, never int
-	twice, dying                                  int // delivered twice; of them, with a first result that died with the process
-	calls                                         int
-	interrupted                                   int             // being delivered by the process that was killed
-	recovery                                      []time.Duration // kill to the next call, of those
-	took                                          time.Duration
-	counts                                        map[holdfast.State]int64 // the store's, to compare
+	messages, delivered, rejected int
+	retried                       int             // messages that failed at least once
+	exhausted                     int             // messages that failed at every attempt
+	duplicates                    int             // messages that were delivered more than once
+	explained                     int             // duplicates whose attempt was running in the killed process
+	calls                         int             // requests
+	interrupted                   int             // requests that the kill interrupted
+	recovery                      []time.Duration // from the kill to the next request of each interrupted message, ascending
+	took                          time.Duration
+	counts                        map[holdfast.State]int64 // the store's numbers, for comparison
 }
 
-// facts counts. A message whose sender went away around the kill is one that was
-// executing in the killed process. crashed says of which messages the store knows that an attempt
-// ended with its process.
+// facts returns what the target counted. A message was in flight in the killed process if the target lost the sender of
+// a request. crashed reports for each message number whether the store counted a crash.
 func (t *target) facts(messages int, crashed map[int]bool, killed time.Time, took time.Duration) facts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,15 +39,15 @@ func (t *target) facts(messages int, crashed map[int]bool, killed time.Time, too
 		case m.rejected > 0:
 			f.rejected++
 		default:
-			f.never++
+			f.exhausted++
 		}
 		if m.failures > 0 {
 			f.retried++
 		}
 		if len(m.delivered) > 1 {
-			f.twice++
+			f.duplicates++
 			if crashed[number] {
-				f.dying++
+				f.explained++
 			}
 		}
 		for _, at := range m.aborted {
@@ -61,7 +63,7 @@ func (t *target) facts(messages int, crashed map[int]bool, killed time.Time, too
 }
 
 func (f facts) print(out io.Writer) {
-	recovered := "none was in flight"
+	recovered := "none"
 	if n := len(f.recovery); n > 0 {
 		recovered = fmt.Sprintf("%s median, %s at most", f.recovery[n/2].Round(10*time.Millisecond), f.recovery[n-1].Round(10*time.Millisecond))
 	}
@@ -72,39 +74,39 @@ func (f facts) print(out io.Writer) {
 	w.AppendRows([]table.Row{
 		{"messages enqueued", f.messages},
 		{"delivered", f.delivered},
-		{"of them after failures (retried)", f.retriedAndDelivered()},
-		{"delivered twice", f.twice},
-		{"of them answered as the process died", f.dying},
-		{"refused for good (400), dead", f.rejected},
-		{"failed every attempt, dead", f.never},
+		{"delivered after failures", f.retriedAndDelivered()},
+		{"delivered twice", f.duplicates},
+		{"delivered twice because of the kill", f.explained},
+		{"rejected (400), dead", f.rejected},
+		{"failed at every attempt, dead", f.exhausted},
 		{"lost", f.lost()},
-		{"calls in all", f.calls},
-		{"in flight in the killed process", f.interrupted},
-		{"they started again after the kill", recovered},
-		{"everything took", f.took.Round(100 * time.Millisecond)},
+		{"requests", f.calls},
+		{"requests that the kill interrupted", f.interrupted},
+		{"from the kill to their next request", recovered},
+		{"total time", f.took.Round(100 * time.Millisecond)},
 	})
 	fmt.Fprintln(out)
 	w.Render()
 }
 
-// retriedAndDelivered are messages that failed and got through in the end.
-func (f facts) retriedAndDelivered() int { return f.retried - f.never }
+// retriedAndDelivered returns the number of messages that were delivered after at least one failure.
+func (f facts) retriedAndDelivered() int { return f.retried - f.exhausted }
 
-// lost are messages of which neither the target nor the store's dead can tell.
-func (f facts) lost() int { return f.messages - f.delivered - f.rejected - f.never }
+// lost returns the number of messages that never reached the target.
+func (f facts) lost() int { return f.messages - f.delivered - f.rejected - f.exhausted }
 
-// check compares the target's books with the promises and with the store's. An answer whose result the
-// process had no time to write is one more delivery: execution is at least once.
+// check returns an error if the numbers of the target break a promise or do not fit those of the store. Execution is at
+// least once: if a process is killed between an answer and the write of its result, the message is delivered again.
 func (f facts) check() error {
 	switch {
 	case f.lost() != 0:
 		return fmt.Errorf("%d messages never reached the target", f.lost())
 	case f.interrupted != len(f.recovery):
-		return fmt.Errorf("of %d interrupted messages only %d started again", f.interrupted, len(f.recovery))
-	case f.twice > f.dying:
-		return fmt.Errorf("%d messages were delivered twice, and only for %d the kill explains it", f.twice, f.dying)
-	case f.counts[holdfast.Dead] < int64(f.rejected+f.never):
-		return fmt.Errorf("the store has %d dead messages, the target counted %d", f.counts[holdfast.Dead], f.rejected+f.never)
+		return fmt.Errorf("only %[2]d of %[1]d interrupted messages started again", f.interrupted, len(f.recovery))
+	case f.duplicates > f.explained:
+		return fmt.Errorf("%d messages were delivered twice, but the kill explains only %d of them", f.duplicates, f.explained)
+	case f.counts[holdfast.Dead] < int64(f.rejected+f.exhausted):
+		return fmt.Errorf("the store has %d dead messages, the target counted %d", f.counts[holdfast.Dead], f.rejected+f.exhausted)
 	}
 	return nil
 }

@@ -10,33 +10,32 @@ import (
 	"time"
 )
 
-// order is the body of a demo message: it tells the target how to behave, so that the
-// outcome is known beforehand.
+// order is the body of a message. It determines how the target answers, so that the outcome of each message is known.
 type order struct {
 	Number   int  `json:"number"`
-	Failures int  `json:"failures"` // answer 503 this often before accepting
-	Reject   bool `json:"reject"`   // answer 400, always
+	Failures int  `json:"failures"` // number of 503 responses before the first 200
+	Reject   bool `json:"reject"`   // always answer 400
 	TakesMS  int  `json:"takes_ms"`
 }
 
-// target is a flaky receiver of webhooks that keeps its own books: the demo's
-// figures come from here, not from the workers.
+// target is a flaky receiver of webhooks. It counts the deliveries itself, so that the numbers of the demo do not
+// depend on the workers.
 type target struct {
 	server *http.Server
 	url    string
 
 	mu       sync.Mutex
 	messages map[int]*message
-	open     map[int]int // requests being served now, by message
+	open     map[int]int // number of open requests by message
 }
 
-// message is what the target knows about one message.
+// message is the record of one message.
 type message struct {
 	calls     []time.Time
 	failures  int
-	delivered []time.Time // when it was answered with 200 while the sender was still there
+	delivered []time.Time // times of the 200 responses to a sender that was still connected
 	rejected  int
-	aborted   []time.Time // the sender went away in the middle
+	aborted   []time.Time // times at which the sender disconnected before the response
 }
 
 func newTarget() (*target, error) {
@@ -49,7 +48,7 @@ func newTarget() (*target, error) {
 		messages: make(map[int]*message), open: make(map[int]int),
 	}
 	t.server = &http.Server{Handler: t, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = t.server.Serve(listener) }() // ends with close, which is its only error
+	go func() { _ = t.server.Serve(listener) }() // Serve returns an error only after close
 	return t, nil
 }
 
@@ -67,8 +66,8 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := t.begin(o.Number)
-	left := wait(r.Context(), time.Duration(o.TakesMS)*time.Millisecond)
-	switch status := t.finish(m, o, left); status {
+	gone := wait(r.Context(), time.Duration(o.TakesMS)*time.Millisecond)
+	switch status := t.finish(m, o, gone); status {
 	case http.StatusOK:
 		_, _ = io.WriteString(w, `{"accepted":true}`)
 	case http.StatusBadRequest:
@@ -78,7 +77,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait returns true if the caller left before d was over.
+// wait waits for d or until the caller has disconnected. It reports whether the caller has disconnected.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -90,6 +89,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// begin records a request for a message.
 func (t *target) begin(number int) *message {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,12 +103,13 @@ func (t *target) begin(number int) *message {
 	return m
 }
 
-func (t *target) finish(m *message, o order, left bool) int {
+// finish records the end of a request and returns the status of the response.
+func (t *target) finish(m *message, o order, gone bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.open[o.Number]--
 	switch {
-	case left:
+	case gone:
 		m.aborted = append(m.aborted, time.Now())
 		return http.StatusServiceUnavailable
 	case o.Reject:
@@ -122,7 +123,7 @@ func (t *target) finish(m *message, o order, left bool) int {
 	return http.StatusOK
 }
 
-// delivered counts messages accepted at least once.
+// delivered returns the number of messages that were delivered at least once.
 func (t *target) delivered() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

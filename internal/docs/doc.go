@@ -1,3 +1,3 @@
-// Package docs tests that README and docs say what is so: the Go in them compiles, and the
-// tests, commands, settings, metrics and pages they name exist.
+// Package docs tests the README and the pages in docs. The Go code in them compiles. The tests, commands, settings,
+// metrics and pages that they name exist.
 package docs

@@ -29,11 +29,11 @@ const root = "../.."
 
 // page is one Markdown file.
 type page struct {
-	path string // from the root
+	path string // relative to the root of the module
 	text string
 }
 
-// pages are the files people read.
+// pages returns the README, the changelog and similar files, and all pages in docs.
 func pages(t *testing.T) []page {
 	t.Helper()
 	paths := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
@@ -53,6 +53,7 @@ func pages(t *testing.T) []page {
 	return all
 }
 
+// read returns the text of a file of the module.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
@@ -64,7 +65,7 @@ func read(t *testing.T, path string) string {
 
 var fence = regexp.MustCompile("(?ms)^ *```([a-z]*)\n(.*?)^ *```$")
 
-// blocks are the fenced blocks of a language.
+// blocks returns the text of the fenced blocks of a language.
 func (p page) blocks(language string) []string {
 	var found []string
 	for _, block := range fence.FindAllStringSubmatch(p.text, -1) {
@@ -75,12 +76,12 @@ func (p page) blocks(language string) []string {
 	return found
 }
 
-// prose is the page without its fenced blocks.
+// prose returns the text without fenced blocks.
 func (p page) prose() string { return fence.ReplaceAllString(p.text, "") }
 
 var span = regexp.MustCompile("`([^`]+)`")
 
-// code is everything that is marked as code: spans, and the lines of blocks.
+// code returns all text that is marked as code: code spans, and the lines of blocks except Go and text blocks.
 func (p page) code() []string {
 	var found []string
 	for _, s := range span.FindAllStringSubmatch(p.prose(), -1) {
@@ -94,9 +95,9 @@ func (p page) code() []string {
 	return found
 }
 
-// Every Go block that is a whole program builds, inside the module and from no file in it. It runs its task, and stops in good order
-// when a person or a supervisor asks it to.
-func TestTheGoInThePagesCompiles(t *testing.T) {
+// Every Go block is formatted. Every Go block that is a whole program compiles as a package of the module. It runs its
+// task, and stops without an error after SIGINT and after SIGTERM.
+func TestGoInPagesCompilesAndRuns(t *testing.T) {
 	t.Parallel()
 	programs := 0
 	for _, p := range pages(t) {
@@ -123,11 +124,12 @@ func TestTheGoInThePagesCompiles(t *testing.T) {
 		}
 	}
 	if programs == 0 {
-		t.Error("README has no program any more")
+		t.Error("no page contains a Go program")
 	}
 }
 
-// build compiles a program as if it stood in a folder of this package and returns the path of the binary.
+// build compiles a program as a package in a folder of this package, and returns the path of the binary. It uses an
+// overlay and creates no file in the module.
 func build(t *testing.T, program string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,7 +157,8 @@ func build(t *testing.T, program string) (string, error) {
 	return binary, nil
 }
 
-// runUntil runs a program on a file of its own, sends it a signal once it has logged a text, and waits for its end.
+// runUntil runs a program on a new database file and waits for its end. It sends the program a signal when a log line
+// contains text.
 func runUntil(t *testing.T, program, text string, sig os.Signal) (logs string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
@@ -171,7 +174,7 @@ func runUntil(t *testing.T, program, text string, sig os.Signal) (logs string, e
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		fmt.Fprintln(&all, lines.Text())
 		if strings.Contains(lines.Text(), text) {
-			_ = cmd.Process.Signal(sig) // if it has ended, Wait says how
+			_ = cmd.Process.Signal(sig) // if the program has ended, Wait returns the reason
 		}
 	}
 	return all.String(), cmd.Wait()
@@ -179,7 +182,7 @@ func runUntil(t *testing.T, program, text string, sig os.Signal) (logs string, e
 
 var testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
 
-// A page that names a test as its proof names one that exists.
+// Every test that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -203,11 +206,11 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	if named == 0 {
-		t.Error("no page names a test: the promises have lost their proofs")
+		t.Error("no page names a test")
 	}
 }
 
-// walkGo parses every Go file of the module.
+// walkGo parses every Go file in the tree and calls visit for it.
 func walkGo(t *testing.T, visit func(path string, file *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -223,7 +226,7 @@ func walkGo(t *testing.T, visit func(path string, file *ast.File)) {
 		if err == nil {
 			visit(path, file)
 		}
-		return nil // a file that cannot be parsed is the compiler's business
+		return nil // the compiler reports files that cannot be parsed
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +239,7 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors are the names a page's headings can be linked by.
+// anchors returns the link anchors of the headings of a page.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
@@ -245,6 +248,7 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
+// Every relative link leads to a file that exists, and to a heading in it if the link has an anchor.
 func TestLinksResolve(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
@@ -262,7 +266,7 @@ func TestLinksResolve(t *testing.T) {
 				continue
 			}
 			if anchor != "" && !anchors(read(t, target))[anchor] {
-				t.Errorf("%s links to %s, which has no such heading", p.path, l[1])
+				t.Errorf("%s links to %s, but the page has no such heading", p.path, l[1])
 			}
 		}
 	}
@@ -273,8 +277,8 @@ var (
 	folder    = regexp.MustCompile("`([a-z]+)/`")
 )
 
-// The map of the tree names every folder that a clone has, and no other.
-func TestTheMapOfTheTreeIsComplete(t *testing.T) {
+// The table of folders in CONTRIBUTING.md names every top-level folder, and no folder that does not exist.
+func TestTheTableOfFoldersIsComplete(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
 	for _, cell := range firstCell.FindAllStringSubmatch(read(t, "CONTRIBUTING.md"), -1) {
@@ -289,30 +293,31 @@ func TestTheMapOfTheTreeIsComplete(t *testing.T) {
 	for _, entry := range entries {
 		name := entry.Name()
 		if entry.IsDir() && !strings.HasPrefix(name, ".") && name != "bin" && !named[name] {
-			t.Errorf("the map of the tree lacks %s/", name)
+			t.Errorf("the table of folders in CONTRIBUTING.md lacks %s/", name)
 		}
 		delete(named, name)
 	}
 	for name := range named {
-		t.Errorf("the map of the tree names %s/, which does not exist", name)
+		t.Errorf("the table of folders in CONTRIBUTING.md names %s/, which does not exist", name)
 	}
 }
 
-// buildCommand builds the command line. If it does not compile, its own tests say so.
+// buildCommand builds the holdfast program and returns its path. If the program does not compile, buildCommand skips
+// the test, because the tests of the program report that.
 func buildCommand(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "holdfast")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, root+"/cmd/holdfast").CombinedOutput()
 	if err != nil {
-		t.Skipf("the command does not build: %v: %s", err, bytes.TrimSpace(out))
+		t.Skipf("the program does not compile: %v: %s", err, bytes.TrimSpace(out))
 	}
 	return path
 }
 
-// help is what the command says about itself.
+// help has the help texts of the holdfast program.
 type help struct {
-	commands map[string]string // by path, such as "dead retry": the help text
-	global   string            // the help of the flags that every command has
+	commands map[string]string // help text by command, such as "dead retry"
+	global   string            // help text of the flags that every command has
 }
 
 var (
@@ -320,6 +325,7 @@ var (
 	flagLine    = regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)`)
 )
 
+// readHelp runs the program with --help for every command.
 func readHelp(t *testing.T) help {
 	t.Helper()
 	path := buildCommand(t)
@@ -347,7 +353,8 @@ func readHelp(t *testing.T) help {
 	return h
 }
 
-// find returns the command that words begin with, and whether all words that could be commands are.
+// find returns the command at the beginning of words. ok is false if words names no command, or if the word after a
+// command with subcommands is none of them.
 func (h help) find(words []string) (path string, ok bool) {
 	for len(words) > 0 {
 		next := strings.TrimSpace(path + " " + words[0])
@@ -356,8 +363,8 @@ func (h help) find(words []string) (path string, ok bool) {
 		}
 		path, words = next, words[1:]
 	}
-	nouns := strings.Contains(h.commands[path], "\nCommands:\n")
-	return path, !nouns || len(words) == 0 && path != ""
+	hasSubcommands := strings.Contains(h.commands[path], "\nCommands:\n")
+	return path, !hasSubcommands || len(words) == 0 && path != ""
 }
 
 var (
@@ -366,7 +373,7 @@ var (
 	flag       = regexp.MustCompile(`^--[a-z-]+`)
 )
 
-// Every command line that is marked as code names a command and flags that exist.
+// Every command and every flag that a page names in code exists.
 func TestNamedCommandsExist(t *testing.T) {
 	t.Parallel()
 	h := readHelp(t)
@@ -385,7 +392,7 @@ func TestNamedCommandsExist(t *testing.T) {
 				}
 				path, ok := h.find(words)
 				if !ok {
-					t.Errorf("%s: %q: there is no command holdfast %s", p.path, code, strings.Join(words, " "))
+					t.Errorf("%s: %q: holdfast has no command %s", p.path, code, strings.Join(words, " "))
 					continue
 				}
 				for _, f := range fields {
@@ -410,7 +417,7 @@ var (
 	variable   = regexp.MustCompile(`HOLDFAST_[A-Z_]+(?:<NAME>[A-Z_]*)?`)
 )
 
-// Keys and variables of the configuration exist as they are named.
+// Every setting and every environment variable that a page names in code exists.
 func TestNamedSettingsExist(t *testing.T) {
 	t.Parallel()
 	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true, slow.Variable: true}
@@ -434,7 +441,7 @@ func TestNamedSettingsExist(t *testing.T) {
 	}
 }
 
-// literals are the strings in a Go file.
+// literals returns the string literals of a Go file.
 func literals(t *testing.T, path string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
@@ -458,8 +465,8 @@ var (
 	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
 )
 
-// The list of metrics is the one of app/daemon/metrics.go.
-func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
+// docs/monitor.md lists every metric of app/daemon/metrics.go, and no page names a metric that does not exist.
+func TestMetricsMatchTheCode(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
 	for _, text := range literals(t, "app/daemon/metrics.go") {
@@ -490,8 +497,8 @@ func TestTheMetricsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The table of exit codes is the one of cmd/holdfast/errors.go.
-func TestTheExitCodesAreThoseOfTheCode(t *testing.T) {
+// docs/configure.md lists exactly the exit codes of cmd/holdfast/errors.go.
+func TestExitCodesMatchTheCode(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/holdfast/errors.go"), nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -513,23 +520,23 @@ func TestTheExitCodesAreThoseOfTheCode(t *testing.T) {
 		inTable = append(inTable, row[1])
 	}
 	if !slices.Equal(inCode, inTable) {
-		t.Errorf("docs/configure.md lists the exit codes %v, the code has %v", inTable, inCode)
+		t.Errorf("docs/configure.md lists the exit codes %v, but the code has %v", inTable, inCode)
 	}
 }
 
-// The boxes of README's picture are packages.
-func TestTheBoxesAreThePackages(t *testing.T) {
+// The diagram in the README has a box for each main package.
+func TestDiagramShowsPackages(t *testing.T) {
 	t.Parallel()
-	picture := page{text: read(t, "README.md")}.blocks("text")
-	if len(picture) == 0 {
-		t.Fatal("README has no picture")
+	diagrams := page{text: read(t, "README.md")}.blocks("text")
+	if len(diagrams) == 0 {
+		t.Fatal("the README has no diagram")
 	}
 	for _, name := range []string{"producer", "store", "broker", "consumer", "janitor"} {
-		if !strings.Contains(picture[0], name) {
-			t.Errorf("the picture lacks %s", name)
+		if !strings.Contains(diagrams[0], name) {
+			t.Errorf("the diagram lacks %s", name)
 		}
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			t.Errorf("the picture has the box %s, which is no package", name)
+			t.Errorf("the diagram has a box %s, but there is no such package", name)
 		}
 	}
 }

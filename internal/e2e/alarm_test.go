@@ -12,7 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// While RabbitMQ takes no messages, the command line stores a task, warns and returns. It does not wait for the confirm.
+// While RabbitMQ accepts no messages, holdfast enqueue stores the task, prints a warning and exits. It does not wait
+// for the publisher confirm.
 func TestAnAlarmDelaysNoEnqueue(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()

@@ -11,10 +11,9 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
-// Delayed tasks that become due one after the other start once each, none of them early and none of them lost. How late
-// they start is measured by make recovery.
+// Delayed tasks start exactly once, and never early. `make recovery` measures how late they start.
 func TestDelayedTasksStartOnceAndNotEarly(t *testing.T) {
-	everywhere(t, delayedTasksStartOnceAndNotEarly)
+	onBothBackends(t, delayedTasksStartOnceAndNotEarly)
 }
 
 func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
@@ -24,7 +23,7 @@ func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
 	starts := map[holdfast.TaskID]int{}
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{
 		"timed": consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
-			// The store and this process share a clock here.
+			// In this test, the store and this process use the same clock.
 			d := time.Since(task.NextRunAt)
 			mu.Lock()
 			defer mu.Unlock()
@@ -52,16 +51,16 @@ func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
 		t.Errorf("a task started %s early", -late[0])
 	}
 	if len(late) != n || len(starts) != n {
-		t.Errorf("%d tasks were started %d times, want %d once each", len(starts), len(late), n)
+		t.Errorf("%d tasks started %d times in total, want %d tasks, once each", len(starts), len(late), n)
 	}
 }
 
-// A delayed task can be cancelled before it is due, and a retry's delay is kept.
-func TestDelaysLiveInTheStore(t *testing.T) { everywhere(t, delaysLiveInTheStore) }
+// A delayed task can be canceled before it is due, and a task with a start time does not start early.
+func TestDelaysLiveInTheStore(t *testing.T) { onBothBackends(t, delaysLiveInTheStore) }
 
 func delaysLiveInTheStore(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
-	var executed runs
+	var executed executions
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": executed.handler(0)})
 	cancelled := w.enqueue(t, 1, holdfast.NewTask{Type: "work", Delay: time.Hour})[0]
 	at := w.enqueue(t, 1, holdfast.NewTask{Type: "work", At: time.Now().Add(time.Second)})[0]
@@ -73,6 +72,6 @@ func delaysLiveInTheStore(t *testing.T, w *world) {
 		t.Errorf("the task started %s early", early)
 	}
 	if n := executed.total.Load(); n != 1 {
-		t.Errorf("%d executions, want 1: the cancelled task must not run", n)
+		t.Errorf("%d executions, want 1: the canceled task must not run", n)
 	}
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// The main job: messages reach a flaky target; what keeps failing is dead, is found, is
-// understood, is sent again.
-func TestMessagesReachAFlakyTarget(t *testing.T) { everywhere(t, messagesReachAFlakyTarget) }
+// Messages reach a flaky target. A task that fails at every attempt is dead. Its attempts are recorded, and an operator
+// can retry it.
+func TestMessagesReachAFlakyTarget(t *testing.T) { onBothBackends(t, messagesReachAFlakyTarget) }
 
 func messagesReachAFlakyTarget(t *testing.T, w *world) {
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	failing := map[holdfast.TaskID]bool{}
 	var mu sync.Mutex
 	tg := newTarget(t, func(c call) int {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case failing[c.task] && !mended.Load():
+		case failing[c.task] && !repaired.Load():
 			return 500
 		case c.task%3 == 0 && c.attempt == 1:
 			return 503
@@ -64,18 +64,18 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	}
 	attempts, err := w.Store.Attempts(t.Context(), ids[0])
 	if err != nil || len(attempts) != 3 || attempts[2].Event != holdfast.EventGiveUp || attempts[0].Class != "http_500" {
-		t.Errorf("the attempts of a dead task: %+v, %v", attempts, err)
+		t.Errorf("the attempts of a dead task are %+v, %v", attempts, err)
 	}
 
-	mended.Store(true)
+	repaired.Store(true)
 	done, err := w.MoveAll(t.Context(), store.Filter{States: []holdfast.State{holdfast.Dead}}, holdfast.EventRequeue, func(int) {})
 	if err != nil || done != 10 {
-		t.Fatalf("requeued %d: %v", done, err)
+		t.Fatalf("retried %d tasks: %v", done, err)
 	}
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 300)
 }
 
-func TestOutcomesOfAHandler(t *testing.T) { everywhere(t, outcomesOfAHandler) }
+func TestOutcomesOfAHandler(t *testing.T) { onBothBackends(t, outcomesOfAHandler) }
 
 func outcomesOfAHandler(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
@@ -112,7 +112,7 @@ func outcomesOfAHandler(t *testing.T, w *world) {
 }
 
 func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
-	everywhere(t, cancelReachesARunningHandlerElsewhere)
+	onBothBackends(t, cancelReachesARunningHandlerElsewhere)
 }
 
 func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
@@ -130,7 +130,7 @@ func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 }
 
 func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
-	everywhere(t, unknownTypesWaitVisiblyAndRunWhenAHandlerComes)
+	onBothBackends(t, unknownTypesWaitVisiblyAndRunWhenAHandlerComes)
 }
 
 func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
@@ -149,49 +149,56 @@ func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
 func nothing(context.Context, holdfast.Task) error { return nil }
 
 func TestMalformedMessagesAreQuarantined(t *testing.T) {
-	everywhere(t, malformedMessagesAreQuarantined)
+	onBothBackends(t, malformedMessagesAreQuarantined)
 }
 
 func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(nothing)})
 	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // everything is up
-	bad := []string{"", "hello", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"run":1,"page":1,"t":[[1,1]]}`}
-	queues := append(w.Topology.Holds(), w.Topology.Main("default"), w.Topology.Rescue())
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // the janitor and the worker are up
+	bad := []string{"", "hello", `{"v":1}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"worker":1,"page":1,"t":[[1,1]]}`}
+	queues := append(w.Topology.HoldingQueueNames(), w.Topology.Main("default"), w.Topology.Rescue())
 	var messages []broker.Message
 	want := 0
 	for _, queue := range queues {
 		for _, body := range bad {
 			isManifest := body == bad[len(bad)-1]
 			if isManifest && queue != w.Topology.Main("default") {
-				continue // well-formed there
+				continue // a manifest is valid in the other AMQP queues
 			}
 			messages = append(messages, broker.Message{Queue: queue, Body: []byte(body)})
 			want++
 		}
+	}
+	for _, queue := range queues {
+		messages = append(messages, broker.Message{Queue: queue, Body: []byte(`{"v":99,"t":"of a newer version"}`)})
 	}
 	if _, err := w.Broker.Publish(t.Context(), messages); err != nil {
 		t.Fatal(err)
 	}
 	w.enqueue(t, 20, holdfast.NewTask{Type: "work"})
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 21)
-	sub, err := w.Broker.Subscribe(t.Context(), w.Topology.Quarantine(), 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	for n := range want {
-		select {
-		case <-sub.Deliveries():
-		case <-time.After(time.Minute):
-			t.Fatalf("%d of %d malformed messages are in the quarantine", n, want)
+	for queue, want := range map[string]int{w.Topology.Quarantine(): want, w.Topology.Unread(): len(queues)} {
+		sub, err := w.Broker.Subscribe(t.Context(), queue, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range want {
+			select {
+			case <-sub.Deliveries():
+			case <-time.After(time.Minute):
+				t.Fatalf("only %d of %d messages are in %s", n, want, queue)
+			}
+		}
+		if err := sub.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
 func TestUniqueKeysAreReportedWithTheExistingTask(t *testing.T) {
-	everywhere(t, uniqueKeysAreReportedWithTheExistingTask)
+	onBothBackends(t, uniqueKeysAreReportedWithTheExistingTask)
 }
 
 func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
@@ -223,9 +230,9 @@ func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
 	}
 }
 
-// A saturated worker keeps its executors busy, although it hands back what it cannot run: each executor that becomes free
-// gets another task while all others are still busy. How much time that costs is measured by make recovery.
-func TestSaturatedWorkersStayBusy(t *testing.T) { everywhere(t, saturatedWorkersStayBusy) }
+// A saturated worker keeps its executors busy, although it hands back tasks that it cannot run. Each executor that
+// becomes free gets another task while all others are still busy. `make recovery` measures how long that takes.
+func TestSaturatedWorkersStayBusy(t *testing.T) { onBothBackends(t, saturatedWorkersStayBusy) }
 
 func saturatedWorkersStayBusy(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
@@ -256,20 +263,20 @@ func saturatedWorkersStayBusy(t *testing.T, w *world) {
 			}
 			seen[id] = true
 		case <-late:
-			t.Fatalf("after %d tasks an executor gets nothing to do", n)
+			t.Fatalf("after %d tasks, an executor gets no further task", n)
 		}
 	}
 	close(finish)
 	w.awaitCount(t, 60*time.Second, holdfast.Done, tasks)
 }
 
-// A worker that runs and takes nothing is not ready, and says why.
+// A worker process that consumes no queue is not ready. Its readiness endpoint returns the reason.
 func TestReadinessMeansConsuming(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.spawn(t, nil, "--roles", "worker")
 	body := ""
-	poll(t, 30*time.Second, func() string { return "the reason is not told: " + body }, func(ctx context.Context) bool {
+	poll(t, 30*time.Second, func() string { return "readiness does not report the reason: " + body }, func(ctx context.Context) bool {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready, nil)
 		if err != nil {
 			return false
@@ -283,6 +290,6 @@ func TestReadinessMeansConsuming(t *testing.T) {
 		body = string(text)
 		return err == nil && response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "does not exist yet; a janitor declares it")
 	})
-	w.runJanitor(t, w.Backend, nil) // which makes the queues
+	w.runJanitor(t, w.Backend, nil) // declares the queues
 	p.awaitReady(time.Minute)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// The disk under a server gets full and is freed again: who enqueues is told, the server goes on by itself,
-// and all that was accepted is delivered.
+// The disk of a server becomes full, and later has free space again. Enqueue returns an error, the server resumes
+// without a restart, and all accepted tasks are delivered.
 func TestFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -59,7 +59,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	if code != 6 || !strings.Contains(problems, "is full") || !strings.Contains(problems, "free space") {
 		t.Errorf("enqueue: exit code %d: %s", code, problems)
 	}
-	poll(t, 30*time.Second, func() string { return "the server does not say why it stands still" }, func(context.Context) bool { return server.logged("free space") })
+	poll(t, 30*time.Second, func() string { return "the server does not log why it makes no progress" }, func(context.Context) bool { return server.logged("free space") })
 
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)

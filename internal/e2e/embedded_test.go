@@ -13,8 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// run runs one holdfast command to its end, as another process beside the server, and returns what it
-// printed, its messages and its exit code.
+// run runs a holdfast command as another process and returns its output and its exit code.
 func (w *world) run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	path, err := binary()
@@ -30,9 +29,9 @@ func (w *world) run(t *testing.T, args ...string) (stdout, stderr string, code i
 	return out.String(), problems.String(), cmd.ProcessState.ExitCode()
 }
 
-// The one process that serves a file is killed with kill -9 in the middle of 2,000 deliveries and started
-// again: everything finishes, and what was in flight starts again at once, for the lock on the file
-// proves that its owner is gone.
+// The only process that serves a file is killed with kill -9 in the middle of 2,000 deliveries and started again. All
+// tasks finish. The interrupted tasks start again at once, because the lock on the file proves that its owner has
+// ended.
 func TestKilledServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newFile(t)
@@ -40,7 +39,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	var called atomic.Int64
 	dead := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
-		if called.Add(1) > part { // in flight until the process is gone, or there may be nothing to start again
+		if called.Add(1) > part { // keep requests in flight until the process has ended, so that there are interrupted tasks
 			select {
 			case <-dead:
 			case <-c.ctx.Done():
@@ -52,12 +51,12 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		}
 		return 200
 	})
-	doomed := w.serve(t, nil)
+	victim := w.serve(t, nil)
 	w.enqueue(t, n, deliver(tg))
 	tg.await(t, 60*time.Second, "a part is delivered", func(calls []call) bool { return len(calls) > part+20 })
 	killed := time.Now()
-	doomed.signal(syscall.SIGKILL)
-	doomed.exit(time.Minute)
+	victim.signal(syscall.SIGKILL)
+	victim.exit(time.Minute)
 	close(dead)
 	before, _ := tg.snapshot()
 	w.serve(t, nil)
@@ -68,7 +67,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	if len(groups) != n {
 		t.Errorf("%d of %d tasks reached the target", len(groups), n)
 	}
-	broken, twice, slowest := 0, 0, time.Duration(0)
+	interrupted, twice, slowest := 0, 0, time.Duration(0)
 	for id, cs := range groups {
 		attempts := map[int]bool{}
 		for _, c := range cs {
@@ -80,24 +79,24 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		switch {
 		case len(cs) == 1:
 		case cs[0].end.IsZero() || cs[0].aborted:
-			broken++
+			interrupted++
 			slowest = max(slowest, cs[1].begin.Sub(killed))
 		default:
 			twice++
 			if killed.Sub(cs[0].end) > 10*time.Second {
-				t.Errorf("task %s was delivered %s before the kill and ran again", id, killed.Sub(cs[0].end))
+				t.Errorf("task %s was delivered %s before the kill, but ran again", id, killed.Sub(cs[0].end))
 			}
 		}
 	}
-	t.Logf("killed after %d calls: %d were broken off and started again at most %s after the kill, %d were answered as it died and ran again",
-		len(before), broken, slowest.Round(time.Millisecond), twice)
-	if broken == 0 || len(before) == n {
-		t.Error("nothing was in flight at the kill: this test proves nothing")
+	t.Logf("killed after %d calls: %d were interrupted and started again at most %s after the kill, %d were answered right before the kill and ran again",
+		len(before), interrupted, slowest.Round(time.Millisecond), twice)
+	if interrupted == 0 || len(before) == n {
+		t.Error("no task was in flight at the kill, so this test proves nothing")
 	}
 }
 
-// Other processes work on the file while it is served: what they enqueue starts, and what they look at, cancel and send
-// again is what the server sees. How soon it starts is measured by make recovery.
+// Other processes use the file while a server serves it. The tasks that they enqueue start, and their other commands
+// act on the tasks of the server. `make recovery` measures how soon such a task starts.
 func TestOtherProcessesWorkOnTheFile(t *testing.T) {
 	t.Parallel()
 	w := newFile(t)
@@ -124,7 +123,7 @@ func TestOtherProcessesWorkOnTheFile(t *testing.T) {
 		delays = append(delays, calls[n].begin.Sub(returned))
 		w.awaitCount(t, 30*time.Second, holdfast.Done, int64(n+1))
 	}
-	t.Logf("tasks started so long after holdfast enqueue had returned: %v", delays)
+	t.Logf("times from the return of holdfast enqueue to the start of the task: %v", delays)
 
 	answer <- 500
 	out, _, _ := w.run(t, "enqueue", "--type", "http", "--payload", string(payload), "--max-attempts", "1")
@@ -148,7 +147,7 @@ func TestOtherProcessesWorkOnTheFile(t *testing.T) {
 	}
 }
 
-// A second server on one file is refused, says who has it, and harms nothing.
+// A second server on one file exits with an error that names the file. The first server is not affected.
 func TestTwoServersOnOneFile(t *testing.T) {
 	t.Parallel()
 	w := newFile(t)

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
-// Tasks of one large call share messages, and are shared among workers all the same: as many tasks as all workers can run
-// are running at the same time, so none of them waits behind a busy worker while another one has room. How long a worker
-// is idle meanwhile is measured by make recovery.
+// The tasks of one large call share messages, but all workers get their share of the tasks. If there are as many tasks
+// as executors, all of them run at the same time. So no task waits for a busy worker while another one has a free
+// executor. `make recovery` measures how long a worker is idle meanwhile.
 func TestTasksThatShareMessagesAreSharedFairly(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
+	onBothBackends(t, func(t *testing.T, w *world) {
 		w.runJanitor(t, w.Backend, nil)
 		for _, workers := range []int{2, 4} {
 			sharedFairly(t, w, workers)
@@ -38,19 +38,19 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 				}
 			})})
 		defer stop()
-		poll(t, 30*time.Second, func() string { return fmt.Sprintf("worker %d takes nothing: %+v", i, worker.Status()) }, func(context.Context) bool {
-			return len(worker.Status().Consuming) >= 2 // a worker that is not up yet takes nothing
+		poll(t, 30*time.Second, func() string { return fmt.Sprintf("worker %d does not consume: %+v", i, worker.Status()) }, func(context.Context) bool {
+			return len(worker.Status().Consuming) >= 2 // before that, the worker takes no tasks
 		})
 	}
 	ids := w.enqueue(t, tasks, holdfast.NewTask{Type: kind})
 	by, late := make([]int, workers), time.After(60*time.Second)
-	for n := range tasks { // none ends before all have started
+	for n := range tasks { // no task ends before all have started
 		select {
 		case worker := <-started:
 			by[worker]++
 		case <-late:
 			close(release)
-			t.Fatalf("%d of %d tasks have started, by worker: %v; the others wait behind a busy worker", n, tasks, by)
+			t.Fatalf("%d of %d tasks have started, by worker: %v; the others wait for a busy worker", n, tasks, by)
 		}
 	}
 	close(release)

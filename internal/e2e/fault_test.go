@@ -9,25 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// runs counts the executions of a handler in this process.
-type runs struct {
+// executions counts the executions of tasks in this process.
+type executions struct {
 	mu     sync.Mutex
 	starts map[message.Ticket]int
 	total  atomic.Int64
 }
 
-// handler counts and works for d, or until its context ends.
-func (r *runs) handler(d time.Duration) consumer.Handler {
+// handler returns a handler that counts each execution and waits for d or until its context is done.
+func (r *executions) handler(d time.Duration) consumer.Handler {
 	return consumer.HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
 		r.mu.Lock()
 		if r.starts == nil {
@@ -46,7 +45,7 @@ func (r *runs) handler(d time.Duration) consumer.Handler {
 }
 
 // checkOnce fails if a task started more than once.
-func (r *runs) checkOnce(t *testing.T) {
+func (r *executions) checkOnce(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +60,7 @@ func (r *runs) checkOnce(t *testing.T) {
 	}
 }
 
-// proxied puts a proxy before the server of a URL and returns the URL through it.
+// proxied starts a proxy for the server of a URL. It returns the proxy and the URL that leads through it.
 func proxied(t *testing.T, address string) (*netfault.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -77,7 +76,7 @@ func proxied(t *testing.T, address string) (*netfault.Proxy, string) {
 	return p, u.String()
 }
 
-// privateBroker starts a RabbitMQ node of the test's own.
+// privateBroker starts a RabbitMQ node for this test. It returns its state folder and its URL.
 func privateBroker(t *testing.T, env ...string) (run, address string) {
 	t.Helper()
 	servers(t)
@@ -89,12 +88,12 @@ func privateBroker(t *testing.T, env ...string) (run, address string) {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { script(t, run, "private-rabbitmq", nil, "down") }) // of its epmd too; the data go with the folder
+	t.Cleanup(func() { script(t, run, "private-rabbitmq", nil, "down") }) // also ends epmd; the data is deleted with the folder
 	return run, address
 }
 
-// A worker cut off from RabbitMQ only: whatever happens to its connection or to the broker,
-// nothing is lost, nothing runs twice, and it resumes by itself.
+// After faults of the broker or of the connection to it, no task is lost, no task runs twice, and the worker resumes
+// without a restart.
 func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -102,7 +101,7 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 	run, amqpURL := privateBroker(t)
 	w := newWorldOn(t, databaseURL, amqpURL)
 	w.runJanitor(t, w.Backend, nil)
-	var executed runs
+	var executed executions
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 25 }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
 	total := int64(0)
 	for _, fault := range []struct {
@@ -117,7 +116,7 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 		before := executed.total.Load()
 		w.enqueue(t, 75, holdfast.NewTask{Type: "work"})
 		total += 75
-		poll(t, 60*time.Second, func() string { return fault.name + ": no 25 tasks in flight" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
+		poll(t, 60*time.Second, func() string { return fault.name + ": fewer than 25 tasks are in flight" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
 		for _, step := range fault.steps {
 			script(t, run, "private-rabbitmq", nil, step)
 		}
@@ -127,7 +126,7 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 	executed.checkOnce(t)
 }
 
-// A broker that lost everything is filled again from the store.
+// If the broker has lost all data, the janitor declares the queues and publishes the tickets again from the store.
 func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -135,17 +134,17 @@ func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
 	run, amqpURL := privateBroker(t)
 	w := newWorldOn(t, databaseURL, amqpURL)
 	w.runJanitor(t, w.Backend, nil)
-	var executed runs
+	var executed executions
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 5 }, map[string]consumer.Handler{"work": executed.handler(100 * time.Millisecond)})
 	w.enqueue(t, 300, holdfast.NewTask{Type: "work"})
-	poll(t, 60*time.Second, func() string { return "nothing runs" }, func(context.Context) bool { return executed.total.Load() >= 20 })
+	poll(t, 60*time.Second, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() >= 20 })
 	script(t, run, "private-rabbitmq", nil, "wipe")
 	script(t, run, "private-rabbitmq", nil, "up")
 	w.awaitCount(t, 120*time.Second, holdfast.Done, 300)
 	executed.checkOnce(t)
 }
 
-// A task far longer than the broker's consumer timeout runs once.
+// A task that takes much longer than the broker's consumer timeout runs once.
 func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -153,35 +152,35 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 	_, amqpURL := privateBroker(t, "RB_CONSUMER_TIMEOUT=60000", "RB_CHANNEL_TICK=5000")
 	w := newWorldOn(t, databaseURL, amqpURL)
 	w.runJanitor(t, w.Backend, nil)
-	var executed runs
+	var executed executions
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"long": executed.handler(3 * time.Minute), "short": executed.handler(0)})
 	id := w.enqueue(t, 1, holdfast.NewTask{Type: "long"})[0]
 
-	// That the timeout is at work here shows a delivery that is held.
+	// An unacknowledged delivery shows that the timeout works in this test.
 	short := w.enqueue(t, 1, holdfast.NewTask{Type: "short"})[0]
-	w.awaitTask(t, 30*time.Second, short, "done", in(holdfast.Done)) // so the queues exist
-	if _, err := w.Broker.Publish(t.Context(), []broker.Message{{Queue: w.Topology.Quarantine(), Body: []byte("held")}}); err != nil {
+	w.awaitTask(t, 30*time.Second, short, "done", in(holdfast.Done)) // now the queues exist
+	if _, err := w.Broker.Publish(t.Context(), []broker.Message{{Queue: w.Topology.Quarantine(), Body: []byte("unacknowledged")}}); err != nil {
 		t.Fatal(err)
 	}
-	held, err := w.Broker.Subscribe(t.Context(), w.Topology.Quarantine(), 1)
+	unacked, err := w.Broker.Subscribe(t.Context(), w.Topology.Quarantine(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-held.Deliveries()
+	<-unacked.Deliveries()
 	select {
-	case _, open := <-held.Deliveries():
+	case _, open := <-unacked.Deliveries():
 		if open {
-			t.Error("a second delivery on the held subscription")
+			t.Error("the subscription has received a second delivery")
 		}
 	case <-time.After(150 * time.Second):
-		t.Error("the broker's consumer timeout never fired: this test proves nothing")
+		t.Error("the broker's consumer timeout did not occur, so this test proves nothing")
 	}
 	w.awaitTask(t, 150*time.Second, id, "done", in(holdfast.Done))
 	executed.checkOnce(t)
 }
 
-// A worker cut off from Postgres: nothing is lost, the results of finished tasks land
-// once, and workers that were never cut off are not fenced.
+// While a worker is cut off from PostgreSQL, no task is lost, and each attempt has at most one result. The janitor
+// fences only the worker that was cut off, which resumes later.
 func TestWorkerCutOffFromPostgres(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -190,11 +189,11 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	proxy, through := proxied(t, w.databaseURL)
 	cut := w.connect(t, through, w.amqpURL)
 	t.Cleanup(func() { _ = cut.Close() })
-	var cutOff, others runs
+	var cutOff, others executions
 	ten := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease }
 	w.runWorker(t, cut, ten, map[string]consumer.Handler{"work": cutOff.handler(2 * time.Second)})
 	w.enqueue(t, 10, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "no 10 tasks in flight" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
+	poll(t, 30*time.Second, func() string { return "fewer than 10 tasks are in flight" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
 	proxy.Cut()
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 10 }, map[string]consumer.Handler{"work": others.handler(50 * time.Millisecond)})
 	healed := time.NewTimer(30 * time.Second)
@@ -206,22 +205,22 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 		return cutOff.total.Load() > 10 || enqueueOne(t, w)
 	})
 	fenced := 0
-	all, err := w.Store.Runs(t.Context(), true)
+	all, err := w.Store.Workers(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		if r.State == store.RunDead {
+		if r.State == store.WorkerDead {
 			fenced++
 			if r.Name != "cut off" {
-				t.Errorf("run %s of %q was fenced, though it was never cut off", r.ID, r.Name)
+				t.Errorf("worker %s of %q was fenced, although it was not cut off", r.ID, r.Name)
 			}
 		}
 	}
 	if fenced == 0 {
-		t.Error("the worker that was cut off was not fenced: its tasks cannot have run elsewhere")
+		t.Error("the worker that was cut off was not fenced")
 	}
-	cutOff.mu.Lock() // it has resumed, and may be starting more
+	cutOff.mu.Lock() // the worker has resumed and may start more tasks
 	defer cutOff.mu.Unlock()
 	for ticket, n := range cutOff.starts {
 		if n != 1 {
@@ -230,14 +229,14 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	}
 }
 
-// enqueueOne gives idle workers something to do; it is always false.
+// enqueueOne gives idle workers tasks to run. It always returns false.
 func enqueueOne(t *testing.T, w *world) bool {
 	w.enqueue(t, 5, holdfast.NewTask{Type: "work"})
 	return false
 }
 
-// When Postgres itself is away for longer than a lease, nobody is fenced when it comes back,
-// and results that were finished meanwhile land.
+// If PostgreSQL is unavailable for longer than a lease, no worker is fenced when PostgreSQL returns. The results of
+// tasks that finished during the outage are stored.
 func TestDatabaseOutageFencesNobody(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -246,25 +245,25 @@ func TestDatabaseOutageFencesNobody(t *testing.T) {
 	both := w.connect(t, through, w.amqpURL)
 	t.Cleanup(func() { _ = both.Close() })
 	w.runJanitor(t, both, nil)
-	var executed runs
+	var executed executions
 	for _, name := range []string{"a", "b"} {
 		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, name, shortLease }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
 	}
 	w.enqueue(t, 60, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "no 20 tasks in flight" }, func(context.Context) bool { return executed.total.Load() >= 20 })
+	poll(t, 30*time.Second, func() string { return "fewer than 20 tasks are in flight" }, func(context.Context) bool { return executed.total.Load() >= 20 })
 	proxy.CutAbrupt()
 	proxy.Refuse()
-	away := time.NewTimer(12 * time.Second)
-	<-away.C
+	outage := time.NewTimer(12 * time.Second)
+	<-outage.C
 	proxy.Heal()
 	w.awaitCount(t, 60*time.Second, holdfast.Done, 60)
-	all, err := w.Store.Runs(t.Context(), true)
+	all, err := w.Store.Workers(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		if r.State == store.RunDead {
-			t.Errorf("run %s of %q was fenced after an outage of the database", r.ID, r.Name)
+		if r.State == store.WorkerDead {
+			t.Errorf("worker %s of %q was fenced after the outage of the database", r.ID, r.Name)
 		}
 	}
 	for ticket, n := range executed.starts {
@@ -272,17 +271,17 @@ func TestDatabaseOutageFencesNobody(t *testing.T) {
 			t.Errorf("attempt %d of task %s started %d times", ticket.Attempt, ticket.Task, n)
 		}
 		if task := w.task(t, ticket.Task); task.Crashes != 0 || task.Failures != 0 {
-			t.Errorf("task %s has %d crashes and %d failures; tasks of one second had the time to finish", task.ID, task.Crashes, task.Failures)
+			t.Errorf("task %s has %d crashes and %d failures, although a task of one second had time to finish", task.ID, task.Crashes, task.Failures)
 		}
 	}
 }
 
-// All queues and exchanges deleted under load: every task still finishes.
-func TestDeletedTopologyComesBack(t *testing.T) { everywhere(t, deletedTopologyComesBack) }
+// All AMQP queues and exchanges are deleted under load. Every task still finishes, and runs once.
+func TestDeletedTopologyComesBack(t *testing.T) { onBothBackends(t, deletedTopologyComesBack) }
 
 func deletedTopologyComesBack(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
-	var executed runs
+	var executed executions
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 20 }, map[string]consumer.Handler{"work": executed.handler(20 * time.Millisecond)})
 	loading := make(chan struct{})
 	go func() {
@@ -293,7 +292,7 @@ func deletedTopologyComesBack(t *testing.T, w *world) {
 	}()
 	for round := range 3 {
 		at := int64(200 + 400*round)
-		poll(t, 60*time.Second, func() string { return "the load does not move" }, func(context.Context) bool { return executed.total.Load() >= at })
+		poll(t, 60*time.Second, func() string { return "the workers make no progress" }, func(context.Context) bool { return executed.total.Load() >= at })
 		if err := w.Topology.Delete(t.Context(), w.Broker, []string{"default"}); err != nil {
 			t.Fatal(err)
 		}

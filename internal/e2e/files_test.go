@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A worker with too few file descriptors for its concurrency warns at the start, loses no task and charges none, says that it
-// is not ready while it lasts, and finishes all of them because it takes fewer.
+// A worker whose limit of open files is too low for its concurrency logs a warning at the start. When it reaches the
+// limit, it reports that it is not ready, charges no task a failure, takes fewer tasks and finishes all of them.
 func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 	t.Parallel()
 	const tasks, concurrency, descriptors = 100, 50, 48
@@ -29,11 +29,11 @@ func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 	if err := os.WriteFile(limited, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// As many requests at once as there are executors, or none is answered: until the worker has met its limit.
-	short := make(chan struct{})
+	// The target answers no request until the worker has reached its limit.
+	reached := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		select {
-		case <-short:
+		case <-reached:
 		case <-c.ctx.Done():
 		}
 		return 200
@@ -44,29 +44,29 @@ func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 		t.Error("the worker did not warn at the start")
 	}
 	ids := w.enqueue(t, tasks, deliver(tg))
-	poll(t, 60*time.Second, func() string { return "the worker never met its limit" }, func(context.Context) bool {
-		return p.Logged("this worker is at fault itself")
+	poll(t, 60*time.Second, func() string { return "the worker did not reach its limit" }, func(context.Context) bool {
+		return p.Logged("worker fault: tasks are deferred")
 	})
-	close(short)
-	unready := func(want string) {
+	close(reached)
+	awaitReadiness := func(want string) {
 		t.Helper()
 		last := ""
-		poll(t, 60*time.Second, func() string { return "readiness still says " + last }, func(ctx context.Context) bool {
+		poll(t, 60*time.Second, func() string { return "the readiness endpoint returns " + last }, func(ctx context.Context) bool {
 			last = readiness(ctx, p.ready)
 			return strings.Contains(last, want)
 		})
 	}
-	unready("at fault itself")
+	awaitReadiness("at fault itself")
 	w.awaitCount(t, 2*time.Minute, holdfast.Done, tasks)
 	for _, id := range ids {
 		if task := w.task(t, id); task.Failures+task.Crashes+task.Deferrals > 0 {
 			t.Errorf("task %s has %d failures, %d crashes and %d deferrals: %s", id, task.Failures, task.Crashes, task.Deferrals, task.LastError)
 		}
 	}
-	unready(`"ok"`)
+	awaitReadiness(`"ok"`)
 }
 
-// readiness returns what a process answers, or why it does not.
+// readiness returns the response of the readiness endpoint, or the text of the error.
 func readiness(ctx context.Context, url string) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// Fifty tasks in flight on a worker that is killed with kill -9 start again on another, once and uncounted as failures, at
-// default settings; nothing else runs twice. How soon is measured by make recovery.
+// A worker with 50 tasks in flight is killed with kill -9. With default settings, each of these tasks starts once more
+// on another worker and counts a crash, not a failure. No other task runs twice. `make recovery` measures how soon they
+// start.
 func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -27,22 +28,22 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 		}
 		return 200
 	})
-	doomed := w.serve(t, nil, "--roles", "worker,janitor", "--name", "doomed")
+	victim := w.serve(t, nil, "--roles", "worker,janitor", "--name", "victim")
 	finished := newTarget(t, func(call) int { return 200 })
 	w.enqueue(t, 100, deliver(finished))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 100)
 
 	w.enqueue(t, 50, deliver(tg))
 	tg.await(t, 30*time.Second, "50 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 50 })
-	heir := w.serve(t, nil, "--roles", "worker,janitor", "--name", "heir")
-	waiting := w.enqueue(t, 30, deliver(finished)) // the heir takes these, the doomed one is full
+	successor := w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
+	waiting := w.enqueue(t, 30, deliver(finished)) // the successor takes these, because the victim has no capacity
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(100+len(waiting)))
 	warm(t, w)
 
 	killed := time.Now()
-	doomed.signal(syscall.SIGKILL)
+	victim.signal(syscall.SIGKILL)
 	var slowest time.Duration
-	calls := tg.await(t, 60*time.Second, "all 50 have started again", func(calls []call) bool { return len(calls) == 100 })
+	calls := tg.await(t, 60*time.Second, "all 50 tasks have started again", func(calls []call) bool { return len(calls) == 100 })
 	for id, cs := range byTask(calls) {
 		if len(cs) != 2 || cs[0].attempt == cs[1].attempt {
 			t.Errorf("task %s ran %d times, attempts %d and %d", id, len(cs), cs[0].attempt, cs[1].attempt)
@@ -62,30 +63,30 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 			t.Errorf("task %s has %d failures and %d crashes, want 0 and 1", id, task.Failures, task.Crashes)
 		}
 	}
-	heir.signal(syscall.SIGTERM)
-	if code := heir.exit(40 * time.Second); code != 0 {
+	successor.signal(syscall.SIGTERM)
+	if code := successor.exit(40 * time.Second); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
 }
 
-// warm waits until a janitor that has just started would fence: it must have seen the
-// store for a lease and a bit.
+// warm waits until a janitor fences workers. A janitor that has just started must first have observed the store for a
+// lease and some time more.
 func warm(t *testing.T, w *world) {
 	t.Helper()
-	bystander := w.spawn(t, nil, "--roles", "worker", "--lanes", "bystander")
-	poll(t, 20*time.Second, func() string { return "no run to fence" }, func(ctx context.Context) bool {
-		runs, err := w.Store.Runs(ctx, false)
-		return err == nil && len(runs) >= 3
+	spare := w.spawn(t, nil, "--roles", "worker", "--queues", "spare")
+	poll(t, 20*time.Second, func() string { return "fewer than 3 workers are live" }, func(ctx context.Context) bool {
+		workers, err := w.Store.Workers(ctx, false)
+		return err == nil && len(workers) >= 3
 	})
-	bystander.signal(syscall.SIGKILL)
-	poll(t, 30*time.Second, func() string { return "no janitor fenced the dead bystander" }, func(ctx context.Context) bool {
-		runs, err := w.Store.Runs(ctx, false)
-		return err == nil && len(runs) == 2
+	spare.signal(syscall.SIGKILL)
+	poll(t, 30*time.Second, func() string { return "no janitor has fenced the killed worker" }, func(ctx context.Context) bool {
+		workers, err := w.Store.Workers(ctx, false)
+		return err == nil && len(workers) == 2
 	})
 }
 
-// A worker that is stopped for twice its lease and goes on finds its results refused:
-// one result per attempt.
+// A worker is stopped for twice its lease and then continued. The store refuses its late results, so that each attempt
+// has one result.
 func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -93,22 +94,22 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	release := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
-			<-release // also when the sender is gone: it may only be asleep
+			<-release // also if the connection is lost, because the sender may only be stopped
 		}
 		return 200
 	})
-	sleeper := w.serve(t, nil, "--roles", "worker,janitor", "--name", "sleeper", "--concurrency", "10")
+	stopped := w.serve(t, nil, "--roles", "worker,janitor", "--name", "stopped", "--concurrency", "10")
 	ids := w.enqueue(t, 10, deliver(tg))
 	tg.await(t, 30*time.Second, "10 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 10 })
-	w.serve(t, nil, "--roles", "worker,janitor", "--name", "heir")
+	w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
 
-	sleeper.freeze()
-	close(release) // the answers wait in the sleeper's sockets
+	stopped.freeze()
+	close(release) // the answers wait in the sockets of the stopped process
 	w.awaitCount(t, 40*time.Second, holdfast.Done, 10)
-	stopped := time.NewTimer(10 * time.Second) // twice the lease
-	<-stopped.C
-	sleeper.signal(syscall.SIGCONT)
-	sleeper.awaitReady(time.Minute) // as a new run
+	pause := time.NewTimer(10 * time.Second) // twice the lease
+	<-pause.C
+	stopped.signal(syscall.SIGCONT)
+	stopped.awaitReady(time.Minute) // as a new worker
 
 	more := w.enqueue(t, 20, deliver(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(10+len(more)))
@@ -130,9 +131,9 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	}
 }
 
-// A first SIGTERM stops the intake and lets tasks finish; what does not finish in time is handed back at
-// once, uncounted, and runs elsewhere.
-func TestDrainFinishesOrHandsBack(t *testing.T) { everywhere(t, drainFinishesOrHandsBack) }
+// After the first SIGTERM, a worker takes no new tasks and lets the running ones finish. It hands back the tasks that
+// do not finish in time. These count neither a failure nor a crash, and run on another worker.
+func TestDrainFinishesOrHandsBack(t *testing.T) { onBothBackends(t, drainFinishesOrHandsBack) }
 
 func drainFinishesOrHandsBack(t *testing.T, w *world) {
 	quick := make(chan struct{})
@@ -147,38 +148,38 @@ func drainFinishesOrHandsBack(t *testing.T, w *world) {
 			return 503
 		}
 	})
-	stubborn := newTarget(t, func(c call) int {
+	stuck := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
 			<-c.ctx.Done()
 		}
 		return 200
 	})
-	leaving := w.serve(t, nil, "--roles", "worker,janitor", "--drain-timeout", "3s")
-	quickIDs := w.enqueue(t, 5, deliver(tg))
-	stubbornIDs := w.enqueue(t, 5, deliver(stubborn))
+	draining := w.serve(t, nil, "--roles", "worker,janitor", "--drain-timeout", "3s")
+	finishingIDs := w.enqueue(t, 5, deliver(tg))
+	stuckIDs := w.enqueue(t, 5, deliver(stuck))
 	tg.await(t, 30*time.Second, "5 in flight", func(c []call) bool { return len(open(c)) == 5 })
-	stubborn.await(t, 30*time.Second, "5 stubborn in flight", func(c []call) bool { return len(open(c)) == 5 })
-	leaving.signal(syscall.SIGTERM)
+	stuck.await(t, 30*time.Second, "5 stuck in flight", func(c []call) bool { return len(open(c)) == 5 })
+	draining.signal(syscall.SIGTERM)
 	close(quick)
-	if code := leaving.exit(time.Minute); code != 0 {
+	if code := draining.exit(time.Minute); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
-	for _, id := range quickIDs {
+	for _, id := range finishingIDs {
 		if task := w.task(t, id); task.State != holdfast.Done || task.Attempt != 1 {
-			t.Errorf("task %s is %s at attempt %d; it had the time to finish", id, task.State, task.Attempt)
+			t.Errorf("task %s is %s at attempt %d, although it had time to finish", id, task.State, task.Attempt)
 		}
 	}
-	for _, id := range stubbornIDs {
+	for _, id := range stuckIDs {
 		if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 || task.Crashes != 0 {
-			t.Errorf("task %s is %s with %d failures and %d crashes; want it handed back uncounted", id, task.State, task.Failures, task.Crashes)
+			t.Errorf("task %s is %s with %d failures and %d crashes, want ready with 0 and 0", id, task.State, task.Failures, task.Crashes)
 		}
 	}
 	w.serve(t, nil, "--roles", "worker,janitor")
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 10)
 }
 
-// The second signal stops a drain at once.
-func TestSecondSignalStopsAtOnce(t *testing.T) { everywhere(t, secondSignalStopsAtOnce) }
+// The second SIGTERM ends a drain at once.
+func TestSecondSignalStopsAtOnce(t *testing.T) { onBothBackends(t, secondSignalStopsAtOnce) }
 
 func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
@@ -186,7 +187,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	id := w.enqueue(t, 1, deliver(tg))[0]
 	tg.await(t, 30*time.Second, "in flight", func(c []call) bool { return len(open(c)) == 1 })
 	p.signal(syscall.SIGTERM)
-	poll(t, 20*time.Second, func() string { return "it still does not drain" }, func(context.Context) bool { return p.logged("draining") })
+	poll(t, 20*time.Second, func() string { return "the process does not drain" }, func(context.Context) bool { return p.logged("draining") })
 	p.signal(syscall.SIGTERM)
 	p.exit(time.Minute)
 	if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 {
@@ -194,7 +195,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	}
 }
 
-// What was in flight on a killed worker does not wait behind the backlog once more.
+// The tasks that were in flight on a killed worker do not wait behind the backlog again.
 func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -206,42 +207,42 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 		}
 		return 200
 	})
-	doomed := w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "doomed")
-	w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "heir")
+	victim := w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "victim")
+	w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "successor")
 	warm(t, w)
 	w.enqueue(t, tasks, deliver(tg)) // 24 s of work for one worker
 	tg.await(t, 30*time.Second, "a part is done", func(calls []call) bool { return len(calls) > 150 })
-	doomed.signal(syscall.SIGKILL)
-	again := func(calls []call) (broken int, second []time.Time) {
+	victim.signal(syscall.SIGKILL)
+	restarts := func(calls []call) (interrupted int, second []time.Time) {
 		for _, cs := range byTask(calls) {
 			if cs[0].aborted {
-				broken++
+				interrupted++
 				if len(cs) > 1 {
 					second = append(second, cs[1].begin)
 				}
 			}
 		}
 		slices.SortFunc(second, time.Time.Compare)
-		return broken, second
+		return interrupted, second
 	}
-	calls := tg.await(t, 60*time.Second, "all broken off tasks have started again", func(calls []call) bool {
-		broken, second := again(calls)
-		return broken > 0 && broken == len(second)
+	calls := tg.await(t, 60*time.Second, "all interrupted tasks have started again", func(calls []call) bool {
+		interrupted, second := restarts(calls)
+		return interrupted > 0 && interrupted == len(second)
 	})
-	broken, second := again(calls)
-	meanwhile := 0 // tasks of the backlog that began after the first of them had started again
+	interrupted, second := restarts(calls)
+	meanwhile := 0 // tasks of the backlog that began between the first and the last restart
 	for _, cs := range byTask(calls) {
-		if begin := cs[0].begin; begin.After(second[0]) && begin.Before(second[broken-1]) {
+		if begin := cs[0].begin; begin.After(second[0]) && begin.Before(second[interrupted-1]) {
 			meanwhile++
 		}
 	}
 	left := tasks - len(byTask(calls))
-	t.Logf("%d tasks were broken off; %d others began before the last of them had started again, %d had not yet begun", broken, meanwhile, left)
-	// The heir has tickets in hand when they come, for each of its executors some.
+	t.Logf("%d tasks were interrupted; %d others began before the last of them had started again, and %d had not yet begun", interrupted, meanwhile, left)
+	// When their tickets arrive, the successor has already received some tickets for each of its executors.
 	if meanwhile > 10*each {
-		t.Errorf("%d others began before the last of them had started again: it waited behind the backlog", meanwhile)
+		t.Errorf("%d other tasks began before the last interrupted task had started again, which waited behind the backlog", meanwhile)
 	}
 	if left == 0 {
-		t.Error("they started again when there was no backlog any more")
+		t.Error("the interrupted tasks started again only when the backlog was empty")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
-// acknowledging notes the delivery of a ticket from the main queue and its acknowledgement.
+// acknowledging is a broker that records whether a ticket from the main queue was delivered and acknowledged.
 type acknowledging struct {
 	broker.Broker
 	topology         broker.Topology
@@ -22,7 +22,7 @@ type acknowledging struct {
 
 func (a *acknowledging) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
 	sub, err := a.Broker.Subscribe(ctx, queue, prefetch)
-	if err != nil || queue != a.topology.Main(holdfast.DefaultLane) {
+	if err != nil || queue != a.topology.Main(holdfast.DefaultQueue) {
 		return sub, err
 	}
 	counted := &acknowledged{Subscription: sub, of: a, deliveries: make(chan broker.Delivery)}
@@ -30,17 +30,19 @@ func (a *acknowledging) Subscribe(ctx context.Context, queue string, prefetch in
 	return counted, nil
 }
 
+// acknowledged is a subscription to the main queue.
 type acknowledged struct {
 	broker.Subscription
 	of         *acknowledging
 	deliveries chan broker.Delivery
-	ticket     atomic.Uint64 // the tag of the ticket's message
+	ticket     atomic.Uint64 // the tag of the message with the ticket
 }
 
+// pass passes the deliveries on and records the one with a ticket.
 func (s *acknowledged) pass() {
 	defer close(s.deliveries)
 	for delivery := range s.Subscription.Deliveries() {
-		if bytes.Contains(delivery.Body, []byte(`"t":`)) { // no sentinel
+		if bytes.Contains(delivery.Body, []byte(`"t":`)) { // not a sentinel
 			s.ticket.Store(delivery.Tag)
 			s.of.delivered.Store(true)
 		}
@@ -58,9 +60,9 @@ func (s *acknowledged) Ack(tag uint64, mode broker.AckMode) error {
 	return err
 }
 
-// While a task runs, its message is already acknowledged: so the time that a broker allows for an acknowledgement does not
-// limit how long a task may run.
-func TestARunningTaskKeepsNoMessage(t *testing.T) { everywhere(t, aRunningTaskKeepsNoMessage) }
+// While a task runs, its message is already acknowledged. So the broker's limit for an acknowledgement does not limit
+// the duration of a task.
+func TestARunningTaskKeepsNoMessage(t *testing.T) { onBothBackends(t, aRunningTaskKeepsNoMessage) }
 
 func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
@@ -80,11 +82,11 @@ func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	w.enqueue(t, 1, holdfast.NewTask{Type: "long"})
 	<-started
 	poll(t, 30*time.Second, func() string {
-		return fmt.Sprintf("the task runs; its message was delivered: %t, and acknowledged: %t", seen.delivered.Load(), seen.acked.Load())
+		return fmt.Sprintf("the task runs; message delivered: %t, acknowledged: %t", seen.delivered.Load(), seen.acked.Load())
 	}, func(context.Context) bool { return seen.acked.Load() })
 	close(release)
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 1)
 	if n := len(started); n > 0 {
-		t.Errorf("the task ran %d times more", n)
+		t.Errorf("the task ran %d more times", n)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 var leftOut = regexp.MustCompile(`left_out=(\d+)`)
 
-// An outage of the database is said, and not in a thousand lines: a person has to read them, and the disk that they fill may be
-// the one that is needed.
+// During an outage of the database, the log reports the outage with a limited number of lines. Too many lines are hard
+// to read and could fill the disk.
 func TestAnOutageFillsNoLog(t *testing.T) {
 	t.Parallel()
 	const outage, perSecond = 6 * time.Second, 100
@@ -44,16 +44,16 @@ func TestAnOutageFillsNoLog(t *testing.T) {
 		n, _ := strconv.Atoi(found[1])
 		repeated += n
 	}
-	t.Logf("%d lines appeared and %d were left out in %s, with an outage of %s", len(lines), repeated, took, outage)
+	t.Logf("%d lines were logged and %d were left out in %s, with an outage of %s", len(lines), repeated, took, outage)
 	if limit := perSecond * int(took/time.Second+1); len(lines) > limit {
-		t.Errorf("%d lines are more than %d; the last ones:\n%s", len(lines), limit, strings.Join(lines[len(lines)-50:], "\n"))
+		t.Errorf("%d lines, want at most %d; the last lines:\n%s", len(lines), limit, strings.Join(lines[len(lines)-50:], "\n"))
 	}
 	if repeated == 0 {
-		t.Error("nothing says how many lines were left out")
+		t.Error("no line has the number of lines that were left out")
 	}
-	for _, text := range []string{"the lease could not be renewed", "stopped"} {
+	for _, text := range []string{"lease not renewed", "stopped"} {
 		if !p.logged(text) {
-			t.Errorf("no line says: %s", text)
+			t.Errorf("no line contains %q", text)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/rig"
 )
 
-// programs is the folder of what is built for the tests.
+// programs is the folder of the programs that are built for the tests.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -26,11 +26,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(programs) // what is left does no harm
+	_ = os.RemoveAll(programs) // leftover files do no harm
 	os.Exit(code)
 }
 
-// binary is the holdfast program, built once, and with the race detector if the tests have it.
+// binary builds the holdfast program once and returns its path. If the tests use the race detector, so does the
+// program.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "holdfast")
 	args := slices.Concat([]string{"build"}, raceFlags, []string{"-o", path, "github.com/holdfastq/holdfast/cmd/holdfast"})
@@ -40,15 +41,14 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// process is one running holdfast serve of a test.
+// process is a process of holdfast serve. It ends with the test.
 type process struct {
 	*rig.Process
 	t     *testing.T
-	ready string // the URL of its readiness
+	ready string // URL of the readiness endpoint
 }
 
-// serve starts a process and waits until it is ready. args are further flags, settings further
-// environment.
+// serve starts a process with further environment variables and flags, and waits until the process is ready.
 func (w *world) serve(t *testing.T, settings []string, args ...string) *process {
 	t.Helper()
 	p := w.spawn(t, settings, args...)
@@ -56,8 +56,7 @@ func (w *world) serve(t *testing.T, settings []string, args ...string) *process 
 	return p
 }
 
-// worker are the flags of a process that is killed in a test: a worker beside others, or on a
-// file the one process there is.
+// worker returns the flags of a worker process. On a file there is only one process, which has all roles.
 func (w *world) worker() []string {
 	if w.embedded {
 		return nil
@@ -65,7 +64,7 @@ func (w *world) worker() []string {
 	return []string{"--roles", "worker"}
 }
 
-// spawn starts a process and waits only until it serves its endpoints.
+// spawn is like serve, but waits only until the process serves its HTTP endpoints.
 func (w *world) spawn(t *testing.T, settings []string, args ...string) *process {
 	t.Helper()
 	path, err := binary()
@@ -75,7 +74,7 @@ func (w *world) spawn(t *testing.T, settings []string, args ...string) *process 
 	return w.spawnProgram(t, path, settings, args...)
 }
 
-// spawnProgram is spawn with another program, which runs holdfast in the end.
+// spawnProgram is like spawn, with the program at path.
 func (w *world) spawnProgram(t *testing.T, path string, settings []string, args ...string) *process {
 	t.Helper()
 	started, err := rig.Serve(path, append(w.environment(), settings...), args...)
@@ -86,17 +85,17 @@ func (w *world) spawnProgram(t *testing.T, path string, settings []string, args 
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("log of serve %v:\n%s", args, strings.Join(p.Log(60), "\n"))
+			t.Logf("log of holdfast serve %v:\n%s", args, strings.Join(p.Log(60), "\n"))
 		}
 		if p.Logged("DATA RACE") {
-			t.Errorf("a data race in serve %v:\n%s", args, strings.Join(p.Log(200), "\n"))
+			t.Errorf("a data race in holdfast serve %v:\n%s", args, strings.Join(p.Log(200), "\n"))
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	base, err := p.Endpoints(ctx)
 	if err != nil {
-		t.Fatalf("serve %v: %v", args, err)
+		t.Fatalf("holdfast serve %v: %v", args, err)
 	}
 	p.ready = base + "/healthz/ready"
 	return p
@@ -119,7 +118,7 @@ func (p *process) awaitReady(limit time.Duration) {
 	}
 }
 
-// freeze stops the process and returns when every thread of it is stopped.
+// freeze sends SIGSTOP and returns when all threads of the process are stopped.
 func (p *process) freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -146,8 +145,8 @@ func (p *process) exit(limit time.Duration) int {
 	}
 }
 
-// poll asks until the answer is yes. It is for what only servers know, which cannot
-// tell us.
+// poll calls done until it returns true. It fails the test after limit. Use it only for conditions that no event
+// reports.
 func poll(t *testing.T, limit time.Duration, what func() string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

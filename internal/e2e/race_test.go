@@ -2,5 +2,5 @@
 
 package e2e
 
-// raceFlags has the program built with the race detector if the tests have it.
+// raceFlags are the build flags of the program, which uses the race detector if the tests do.
 var raceFlags = []string{"-race"}

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// A broker that restarts keeps its ports all the while: tests run side by side, and one that got them in the gap would have
-// the other's workers connect to its own broker.
+// A broker keeps its ports while it restarts. Otherwise another test could get the ports, and the workers of this test
+// would connect to the broker of the other test.
 func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	epmd := net.JoinHostPort(at.Hostname(), strconv.Itoa(amqp+2)) // what holds the block of ports
+	epmd := net.JoinHostPort(at.Hostname(), strconv.Itoa(amqp+2)) // epmd holds the block of ports
 	restarted := make(chan string, 1)
 	go func() {
 		out, err := tryScript(run, "private-rabbitmq", nil, "restart")
@@ -37,15 +37,15 @@ func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 	defer dials.Stop()
 	for {
 		select {
-		case again := <-restarted:
-			if again != address {
-				t.Errorf("it was %s, and is %s after a restart", address, again)
+		case after := <-restarted:
+			if after != address {
+				t.Errorf("the broker was at %s, and is at %s after the restart", address, after)
 			}
 			return
 		case <-dials.C:
 			conn, err := net.DialTimeout("tcp", epmd, time.Second)
 			if err != nil {
-				t.Error("its ports were free for anybody: ", err)
+				t.Error("the ports were free during the restart: ", err)
 				<-restarted
 				return
 			}

@@ -17,29 +17,30 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// silence is a broker of which some queues confirm nothing until it is over: a publish to one of them lasts until then, or until its
-// time is over.
-type silence struct {
+// silent is a broker with AMQP queues that confirm nothing until ended is closed. A publish to them waits until then,
+// or until its deadline.
+type silent struct {
 	broker.Broker
 	queues []string
-	over   chan struct{}
-	tries  atomic.Int64 // publishes that began for them
+	ended  chan struct{}
+	tries  atomic.Int64 // number of Publish calls with messages for these queues
 }
 
-func (w *world) silence(over chan struct{}, lane string) *silence {
-	return &silence{Broker: w.Broker, queues: w.Topology.Lane(lane), over: over}
+// silent returns a broker on which both AMQP queues of a queue are silent.
+func (w *world) silent(ended chan struct{}, queue string) *silent {
+	return &silent{Broker: w.Broker, queues: w.Topology.Queue(queue), ended: ended}
 }
 
-func (s *silence) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (s *silent) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	if slices.ContainsFunc(messages, func(m broker.Message) bool { return slices.Contains(s.queues, m.Queue) }) {
 		s.tries.Add(1)
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, 5*time.Second) // the limit of the broker's client
+			ctx, cancel = context.WithTimeout(ctx, 5*time.Second) // the default limit of the RabbitMQ client
 			defer cancel()
 		}
 		select {
-		case <-s.over:
+		case <-s.ended:
 		case <-ctx.Done():
 			return make([]broker.Outcome, len(messages)), fmt.Errorf("%w: the queue confirms nothing", holdfast.ErrUnavailable)
 		}
@@ -47,34 +48,34 @@ func (s *silence) Publish(ctx context.Context, messages []broker.Message) ([]bro
 	return s.Broker.Publish(ctx, messages)
 }
 
-// With thousands of outbox entries pending for a queue that confirms nothing, tasks of another queue start and finish: those of
-// Enqueue, which their producer alone publishes, and those of EnqueueTx, which a janitor publishes. The producer waits for the silent
-// queue's confirms all the while. When the queue confirms again, its tasks finish too.
+// A queue confirms nothing, and thousands of outbox entries are pending for it. Tasks of another queue still start and
+// finish, both those of Enqueue, which the producer publishes, and those of EnqueueTx, which a janitor publishes.
+// Meanwhile the producer waits for confirms of the silent queue. When that queue confirms again, its tasks finish too.
 func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
+	onBothBackends(t, func(t *testing.T, w *world) {
 		const kind, entries, rounds = "plain", 2000, 5
-		over := make(chan struct{})
-		deaf, deafToProducer := w.silence(over, "stuck"), w.silence(over, "stuck")
+		ended := make(chan struct{})
+		ofJanitor, ofProducer := w.silent(ended, "stuck"), w.silent(ended, "stuck")
 		b := *w.Backend
-		b.Broker = deaf
+		b.Broker = ofJanitor
 		w.runJanitor(t, &b, nil)
 		w.runWorker(t, &b, nil, map[string]consumer.Handler{
 			kind: consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }),
 		})
 		p, err := producer.New(producer.Options{
-			Store: w.Store, Broker: deafToProducer, Topology: w.Topology, Settings: w.Config.Settings(), Log: logger(t),
-			ConfirmTimeout: 10 * time.Minute, // else its wait for the silent queue would end by itself
-			OutboxGrace:    10 * time.Minute, // else a janitor would publish what it delays
+			Store: w.Store, Broker: ofProducer, Topology: w.Topology, Settings: w.Config.Settings(), Log: logger(t),
+			ConfirmTimeout: 10 * time.Minute, // longer than the test, so that the producer keeps waiting
+			OutboxGrace:    10 * time.Minute, // longer than the test, so that no janitor publishes its entries
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		end := sync.OnceFunc(func() { close(over) })
+		end := sync.OnceFunc(func() { close(ended) })
 		defer end()
 
 		db := w.callersDB(t)
-		stored := func(lane string, n int) []holdfast.TaskID {
+		stored := func(queue string, n int) []holdfast.TaskID {
 			t.Helper()
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -82,8 +83,8 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			}
 			defer func() { _ = tx.Rollback() }()
 			ids := make([]holdfast.TaskID, n)
-			for i := range ids { // each call leaves an entry
-				results, err := p.EnqueueTx(t.Context(), tx, holdfast.NewTask{Type: kind, Lane: lane})
+			for i := range ids { // each call adds an outbox entry
+				results, err := p.EnqueueTx(t.Context(), tx, holdfast.NewTask{Type: kind, Queue: queue})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,9 +95,9 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			}
 			return ids
 		}
-		called := func(lane string) holdfast.TaskID {
+		called := func(queue string) holdfast.TaskID {
 			t.Helper()
-			result, err := p.Enqueue(t.Context(), holdfast.NewTask{Type: kind, Lane: lane})
+			result, err := p.Enqueue(t.Context(), holdfast.NewTask{Type: kind, Queue: queue})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,25 +105,25 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		}
 		done := func(id holdfast.TaskID) { w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done)) }
 
-		done(stored("fine", 1)[0]) // its queues are declared from now on
+		done(stored("fine", 1)[0]) // from now on the AMQP queues exist
 		stored("stuck", entries)
 		called("stuck")
 		poll(t, 30*time.Second, func() string { return "the producer and the janitor do not both publish for the silent queue" },
-			func(context.Context) bool { return deaf.tries.Load() > 0 && deafToProducer.tries.Load() > 0 })
+			func(context.Context) bool { return ofJanitor.tries.Load() > 0 && ofProducer.tries.Load() > 0 })
 		for range rounds {
 			done(called("fine"))
 			done(stored("fine", 1)[0])
 		}
-		counts, err := w.Store.Count(t.Context(), store.Filter{Lane: "stuck"})
+		counts, err := w.Store.Count(t.Context(), store.Filter{Queue: "stuck"})
 		if err != nil || counts[holdfast.Ready] != entries+1 {
-			t.Errorf("tasks of the silent queue: %v, %v; want %d ready", counts, err, entries+1)
+			t.Errorf("the tasks of the silent queue are %v, %v; want %d ready", counts, err, entries+1)
 		}
 		end()
 		w.awaitCount(t, 120*time.Second, holdfast.Done, entries+1+2*rounds+1)
 	})
 }
 
-// callersDB opens the world's database as a program does that passes its transactions to EnqueueTx.
+// callersDB opens the database of the world like a program that passes its transactions to EnqueueTx.
 func (w *world) callersDB(t *testing.T) *sql.DB {
 	t.Helper()
 	driver, source := "postgres", w.databaseURL

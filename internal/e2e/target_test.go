@@ -15,28 +15,29 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// target is a receiver of webhooks that keeps its own books.
+// target is a receiver of webhooks that records its calls.
 type target struct {
 	*httptest.Server
-	answer func(call) int // the status; it may block, and should then watch call.ctx
+	answer func(call) int // returns the status; if it blocks, it should also wait for call.ctx
 
 	mu     sync.Mutex
 	calls  []*call
-	change chan struct{} // closed and renewed with every begin and end of a call
+	change chan struct{} // closed and replaced when a call begins or ends
 }
 
 // call is one request.
 type call struct {
 	ctx     context.Context
 	task    holdfast.TaskID
-	key     string // the webhook-id
+	key     string // the header webhook-id
 	attempt int
 	begin   time.Time
-	end     time.Time // zero while it is open
+	end     time.Time // zero while the call is open
 	status  int
-	aborted bool // the sender went away before the answer
+	aborted bool // the sender disconnected before the answer
 }
 
+// newTarget starts a target that ends with the test.
 func newTarget(t *testing.T, answer func(call) int) *target {
 	t.Helper()
 	tg := &target{answer: answer, change: make(chan struct{})}
@@ -57,18 +58,19 @@ func (tg *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not from holdfast", http.StatusBadRequest)
 		return
 	}
-	// A server notices that its caller has gone only once it has read the body.
+	// A server detects that its caller has disconnected only after the server has read the body.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
 	}
 	c := &call{ctx: r.Context(), task: id, key: key, attempt: attempt, begin: time.Now()}
-	tg.note(func() { tg.calls = append(tg.calls, c) })
+	tg.update(func() { tg.calls = append(tg.calls, c) })
 	status := tg.answer(*c)
-	tg.note(func() { c.end, c.status, c.aborted = time.Now(), status, r.Context().Err() != nil })
+	tg.update(func() { c.end, c.status, c.aborted = time.Now(), status, r.Context().Err() != nil })
 	w.WriteHeader(status)
 }
 
-func (tg *target) note(change func()) {
+// update calls change with the lock held, and notifies all waiting calls of await.
+func (tg *target) update(change func()) {
 	tg.mu.Lock()
 	defer tg.mu.Unlock()
 	change()
@@ -76,7 +78,7 @@ func (tg *target) note(change func()) {
 	tg.change = make(chan struct{})
 }
 
-// await waits until the condition holds on what was called so far.
+// await waits until holds returns true for the calls so far, and returns these calls.
 func (tg *target) await(t *testing.T, limit time.Duration, what string, holds func(calls []call) bool) []call {
 	t.Helper()
 	timer := time.NewTimer(limit)
@@ -89,11 +91,12 @@ func (tg *target) await(t *testing.T, limit time.Duration, what string, holds fu
 		select {
 		case <-change:
 		case <-timer.C:
-			t.Fatalf("after %s still not: %s (%d calls, %d open)", limit, what, len(calls), len(open(calls)))
+			t.Fatalf("not within %s: %s (%d calls, %d open)", limit, what, len(calls), len(open(calls)))
 		}
 	}
 }
 
+// snapshot returns a copy of the calls, and a channel that is closed at the next change.
 func (tg *target) snapshot() ([]call, <-chan struct{}) {
 	tg.mu.Lock()
 	defer tg.mu.Unlock()
@@ -104,12 +107,12 @@ func (tg *target) snapshot() ([]call, <-chan struct{}) {
 	return calls, tg.change
 }
 
-// open are the calls that have no answer yet.
+// open returns the calls without an answer.
 func open(calls []call) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return !c.end.IsZero() })
 }
 
-// byTask groups calls.
+// byTask groups calls by task.
 func byTask(calls []call) map[holdfast.TaskID][]call {
 	groups := make(map[holdfast.TaskID][]call)
 	for _, c := range calls {

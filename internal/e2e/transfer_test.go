@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	dice "math/rand/v2"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +19,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// snapshot is every task with its attempts.
+// snapshot has every task with its attempts.
 type snapshot map[holdfast.TaskID]store.Record
 
-// read reads all tasks through the questions people ask.
+// read reads all tasks with the queries of the command line.
 func (w *world) read(t *testing.T) snapshot {
 	t.Helper()
 	all := snapshot{}
@@ -40,7 +40,7 @@ func (w *world) read(t *testing.T) snapshot {
 				t.Fatal(err)
 			}
 			for i := range attempts {
-				attempts[i].Run = 0 // runs stay behind
+				attempts[i].Worker = 0 // an export contains no workers
 			}
 			whole, err := w.Backend.Task(t.Context(), task.ID) // with its idempotency key
 			if err != nil {
@@ -52,8 +52,8 @@ func (w *world) read(t *testing.T) snapshot {
 	}
 }
 
-// awkward are payloads that something on the way might trip over.
-func awkward() []json.RawMessage {
+// oddPayloads returns payloads that are hard to keep unchanged.
+func oddPayloads() []json.RawMessage {
 	return []json.RawMessage{
 		json.RawMessage(`null`), json.RawMessage(`{ "b":1,  "a":"é\u0000\ud800\"\\ {x,\"y\"}", "b":2e400 }`),
 		json.RawMessage(`"日本語 \u2028 ` + "\u2028" + ` 🙂"`), json.RawMessage(`[` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `]`),
@@ -62,58 +62,58 @@ func awkward() []json.RawMessage {
 	}
 }
 
-// switchable is a target whose answer can be changed.
+// switchable returns a target, and a function that sets how the target answers.
 func switchable(t *testing.T) (*target, func(answer func(call) int)) {
 	var current atomic.Pointer[func(call) int]
 	tg := newTarget(t, func(c call) int { return (*current.Load())(c) })
 	return tg, func(answer func(call) int) { current.Store(&answer) }
 }
 
-// population is what the tasks of a store are that has seen everything.
+// population has the tasks that populate stored.
 type population struct {
 	dead, crashed, ready []holdfast.TaskID
-	done                 int
+	done                 int // number of done tasks
 }
 
-// populate makes tasks in every state, with the help of a server that is killed with kill -9 and another one that is stopped.
+// populate creates tasks in every state. For that it kills one server with kill -9 and stops another one.
 func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) (m population) {
 	t.Helper()
 	answer(func(call) int { return 200 })
-	doomed := w.serve(t, nil)
+	victim := w.serve(t, nil)
 	m.done = len(w.enqueue(t, 20, deliver(tg)))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
 
 	answer(func(call) int { return 500 })
-	mortal := deliver(tg)
-	mortal.MaxAttempts, mortal.Lane = 3, "slow"
-	m.dead = w.enqueue(t, 6, mortal)
+	failing := deliver(tg)
+	failing.MaxAttempts, failing.Queue = 3, "slow"
+	m.dead = w.enqueue(t, 6, failing)
 	w.awaitCount(t, 30*time.Second, holdfast.Dead, 6)
 	w.move(t, holdfast.EventArchive, m.dead[5])
-	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "nobody.knows"})
+	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "unknown"})
 	w.awaitTask(t, 30*time.Second, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 
 	answer(func(c call) int { <-c.ctx.Done(); return 500 })
 	m.crashed = w.enqueue(t, 5, deliver(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Running, 5)
-	doomed.signal(syscall.SIGKILL)
-	doomed.exit(time.Minute)
+	victim.signal(syscall.SIGKILL)
+	victim.exit(time.Minute)
 
-	// The worker is taken for live, and its tasks for running, until a janitor has looked.
+	// In the store, the worker is live and its tasks are running until a janitor has fenced it.
 	if out, problems, code := w.run(t, "export"); code != 4 || strings.Contains(out, `{"end"`) || !strings.Contains(problems, "is live") {
 		t.Errorf("export after kill -9: exit code %d: %s", code, problems)
 	}
 	answer(func(call) int { return 200 })
-	gentle := w.serve(t, nil)
+	second := w.serve(t, nil)
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(m.done+len(m.crashed)))
 	if _, problems, code := w.run(t, "export"); code != 4 || !strings.Contains(problems, "stop every holdfast serve of this store with SIGTERM") {
-		t.Errorf("export beside a worker: exit code %d: %s", code, problems)
+		t.Errorf("export while a worker is live: exit code %d: %s", code, problems)
 	}
-	gentle.signal(syscall.SIGTERM)
-	gentle.exit(time.Minute)
+	second.signal(syscall.SIGTERM)
+	second.exit(time.Minute)
 
 	m.ready = w.enqueue(t, 10, deliver(tg))
-	for i, payload := range awkward() {
-		task := holdfast.NewTask{Type: "odd", Lane: "slow", Payload: payload, Unique: fmt.Sprintf("ключ '\"\\ %d", i), Delay: time.Duration(i+1) * time.Hour}
+	for i, payload := range oddPayloads() {
+		task := holdfast.NewTask{Type: "odd", Queue: "slow", Payload: payload, Unique: fmt.Sprintf("ключ '\"\\ %d", i), Delay: time.Duration(i+1) * time.Hour}
 		w.enqueue(t, 1, task)
 	}
 	w.enqueue(t, 1, holdfast.NewTask{Type: "odd", At: time.Date(2250, 12, 31, 23, 59, 59, 999999000, time.UTC)})
@@ -121,7 +121,7 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	return m
 }
 
-// move does what a person asks of a task.
+// move applies an event of an operator to a task.
 func (w *world) move(t *testing.T, event holdfast.Event, id holdfast.TaskID) {
 	t.Helper()
 	if _, err := w.Move(t.Context(), id, event); err != nil {
@@ -129,8 +129,8 @@ func (w *world) move(t *testing.T, event holdfast.Event, id holdfast.TaskID) {
 	}
 }
 
-// bothWays runs a test from a file to servers, and from servers to a file.
-func bothWays(t *testing.T, run func(t *testing.T, from, to *world)) {
+// inBothDirections runs a test from a file to servers, and from servers to a file.
+func inBothDirections(t *testing.T, run func(t *testing.T, from, to *world)) {
 	t.Parallel()
 	t.Run("file to servers", func(t *testing.T) {
 		t.Parallel()
@@ -142,10 +142,11 @@ func bothWays(t *testing.T, run func(t *testing.T, from, to *world)) {
 	})
 }
 
-// A store with tasks in every state is exported and imported into one of the other kind: every field of every task is what it
-// was. Then that one finishes what was waiting, dead tasks can be sent again, and new tasks have new ids.
+// A store with tasks in every state is exported, and the export is imported into a store of the other kind. Every field
+// of every task is unchanged. Then the new store finishes the waiting tasks, dead tasks can be retried, and new tasks
+// have new ids.
 func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
-	bothWays(t, func(t *testing.T, from, to *world) {
+	inBothDirections(t, func(t *testing.T, from, to *world) {
 		tg, answer := switchable(t)
 		m := from.populate(t, tg, answer)
 		before := from.read(t)
@@ -159,7 +160,7 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			t.Errorf("the export is %+v, %v", info, err)
 		}
 		out, problems, code := to.run(t, "import", path)
-		if code != 0 || !strings.Contains(problems, fmt.Sprintf("imported %d tasks, left out 0 that the store had; numbers and checksums of all states agree", len(before))) {
+		if code != 0 || !strings.Contains(problems, fmt.Sprintf("imported %d tasks, skipped 0 that the store already had; the numbers and checksums of all states match", len(before))) {
 			t.Fatalf("import: exit code %d: %s%s", code, out, problems)
 		}
 		t.Logf("%s%s", out, problems)
@@ -170,39 +171,39 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			}
 		}
 		if len(after) != len(before) {
-			t.Errorf("%d tasks became %d", len(before), len(after))
+			t.Errorf("%d tasks were exported, but the new store has %d", len(before), len(after))
 		}
 
 		served := to.serve(t, nil)
 		total := m.done + len(m.crashed) + len(m.ready)
 		to.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
 		if _, problems, code := to.run(t, "import", path); code != 4 || !strings.Contains(problems, "is live") {
-			t.Errorf("import beside a worker: exit code %d: %s", code, problems)
+			t.Errorf("import while a worker is live: exit code %d: %s", code, problems)
 		}
 		if _, problems, code := to.run(t, "dead", "retry", m.dead[0].String()); code != 0 {
 			t.Errorf("dead retry: exit code %d: %s", code, problems)
 		}
 		to.awaitTask(t, 30*time.Second, m.dead[0], "done", in(holdfast.Done))
 		if id := to.enqueue(t, 1, deliver(tg))[0]; before[id].ID != 0 {
-			t.Errorf("the id %s was given out again", id)
+			t.Errorf("the id %s was used again", id)
 		}
 		to.awaitCount(t, 30*time.Second, holdfast.Done, int64(total+2))
 		calls, _ = tg.snapshot()
 		for id, calls := range byTask(calls) {
 			if before[id].State == holdfast.Done && len(calls) != len(delivered[id]) {
-				t.Errorf("task %s, which was done, was delivered %d times more", id, len(calls)-len(delivered[id]))
+				t.Errorf("task %s was done before the export, but was delivered %d more times", id, len(calls)-len(delivered[id]))
 			}
 		}
 		served.signal(syscall.SIGTERM)
 		served.exit(time.Minute)
-		// What has moved on since is the same task, and the store is not what the file says.
+		// The tasks have changed since, so the store differs from the file.
 		if _, problems, code := to.run(t, "import", path); code != 7 || !strings.Contains(problems, "the store differs from the export") {
-			t.Errorf("import once more: exit code %d: %s", code, problems)
+			t.Errorf("second import: exit code %d: %s", code, problems)
 		}
 	})
 }
 
-// fill stores n tasks of which some have unique keys, some are due later and some are cancelled.
+// fill stores n tasks. Some of them have unique keys, some are delayed, and some are canceled.
 func (w *world) fill(t *testing.T, n int) {
 	t.Helper()
 	tasks := make([]holdfast.NewTask, n)
@@ -226,7 +227,7 @@ func (w *world) fill(t *testing.T, n int) {
 	}
 }
 
-// taskLines is what an export says of the tasks: all but its header, which has the time.
+// taskLines returns the lines of an export without the header, which has the time of the export.
 func (w *world) taskLines(t *testing.T) string {
 	t.Helper()
 	out, problems, code := w.run(t, "export")
@@ -237,10 +238,10 @@ func (w *world) taskLines(t *testing.T) string {
 	return lines
 }
 
-// The command is killed with kill -9 again and again, at moments nobody chose, and started again until it gets through. It
-// reads a file or a pipe.
+// holdfast import is killed with kill -9 at random times and started again until it succeeds. It reads from a file or
+// from a pipe.
 func TestImportSurvivesKills(t *testing.T) {
-	bothWays(t, func(t *testing.T, from, to *world) {
+	inBothDirections(t, func(t *testing.T, from, to *world) {
 		path, err := binary()
 		if err != nil {
 			t.Fatal(err)
@@ -267,7 +268,7 @@ func TestImportSurvivesKills(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			killer := time.AfterFunc(limit/2+dice.N(limit/2), func() { _ = cmd.Process.Kill() })
+			killer := time.AfterFunc(limit/2+rand.N(limit/2), func() { _ = cmd.Process.Kill() })
 			err := cmd.Wait()
 			killer.Stop()
 			if err == nil {
@@ -284,11 +285,11 @@ func TestImportSurvivesKills(t *testing.T) {
 			}
 		}
 		t.Logf("%d kills, %d of them after some tasks had been stored", kills, resumed)
-		if _, problems, code := to.run(t, "import", file); code != 0 || !strings.Contains(problems, "imported 0 tasks, left out 6000 that the store had") {
-			t.Errorf("once more: exit code %d: %s", code, problems)
+		if _, problems, code := to.run(t, "import", file); code != 0 || !strings.Contains(problems, "imported 0 tasks, skipped 6000 that the store already had") {
+			t.Errorf("last import: exit code %d: %s", code, problems)
 		}
 		if to.taskLines(t) != from.taskLines(t) {
-			t.Error("the stores are not the same")
+			t.Error("the stores differ")
 		}
 	})
 }

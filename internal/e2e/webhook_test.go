@@ -17,9 +17,9 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// A receiver drops ids that it has seen. So the id of a delivery is that of no other task, also when the store gives out
-// its ids again; and it is the same at every attempt.
-func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { everywhere(t, everyDeliveryHasAnIDOfItsOwn) }
+// A receiver drops ids that it has seen. So all attempts of a task have the same webhook-id, and no other task has it,
+// even if the store uses task ids again.
+func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { onBothBackends(t, everyDeliveryHasAnIDOfItsOwn) }
 
 func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int {
@@ -28,27 +28,27 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 		}
 		return 204
 	})
-	stop := w.serve(t, nil)
+	server := w.serve(t, nil)
 	first := w.enqueue(t, 1, deliver(tg))[0]
 	w.awaitTask(t, 30*time.Second, first, "done", in(holdfast.Done))
 	calls, _ := tg.snapshot()
 	if len(calls) != 2 || calls[0].key != calls[1].key {
 		t.Fatalf("two attempts have the ids %v", keys(calls))
 	}
-	if shown, err := w.Backend.Task(t.Context(), first); err != nil || shown.Key != calls[0].key {
-		t.Errorf("task get shows %q, the target got %q: %v", shown.Key, calls[0].key, err)
+	if task, err := w.Backend.Task(t.Context(), first); err != nil || task.Key != calls[0].key {
+		t.Errorf("the task has the key %q, the target received %q: %v", task.Key, calls[0].key, err)
 	}
 
-	// A backup is restored: the store has forgotten the task, and gives out its id again.
-	stop.signal(syscall.SIGTERM)
-	stop.exit(60 * time.Second)
+	// These changes simulate the restore of a backup: the store has lost the task and uses its id again.
+	server.signal(syscall.SIGTERM)
+	server.exit(60 * time.Second)
 	w.change(t, "delete from {tasks}")
 	if w.embedded {
 		w.change(t, "update sqlite_sequence set seq = 0 where name = 'tasks'")
 	} else {
 		w.change(t, "alter sequence {tasks}_id_seq restart")
 	}
-	again := w.enqueue(t, 1, deliver(tg))[0]
+	reused := w.enqueue(t, 1, deliver(tg))[0]
 	later := deliver(tg)
 	later.Delay = 24 * time.Hour
 	edited, carried := w.enqueue(t, 1, later)[0], w.enqueue(t, 1, later)[0]
@@ -68,22 +68,23 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 			t.Errorf("the attempts of task %s have the ids %v", id, keys(calls))
 		}
 	}
-	if again != first {
-		t.Fatalf("the id %s came again as %s: this tests nothing", first, again)
+	if reused != first {
+		t.Fatalf("the id is %s, want %s again, so this test proves nothing", reused, first)
 	}
-	if key := groups[again][0].key; key == calls[0].key {
-		t.Errorf("two tasks have the id %s", key)
+	if key := groups[reused][0].key; key == calls[0].key {
+		t.Errorf("two tasks have the webhook-id %s", key)
 	}
 	if key := groups[edited][0].key; key == before.Key || key == "" {
-		t.Errorf("the payload was edited, and the id is %s as before", key)
+		t.Errorf("the payload was edited, but the webhook-id %s has not changed", key)
 	}
 	if key, want := groups[carried][0].key, fmt.Sprintf("task_%s_elsewhere", carried); key != want {
-		t.Errorf("a task of another store had the id %s, and has %s", want, key)
+		t.Errorf("an imported task has the webhook-id %[2]s, want %[1]s", want, key)
 	}
 }
 
-// A secret signs for its own hosts: what was enqueued for another one, by a program that does not know them, is dead at once.
-func TestSecretsSignForTheirHostsOnly(t *testing.T) { everywhere(t, secretsSignForTheirHostsOnly) }
+// A secret signs only requests to its own hosts. A task for another host is dead after its first attempt. The program
+// that enqueued it does not know the hosts of the secret.
+func TestSecretsSignForTheirHostsOnly(t *testing.T) { onBothBackends(t, secretsSignForTheirHostsOnly) }
 
 func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
@@ -106,20 +107,21 @@ func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
 		return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"%s","body":{"n":1},"secret_ref":"billing"}`, url)}
 	}
 	foreign := w.enqueue(t, 1, payload(strings.Replace(tg.URL, "127.0.0.1", "localhost", 1)))[0]
-	meant := w.enqueue(t, 1, payload(tg.URL))[0]
-	w.awaitTask(t, 30*time.Second, meant, "done", in(holdfast.Done))
+	allowed := w.enqueue(t, 1, payload(tg.URL))[0]
+	w.awaitTask(t, 30*time.Second, allowed, "done", in(holdfast.Done))
 	task := w.awaitTask(t, 30*time.Second, foreign, "dead", in(holdfast.Dead))
 	if task.Attempt != 1 || !strings.Contains(task.LastError, `the webhook secret "billing" may not sign requests to localhost:`) {
-		t.Errorf("the task for another host: %+v", task)
+		t.Errorf("the task for another host is %+v", task)
 	}
 	if n := len(verified); n != 1 {
-		t.Errorf("%d requests were sent", n)
+		t.Errorf("%d requests were sent, want 1", n)
 	}
 	if err := <-verified; err != nil {
-		t.Errorf("the receiver's library: %v", err)
+		t.Errorf("the receiver cannot verify the request: %v", err)
 	}
 }
 
+// keys returns the webhook-ids of calls.
 func keys(calls []call) []string {
 	var list []string
 	for _, c := range calls {
@@ -128,7 +130,7 @@ func keys(calls []call) []string {
 	return list
 }
 
-// change runs a statement on the tables, behind everybody's back.
+// change executes a statement on the tables directly, without the store.
 func (w *world) change(t *testing.T, statement string) {
 	t.Helper()
 	driver, source, tasks := "postgres", w.databaseURL, w.schema+".tasks"

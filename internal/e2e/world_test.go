@@ -26,7 +26,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// world is one test's own corner: a schema and a queue prefix on servers, or a file.
+// world is the isolated backend of one test: a schema and an AMQP prefix on servers, or a new file.
 type world struct {
 	*app.Backend
 	databaseURL, amqpURL string
@@ -34,8 +34,8 @@ type world struct {
 	embedded             bool
 }
 
-// everywhere runs a test on both backends: what it shows is promised of both.
-func everywhere(t *testing.T, run func(t *testing.T, w *world)) {
+// onBothBackends runs a test as parallel subtests on servers and on a file.
+func onBothBackends(t *testing.T, run func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("servers", func(t *testing.T) {
 		t.Parallel()
@@ -47,12 +47,13 @@ func everywhere(t *testing.T, run func(t *testing.T, w *world)) {
 	})
 }
 
-// newFile makes a world in a file.
+// newFile creates a world in a new file.
 func newFile(t *testing.T) *world {
 	t.Helper()
 	return newFileAt(t, filepath.Join(t.TempDir(), "holdfast.db"))
 }
 
+// newFileAt creates a world in the file at path.
 func newFileAt(t *testing.T, path string) *world {
 	t.Helper()
 	w := &world{
@@ -64,7 +65,7 @@ func newFileAt(t *testing.T, path string) *world {
 	return w
 }
 
-// servers are the URLs of the shared servers, or the end of the test.
+// servers returns the URLs of the shared servers. It skips the test if they are not set.
 func servers(t *testing.T) (databaseURL, amqpURL string) {
 	t.Helper()
 	databaseURL, amqpURL = os.Getenv("DATABASE_URL"), os.Getenv("AMQP_URL")
@@ -74,14 +75,14 @@ func servers(t *testing.T) (databaseURL, amqpURL string) {
 	return databaseURL, amqpURL
 }
 
-// newWorld makes a world on the shared servers.
+// newWorld creates a world on the shared servers.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	databaseURL, amqpURL := servers(t)
 	return newWorldOn(t, databaseURL, amqpURL)
 }
 
-// newWorldOn makes a world on the given servers and removes it after the test.
+// newWorldOn creates a world on the given servers and deletes it after the test.
 func newWorldOn(t *testing.T, databaseURL, amqpURL string) *world {
 	t.Helper()
 	name := make([]byte, 5)
@@ -92,8 +93,8 @@ func newWorldOn(t *testing.T, databaseURL, amqpURL string) *world {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if lanes, err := w.Store.LaneNames(ctx); err == nil {
-			_ = w.Topology.Delete(ctx, w.Broker, lanes)
+		if queues, err := w.Store.QueueNames(ctx); err == nil {
+			_ = w.Topology.Delete(ctx, w.Broker, queues)
 		}
 		w.sql(t, "drop schema if exists "+id+" cascade")
 		_ = w.Close()
@@ -101,7 +102,7 @@ func newWorldOn(t *testing.T, databaseURL, amqpURL string) *world {
 	return w
 }
 
-// config is the configuration of everything in this world, over the given servers.
+// config returns the configuration of the world with the given servers.
 func (w *world) config(t *testing.T, databaseURL, amqpURL string) configs.Config {
 	t.Helper()
 	cfg, err := configs.Load(configs.Options{Env: w.settings(databaseURL, amqpURL)})
@@ -111,6 +112,7 @@ func (w *world) config(t *testing.T, databaseURL, amqpURL string) configs.Config
 	return cfg
 }
 
+// settings returns the configuration as environment variables.
 func (w *world) settings(databaseURL, amqpURL string) []string {
 	return []string{
 		"DATABASE_URL=" + databaseURL, "AMQP_URL=" + amqpURL,
@@ -120,12 +122,13 @@ func (w *world) settings(databaseURL, amqpURL string) []string {
 	}
 }
 
-// environment is what a process of this world gets.
+// environment returns the environment of the processes of the world.
 func (w *world) environment() []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}, w.settings(w.databaseURL, w.amqpURL)...)
 }
 
-// connect opens the world's backend over the given servers, which may be proxies.
+// connect applies the migrations and opens the backend of the world through the given URLs, which may be those of
+// proxies.
 func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend {
 	t.Helper()
 	ctx := t.Context()
@@ -140,13 +143,14 @@ func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend 
 	return b
 }
 
+// quiet returns a logger that discards everything.
 func quiet() logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return log
 }
 
-// logger logs to standard error if TEST_LOG is set; to nowhere else.
+// logger returns a logger that logs to standard error if TEST_LOG is set, and discards everything otherwise.
 func logger(t *testing.T) logrus.FieldLogger {
 	if os.Getenv("TEST_LOG") == "" {
 		return quiet()
@@ -156,6 +160,7 @@ func logger(t *testing.T) logrus.FieldLogger {
 	return log.WithField("test", t.Name())
 }
 
+// sql executes a statement on PostgreSQL.
 func (w *world) sql(t *testing.T, statement string) {
 	t.Helper()
 	db, err := sql.Open("postgres", w.databaseURL)
@@ -186,11 +191,11 @@ func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Op
 	return j
 }
 
-// shortLease is for workers that must lose their lease in a cut of seconds.
+// shortLease is the lease of workers that must lose it during a cut of a few seconds.
 const shortLease = 5 * time.Second
 
-// runWorker runs a consumer in this process until the test ends, or the returned stop is called,
-// which waits for its end.
+// runWorker runs a consumer in this process until the test ends or the returned function is called. That function waits
+// for the end of the consumer.
 func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Options), handlers map[string]consumer.Handler) (*consumer.Consumer, func()) {
 	t.Helper()
 	var registry consumer.Registry
@@ -200,7 +205,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 	o := consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
-		Lease: 20 * time.Second, // a machine that does other work as well does not lose it
+		Lease: 20 * time.Second, // long enough for a busy machine
 	}
 	if change != nil {
 		change(&o)
@@ -212,7 +217,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 	return c, background(t, c.Run)
 }
 
-// background runs a service until the test ends or stop is called.
+// background runs a service until the test ends or stop is called. stop waits for the end of the service.
 func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -227,17 +232,17 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("run: %v", err)
+				t.Errorf("service ended: %v", err)
 			}
 		case <-time.After(60 * time.Second):
-			t.Error("a service did not stop within a minute")
+			t.Error("the service did not stop within a minute")
 		}
 	}
 	t.Cleanup(stop)
 	return stop
 }
 
-// http is a task of type http for the target.
+// deliver returns a task of type http for the target.
 func deliver(tg *target) holdfast.NewTask {
 	payload, err := json.Marshal(map[string]any{"url": tg.URL, "body": map[string]any{"hello": "world"}})
 	if err != nil {
@@ -270,7 +275,7 @@ func (w *world) enqueue(t *testing.T, n int, task holdfast.NewTask) []holdfast.T
 func (w *world) awaitCount(t *testing.T, limit time.Duration, state holdfast.State, n int64) {
 	t.Helper()
 	var last map[holdfast.State]int64
-	poll(t, limit, func() string { return fmt.Sprintf("want %d %s, have %v", n, state, last) }, func(ctx context.Context) bool {
+	poll(t, limit, func() string { return fmt.Sprintf("want %d %s tasks, have %v", n, state, last) }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
 		if err == nil {
 			last = counts
@@ -289,11 +294,11 @@ func (w *world) task(t *testing.T, id holdfast.TaskID) holdfast.Task {
 	return task
 }
 
-// awaitTask waits until a task satisfies the condition.
+// awaitTask waits until holds returns true for a task, and returns the task.
 func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID, what string, holds func(holdfast.Task) bool) holdfast.Task {
 	t.Helper()
 	var last holdfast.Task
-	poll(t, limit, func() string { return fmt.Sprintf("task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
+	poll(t, limit, func() string { return fmt.Sprintf("the task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
 		task, err := w.Store.Task(ctx, id)
 		if err == nil {
 			last = task
@@ -303,11 +308,12 @@ func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID,
 	return last
 }
 
+// in returns a condition for awaitTask: the task is in the state.
 func in(state holdfast.State) func(holdfast.Task) bool {
 	return func(task holdfast.Task) bool { return task.State == state }
 }
 
-// script runs one of the project's scripts with a state folder of the test's own and returns what it printed.
+// script runs a script of the project with its own state folder, and returns the output.
 func script(t *testing.T, run, name string, env []string, args ...string) string {
 	t.Helper()
 	out, err := tryScript(run, name, env, args...)
@@ -317,6 +323,7 @@ func script(t *testing.T, run, name string, env []string, args ...string) string
 	return out
 }
 
+// tryScript is like script, but returns an error instead of failing the test.
 func tryScript(run, name string, env []string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join("..", "..", "scripts", name), args...)
 	cmd.Env = append(append(os.Environ(), "RUN="+run), env...)

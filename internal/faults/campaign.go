@@ -19,50 +19,53 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Options configures a campaign. Root, Run, Builds, Self and Out are required.
+// Options configures a campaign. Root, Run, Builds, Self, For, Rate and Out are required.
 type Options struct {
-	Root   string        // of the project
+	Root   string        // root folder of the project
 	Run    string        // an empty folder for servers, programs and logs
-	Builds [2]string     // two holdfast programs, an older one and a newer one
-	Names  [2]string     // what they are, for the report
-	Self   string        // the program that is this package: run with produce or record it is one of the processes
-	Seed   uint64        // of the plan
-	For    time.Duration // how long acts are begun
-	Only   []Kind        // empty means all kinds
-	Rate   int           // tasks a second, in all
-	// Soak spares one worker and one janitor, keeps finished tasks for a minute only, and measures all the while.
+	Builds [2]string     // paths of two holdfast programs, an older one and a newer one
+	Names  [2]string     // descriptions of the two programs for the report
+	Self   string        // path of this program, which is also the producer (argument produce) and the recorder (record)
+	Seed   uint64        // seed of the plan
+	For    time.Duration // no act begins later than this
+	Only   []Kind        // the kinds of faults; empty means all
+	Rate   int           // tasks per second of all producers
+	// Soak measures memory, tables and connections during the campaign. It spares one worker and one janitor, and keeps
+	// finished tasks for one minute only.
 	Soak bool
-	Out  io.Writer // what happens, for a person
+	Out  io.Writer // receives the progress
 }
 
 const (
-	lane       = holdfast.DefaultLane
+	queue      = holdfast.DefaultQueue
 	workers    = 3
 	janitors   = 2
 	producers  = 2
 	readyLimit = 90 * time.Second
-	// settleLimit is for everything that is left when the last fault is mended, the longest task included.
+	// settleLimit limits the time from the end of the last fault until all tasks are final. It includes the longest
+	// task.
 	settleLimit = 5 * time.Minute
 )
 
 type campaign struct {
 	Options
-	servers *servers
-	crew    *crew
-	backend *app.Backend
-	began   time.Time
-	struck  []Struck
-	// problems are faults that could not be inflicted or mended as they should.
+	servers    *servers
+	deployment *deployment
+	backend    *app.Backend
+	began      time.Time
+	struck     []Struck
+	// problems are the faults that could not be inflicted or repaired as planned.
 	problems []string
 }
 
-// Run inflicts the plan on a deployment of its own and returns what the books say. The error says that it could not
-// be carried out; what it found is in the books.
+// Run starts a deployment, inflicts the faults of the plan on it and returns the records. It returns an error if the
+// campaign could not be carried out. A broken promise is not an error: it follows from the records, see [Judge]. Run
+// removes the deployment before it returns.
 func Run(ctx context.Context, o Options) (books Books, err error) {
 	c := &campaign{Options: o, servers: &servers{root: o.Root, run: o.Run}}
 	defer func() {
-		if c.crew != nil {
-			c.crew.stop()
+		if c.deployment != nil {
+			c.deployment.stop()
 		}
 		err = errors.Join(err, c.servers.wipe())
 	}()
@@ -91,11 +94,12 @@ func Run(ctx context.Context, o Options) (books Books, err error) {
 	}
 	books.Struck, books.Problems, books.Took = c.struck, c.problems, time.Since(books.Began)
 	if err := c.settle(ctx); err != nil {
-		c.say("%v", err) // the judge says which tasks that are
+		c.say("%v", err) // Judge lists the tasks
 	}
 	return books, c.read(ctx, &books)
 }
 
+// say prints a line of progress with the time since the first act.
 func (c *campaign) say(format string, arguments ...any) {
 	at := ""
 	if !c.began.IsZero() {
@@ -104,7 +108,7 @@ func (c *campaign) say(format string, arguments ...any) {
 	fmt.Fprintf(c.Out, at+format+"\n", arguments...)
 }
 
-// assemble starts the servers and everybody else.
+// assemble starts the servers and all processes.
 func (c *campaign) assemble(ctx context.Context) error {
 	c.say("starting three RabbitMQ nodes, PostgreSQL and its replica")
 	if err := c.servers.up(ctx); err != nil {
@@ -120,7 +124,7 @@ func (c *campaign) assemble(ctx context.Context) error {
 	}
 	environment := settings(database, strings.Fields(urls))
 	if c.Soak {
-		environment = append(environment, "HOLDFAST_JANITOR_KEEP_DONE=1m", "HOLDFAST_JANITOR_KEEP_RUNS=1m")
+		environment = append(environment, "HOLDFAST_JANITOR_KEEP_DONE=1m", "HOLDFAST_JANITOR_KEEP_WORKERS=1m")
 	}
 	cfg, err := configs.Load(configs.Options{Env: environment})
 	if err != nil {
@@ -134,13 +138,13 @@ func (c *campaign) assemble(ctx context.Context) error {
 	if c.backend, err = app.Open(ctx, cfg, log); err != nil {
 		return err
 	}
-	return c.hire(ctx, environment)
+	return c.startProcesses(ctx, environment)
 }
 
-// hire gives everybody an end of the network and starts them.
-func (c *campaign) hire(ctx context.Context, environment []string) error {
-	c.crew = &crew{servers: c.servers, builds: c.Builds, self: c.Self, environment: environment, rate: c.Rate / producers, logs: filepath.Join(c.Run, "logs")}
-	if err := os.MkdirAll(c.crew.logs, 0o700); err != nil {
+// startProcesses creates the slots of all processes and starts the processes.
+func (c *campaign) startProcesses(ctx context.Context, environment []string) error {
+	c.deployment = &deployment{servers: c.servers, builds: c.Builds, self: c.Self, environment: environment, rate: c.Rate / producers, logs: filepath.Join(c.Run, "logs")}
+	if err := os.MkdirAll(c.deployment.logs, 0o700); err != nil {
 		return err
 	}
 	for _, group := range []struct {
@@ -148,22 +152,22 @@ func (c *campaign) hire(ctx context.Context, environment []string) error {
 		count int
 	}{{roleRecorder, 1}, {roleJanitor, janitors}, {roleWorker, workers}, {roleProducer, producers}} {
 		for i := range group.count {
-			if err := c.crew.add(ctx, group.role, fmt.Sprintf("%s%d", group.role, i+1)); err != nil {
+			if err := c.deployment.add(ctx, group.role, fmt.Sprintf("%s%d", group.role, i+1)); err != nil {
 				return err
 			}
 		}
 	}
-	c.crew.recorder = "http://" + c.crew.of(roleRecorder)[0].ip + recorderAddress + "/"
-	for _, s := range c.crew.seats {
+	c.deployment.recorder = "http://" + c.deployment.of(roleRecorder)[0].ip + recorderAddress + "/"
+	for _, s := range c.deployment.slots {
 		if err := s.start(); err != nil {
 			return err
 		}
 	}
 	c.say("%d workers, %d janitors, %d producers and the recorder have started", workers, janitors, producers)
-	return c.crew.readyAll(ctx, readyLimit)
+	return c.deployment.readyAll(ctx, readyLimit)
 }
 
-// perform inflicts acts until the time is over.
+// perform inflicts acts until Options.For has passed.
 func (c *campaign) perform(ctx context.Context) error {
 	c.began = time.Now()
 	plan := NewPlan(c.Seed, c.kinds())
@@ -180,14 +184,15 @@ func (c *campaign) perform(ctx context.Context) error {
 			c.say("  %v", err)
 			c.problems = append(c.problems, err.Error())
 		}
-		if err := c.crew.readyAll(ctx, readyLimit); err != nil {
+		if err := c.deployment.readyAll(ctx, readyLimit); err != nil {
 			return fmt.Errorf("after %v: %w", act.Faults, err)
 		}
 	}
 	return nil
 }
 
-// kinds are those of the plan. A soak does without those that all processes feel as their own end.
+// kinds returns the kinds of faults of the plan. A soak leaves out Upgrade, StorePromote and StoreFull, which affect
+// all processes.
 func (c *campaign) kinds() []Kind {
 	if len(c.Only) > 0 || !c.Soak {
 		return c.Only
@@ -201,7 +206,7 @@ func (c *campaign) kinds() []Kind {
 	return kinds
 }
 
-// act inflicts the faults of an act side by side.
+// act inflicts the faults of an act at the same time.
 func (c *campaign) act(ctx context.Context, act Act) error {
 	var names []string
 	for _, f := range act.Faults {
@@ -221,14 +226,14 @@ func (c *campaign) act(ctx context.Context, act Act) error {
 	return errors.Join(problems...)
 }
 
-// settle ends the load and waits until every task is over.
+// settle ends the load and waits until all tasks are final.
 func (c *campaign) settle(ctx context.Context) error {
-	for _, s := range c.crew.of(roleProducer) {
+	for _, s := range c.deployment.of(roleProducer) {
 		if err := s.drain(ctx); err != nil {
 			return err
 		}
 	}
-	c.say("no more tasks; waiting until all are done")
+	c.say("the load has ended; waiting until all tasks are final")
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	for {
@@ -238,22 +243,22 @@ func (c *campaign) settle(ctx context.Context) error {
 		}
 		sleep(ctx, time.Second)
 		if ctx.Err() != nil {
-			return fmt.Errorf("%d tasks still wait and %d run %s after the last fault", counts[holdfast.Ready], counts[holdfast.Running], settleLimit)
+			return fmt.Errorf("%d tasks wait and %d run %s after the last fault", counts[holdfast.Ready], counts[holdfast.Running], settleLimit)
 		}
 	}
 }
 
-// read takes in what everybody wrote down.
+// read reads the records of all processes and the states of the tasks.
 func (c *campaign) read(ctx context.Context, books *Books) error {
 	books.Workers = make(map[string]string)
-	for _, s := range c.crew.of(roleWorker) {
+	for _, s := range c.deployment.of(roleWorker) {
 		books.Workers[s.ip] = s.name
 	}
-	if err := each(c.crew.of(roleRecorder)[0].path(".jsonl"), func(r Record) { books.Records = append(books.Records, r) }); err != nil {
+	if err := readLines(c.deployment.of(roleRecorder)[0].path(".jsonl"), func(r Record) { books.Records = append(books.Records, r) }); err != nil {
 		return err
 	}
-	for _, s := range c.crew.of(roleProducer) {
-		if err := each(s.path(".jsonl"), func(a Accepted) { books.Accepted = append(books.Accepted, a) }); err != nil {
+	for _, s := range c.deployment.of(roleProducer) {
+		if err := readLines(s.path(".jsonl"), func(a Accepted) { books.Accepted = append(books.Accepted, a) }); err != nil {
 			return err
 		}
 	}

@@ -1,19 +1,20 @@
-// Package faults breaks a real deployment on purpose and counts what becomes of its tasks: three RabbitMQ nodes,
-// PostgreSQL with a synchronous replica, workers, janitors and producers, each in a network namespace of its own on
-// one machine. It is what `make faults` runs, and it writes docs/fault-report.md.
+// Package faults breaks a real deployment on purpose and counts what happens to its tasks. The deployment has three
+// RabbitMQ nodes, PostgreSQL with a synchronous replica, workers, janitors and producers. Each process has its own
+// network namespace on one machine. `make faults` runs the package, which writes docs/fault-report.md.
 //
-// # Who says what happened
+// # Records
 //
-//   - A producer process writes down a task when Enqueue has returned: that is what accepted means (produce.go).
-//   - The tasks are HTTP requests to the recorder, a process that is never broken. It writes down each request: the
-//     task's number, the attempt, from which end it came, when it began and ended, and how (record.go).
-//   - The campaign writes down each fault, with its moments and whom it hit (campaign.go, inflict.go).
-//   - The store is asked once, at the very end, in which state each accepted task is.
+//   - A producer process records a task after Enqueue has returned. From then on the task is accepted (produce.go).
+//   - The tasks are HTTP requests to the recorder, a process that no fault hits. It records each request: the number of
+//     the task, the attempt, the address of the worker, the times of begin and end, and the result (record.go).
+//   - The campaign records each fault, its times and the processes that it hit (campaign.go, inflict.go).
+//   - At the end the campaign reads the state of each accepted task from the store.
 //
-// The judge compares these books (judge.go). An accepted task that is not done, or done though the recorder never
-// answered it with success, is lost. An execution beyond the first must follow a planned failure or be explained by a
-// fault that hit the worker of the execution before it, or the database; faults of the broker, of its network
-// and of janitors explain nothing, for they must never run a task twice.
+// [Judge] compares these records (judge.go). An accepted task is lost if its state is not done, or if the recorder never
+// answered it with success. A task may be executed again after a planned failure. It may also be executed again if a
+// fault hit the database, or the worker of the execution before. Faults of the broker, of its network and of janitors
+// explain no further execution, because they must never cause one.
 //
-// What is broken, where and in what order follows from a seed (plan.go). The moments do not: these are real servers.
+// A seed determines the faults, their targets and their order (plan.go). It does not determine their exact times,
+// because the servers are real.
 package faults

@@ -15,19 +15,19 @@ import (
 type Struck struct {
 	Kind  Kind
 	Began time.Time
-	Ended time.Time // undone, as far as somebody does that by hand
-	Ends  []string  // the workers it hit, if it hits some
-	Turns []Turn    // instead of Ends, of a fault that takes its workers one after the other
-	Alone bool      // nothing else was broken at the time
+	Ended time.Time // when the campaign had undone the fault
+	Ends  []string  // the ends of the processes that it hit
+	Turns []Turn    // instead of Ends: for a fault that hits one process after another
+	Alone bool      // no other fault was active at the time
 }
 
-// Turn is one worker's part of a fault.
+// Turn is the part of a fault that hit one process.
 type Turn struct {
 	End          string
 	Began, Ended time.Time
 }
 
-// turns returns when the fault hit a worker: its whole time, or that worker's part of it.
+// turns returns the times at which the fault hit a worker: the duration of the fault, or the turns of that worker.
 func (s Struck) turns(worker string) (turns []Turn) {
 	if slices.Contains(s.Ends, worker) {
 		turns = append(turns, Turn{worker, s.Began, s.Ended})
@@ -41,11 +41,11 @@ func (s Struck) turns(worker string) (turns []Turn) {
 }
 
 const (
-	restartAfter = 2 * time.Second // what a supervisor takes to start a process again
+	restartAfter = 2 * time.Second // delay of a supervisor that starts a process again
 	drainLimit   = 60 * time.Second
 )
 
-// inflict breaks something, waits for as long as it lasts, and mends it.
+// inflict begins a fault, waits for its duration and undoes it.
 func (c *campaign) inflict(ctx context.Context, f Fault) (Struck, error) {
 	s := Struck{Kind: f.Kind, Began: time.Now()}
 	var err error
@@ -61,7 +61,7 @@ func (c *campaign) inflict(ctx context.Context, f Fault) (Struck, error) {
 	case KillNode, KillLeader, KillTwoNodes:
 		err = c.killNodes(ctx, f, &s)
 	case PartNode, PartNodeHalf:
-		err = c.part(ctx, f, &s)
+		err = c.partition(ctx, f, &s)
 	case StoreRestart, StoreKill, StorePromote, StoreFull:
 		err = c.breakStore(ctx, f, &s)
 	case MemoryAlarm:
@@ -82,6 +82,7 @@ func (c *campaign) inflict(ctx context.Context, f Fault) (Struck, error) {
 	return s, err
 }
 
+// roleOf returns the role of the processes that a kind of fault hits.
 func roleOf(k Kind) string {
 	switch k {
 	case KillJanitor, StopJanitor:
@@ -93,12 +94,13 @@ func roleOf(k Kind) string {
 	}
 }
 
-func (c *campaign) victim(f Fault) *seat {
-	seats := c.crew.of(roleOf(f.Kind))
+// victim returns the slot that a fault hits.
+func (c *campaign) victim(f Fault) *slot {
+	slots := c.deployment.of(roleOf(f.Kind))
 	if c.Soak {
-		seats = seats[1:] // the first is measured
+		slots = slots[1:] // the first slot is measured
 	}
-	return seats[f.Pick%len(seats)]
+	return slots[f.Pick%len(slots)]
 }
 
 func (c *campaign) killProcess(ctx context.Context, f Fault, s *Struck) error {
@@ -122,10 +124,10 @@ func (c *campaign) stopProcess(ctx context.Context, f Fault, s *Struck) error {
 	return v.signal(syscall.SIGCONT)
 }
 
-// cutWorker drops what a worker and a server send to each other, or what one of the two sends.
+// cutWorker drops the packets between a worker and a server in both directions, or in one.
 func (c *campaign) cutWorker(ctx context.Context, f Fault, s *Struck) error {
 	v := c.victim(f)
-	peers := []string{"client"} // which is where the database is
+	peers := []string{"client"} // the database runs in this end
 	if f.Kind == CutBroker || f.Kind == CutBrokerHalf {
 		peers = nodes
 	}
@@ -138,6 +140,8 @@ func (c *campaign) cutWorker(ctx context.Context, f Fault, s *Struck) error {
 
 var nodes = []string{"1", "2", "3"}
 
+// cut drops the packets between an end and its peers. If the cut is one-way, way 0 drops the packets that the end
+// sends, and way 1 those that it receives.
 func (c *campaign) cut(ctx context.Context, end string, peers []string, oneWay bool, way int) error {
 	for _, peer := range peers {
 		command := []string{"cut", end, peer}
@@ -154,6 +158,7 @@ func (c *campaign) cut(ctx context.Context, end string, peers []string, oneWay b
 	return nil
 }
 
+// heal undoes the cuts between an end and its peers.
 func (c *campaign) heal(ctx context.Context, end string, peers []string) error {
 	var problems []error
 	for _, peer := range peers {
@@ -163,14 +168,15 @@ func (c *campaign) heal(ctx context.Context, end string, peers []string) error {
 	return errors.Join(problems...)
 }
 
-// upgrade replaces every process of ours in turn by one of the older build, in good order, and then by the newer again.
+// upgrade drains and replaces each janitor and worker in turn by a process of the older build, and then again by one of
+// the newer build.
 func (c *campaign) upgrade(ctx context.Context, s *Struck) error {
 	s.Began = time.Now()
 	for _, build := range []int{older, newer} {
-		for _, seat := range append(c.crew.of(roleJanitor), c.crew.of(roleWorker)...) {
+		for _, slot := range append(c.deployment.of(roleJanitor), c.deployment.of(roleWorker)...) {
 			began := time.Now()
-			err := seat.replace(ctx, build)
-			s.Turns = append(s.Turns, Turn{seat.name, began, time.Now()})
+			err := slot.replace(ctx, build)
+			s.Turns = append(s.Turns, Turn{slot.name, began, time.Now()})
 			if err != nil {
 				return err
 			}
@@ -179,13 +185,14 @@ func (c *campaign) upgrade(ctx context.Context, s *Struck) error {
 	return nil
 }
 
-// killNodes kills one node, the leader of a queue, or two, and starts them again.
+// killNodes kills one node, the leader of an AMQP queue, or two nodes, and starts them again after the duration of the
+// fault.
 func (c *campaign) killNodes(ctx context.Context, f Fault, s *Struck) error {
 	first := f.Pick % len(nodes)
 	victims := []string{nodes[first]}
 	switch f.Kind {
 	case KillLeader:
-		leader, err := c.servers.cluster(ctx, "leader", c.backend.Topology.Main(lane))
+		leader, err := c.servers.cluster(ctx, "leader", c.backend.Topology.Main(queue))
 		if err != nil {
 			return err
 		}
@@ -217,8 +224,8 @@ func (c *campaign) killNodes(ctx context.Context, f Fault, s *Struck) error {
 	return errors.Join(append(problems, err)...)
 }
 
-// part cuts a node from the two others; clients reach all three.
-func (c *campaign) part(ctx context.Context, f Fault, s *Struck) error {
+// partition cuts a node from the two others. Clients still reach all three nodes.
+func (c *campaign) partition(ctx context.Context, f Fault, s *Struck) error {
 	n := f.Pick % len(nodes)
 	others := []string{nodes[(n+1)%len(nodes)], nodes[(n+2)%len(nodes)]}
 	s.Began = time.Now()
@@ -227,36 +234,37 @@ func (c *campaign) part(ctx context.Context, f Fault, s *Struck) error {
 	err = errors.Join(err, c.heal(ctx, nodes[n], others))
 	s.Ended = time.Now()
 	if _, unsettled := c.servers.cluster(ctx, "settle"); unsettled != nil {
-		// A node may stay apart for good after a cut that only one side has seen; what helps is what the runbook says.
-		c.say("  node %s stays apart: it is started again", nodes[n])
-		err = errors.Join(err, all(ctx, c.servers.cluster, "stop "+nodes[n], "start "+nodes[n], "settle"))
+		// After a one-way cut, a node may stay separated. A restart of the node helps.
+		c.say("  node %s stays separated from the cluster: restarting it", nodes[n])
+		err = errors.Join(err, runAll(ctx, c.servers.cluster, "stop "+nodes[n], "start "+nodes[n], "settle"))
 		s.Ended = time.Now()
 	}
 	return err
 }
 
-// breakStore restarts the database in good order or not, promotes the replica, or fills the disk.
+// breakStore restarts the database, kills it, promotes the replica, or fills the disk.
 func (c *campaign) breakStore(ctx context.Context, f Fault, s *Struck) error {
 	s.Began = time.Now()
 	switch f.Kind {
 	case StoreRestart:
-		return all(ctx, c.servers.postgres, "restart")
+		return runAll(ctx, c.servers.postgres, "restart")
 	case StoreKill:
-		return all(ctx, c.servers.postgres, "kill", "up")
+		return runAll(ctx, c.servers.postgres, "kill", "up")
 	case StorePromote:
-		if err := all(ctx, c.servers.postgres, "kill", "promote"); err != nil {
+		if err := runAll(ctx, c.servers.postgres, "kill", "promote"); err != nil {
 			return err
 		}
 		s.Ended = time.Now()
-		return all(ctx, c.servers.postgres, "swap", "replica-up", "replica-sync")
+		return runAll(ctx, c.servers.postgres, "swap", "replica-up", "replica-sync")
 	default:
-		err := all(ctx, c.servers.postgres, "fill", "refuses")
+		err := runAll(ctx, c.servers.postgres, "fill", "refuses")
 		sleep(ctx, f.For)
-		return errors.Join(err, all(ctx, c.servers.postgres, "unfill", "up"))
+		return errors.Join(err, runAll(ctx, c.servers.postgres, "unfill", "up"))
 	}
 }
 
-// onNodes runs a command of rabbitmqctl on all nodes at once, and another one when the fault is over.
+// onNodes runs a rabbitmqctl command on all nodes at the same time. If undo is not empty, onNodes runs undo after the
+// duration of the fault.
 func (c *campaign) onNodes(ctx context.Context, f Fault, s *Struck, command, undo string) error {
 	each := func(command string) error {
 		problems := make([]error, len(nodes))
@@ -278,17 +286,17 @@ func (c *campaign) onNodes(ctx context.Context, f Fault, s *Struck, command, und
 	return errors.Join(err, each(undo))
 }
 
-// deleteQueues deletes every queue there is of ours, with what is in it; the exchange that marks the broker stays.
+// deleteQueues deletes all AMQP queues of the deployment with their messages. It keeps the incarnation exchange.
 func (c *campaign) deleteQueues(ctx context.Context, s *Struck) error {
-	lanes, err := c.backend.Store.LaneNames(ctx)
+	queues, err := c.backend.Store.QueueNames(ctx)
 	if err != nil {
 		return err
 	}
 	s.Began = time.Now()
-	return c.backend.Broker.Delete(ctx, c.backend.Topology.Queues(lanes))
+	return c.backend.Broker.Delete(ctx, c.backend.Topology.Queues(queues))
 }
 
-// sleep waits, or until ctx ends: then everything is about to be wiped, and nothing needs mending.
+// sleep waits for d or until ctx is done. It returns no error: when ctx is done, the whole deployment is deleted.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

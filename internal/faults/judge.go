@@ -11,43 +11,45 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Books are what everybody wrote down.
+// Books are the records of a campaign.
 type Books struct {
 	Began            time.Time
-	Took             time.Duration // of the faults, without what was left to do afterwards
+	Took             time.Duration // duration of the faults, without the tasks that ran afterwards
 	Broker, Database string        // versions
 	Accepted         []Accepted
 	Records          []Record
 	Struck           []Struck
 	States           map[holdfast.TaskID]holdfast.State
-	Workers          map[string]string // end by address
-	Samples          []Sample          // of a soak
-	Pruned           bool              // finished tasks may have been deleted since
-	Problems         []string          // faults that could not be inflicted, or not be mended at first
+	Workers          map[string]string // names of the workers' ends, by address
+	Samples          []Sample          // measurements of a soak
+	Pruned           bool              // finished tasks may have been deleted
+	Problems         []string          // faults that could not be inflicted or repaired as planned
 }
 
-// Verdict is what the books say together.
+// Verdict is the result of Judge.
 type Verdict struct {
-	Accepted, Finished int
-	Lost               []string // what is known of each
-	Unaccepted         int      // tasks that ran though their producer died before it could write them down
+	Accepted, Finished int      // numbers of tasks
+	Lost               []string // a description of each lost task
+	Unaccepted         int      // tasks that ran although their producer was killed before it recorded them
 	Executions         int
-	Planned            int          // executions that ended in a planned failure
-	Long               int          // answered executions that took longer than the consumer timeout
-	Extra              map[Kind]int // executions beyond the first, by the fault that explains them
-	Unexplained        []string
-	SameAttempt        []string // one attempt that was executed twice
-	Times              map[Kind]int
-	// Of each fault that was alone: how long it lasted, and the longest wait of a task that became due meanwhile or
-	// shortly afterwards; and of each execution that it broke off, when the next began.
+	Planned            int          // executions that ended with a planned failure
+	Long               int          // successful executions that took longer than the consumer timeout
+	Extra              map[Kind]int // repeated executions, by the fault that explains them
+	Unexplained        []string     // a description of each repeated execution that no fault explains
+	SameAttempt        []string     // a description of each attempt that was executed twice
+	Times              map[Kind]int // number of faults
+	// For each fault that was alone. Lasted is its duration. Waited is the longest wait of a task that became due
+	// during the fault or shortly after it. Restarted has, for each interrupted execution, the time until the next one
+	// began.
 	Lasted, Waited, Restarted map[Kind][]time.Duration
 }
 
 // Broken reports whether a promise was broken.
 func (v Verdict) Broken() bool { return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt) > 0 }
 
-// each reads a file of JSON lines. Each of them was written at once, so that a kill leaves whole ones.
-func each[T any](path string, do func(T)) error {
+// readLines reads a file of JSON lines and calls do for each value. Each line was written with one call, so that a kill
+// leaves only complete lines.
+func readLines[T any](path string, do func(T)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func each[T any](path string, do func(T)) error {
 	return lines.Err()
 }
 
-// Judge compares the books.
+// Judge compares the records of a campaign and returns the verdict.
 func Judge(b Books) Verdict {
 	v := Verdict{Extra: make(map[Kind]int), Times: make(map[Kind]int), Lasted: make(map[Kind][]time.Duration),
 		Waited: make(map[Kind][]time.Duration), Restarted: make(map[Kind][]time.Duration)}
@@ -76,56 +78,57 @@ func Judge(b Books) Verdict {
 	for _, records := range byNumber {
 		slices.SortFunc(records, func(a, b Record) int { return a.Began.Compare(b.Began) })
 	}
-	accepted := make(map[int]time.Time) // and due
+	accepted := make(map[int]time.Time) // due times, by number
 	for _, batch := range b.Accepted {
 		for i, id := range batch.IDs {
 			number := batch.First + i
 			accepted[number] = batch.At.Add(time.Duration(batch.DelaysMS[i]) * time.Millisecond)
 			state, there := b.States[id]
 			if !there && b.Pruned {
-				state = holdfast.Done // only such tasks are deleted
+				state = holdfast.Done // only done tasks are deleted
 			}
-			v.finish(number, id, state, byNumber[number])
+			v.checkAccepted(number, id, state, byNumber[number])
 		}
 	}
 	v.Accepted = len(accepted)
-	var broken []brokenOff
+	var interrupted []interruption
 	for number, records := range byNumber {
 		if _, known := accepted[number]; !known {
 			v.Unaccepted++
 		}
-		broken = append(broken, v.explain(b, records)...)
+		interrupted = append(interrupted, v.explain(b, records)...)
 	}
 	for _, s := range b.Struck {
 		v.Times[s.Kind]++
 	}
-	v.recover(b, accepted, byNumber, broken)
+	v.measureRecovery(b, accepted, byNumber, interrupted)
 	slices.Sort(v.Lost)
 	slices.Sort(v.Unexplained)
 	return v
 }
 
-// finish checks an accepted task.
-func (v *Verdict) finish(number int, id holdfast.TaskID, state holdfast.State, records []Record) {
+// checkAccepted counts an accepted task as finished or lost.
+func (v *Verdict) checkAccepted(number int, id holdfast.TaskID, state holdfast.State, records []Record) {
 	answered := slices.ContainsFunc(records, func(r Record) bool { return r.Result == Answered })
 	if state == holdfast.Done && answered {
 		v.Finished++
 		return
 	}
 	if state == "" {
-		state = "not there"
+		state = "missing"
 	}
-	v.Lost = append(v.Lost, fmt.Sprintf("task %s (number %d) is %s after %d executions, answered with success: %t", id, number, state, len(records), answered))
+	v.Lost = append(v.Lost, fmt.Sprintf("task %s (number %d) is %s after %d executions, success answered: %t", id, number, state, len(records), answered))
 }
 
-// brokenOff is an execution that a fault broke off, when that was seen, and when the next one began.
-type brokenOff struct {
-	by         Struck
-	off, again time.Time
+// interruption is an execution that a fault interrupted.
+type interruption struct {
+	by       Struck
+	at, next time.Time // when the execution was interrupted, and when the next one began
 }
 
-// explain looks for the reason of every execution beyond the first.
-func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
+// explain looks for the reason of each repeated execution of a task. It counts the executions, and returns the first
+// execution that a fault interrupted, if there is one.
+func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption) {
 	v.Executions += len(records)
 	seen := make(map[int]bool)
 	crashed := 0
@@ -145,28 +148,29 @@ func (v *Verdict) explain(b Books, records []Record) (broken []brokenOff) {
 		}
 		s, found := b.reason(r)
 		if !found {
-			v.Unexplained = append(v.Unexplained, fmt.Sprintf("number %d: %+v, and again: %+v", r.Number, r, records[i+1]))
+			v.Unexplained = append(v.Unexplained, fmt.Sprintf("number %d: %+v, then %+v", r.Number, r, records[i+1]))
 			continue
 		}
 		v.Extra[s.Kind]++
 		if crashed++; crashed > 1 {
-			continue // and waits on purpose
+			continue // from its second crash on, a task waits on purpose
 		}
-		off := s.Began
-		if len(s.Turns) > 0 { // which one of them broke it off, nobody says
-			off = r.Ended
+		at := s.Began
+		if len(s.Turns) > 0 { // it is unknown which of the turns interrupted the execution
+			at = r.Ended
 		}
-		broken = append(broken, brokenOff{s, off, records[i+1].Began})
+		interrupted = append(interrupted, interruption{s, at, records[i+1].Began})
 	}
-	return broken
+	return interrupted
 }
 
+// overlap reports whether the next execution began before r ended.
 func overlap(r, next Record) bool { return next.Began.Before(r.Ended) }
 
-// unwritten is how long after its answer the result of an execution may still be on its way to the store.
-const unwritten = 2 * time.Second
+// resultWindow is the longest time from the answer to an execution until its result is in the store.
+const resultWindow = 2 * time.Second
 
-// reason finds the fault that broke an execution off, or kept its result from being written: the last that can have.
+// reason returns the last fault that can have interrupted an execution or can have prevented the write of its result.
 func (b Books) reason(r Record) (reason Struck, found bool) {
 	for _, s := range b.Struck {
 		var turns []Turn
@@ -176,32 +180,33 @@ func (b Books) reason(r Record) (reason Struck, found bool) {
 		case hitsWorkers:
 			turns = s.turns(b.Workers[r.From])
 		}
-		can := slices.ContainsFunc(turns, func(t Turn) bool {
-			// While leases run out, and while a worker that was cut off finds its way back, it is still that fault.
-			return !r.Began.After(t.Ended.Add(lease)) && !r.Ended.Before(t.Began.Add(-unwritten))
+		possible := slices.ContainsFunc(turns, func(t Turn) bool {
+			// A fault has effects until the leases have expired and until workers that were cut off have reconnected.
+			return !r.Began.After(t.Ended.Add(lease)) && !r.Ended.Before(t.Began.Add(-resultWindow))
 		})
-		if can && (!found || s.Began.After(reason.Began)) {
+		if possible && (!found || s.Began.After(reason.Began)) {
 			reason, found = s, true
 		}
 	}
 	return reason, found
 }
 
-// recover measures what each fault cost. Only faults that were alone count, for nobody can say which of two it was.
-func (v *Verdict) recover(b Books, due map[int]time.Time, byNumber map[int][]Record, broken []brokenOff) {
+// measureRecovery measures the cost of each fault that was alone. If two faults coincide, their costs cannot be
+// separated.
+func (v *Verdict) measureRecovery(b Books, due map[int]time.Time, byNumber map[int][]Record, interrupted []interruption) {
 	for _, s := range b.Struck {
 		if !s.Alone {
 			continue
 		}
-		for _, o := range broken {
-			if o.by.Kind == s.Kind && o.by.Began.Equal(s.Began) {
-				v.Restarted[s.Kind] = append(v.Restarted[s.Kind], o.again.Sub(o.off))
+		for _, i := range interrupted {
+			if i.by.Kind == s.Kind && i.by.Began.Equal(s.Began) {
+				v.Restarted[s.Kind] = append(v.Restarted[s.Kind], i.next.Sub(i.at))
 			}
 		}
 		var longest time.Duration
 		for number, at := range due {
 			records := byNumber[number]
-			if len(records) > 0 && at.After(s.Began) && at.Before(s.Ended.Add(aftermath)) {
+			if len(records) > 0 && at.After(s.Began) && at.Before(s.Ended.Add(recoveryWindow)) {
 				longest = max(longest, records[0].Began.Sub(at))
 			}
 		}
@@ -210,5 +215,6 @@ func (v *Verdict) recover(b Books, due map[int]time.Time, byNumber map[int][]Rec
 	}
 }
 
-// aftermath is how long after its end new tasks still feel a fault: the least calm between two acts.
-const aftermath = 4 * time.Second
+// recoveryWindow is the time after a fault in which it can still delay new tasks. It is the shortest pause between two
+// acts.
+const recoveryWindow = 4 * time.Second

@@ -15,7 +15,7 @@ var midnight = time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)
 
 func second(n float64) time.Time { return midnight.Add(time.Duration(n * float64(time.Second))) }
 
-// books has one accepted task, number 1, that is done.
+// books returns records of one accepted task, number 1, that is done.
 func books(records ...Record) Books {
 	for i := range records {
 		records[i].Number = 1
@@ -28,22 +28,24 @@ func books(records ...Record) Books {
 	}
 }
 
+// ran returns a record of an execution. The times are in seconds.
 func ran(attempt int, worker string, began, ended float64, result Result) Record {
 	return Record{Attempt: attempt, From: map[string]string{"worker1": "10.77.0.21", "worker2": "10.77.0.22"}[worker], Began: second(began), Ended: second(ended), Result: result}
 }
 
+// struck returns a fault that was alone.
 func struck(kind Kind, began, ended float64, ends ...string) Struck {
 	return Struck{Kind: kind, Began: second(began), Ended: second(ended), Ends: ends, Alone: true}
 }
 
-// upgrade replaces worker1 in its first second, and worker2 at its end.
+// upgrade returns a fault that replaced worker1 in its first second and worker2 in its last second.
 func upgrade(began, ended float64) Struck {
 	s := struck(Upgrade, began, ended)
 	s.Turns = []Turn{{"worker1", second(began), second(began + 1)}, {"worker2", second(ended - 1), second(ended)}}
 	return s
 }
 
-func TestAnUneventfulTask(t *testing.T) {
+func TestTaskWithoutFaults(t *testing.T) {
 	t.Parallel()
 	v := Judge(books(ran(1, "worker1", 1, 2, Refused), ran(2, "worker2", 3, 4, Answered)))
 	if v.Broken() || v.Accepted != 1 || v.Finished != 1 || v.Executions != 2 || v.Planned != 1 {
@@ -54,7 +56,7 @@ func TestAnUneventfulTask(t *testing.T) {
 func TestLostTasks(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Books){
-		"not there":      func(b *Books) { delete(b.States, 7) },
+		"missing":        func(b *Books) { delete(b.States, 7) },
 		"still ready":    func(b *Books) { b.States[7] = holdfast.Ready },
 		"dead":           func(b *Books) { b.States[7] = holdfast.Dead },
 		"never executed": func(b *Books) { b.Records = nil },
@@ -68,25 +70,25 @@ func TestLostTasks(t *testing.T) {
 	}
 }
 
-func TestWhatExplainsAnExecutionBeyondTheFirst(t *testing.T) {
+func TestExplanationsOfRepeatedExecutions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		first Record
 		fault Struck
-		want  Kind // "" if it explains nothing
+		want  Kind // empty if the fault explains nothing
 	}{
 		{"its worker was killed", ran(1, "worker1", 1, 2, Left), struck(KillWorker, 2, 2, "worker1"), KillWorker},
-		{"it was answered as its worker died", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 2.1, 2.1, "worker1"), KillWorker},
-		{"it was answered long before", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 5, 5, "worker1"), ""},
-		{"it began long afterwards", ran(1, "worker1", 20, 21, Answered), struck(StopWorker, 2, 12, "worker1"), ""},
+		{"it was answered right before its worker was killed", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 2.1, 2.1, "worker1"), KillWorker},
+		{"it was answered long before the fault", ran(1, "worker1", 1, 2, Answered), struck(KillWorker, 5, 5, "worker1"), ""},
+		{"it began long after the fault", ran(1, "worker1", 20, 21, Answered), struck(StopWorker, 2, 12, "worker1"), ""},
 		{"another worker was killed", ran(1, "worker1", 1, 2, Left), struck(KillWorker, 2, 2, "worker2"), ""},
 		{"a janitor was killed", ran(1, "worker1", 1, 2, Left), struck(KillJanitor, 2, 2, "janitor1"), ""},
 		{"a node was killed", ran(1, "worker1", 1, 2, Answered), struck(KillNode, 1.5, 9), ""},
-		{"its worker lost the broker", ran(1, "worker1", 1, 2, Answered), struck(CutBroker, 1, 9, "worker1"), ""},
-		{"its worker lost the database", ran(1, "worker1", 1, 2, Left), struck(CutStore, 1, 9, "worker1"), CutStore},
+		{"its worker was cut off from the broker", ran(1, "worker1", 1, 2, Answered), struck(CutBroker, 1, 9, "worker1"), ""},
+		{"its worker was cut off from the database", ran(1, "worker1", 1, 2, Left), struck(CutStore, 1, 9, "worker1"), CutStore},
 		{"its worker was replaced", ran(1, "worker1", 1, 2, Left), upgrade(1.5, 3), Upgrade},
-		{"another one was replaced then", ran(1, "worker1", 20, 21, Answered), upgrade(10, 30), ""},
+		{"another worker was replaced", ran(1, "worker1", 20, 21, Answered), upgrade(10, 30), ""},
 		{"the database was killed", ran(1, "worker2", 1, 2, Answered), struck(StoreKill, 1, 3), StoreKill},
 	} {
 		b := books(c.first, ran(2, "worker2", c.first.Ended.Sub(midnight).Seconds()+1, 40, Answered))
@@ -105,7 +107,7 @@ func TestLongExecutionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestOneAttemptTwice(t *testing.T) {
+func TestAttemptExecutedTwice(t *testing.T) {
 	t.Parallel()
 	b := books(ran(1, "worker1", 1, 2, Left), ran(1, "worker2", 3, 4, Answered))
 	b.Struck = []Struck{struck(KillWorker, 2, 2, "worker1")}
@@ -114,7 +116,7 @@ func TestOneAttemptTwice(t *testing.T) {
 	}
 }
 
-// A refusal explains the next execution only if it came first.
+// A refusal explains the next execution only if the recorder refused before that execution began.
 func TestOverlappingExecutionsAreNoRetry(t *testing.T) {
 	t.Parallel()
 	if v := Judge(books(ran(1, "worker1", 1, 5, Refused), ran(2, "worker2", 3, 6, Answered))); len(v.Unexplained) != 1 {
@@ -122,14 +124,14 @@ func TestOverlappingExecutionsAreNoRetry(t *testing.T) {
 	}
 }
 
-func TestWhatAFaultCosts(t *testing.T) {
+func TestCostOfAFault(t *testing.T) {
 	t.Parallel()
 	b := books(ran(1, "worker1", 1, 2, Left), ran(2, "worker2", 2.5, 3, Answered))
 	b.Struck = []Struck{struck(KillWorker, 2, 2, "worker1")}
 	b.Accepted = append(b.Accepted,
-		Accepted{At: second(1), First: 2, IDs: []holdfast.TaskID{8}, DelaysMS: []int64{0}},      // was due before
-		Accepted{At: second(1), First: 3, IDs: []holdfast.TaskID{9}, DelaysMS: []int64{60000}},  // and this one long after
-		Accepted{At: second(2.5), First: 4, IDs: []holdfast.TaskID{10}, DelaysMS: []int64{500}}) // felt it
+		Accepted{At: second(1), First: 2, IDs: []holdfast.TaskID{8}, DelaysMS: []int64{0}},      // was due before the fault
+		Accepted{At: second(1), First: 3, IDs: []holdfast.TaskID{9}, DelaysMS: []int64{60000}},  // was due long after the fault
+		Accepted{At: second(2.5), First: 4, IDs: []holdfast.TaskID{10}, DelaysMS: []int64{500}}) // was due shortly after the fault
 	for number, began := range map[int]float64{2: 6, 3: 90, 4: 7} {
 		r := ran(1, "worker2", began, began+1, Answered)
 		r.Number = number
@@ -138,7 +140,7 @@ func TestWhatAFaultCosts(t *testing.T) {
 	}
 	v := Judge(b)
 	if got := v.Restarted[KillWorker]; !slices.Equal(got, []time.Duration{500 * time.Millisecond}) {
-		t.Errorf("started again after %v", got)
+		t.Errorf("interrupted tasks started again after %v", got)
 	}
 	if got := v.Waited[KillWorker]; !slices.Equal(got, []time.Duration{4 * time.Second}) {
 		t.Errorf("new tasks waited for %v", got)
@@ -147,12 +149,12 @@ func TestWhatAFaultCosts(t *testing.T) {
 	WriteReport(&report, Options{Seed: 3, For: time.Minute}, b, v)
 	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.0 s | 1 | 0.50 s / 0.50 s | 4.00 s / 4.00 s |"} {
 		if !strings.Contains(report.String(), want) {
-			t.Errorf("the report does not say %q:\n%s", want, report.String())
+			t.Errorf("the report does not contain %q:\n%s", want, report.String())
 		}
 	}
 }
 
-func TestPlansFollowFromTheirSeed(t *testing.T) {
+func TestSeedDeterminesThePlan(t *testing.T) {
 	t.Parallel()
 	draw := func(seed uint64) (acts []Act) {
 		p := NewPlan(seed, nil)
@@ -163,7 +165,7 @@ func TestPlansFollowFromTheirSeed(t *testing.T) {
 	}
 	one := draw(1)
 	if !reflect.DeepEqual(one, draw(1)) || reflect.DeepEqual(one, draw(2)) {
-		t.Error("the plan does not follow from the seed")
+		t.Error("the seed does not determine the plan")
 	}
 	seen, pairs := make(map[Kind]int), 0
 	for _, act := range one {
@@ -175,8 +177,8 @@ func TestPlansFollowFromTheirSeed(t *testing.T) {
 		}
 		if len(act.Faults) == 2 {
 			pairs++
-			if !apart(act.Faults[0].Kind, act.Faults[1].Kind) {
-				t.Errorf("%v are not apart", act.Faults)
+			if !compatible(act.Faults[0].Kind, act.Faults[1].Kind) {
+				t.Errorf("%v cannot be inflicted at the same time", act.Faults)
 			}
 		}
 	}
@@ -186,11 +188,11 @@ func TestPlansFollowFromTheirSeed(t *testing.T) {
 	seen[KillWorker] /= 3
 	least, most := slices.Min(slices.Collect(maps.Values(seen))), slices.Max(slices.Collect(maps.Values(seen)))
 	if len(seen) != len(traits) || most > least+1 || pairs == 0 {
-		t.Errorf("of %d kinds %d came, between %d and %d times each; %d pairs", len(traits), len(seen), least, most, pairs)
+		t.Errorf("%[2]d of %[1]d kinds were drawn, between %[3]d and %[4]d times each; %[5]d pairs", len(traits), len(seen), least, most, pairs)
 	}
 }
 
-func TestKindsHaveNames(t *testing.T) {
+func TestParseKind(t *testing.T) {
 	t.Parallel()
 	for _, trait := range traits {
 		if kind, err := ParseKind(string(trait.kind)); err != nil || kind != trait.kind {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is what breaks.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds of faults.
@@ -39,44 +39,45 @@ const (
 	Upgrade       Kind = "rolling change to the older build and back"
 )
 
-// reach says whom a fault hits, and so what it can explain.
+// reach defines which workers a fault hits, and so which repeated executions it can explain.
 type reach uint8
 
 const (
-	hitsNobody  reach = iota // that runs tasks: it explains no execution beyond the first
-	hitsWorkers              // those it names
-	hitsStore                // and with it every worker
+	hitsNoWorker reach = iota // explains no repeated execution
+	hitsWorkers               // hits the workers that the fault names
+	hitsStore                 // hits the database, and so every worker
 )
 
-// trait is what is known of a kind beforehand.
+// trait describes a kind of fault.
 type trait struct {
 	kind  Kind
 	reach reach
-	// least and most are how long the fault stays; 0 means that it is over at once.
+	// least and most limit the duration of the fault. 0 means that the campaign does not wait before it undoes the
+	// fault.
 	least, most time.Duration
 }
 
-// traits lists every kind, in the order of the report.
+// traits has every kind, in the order of the report.
 var traits = []trait{
 	{KillWorker, hitsWorkers, 0, 0},
 	{StopWorker, hitsWorkers, 2 * lease, 2 * lease},
 	{CutStore, hitsWorkers, 2 * time.Second, 12 * time.Second},
 	{CutStoreHalf, hitsWorkers, 2 * time.Second, 12 * time.Second},
-	{CutBroker, hitsNobody, 2 * time.Second, 12 * time.Second},
-	{CutBrokerHalf, hitsNobody, 2 * time.Second, 12 * time.Second},
-	{KillJanitor, hitsNobody, 0, 0},
-	{StopJanitor, hitsNobody, 2 * lease, 2 * lease},
-	{KillProducer, hitsNobody, 0, 0},
-	{StopProducer, hitsNobody, 2 * time.Second, 8 * time.Second},
-	{KillNode, hitsNobody, 3 * time.Second, 10 * time.Second},
-	{KillLeader, hitsNobody, 3 * time.Second, 10 * time.Second},
-	{KillTwoNodes, hitsNobody, 3 * time.Second, 10 * time.Second},
-	{PartNode, hitsNobody, 12 * time.Second, 20 * time.Second},
-	{PartNodeHalf, hitsNobody, 12 * time.Second, 20 * time.Second},
-	{MemoryAlarm, hitsNobody, 3 * time.Second, 10 * time.Second},
-	{DiskAlarm, hitsNobody, 3 * time.Second, 10 * time.Second},
-	{CloseAll, hitsNobody, 0, 0},
-	{DeleteQueues, hitsNobody, 0, 0},
+	{CutBroker, hitsNoWorker, 2 * time.Second, 12 * time.Second},
+	{CutBrokerHalf, hitsNoWorker, 2 * time.Second, 12 * time.Second},
+	{KillJanitor, hitsNoWorker, 0, 0},
+	{StopJanitor, hitsNoWorker, 2 * lease, 2 * lease},
+	{KillProducer, hitsNoWorker, 0, 0},
+	{StopProducer, hitsNoWorker, 2 * time.Second, 8 * time.Second},
+	{KillNode, hitsNoWorker, 3 * time.Second, 10 * time.Second},
+	{KillLeader, hitsNoWorker, 3 * time.Second, 10 * time.Second},
+	{KillTwoNodes, hitsNoWorker, 3 * time.Second, 10 * time.Second},
+	{PartNode, hitsNoWorker, 12 * time.Second, 20 * time.Second},
+	{PartNodeHalf, hitsNoWorker, 12 * time.Second, 20 * time.Second},
+	{MemoryAlarm, hitsNoWorker, 3 * time.Second, 10 * time.Second},
+	{DiskAlarm, hitsNoWorker, 3 * time.Second, 10 * time.Second},
+	{CloseAll, hitsNoWorker, 0, 0},
+	{DeleteQueues, hitsNoWorker, 0, 0},
 	{StoreRestart, hitsStore, 0, 0},
 	{StoreKill, hitsStore, 0, 0},
 	{StorePromote, hitsStore, 0, 0},
@@ -88,14 +89,12 @@ func traitOf(k Kind) trait {
 	return traits[slices.IndexFunc(traits, func(t trait) bool { return t.kind == k })]
 }
 
-// Fault is one thing that is to break.
+// Fault is one fault of a plan.
 type Fault struct {
 	Kind Kind
 	For  time.Duration
-	// Pick chooses the victim among those there are.
-	Pick int
-	// Way is the direction of a cut that goes one way.
-	Way int
+	Pick int // chooses the process or node that it hits
+	Way  int // direction of a one-way cut, 0 or 1
 }
 
 func (f Fault) String() string {
@@ -105,39 +104,39 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s (%s)", f.Kind, f.For.Round(100*time.Millisecond))
 }
 
-// Act is what breaks at one time: a fault, or now and then two.
+// Act has the faults that begin at the same time: one fault, or sometimes two.
 type Act struct {
-	Calm   time.Duration // before it
+	Calm   time.Duration // pause before the act
 	Faults []Fault
 }
 
-// Plan is an endless list of acts that follows from a seed. Every kind comes in a round before the
-// next one begins.
+// Plan is an endless list of acts that a seed determines. It draws all kinds of faults once before it draws any kind
+// again.
 type Plan struct {
 	rng  *rand.Rand
 	only []Kind
-	deck []Kind
+	deck []Kind // the kinds that are not drawn yet, in random order
 }
 
-// NewPlan returns the plan of a seed, of all kinds if only is empty.
+// NewPlan returns the plan of a seed with the given kinds of faults. If only is empty, the plan has all kinds.
 func NewPlan(seed uint64, only []Kind) *Plan {
 	if len(only) == 0 {
 		for _, t := range traits {
 			only = append(only, t.kind)
 		}
-		only = append(only, KillWorker, KillWorker) // the fault there is most of
+		only = append(only, KillWorker, KillWorker) // the most frequent fault in real deployments
 	}
 	return &Plan{rng: rand.New(rand.NewPCG(seed, 0x510e527fade682d1)), only: only}
 }
 
-// Next draws the next act.
+// Next returns the next act.
 func (p *Plan) Next() Act {
 	act := Act{Calm: p.between(4*time.Second, 9*time.Second), Faults: []Fault{p.fault()}}
 	if p.rng.IntN(5) > 0 {
 		return act
 	}
-	// A second one beside it, if the two do not work with the same thing.
-	if second := p.fault(); apart(act.Faults[0].Kind, second.Kind) {
+	// In one act of five there is a second fault, if the two can be inflicted at the same time.
+	if second := p.fault(); compatible(act.Faults[0].Kind, second.Kind) {
 		act.Faults = append(act.Faults, second)
 	} else {
 		p.deck = append(p.deck, second.Kind)
@@ -145,6 +144,7 @@ func (p *Plan) Next() Act {
 	return act
 }
 
+// fault draws a fault.
 func (p *Plan) fault() Fault {
 	if len(p.deck) == 0 {
 		p.deck = slices.Clone(p.only)
@@ -163,14 +163,15 @@ func (p *Plan) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.rng.Int64N(int64(most-least)))
 }
 
-// apart reports whether two faults can be inflicted at the same time: one of processes beside one of servers.
-func apart(a, b Kind) bool { return a != Upgrade && b != Upgrade && ofProcess(a) != ofProcess(b) }
+// compatible reports whether two faults can be inflicted at the same time. One must hit a process and the other a
+// server or the network.
+func compatible(a, b Kind) bool { return a != Upgrade && b != Upgrade && ofProcess(a) != ofProcess(b) }
 
 func ofProcess(k Kind) bool {
 	return slices.Contains([]Kind{KillWorker, StopWorker, KillJanitor, StopJanitor, KillProducer, StopProducer}, k)
 }
 
-// ParseKind returns the kind of that name.
+// ParseKind returns the kind with the given name. It returns an error that lists all kinds if there is none.
 func ParseKind(name string) (Kind, error) {
 	var names []string
 	for _, t := range traits {
@@ -179,5 +180,5 @@ func ParseKind(name string) (Kind, error) {
 		}
 		names = append(names, fmt.Sprintf("%q", t.kind))
 	}
-	return "", fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("unknown kind of fault %q; the kinds are %s", name, strings.Join(names, ", "))
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-// Load is what one producer process enqueues.
+// Load describes the tasks that one producer process enqueues.
 type Load struct {
-	URL   string // of the recorder
-	First int    // number of the first task; the process counts on from it
-	Rate  int    // tasks a second
+	URL   string // URL of the recorder
+	First int    // number of the first task; the following tasks have the following numbers
+	Rate  int    // tasks per second
 }
 
-// Accepted is a batch that the producer took: from then on its tasks may not be lost.
+// Accepted is a batch that the producer accepted. From then on its tasks must not be lost.
 type Accepted struct {
 	At    time.Time         `json:"at"`
 	First int               `json:"first"`
 	IDs   []holdfast.TaskID `json:"ids"`
-	// DelaysMS are those that the tasks asked for.
+	// DelaysMS are the delays of the tasks.
 	DelaysMS []int64 `json:"delays_ms"`
 }
 
-// maxAttempts is more than any task of the load can fail, be it ever so unlucky.
+// maxAttempts is more than the highest number of failures of a task of the load.
 const maxAttempts = 20
 
-// Produce enqueues the load until ctx is done and writes a line for each batch that was accepted. A batch that got
-// an error is sent again under the same unique keys until it is accepted.
+// Produce enqueues the load until ctx is done, and writes a JSON line to out for each accepted batch. If a call fails,
+// it enqueues the same batch with the same unique keys again until the batch is accepted.
 func Produce(ctx context.Context, backend *app.Backend, load Load, out io.Writer) error {
 	p := backend.Producer(nil)
 	defer p.Close()
@@ -52,7 +52,7 @@ func Produce(ctx context.Context, backend *app.Backend, load Load, out io.Writer
 			}
 			tasks[i], delays[i] = task, task.Delay.Milliseconds()
 		}
-		ids := insist(ctx, backend, p, tasks)
+		ids := enqueueUntilAccepted(ctx, backend, p, tasks)
 		if ids == nil {
 			return nil
 		}
@@ -67,8 +67,9 @@ func Produce(ctx context.Context, backend *app.Backend, load Load, out io.Writer
 	}
 }
 
-// insist enqueues until it is accepted; nil if ctx ended first.
-func insist(ctx context.Context, backend *app.Backend, p *producer.Producer, tasks []holdfast.NewTask) []holdfast.TaskID {
+// enqueueUntilAccepted enqueues a batch until it is accepted, and returns the ids of the tasks. It returns nil if ctx
+// is done first.
+func enqueueUntilAccepted(ctx context.Context, backend *app.Backend, p *producer.Producer, tasks []holdfast.NewTask) []holdfast.TaskID {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
 		results, err := p.EnqueueMany(call, tasks)
@@ -80,7 +81,7 @@ func insist(ctx context.Context, backend *app.Backend, p *producer.Producer, tas
 			}
 			return ids
 		}
-		backend.Log.WithError(err).Warn("not accepted, trying again")
+		backend.Log.WithError(err).Warn("batch not accepted, trying again")
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
@@ -89,8 +90,8 @@ func insist(ctx context.Context, backend *app.Backend, p *producer.Producer, tas
 	return nil
 }
 
-// newTask draws a task. Most take moments; some fail at first, some are delayed, and a few take longer than the
-// broker lets a delivery stay unacknowledged.
+// newTask returns a random task. Most tasks take less than a second. Some fail once or twice, some are delayed, and a
+// few take longer than the consumer timeout of the broker.
 func newTask(rng *rand.Rand, url string, number int) (holdfast.NewTask, error) {
 	order := Order{Number: number, TakesMS: 20 + rng.IntN(800)}
 	task := holdfast.NewTask{Type: "http", Unique: fmt.Sprint("n", number), MaxAttempts: maxAttempts}

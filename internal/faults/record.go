@@ -13,38 +13,38 @@ import (
 	"github.com/holdfastq/holdfast/consumer/webhook"
 )
 
-// Order is the body of a request: it tells the recorder how to behave, so that the outcome is known beforehand.
+// Order is the body of a request. It determines how the recorder answers, so that the outcome of each task is known.
 type Order struct {
 	Number   int `json:"number"`
-	Failures int `json:"failures"` // answer 503 this often before success
+	Failures int `json:"failures"` // number of 503 responses before the first 200
 	TakesMS  int `json:"takes_ms"`
 }
 
-// Record is one request, as the recorder saw it.
+// Record describes one request that the recorder received.
 type Record struct {
 	Number  int       `json:"number"`
 	Attempt int       `json:"attempt"`
-	From    string    `json:"from"` // the address of the worker's end
+	From    string    `json:"from"` // IP address of the worker
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended"`
 	Result  Result    `json:"result"`
 }
 
-// Result is how a request ended.
+// Result is the result of a request.
 type Result string
 
 // The results.
 const (
-	Answered Result = "answered" // with success
-	Refused  Result = "refused"  // with the planned failure
-	Left     Result = "left"     // the worker was gone before the answer
+	Answered Result = "answered" // the recorder answered with success
+	Refused  Result = "refused"  // the recorder answered with a planned failure
+	Left     Result = "left"     // the worker disconnected before the answer
 )
 
-// recorderAddress is where the recorder listens within its end.
+// recorderAddress is the address on which the recorder listens in its end.
 const recorderAddress = ":8099"
 
-// Recorder serves the target of all tasks and writes a line for each request to out, until ctx is done or a line
-// cannot be written.
+// Recorder serves as the target of all tasks and writes a JSON line for each request to out. It returns nil when ctx is
+// done, and an error if it cannot listen or cannot write a line.
 func Recorder(ctx context.Context, out io.Writer) error {
 	listener, err := net.Listen("tcp", recorderAddress)
 	if err != nil {
@@ -70,14 +70,14 @@ type recorder struct {
 	mu      sync.Mutex
 	lines   *json.Encoder
 	refused map[int]int
-	fail    context.CancelCauseFunc // ends it: books with a hole are worse than none
+	fail    context.CancelCauseFunc // stops the recorder, because incomplete records are worse than none
 }
 
-// ServeHTTP does what the order says.
+// ServeHTTP answers a request as its order requires.
 func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	var order Order
 	record := Record{Began: time.Now()}
-	body, err := io.ReadAll(request.Body) // to its end, or the server does not notice when the worker goes away
+	body, err := io.ReadAll(request.Body) // without this, the server does not detect that the worker has disconnected
 	if err == nil {
 		err = json.Unmarshal(body, &order)
 	}
@@ -86,7 +86,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	record.Number = order.Number
-	record.Attempt, _ = strconv.Atoi(request.Header.Get(webhook.AttemptHeader)) // 0 is no attempt, which the judge reports
+	record.Attempt, _ = strconv.Atoi(request.Header.Get(webhook.AttemptHeader)) // Judge reports a wrong number
 	record.From, _, _ = net.SplitHostPort(request.RemoteAddr)
 	timer := time.NewTimer(time.Duration(order.TakesMS) * time.Millisecond)
 	defer timer.Stop()

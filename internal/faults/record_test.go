@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/consumer/webhook"
 )
 
+// order sends an order as the given attempt and returns the status of the response, or 0 if there is none.
 func order(ctx context.Context, t *testing.T, url, body, attempt string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
@@ -28,16 +29,16 @@ func order(ctx context.Context, t *testing.T, url, body, attempt string) int {
 	return response.StatusCode
 }
 
-func TestTheRecorderDoesWhatItIsTold(t *testing.T) {
+func TestRecorderAnswersAsOrdered(t *testing.T) {
 	t.Parallel()
 	var lines bytes.Buffer
 	server := httptest.NewServer(&recorder{lines: json.NewEncoder(&lines), refused: make(map[int]int), fail: func(err error) { t.Error(err) }})
 	const body = `{"number":7,"failures":1,"takes_ms":1}`
 	if got := order(t.Context(), t, server.URL, "nonsense", "1"); got != http.StatusBadRequest {
-		t.Errorf("what is no order is answered with %d", got)
+		t.Errorf("a malformed order was answered with %d", got)
 	}
 	if first, second := order(t.Context(), t, server.URL, body, "1"), order(t.Context(), t, server.URL, body, "2"); first != http.StatusServiceUnavailable || second != http.StatusOK {
-		t.Errorf("answered with %d and %d", first, second)
+		t.Errorf("the answers were %d and %d", first, second)
 	}
 	gone, leave := context.WithCancel(t.Context())
 	arrived := make(chan struct{})
@@ -47,7 +48,7 @@ func TestTheRecorderDoesWhatItIsTold(t *testing.T) {
 	}()
 	leave()
 	<-arrived
-	server.Close() // waits until every request has ended
+	server.Close() // waits for the end of every request
 	var results []Result
 	decoder := json.NewDecoder(&lines)
 	for decoder.More() {
@@ -61,28 +62,28 @@ func TestTheRecorderDoesWhatItIsTold(t *testing.T) {
 				t.Errorf("recorded %+v", r)
 			}
 		} else if r.Result != Left {
-			t.Errorf("whoever left is recorded as %+v", r)
+			t.Errorf("the canceled request is recorded as %+v", r)
 		}
 	}
 	if len(results) != 2 || results[0] != Refused || results[1] != Answered {
-		t.Errorf("recorded %v", results)
+		t.Errorf("the recorded results are %v", results)
 	}
 }
 
-// full is a disk without room.
+// full is a writer on a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-func TestTheRecorderEndsWithItsBooks(t *testing.T) {
+func TestRecorderStopsWhenItCannotWrite(t *testing.T) {
 	t.Parallel()
 	var why error
 	server := httptest.NewServer(&recorder{lines: json.NewEncoder(full{}), refused: make(map[int]int), fail: func(err error) { why = err }})
 	if status := order(t.Context(), t, server.URL, `{"number":7}`, "1"); status == http.StatusOK {
-		t.Error("an execution that is not in the books was answered with success")
+		t.Error("a request that was not recorded was answered with success")
 	}
 	server.Close()
 	if why == nil {
-		t.Error("it goes on")
+		t.Error("the recorder did not stop")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// WriteTable prints what a verdict says, as the table a person looks at first.
+// WriteTable writes the numbers of a verdict as rows of a Markdown table.
 func WriteTable(out io.Writer, v Verdict) {
 	explained, unexplained := 0, len(v.Unexplained)
 	for _, n := range v.Extra {
@@ -20,20 +20,20 @@ func WriteTable(out io.Writer, v Verdict) {
 		value any
 	}{
 		{"accepted", v.Accepted}, {"finished", v.Finished}, {"**lost**", len(v.Lost)},
-		{"executions", v.Executions}, {"planned failures among them", v.Planned},
-		{"longer than the consumer timeout among them, and answered", v.Long},
-		{"executions beyond the first, explained by a fault", explained},
-		{"**executions beyond the first, unexplained**", unexplained},
-		{"**executions of one attempt twice**", len(v.SameAttempt)},
-		{"not accepted, as the producer was killed, and run all the same", v.Unaccepted},
+		{"executions", v.Executions}, {"executions with a planned failure", v.Planned},
+		{"successful executions longer than the consumer timeout", v.Long},
+		{"repeated executions that a fault explains", explained},
+		{"**repeated executions that no fault explains**", unexplained},
+		{"**attempts that were executed twice**", len(v.SameAttempt)},
+		{"executed but not accepted, because the producer was killed", v.Unaccepted},
 	} {
 		fmt.Fprintf(out, "| %s | %v |\n", row.name, row.value)
 	}
 }
 
-// WriteFaults prints a line for each kind of fault.
+// WriteFaults writes a Markdown table with a row for each kind of fault.
 func WriteFaults(out io.Writer, v Verdict) {
-	fmt.Fprintln(out, "| fault | times | alone | lasted, at most | executions beyond the first | broken off, again after: p50 / p99 | longest wait of a new task: p50 / p99 |")
+	fmt.Fprintln(out, "| fault | times | alone | longest duration | repeated executions | restart of an interrupted task: p50 / p99 | longest wait of a new task: p50 / p99 |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
 	for _, t := range traits {
 		if v.Times[t.kind] == 0 {
@@ -59,7 +59,7 @@ func quantiles(of []time.Duration) string {
 	return at(0.5) + " / " + at(0.99)
 }
 
-// WriteReport writes the whole report, in Markdown.
+// WriteReport writes the report as a Markdown page.
 func WriteReport(out io.Writer, o Options, b Books, v Verdict) {
 	target, title := "faults", "Fault report"
 	if o.Soak {
@@ -67,16 +67,17 @@ func WriteReport(out io.Writer, o Options, b Books, v Verdict) {
 	}
 	fmt.Fprintf(out, `# %s
 
-Written by `+"`make %s SEED=%d MINUTES=%d`"+` on %s; run it to have your own. It needs Linux, root and the
-packages of RabbitMQ and PostgreSQL, nothing else. How it is counted stands in the doc comment of `+"`internal/faults`"+`.
+`+"`make %s SEED=%d MINUTES=%d`"+` wrote this page on %s. To write your own, run the same command. It needs Linux, root and the
+packages of RabbitMQ and PostgreSQL. The doc comment of `+"`internal/faults`"+` describes how it counts.
 
-Three RabbitMQ nodes (%s, quorum queues, consumer timeout %.0f s), PostgreSQL %s with a synchronous replica, %d
-workers, %d janitors and %d producers, each in a network namespace of its own on one machine with %d cores; %s;
-about %d tasks a second: most take up to 0.8 s, one in ten fails at first, one in twenty is delayed, some take longer than the
-consumer timeout. Leases of %.0f s. The older build is %s, the newer %s. Faults for %.0f minutes, one in five acts with two at once;
-then everything left is done.
+The deployment had three RabbitMQ nodes (%s, quorum queues, consumer timeout %.0f s), PostgreSQL %s with a synchronous
+replica, %d workers, %d janitors and %d producers. Each process had its own network namespace on one machine with %d cores.
+The programs were built with %s. Producers stored about %d tasks per second. Most tasks took up to 0.8 s, one in ten failed
+at first, one in twenty was delayed, and some took longer than the consumer timeout. A lease lasted %.0f s. The older build
+was %s, the newer build %s. Faults were inflicted for %.0f minutes, two at the same time in one act of five. Then all
+remaining tasks were run.
 
-## What became of the tasks
+## What happened to the tasks
 
 | counted by the recorder, the producers and the store | |
 |---|---|
@@ -86,40 +87,40 @@ then everything left is done.
 	for _, list := range []struct {
 		title string
 		lines []string
-	}{{"Lost", v.Lost}, {"Unexplained", v.Unexplained}, {"One attempt twice", v.SameAttempt}, {"Not inflicted or mended as planned", b.Problems}} {
+	}{{"Lost", v.Lost}, {"Repeated executions that no fault explains", v.Unexplained}, {"Attempts that were executed twice", v.SameAttempt}, {"Not inflicted or repaired as planned", b.Problems}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(out, "\n%s:\n\n- %s\n", list.title, strings.Join(list.lines[:min(20, len(list.lines))], "\n- "))
 		}
 	}
 	fmt.Fprintf(out, `
-## What each fault cost
+## The cost of each fault
 
-An execution beyond the first is explained by a fault only if the fault hit the worker of the one before it, or the
-database; faults of the broker, its network, janitors and producers are allowed none. Recovery is taken from faults that
-were alone. What a fault broke off is counted from its begin, and only the first time that a task is broken off: later
-it waits on purpose. A new task is one that became due while the fault lasted or
-within %.0f seconds after it was mended; its wait is that for a worker, however long the fault itself was.
+A fault explains a repeated execution only if it hit the database, or the worker of the execution before. Faults of the
+broker, of its network, of janitors and of producers explain none. The last two columns count only faults that were alone.
+The restart of an interrupted task is measured from the begin of the fault. Only the first interruption of a task counts,
+because from its second crash on a task waits on purpose. A new task is one that became due during the fault or within
+%.0f seconds after its end. Its wait is the time until a worker ran it.
 
-`, aftermath.Seconds())
+`, recoveryWindow.Seconds())
 	WriteFaults(out, v)
 	if len(b.Samples) > 0 {
-		fmt.Fprintf(out, "\n## What stayed flat\n\nMeasured every %.0f s at a worker and a janitor that were not killed, at the database and the broker. Finished tasks were\nkept for a minute. Early is the second fifth of the time, the end its last fifth (medians).\n\n", sampleEvery.Seconds())
+		fmt.Fprintf(out, "\n## Growth\n\nMeasured every %.0f s at a worker and a janitor that no fault hit, at the database and at the broker. Finished tasks were\nkept for one minute. Early is the median of the second fifth of the time, and late that of the last fifth.\n\n", sampleEvery.Seconds())
 		WriteTrends(out, Trends(b.Samples))
 		return
 	}
 	fmt.Fprint(out, peers)
 }
 
-// peers are figures that were measured by hand, once, outside of this run.
+// peers has figures that were measured once by hand, not by a campaign.
 const peers = `
 ## Peers
 
-Measured by hand, not by this run, each on the same work: 1,000 tasks of 200 ms, 50 in flight, the worker killed with
-kill -9, or the broker.
+These figures were measured by hand, not by this run. Each system ran 1,000 tasks of 200 ms, 50 of them at the same time,
+and the worker or the broker was killed with kill -9.
 
-| | work of the killed worker starts again after | executed twice after a kill of the broker |
+| | time until tasks of the killed worker start again | tasks executed twice after a kill of the broker |
 |---|---|---|
-| River | 1 h by default; set as short as it goes 22 s, and then 50 finished tasks ran again | no broker |
+| River | 1 h by default; 22 s with the shortest settings, and then 50 finished tasks ran again | no broker |
 | asynq | 90–105 s | not measured |
 | machinery | 0.14 s | 401–451 |
 | a plain RabbitMQ worker (manual ack) | 0.12 s | 50 on quorum queues, 200–450 on classic ones, which forget acks |

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Sample is what was measured at one moment: a value by series.
+// Sample has the values that were measured at one time, by series.
 type Sample struct {
 	At     time.Time
 	Values map[string]float64
 }
 
-// sampleEvery is short beside a soak and long beside what a sample costs.
+// sampleEvery is the interval between two samples.
 const sampleEvery = 10 * time.Second
 
-// metricsOfInterest are those of a process that show a leak, by what they are called in a report.
+// metricsOfInterest has the metrics of a process that show a leak, with their names in the report.
 var metricsOfInterest = map[string]string{
 	"process_resident_memory_bytes": "memory, MiB",
 	"go_goroutines":                 "goroutines",
@@ -32,7 +32,7 @@ var metricsOfInterest = map[string]string{
 
 const mebibyte = 1 << 20
 
-// sample measures until ctx is done. What cannot be measured at a moment, for it is just being broken, is left out.
+// sample measures until ctx is done. A sample lacks the values that a fault made impossible to measure.
 func (c *campaign) sample(ctx context.Context) []Sample {
 	var samples []Sample
 	for {
@@ -42,7 +42,7 @@ func (c *campaign) sample(ctx context.Context) []Sample {
 		}
 		s := Sample{At: time.Now(), Values: make(map[string]float64)}
 		for _, role := range []string{roleWorker, roleJanitor} {
-			c.sampleProcess(ctx, c.crew.of(role)[0], s.Values) // the one that soaks do not touch
+			c.sampleProcess(ctx, c.deployment.of(role)[0], s.Values) // no fault of a soak hits the first slot of a role
 		}
 		c.sampleDatabase(ctx, s.Values)
 		c.sampleBroker(ctx, s.Values)
@@ -50,7 +50,8 @@ func (c *campaign) sample(ctx context.Context) []Sample {
 	}
 }
 
-func (c *campaign) sampleProcess(ctx context.Context, s *seat, into map[string]float64) {
+// sampleProcess reads the metrics of a process.
+func (c *campaign) sampleProcess(ctx context.Context, s *slot, into map[string]float64) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.ip+":8480/metrics", nil)
@@ -78,12 +79,12 @@ func (c *campaign) sampleProcess(ctx context.Context, s *seat, into map[string]f
 	}
 }
 
-// sampleDatabase asks for the sizes of the tables with their indexes, and for the connections.
+// sampleDatabase queries the sizes of the tables, with their indexes, and the number of connections.
 func (c *campaign) sampleDatabase(ctx context.Context, into map[string]float64) {
-	const question = `select 'database: ' || relname || ', MiB', pg_total_relation_size(oid) / 1048576.0 from pg_class
-		where relkind = 'r' and relnamespace = 'holdfast'::regnamespace and relname in ('tasks', 'runs', 'outbox', 'attempts')
+	const query = `select 'database: ' || relname || ', MiB', pg_total_relation_size(oid) / 1048576.0 from pg_class
+		where relkind = 'r' and relnamespace = 'holdfast'::regnamespace and relname in ('tasks', 'workers', 'outbox', 'attempts')
 		union all select 'database: connections', count(*) from pg_stat_activity where application_name = 'holdfast'`
-	out, err := c.servers.postgres(ctx, "psql", "-AtF=", "-c", question)
+	out, err := c.servers.postgres(ctx, "psql", "-AtF=", "-c", query)
 	if err != nil {
 		return
 	}
@@ -95,11 +96,11 @@ func (c *campaign) sampleDatabase(ctx context.Context, into map[string]float64) 
 	}
 }
 
-// sampleBroker counts messages in all queues of a kind, and connections.
+// sampleBroker counts the messages in each kind of AMQP queue, and the connections.
 func (c *campaign) sampleBroker(ctx context.Context, into map[string]float64) {
 	topology := c.backend.Topology
 	queues := map[string][]string{
-		"broker: messages in main and again": topology.Lane(lane), "broker: manifests held": topology.Holds(),
+		"broker: messages in main and requeue": topology.Queue(queue), "broker: manifests in holding": topology.HoldingQueueNames(),
 		"broker: messages in rescue": {topology.Rescue()}, "broker: messages in quarantine": {topology.Quarantine()},
 	}
 	depths, err := c.backend.Broker.Depths(ctx, slices.Concat(slices.Collect(maps.Values(queues))...))
@@ -117,17 +118,18 @@ func (c *campaign) sampleBroker(ctx context.Context, into map[string]float64) {
 	}
 }
 
-// Trend compares a series early in a soak with its end.
+// Trend compares a series early in a soak with the same series at the end.
 type Trend struct {
 	Series            string
-	Early, Late, Most float64 // medians of a fifth of the time each, and the largest value
+	Early, Late, Most float64 // medians of the second and the last fifth of the time, and the largest value
 }
 
-// Flat reports whether the series has not grown by more than a fifth, or by a handful. One that was not measured early or
-// late is not known to be flat.
+// Flat reports whether the series has grown by at most 20 % plus 5. It returns false if the series was not measured in
+// the second or in the last fifth of the time.
 func (t Trend) Flat() bool { return t.Late <= t.Early*1.2+5 }
 
-// Trends compares the second fifth of the samples with the last one; the first fifth is for warming up.
+// Trends compares the second fifth of the samples with the last fifth. The first fifth is the warm-up. Trends returns
+// nil if there are fewer than five samples.
 func Trends(samples []Sample) []Trend {
 	fifth := len(samples) / 5
 	if fifth == 0 {
@@ -150,7 +152,7 @@ func Trends(samples []Sample) []Trend {
 	return trends
 }
 
-// median is not a number if nothing was measured.
+// median returns the median of a series, or NaN if the series was not measured.
 func median(samples []Sample, series string) float64 {
 	var values []float64
 	for _, s := range samples {
@@ -165,9 +167,9 @@ func median(samples []Sample, series string) float64 {
 	return values[len(values)/2]
 }
 
-// WriteTrends prints a line for each series.
+// WriteTrends writes a Markdown table with a row for each series.
 func WriteTrends(out io.Writer, trends []Trend) {
-	fmt.Fprintln(out, "| | early | at the end | at most | flat |")
+	fmt.Fprintln(out, "| | early | late | maximum | flat |")
 	fmt.Fprintln(out, "|---|---|---|---|---|")
 	for _, t := range trends {
 		fmt.Fprintf(out, "| %s | %.1f | %.1f | %.1f | %t |\n", t.Series, t.Early, t.Late, t.Most, t.Flat())

@@ -2,7 +2,7 @@ package faults
 
 import "testing"
 
-func TestWhatIsFlat(t *testing.T) {
+func TestTrendIsFlat(t *testing.T) {
 	t.Parallel()
 	series := func(at func(i int) (float64, bool)) []Sample {
 		samples := make([]Sample, 50)
@@ -18,12 +18,12 @@ func TestWhatIsFlat(t *testing.T) {
 		at   func(i int) (float64, bool)
 		flat bool
 	}{
-		"even":              {func(int) (float64, bool) { return 100, true }, true},
-		"warms up":          {func(i int) (float64, bool) { return float64(min(i, 10) * 10), true }, true},
-		"grows":             {func(i int) (float64, bool) { return float64(100 + i), true }, false},
-		"a peak":            {func(i int) (float64, bool) { return map[bool]float64{true: 1000, false: 100}[i == 25], true }, true},
-		"not seen at last":  {func(i int) (float64, bool) { return 100, i < 40 }, false},
-		"not seen at first": {func(i int) (float64, bool) { return 100, i >= 40 }, false},
+		"even":               {func(int) (float64, bool) { return 100, true }, true},
+		"warm-up":            {func(i int) (float64, bool) { return float64(min(i, 10) * 10), true }, true},
+		"grows":              {func(i int) (float64, bool) { return float64(100 + i), true }, false},
+		"peak":               {func(i int) (float64, bool) { return map[bool]float64{true: 1000, false: 100}[i == 25], true }, true},
+		"not measured late":  {func(i int) (float64, bool) { return 100, i < 40 }, false},
+		"not measured early": {func(i int) (float64, bool) { return 100, i >= 40 }, false},
 	} {
 		trends := Trends(series(c.at))
 		if len(trends) != 1 || trends[0].Flat() != c.flat {

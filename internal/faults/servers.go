@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// What the servers are told, and the project's own defaults that faults are measured by.
 const (
-	lease           = 5 * time.Second
-	consumerTimeout = 60 * time.Second
-	diskSize        = "3g" // of the file system that each database has for itself
+	lease           = 5 * time.Second  // the default of worker.lease
+	consumerTimeout = 60 * time.Second // of the broker
+	diskSize        = "3g"             // of the file system of each database
 )
 
-// servers are the cluster and the database, as the project's scripts keep them.
+// servers are the RabbitMQ cluster and the databases, which the scripts of the project run.
 type servers struct {
-	root string // of the project
-	run  string // the scripts' folder
+	root string // root folder of the project
+	run  string // state folder of the scripts
 }
 
-// script runs one of the project's scripts and returns what it printed.
+// script runs a script of the project and returns its output.
 func (s *servers) script(ctx context.Context, name string, arguments ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.root, "scripts", name), arguments...)
 	cmd.Env = append(os.Environ(), "RUN="+s.run, "NETNS=yes",
 		fmt.Sprintf("RB_CONSUMER_TIMEOUT=%d", consumerTimeout.Milliseconds()), "RB_CHANNEL_TICK=5000", "PG_TMPFS="+diskSize,
-		// Commits wait for the replica, which else comes back five seconds after a restart of the primary: as long as a lease.
+		// Commits wait for the replica. By default the replica reconnects five seconds after a restart of the primary,
+		// which is as long as a lease.
 		"PG_OPTS=-c wal_retrieve_retry_interval=200ms")
 	if bridge, err := os.ReadFile(filepath.Join(s.run, "cluster", "netns")); err == nil {
 		cmd.Env = append(cmd.Env, "PG_LISTEN="+address(strings.TrimSpace(string(bridge)), 1))
@@ -43,6 +43,7 @@ func (s *servers) script(ctx context.Context, name string, arguments ...string) 
 	return strings.TrimSpace(out.String()), nil
 }
 
+// address returns the address of a host on the bridge.
 func address(bridge string, host int) string { return fmt.Sprintf("10.77.%s.%d", bridge, host) }
 
 func (s *servers) cluster(ctx context.Context, arguments ...string) (string, error) {
@@ -53,8 +54,8 @@ func (s *servers) postgres(ctx context.Context, arguments ...string) (string, er
 	return s.script(ctx, "private-postgres", arguments...)
 }
 
-// all runs one command after the other until one fails.
-func all(ctx context.Context, run func(context.Context, ...string) (string, error), commands ...string) error {
+// runAll runs the commands one after another until one fails.
+func runAll(ctx context.Context, run func(context.Context, ...string) (string, error), commands ...string) error {
 	for _, command := range commands {
 		if _, err := run(ctx, strings.Fields(command)...); err != nil {
 			return err
@@ -63,15 +64,15 @@ func all(ctx context.Context, run func(context.Context, ...string) (string, erro
 	return nil
 }
 
-// up starts everything, with the replica in step.
+// up starts the servers and waits until the replica is synchronous.
 func (s *servers) up(ctx context.Context) error {
-	if err := all(ctx, s.cluster, "up", "settle"); err != nil {
+	if err := runAll(ctx, s.cluster, "up", "settle"); err != nil {
 		return err
 	}
-	return all(ctx, s.postgres, "up", "replica-up", "replica-sync")
+	return runAll(ctx, s.postgres, "up", "replica-up", "replica-sync")
 }
 
-// wipe ends everything and deletes its data.
+// wipe kills the servers and deletes their data.
 func (s *servers) wipe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -83,7 +84,7 @@ func (s *servers) wipe() error {
 	return second
 }
 
-// databaseURL lists both databases, as seen from the ends: the one that takes writes is used.
+// databaseURL returns a URL that names both databases by their addresses on the bridge. Clients use the primary.
 func (s *servers) databaseURL(ctx context.Context) (string, error) {
 	bridge, err := os.ReadFile(filepath.Join(s.run, "cluster", "netns"))
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *servers) databaseURL(ctx context.Context) (string, error) {
 	return u.String(), nil
 }
 
-// versions are the servers', for the report.
+// versions returns the versions of the servers.
 func (s *servers) versions(ctx context.Context) (broker, database string, err error) {
 	if broker, err = s.cluster(ctx, "ctl", "1", "version"); err != nil {
 		return "", "", err

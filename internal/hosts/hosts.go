@@ -1,4 +1,4 @@
-// Package hosts reads and matches the hosts that a webhook secret may sign requests to.
+// Package hosts parses and matches patterns of hosts to which requests may be signed with a webhook secret.
 //
 // A pattern is one of:
 //
@@ -8,7 +8,7 @@
 //	*.example.com:8443     the same, on this port
 //	192.0.2.7, [::1]:8080  an address, which matches no name
 //
-// Case and a dot at the end do not count. A name is in ASCII, as DNS has it: bücher.example is xn--bcher-kva.example.
+// Upper case and a final dot are ignored. A name is in ASCII, as in DNS: bücher.example is xn--bcher-kva.example.
 package hosts
 
 import (
@@ -20,17 +20,17 @@ import (
 	"strings"
 )
 
-// Pattern is one host, or all hosts of a domain.
+// Pattern matches one host, or all hosts of a domain.
 type Pattern struct {
-	host   string // canonical; without the * of a domain, so that it begins with a dot
+	host   string // canonical; that of a domain begins with a dot, without the *
 	domain bool
 	port   string // empty means any
 }
 
-// name is a name in DNS. Its last part is no number, or resolvers would read the name as an address.
+// name matches a DNS name. Its last label is not a number, because resolvers would take the name for an address.
 var name = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
 
-// Parse reads a pattern. Its error says what is allowed, without the text.
+// Parse parses a pattern. An error describes the valid patterns and does not contain the text.
 func Parse(text string) (Pattern, error) {
 	host, port := text, ""
 	if _, err := netip.ParseAddr(text); err != nil && strings.Contains(text, ":") {
@@ -56,7 +56,8 @@ func Parse(text string) (Pattern, error) {
 
 var errNoPattern = errors.New("is not a host like api.example.com, api.example.com:8443 or *.example.com")
 
-// Match reports whether the host and port of a URL are meant. The port of a URL that names none is the usual one of its scheme.
+// Match reports whether the pattern matches the host and port of a URL. If the URL has no port, port is the default of
+// its scheme.
 func (p Pattern) Match(host, port string) bool {
 	host = canonical(host)
 	if p.port != "" && p.port != port {
@@ -69,8 +70,8 @@ func (p Pattern) Match(host, port string) bool {
 	return err != nil && strings.HasSuffix(host, p.host) && len(host) > len(p.host)
 }
 
-// canonical is one form for all spellings of a host. Only ASCII changes its case: there are other letters that become ASCII
-// ones with it.
+// canonical returns the same text for all spellings of a host. It changes only the case of ASCII letters, because some
+// other letters have an ASCII letter as their lower case.
 func canonical(host string) string {
 	host = strings.TrimSuffix(host, ".")
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")); err == nil {

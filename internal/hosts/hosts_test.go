@@ -46,7 +46,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPattern(t *testing.T) {
+func TestInvalidPatterns(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", ".", "*", "*.", "*.*", "**.example.com", "*example.com", "api.*.com", "a..b", ".example.com", "https://example.com", "example.com/path",
@@ -54,7 +54,7 @@ func TestWhatIsNoPattern(t *testing.T) {
 		"300.1.2.3", "0177.0.0.1", "-a.example", "a-.example", "fe80::1%eth0:1", "a:b:c", "example.com,other.com", "*.::1",
 	} {
 		if p, err := Parse(text); err == nil {
-			t.Errorf("%q is the pattern %+v", text, p)
+			t.Errorf("%q is parsed as %+v", text, p)
 		}
 	}
 }

@@ -1,8 +1,8 @@
-// Package load measures task queues: how fast tasks are accepted, and run, how soon one that comes alone is picked up,
-// and how punctually one that was delayed. It knows queues by three methods, so that the same measurements are taken of
-// every kind.
+// Package load measures task queues. It measures how many tasks per second a queue stores and runs, how soon a single
+// task starts, and how late delayed tasks start. It uses a queue through an interface with three methods, so that all
+// queues are measured in the same way.
 //
-// Every measurement ends with an error, not with a figure, when its tasks do not arrive.
+// If tasks do not arrive, a measurement returns an error instead of a figure.
 package load
 
 import (
@@ -18,43 +18,44 @@ import (
 	"time"
 )
 
-// Queue is a connection to a task queue. Its methods may be called concurrently.
+// Queue is a connection to a task queue. Its methods must be safe for concurrent use.
 type Queue interface {
-	// Fill stores many tasks at once, in whatever way suits the queue best. When it returns, they are accepted. It leaves
-	// the payloads as they are.
+	// Fill stores many tasks in the way that is fastest for the queue. The queue has accepted the tasks when Fill
+	// returns. Fill does not modify the payloads.
 	Fill(ctx context.Context, payloads [][]byte) error
-	// Put stores one task that is due after a delay. When it returns, it is accepted.
+	// Put stores one task that is due after a delay. The queue has accepted the task when Put returns.
 	Put(ctx context.Context, payload []byte, delay time.Duration) error
-	// Work runs a worker until ctx is done, and returns when every result is stored.
+	// Work runs a worker until ctx is done. It returns when all results are stored.
 	Work(ctx context.Context, handle func(payload []byte) error) error
 }
 
-// Options say how much is measured.
+// Options configures the measurements.
 type Options struct {
-	Payload int           // bytes of a payload; at least 32
+	Payload int           // size of a payload in bytes; at least 32
 	Batch   int           // tasks of one Fill
-	Ahead   int           // tasks that may wait in a steady state before the next Fill
-	WarmUp  time.Duration // of a steady state, from its first task to the measurement
-	For     time.Duration // of a steady state, of batches, and of calls one by one
-	// Patience is how long nothing may arrive until a measurement gives up. It must be longer than any delay.
+	Ahead   int           // Steady calls Fill while no more than this number of tasks wait
+	WarmUp  time.Duration // time from the first task of Steady to the measurement
+	For     time.Duration // duration of Steady, Batches and Singles
+	// Patience limits the time between two tasks. If no task arrives for so long, a measurement returns an error. It
+	// must be longer than any delay.
 	Patience time.Duration
 }
 
-// Defaults are the Options that published figures are measured with.
+// Defaults returns the options for the published figures.
 func Defaults() Options {
 	return Options{Payload: 200, Batch: 1000, Ahead: 20_000, WarmUp: 3 * time.Second, For: 10 * time.Second, Patience: 30 * time.Second}
 }
 
-// Rate is a number of tasks and the time they took.
+// Rate is a number of tasks and the time that they took.
 type Rate struct {
 	Tasks int
 	Took  time.Duration
 }
 
-// PerSecond is the rate in tasks a second.
+// PerSecond returns the rate in tasks per second.
 func (r Rate) PerSecond() float64 { return float64(r.Tasks) / r.Took.Seconds() }
 
-// Bulk stores n tasks, batch by batch.
+// Bulk stores n tasks in batches.
 func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 	batch := o.payloads(o.Batch)
 	began := time.Now()
@@ -66,7 +67,7 @@ func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 	return Rate{n, time.Since(began)}, nil
 }
 
-// Batches stores tasks for a while, batch by batch. The last batch may take longer.
+// Batches stores tasks in batches for the duration For. The last batch may end later.
 func (o Options) Batches(ctx context.Context, q Queue) (Rate, error) {
 	batch := o.payloads(o.Batch)
 	stored := 0
@@ -80,7 +81,7 @@ func (o Options) Batches(ctx context.Context, q Queue) (Rate, error) {
 	return Rate{stored, time.Since(began)}, nil
 }
 
-// Drain runs n stored tasks, from the start of the worker to the last handler's return.
+// Drain runs n stored tasks. It measures from the start of the worker until the last handler returns.
 func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 	var last time.Time
 	began := time.Now()
@@ -88,15 +89,15 @@ func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 	return Rate{n, last.Sub(began)}, err
 }
 
-// Steady stores and runs tasks at the same time, for a while, with at most Ahead and a batch in between. before is called
-// once, between the warm-up and the measurement, and can look at clocks and counters; so can after, when it has ended.
-// When Steady returns, tasks may be left.
+// Steady stores and runs tasks at the same time for the duration For. At most Ahead tasks and one batch wait at any
+// time. Steady calls before once, right before the measurement, and after once, right after it. When Steady returns,
+// the queue may still have tasks.
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
-	some := make(chan struct{})
+	first := make(chan struct{})
 	return together(ctx, q, func([]byte) error {
 		if done.Add(1) == 1 {
-			close(some)
+			close(first)
 		}
 		return nil
 	}, func(ctx context.Context) (Rate, error) {
@@ -110,15 +111,15 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 			}
 		})
 		var rate Rate
-		err := o.first(ctx, some)
+		err := o.awaitFirst(ctx, first)
 		if err == nil {
 			err = pause(ctx, o.WarmUp)
 		}
 		if err == nil {
 			before()
-			first, began := done.Load(), time.Now()
+			start, began := done.Load(), time.Now()
 			err = pause(ctx, o.For)
-			rate = Rate{int(done.Load() - first), time.Since(began)}
+			rate = Rate{int(done.Load() - start), time.Since(began)}
 			after()
 		}
 		stop()
@@ -127,13 +128,13 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 		case failed != nil:
 			return Rate{}, failed
 		case err == nil && rate.Tasks == 0:
-			err = fmt.Errorf("no task was run in %s; measure for longer", o.For)
+			err = fmt.Errorf("no task was run in %s; use a longer measurement", o.For)
 		}
 		return rate, err
 	})
 }
 
-// fill stores batches until ctx is done, while no more than Ahead tasks wait. It breaks none of them off.
+// fill stores batches while no more than Ahead tasks wait, until ctx is done. It does not cancel a batch.
 func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) error {
 	batch := o.payloads(o.Batch)
 	for ctx.Err() == nil {
@@ -149,10 +150,10 @@ func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) 
 	return nil
 }
 
-// first waits for the first task.
-func (o Options) first(ctx context.Context, came <-chan struct{}) error {
+// awaitFirst waits until the channel is closed, which means that the first task has run.
+func (o Options) awaitFirst(ctx context.Context, first <-chan struct{}) error {
 	select {
-	case <-came:
+	case <-first:
 		return nil
 	case <-time.After(o.Patience):
 		return fmt.Errorf("the first task was not run in %s", o.Patience)
@@ -161,7 +162,7 @@ func (o Options) first(ctx context.Context, came <-chan struct{}) error {
 	}
 }
 
-// pause waits for d. The error is the reason why ctx ended before.
+// pause waits for d. If ctx is done first, pause returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -171,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Singles stores tasks one by one, from several goroutines at once.
+// Singles stores single tasks from several goroutines for the duration For.
 func (o Options) Singles(ctx context.Context, q Queue, callers int) (Rate, error) {
 	payload := o.payloads(1)[0]
 	var stored atomic.Int64
@@ -188,7 +189,8 @@ func (o Options) Singles(ctx context.Context, q Queue, callers int) (Rate, error
 	return Rate{int(stored.Load()), time.Since(began)}, err
 }
 
-// atOnce runs n calls at once until all have returned. The first error ends the others' context, and is returned.
+// atOnce runs n calls concurrently and waits for all of them. The first error cancels the context of the others. atOnce
+// returns that error.
 func atOnce(ctx context.Context, n int, call func(context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -204,9 +206,9 @@ func atOnce(ctx context.Context, n int, call func(context.Context) error) error 
 	return context.Cause(ctx)
 }
 
-// PickUp stores n tasks, and returns how long each took from the call to its handler, in ascending order. From one to the
-// next it waits for gap on average, at random from half of it to one and a half: in a fixed rhythm they would meet, or miss,
-// always the same of whatever else a queue does in one.
+// PickUp stores n single tasks. It returns, in ascending order, how long each task took from the call of Put to its
+// handler. Before each task it waits for a random time between 0.5 and 1.5 times gap, because a fixed interval could be
+// in step with periodic work of the queue.
 func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) ([]time.Duration, error) {
 	return o.late(ctx, q, n, func(ctx context.Context) error {
 		for range n {
@@ -223,18 +225,18 @@ func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) 
 	})
 }
 
-// delayedCallers is how many goroutines store delayed tasks at once.
+// delayedCallers is the number of goroutines that store delayed tasks.
 const delayedCallers = 16
 
-// Delayed stores n tasks that become due at a steady rate a second, and returns how late each was, in ascending order.
-// Every task is stored lead before it is due, at least: where storing is slower than the rate, they become due as fast
-// as they are stored. The Rate is the one at which they did become due.
+// Delayed stores n tasks, perSecond of which become due each second. It returns, in ascending order, how late each task
+// started. Each task is due at least lead after the call that stores it. So if the queue stores tasks more slowly than
+// perSecond, the tasks also become due more slowly. The returned Rate is the rate at which they became due.
 func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead time.Duration) (Rate, []time.Duration, error) {
 	interval := time.Second / time.Duration(perSecond)
 	var mu sync.Mutex
 	var first, last time.Time
 	started := 0
-	turn := func() (due time.Time, ok bool) {
+	next := func() (due time.Time, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if started == n {
@@ -243,8 +245,8 @@ func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead ti
 		due = time.Now().Add(lead)
 		if started == 0 {
 			first = due
-		} else if next := last.Add(interval); next.After(due) {
-			due = next
+		} else if after := last.Add(interval); after.After(due) {
+			due = after
 		}
 		started, last = started+1, due
 		return due, true
@@ -252,7 +254,7 @@ func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead ti
 	lates, err := o.late(ctx, q, n, func(ctx context.Context) error {
 		return atOnce(ctx, delayedCallers, func(ctx context.Context) error {
 			for ctx.Err() == nil {
-				due, ok := turn()
+				due, ok := next()
 				if !ok {
 					return nil
 				}
@@ -266,17 +268,18 @@ func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead ti
 	return Rate{n, last.Sub(first) + interval}, lates, err
 }
 
-// late runs a worker, puts tasks when it works, and returns when n of them have come.
+// late runs a worker. It calls put after the worker has run a first task, and waits until n further tasks have run. It
+// returns, in ascending order, how late each of them was.
 func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Context) error) ([]time.Duration, error) {
 	var all []time.Duration
 	var unreadable error
-	first, ready := true, make(chan struct{})
+	waiting, ready := true, make(chan struct{})
 	err := o.work(ctx, q, n, func(payload []byte) bool {
 		at, err := stamp(payload)
 		if err == nil && at.Equal(unstamped) {
-			if first {
+			if waiting {
 				close(ready)
-				first = false
+				waiting = false
 			}
 			return false
 		}
@@ -289,7 +292,7 @@ func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Cont
 		if err := q.Put(ctx, o.stamped(unstamped), 0); err != nil {
 			return fmt.Errorf("store a task: %w", err)
 		}
-		if err := o.first(ctx, ready); err != nil {
+		if err := o.awaitFirst(ctx, ready); err != nil {
 			return err
 		}
 		return put(ctx)
@@ -298,29 +301,29 @@ func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Cont
 	return all, errors.Join(err, unreadable)
 }
 
-// work runs a worker, and beside it meanwhile, until n tasks have been run that count: see, which is called for one task
-// at a time, says which do.
-func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []byte) bool, meanwhile func(context.Context) error) error {
+// work runs a worker and do at the same time, until n tasks have run that count. It calls counts for each task, for one
+// at a time. A task counts if counts returns true.
+func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload []byte) bool, do func(context.Context) error) error {
 	var mu sync.Mutex
-	seen := 0
-	some := make(chan struct{}, 1)
+	counted := 0
+	progress := make(chan struct{}, 1)
 	all := make(chan struct{})
 	_, err := together(ctx, q, func(payload []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if seen == n || !see(payload) { // all have come, so it runs a second time, which is not this package's to judge
+		if counted == n || !counts(payload) { // after n tasks, this is a second execution, which this package does not judge
 			return nil
 		}
-		if seen++; seen == n {
+		if counted++; counted == n {
 			close(all)
 		}
 		select {
-		case some <- struct{}{}:
+		case progress <- struct{}{}:
 		default:
 		}
 		return nil
 	}, func(ctx context.Context) (Rate, error) {
-		if err := meanwhile(ctx); err != nil {
+		if err := do(ctx); err != nil {
 			return Rate{}, err
 		}
 		quiet := time.NewTimer(o.Patience)
@@ -329,12 +332,12 @@ func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []by
 			select {
 			case <-all:
 				return Rate{}, nil
-			case <-some:
+			case <-progress:
 				quiet.Reset(o.Patience)
 			case <-quiet.C:
 				mu.Lock()
 				defer mu.Unlock()
-				return Rate{}, fmt.Errorf("%d of %d tasks were run, and none for %s", seen, n, o.Patience)
+				return Rate{}, fmt.Errorf("%d of %d tasks were run, and none for %s", counted, n, o.Patience)
 			case <-ctx.Done():
 				return Rate{}, context.Cause(ctx)
 			}
@@ -343,7 +346,8 @@ func (o Options) work(ctx context.Context, q Queue, n int, see func(payload []by
 	return err
 }
 
-// together runs a worker while do runs.
+// together runs a worker until do returns, and waits for the end of the worker. It returns an error if the worker ends
+// first.
 func together(ctx context.Context, q Queue, handle func([]byte) error, do func(context.Context) (Rate, error)) (Rate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -368,30 +372,31 @@ func together(ctx context.Context, q Queue, handle func([]byte) error, do func(c
 	return rate, err
 }
 
-// unstamped is the time in payloads whose time nobody reads.
+// unstamped is the time in payloads whose time is not used.
 var unstamped = time.Unix(0, 0)
 
-// payloads are n JSON strings of the length that is asked for, which share their bytes.
+// payloads returns n payloads of the configured size, which share their bytes.
 func (o Options) payloads(n int) [][]byte {
 	return slices.Repeat([][]byte{o.stamped(unstamped)}, n)
 }
 
-// stamped is a payload that carries a time.
+// stamped returns a payload that contains a time: a JSON string of the configured size.
 func (o Options) stamped(at time.Time) []byte {
 	text := strconv.FormatInt(at.UnixNano(), 10) + "."
 	return []byte(`"` + text + strings.Repeat("x", max(0, o.Payload-2-len(text))) + `"`)
 }
 
+// stamp returns the time in a payload.
 func stamp(payload []byte) (time.Time, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(payload), `"`), ".")
 	nanos, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("a payload is not one of ours: %w", err)
+		return time.Time{}, fmt.Errorf("payload without a time stamp: %w", err)
 	}
 	return time.Unix(0, nanos), nil
 }
 
-// Percentile is the value below which p percent of an ascending list are; 0 of an empty one.
+// Percentile returns the value below which p percent of an ascending list are, and 0 for an empty list.
 func Percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

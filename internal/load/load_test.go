@@ -17,13 +17,14 @@ func options() Options {
 	return Options{Payload: 64, Batch: 1000, Ahead: 3000, WarmUp: time.Second, For: 2 * time.Second, Patience: 30 * time.Second}
 }
 
-// bubble runs a test in a clock of its own. It also fails a measurement that leaves a goroutine behind.
+// bubble runs a test with its own clock. The test fails if it leaves a goroutine behind.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
 }
 
+// must returns a function that returns a value and fails the test if there is an error.
 func must[T any](t *testing.T) func(T, error) T {
 	t.Helper()
 	return func(got T, err error) T {
@@ -84,26 +85,26 @@ func TestSteadyMeasuresAfterTheWarmUpAndIsBounded(t *testing.T) {
 			t.Errorf("measured from %s to %s", before, after)
 		}
 		if got.Took != o.For || got.Tasks < 1999 || got.Tasks > 2001 {
-			t.Errorf("%+v, and a task takes a millisecond", got)
+			t.Errorf("%+v, although a task takes a millisecond", got)
 		}
 		if q.most <= o.Ahead || q.most > o.Ahead+o.Batch {
-			t.Errorf("%d tasks waited at most; a Fill of %d is due up to %d", q.most, o.Batch, o.Ahead)
+			t.Errorf("%d tasks waited, want more than %[3]d and at most a batch of %[2]d more", q.most, o.Batch, o.Ahead)
 		}
 	})
 }
 
 func TestSteadyWithoutATaskIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for last, want := range map[int]string{0: "the first task was not run in 30s", 10: "no task was run in 2s; measure for longer"} {
+		for last, want := range map[int]string{0: "the first task was not run in 30s", 10: "no task was run in 2s; use a longer measurement"} {
 			q := &memory{fills: 10 * ms, runs: ms, lose: func(n int) bool { return n >= last }}
 			if _, err := options().Steady(t.Context(), q, func() {}, func() {}); err == nil || err.Error() != want {
-				t.Errorf("%d tasks come: got %v, want %s", last, err, want)
+				t.Errorf("%d tasks arrive: got %v, want %s", last, err, want)
 			}
 		}
 	})
 }
 
-func TestAnErrorOfFillStopsIt(t *testing.T) {
+func TestErrorOfFillStopsTheMeasurement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		full := errors.New("the disk is full")
 		began := time.Now()
@@ -113,12 +114,12 @@ func TestAnErrorOfFillStopsIt(t *testing.T) {
 			}
 			return nil
 		}}
-		_, err := options().Steady(t.Context(), q, func() { t.Error("it is measured") }, func() {})
+		_, err := options().Steady(t.Context(), q, func() { t.Error("Steady measured") }, func() {})
 		if !errors.Is(err, full) || err.Error() != "store tasks: the disk is full" {
 			t.Errorf("steady: got %v", err)
 		}
 		if took := time.Since(began); took > 100*ms {
-			t.Errorf("it took %s to stop", took)
+			t.Errorf("Steady stopped after %s", took)
 		}
 		q.batches = nil
 		if _, err := options().Bulk(t.Context(), q, 5000); !errors.Is(err, full) || len(q.batches) != 3 {
@@ -126,12 +127,12 @@ func TestAnErrorOfFillStopsIt(t *testing.T) {
 		}
 		q.batches = nil
 		if _, err := options().Batches(t.Context(), q); !errors.Is(err, full) || len(q.batches) != 3 {
-			t.Errorf("batches: got %v after %d of them", err, len(q.batches))
+			t.Errorf("batches: got %v after %d batches", err, len(q.batches))
 		}
 	})
 }
 
-func TestTheFirstErrorOfPutEndsAllCallers(t *testing.T) {
+func TestFirstErrorOfPutEndsAllCallers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		full := errors.New("the disk is full")
 		q := &memory{puts: 5 * ms, failPut: func(n int) error {
@@ -157,7 +158,7 @@ func TestTheFirstErrorOfPutEndsAllCallers(t *testing.T) {
 	})
 }
 
-func TestTasksThatDoNotComeAreAnError(t *testing.T) {
+func TestMissingTasksAreAnError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{runs: ms, lose: func(n int) bool { return n >= 7 }}
 		must[Rate](t)(options().Bulk(t.Context(), q, 10))
@@ -166,7 +167,7 @@ func TestTasksThatDoNotComeAreAnError(t *testing.T) {
 			t.Errorf("drain: got %v", err)
 		}
 		if took := time.Since(began); took < 30*time.Second || took > 31*time.Second {
-			t.Errorf("it waited for %s", took)
+			t.Errorf("drain: it returned after %s", took)
 		}
 		if _, err := options().PickUp(t.Context(), q, 10, 20*ms); err == nil || err.Error() != "the first task was not run in 30s" {
 			t.Errorf("pick-up: got %v", err)
@@ -178,18 +179,18 @@ func TestTasksThatDoNotComeAreAnError(t *testing.T) {
 	})
 }
 
-func TestSlowIsNotLost(t *testing.T) {
+func TestSlowTasksAreNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		o := options()
 		q := &memory{runs: o.Patience - time.Second}
 		must[Rate](t)(o.Bulk(t.Context(), q, 5))
 		if got := must[Rate](t)(o.Drain(t.Context(), q, 5)); got.Took != 5*q.runs {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want %s", got, 5*q.runs)
 		}
 	})
 }
 
-func TestAWorkerThatEndsIsAnError(t *testing.T) {
+func TestEndOfTheWorkerIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		lost := errors.New("the connection was lost")
 		for _, c := range []struct {
@@ -209,12 +210,12 @@ func TestAWorkerThatEndsIsAnError(t *testing.T) {
 			return lost
 		}}
 		if _, err := options().Drain(t.Context(), q, 10); !errors.Is(err, lost) || !strings.Contains(err.Error(), "0 of 10") {
-			t.Errorf("both errors are told: got %v", err)
+			t.Errorf("want both errors, got %v", err)
 		}
 	})
 }
 
-func TestPickUpIsFromTheCallToTheHandlerOfAWorkerThatWorks(t *testing.T) {
+func TestPickUpMeasuresFromPutToTheHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{starts: time.Second, puts: 2 * ms, runs: 3 * ms}
 		got := must[[]time.Duration](t)(options().PickUp(t.Context(), q, 50, 20*ms))
@@ -224,7 +225,7 @@ func TestPickUpIsFromTheCallToTheHandlerOfAWorkerThatWorks(t *testing.T) {
 	})
 }
 
-func TestDelayedIsFromTheMomentATaskWasDue(t *testing.T) {
+func TestDelayedMeasuresFromTheDueTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{starts: time.Second, puts: 2 * ms, runs: ms / 2}
 		rate, lates, err := options().Delayed(t.Context(), q, 500, 1000, time.Second)
@@ -237,8 +238,8 @@ func TestDelayedIsFromTheMomentATaskWasDue(t *testing.T) {
 	})
 }
 
-// Where storing is slow, that must not look like a lack of punctuality.
-func TestDelayedGoesAsSlowlyAsStoringDoes(t *testing.T) {
+// If the queue stores tasks slowly, they become due slowly and do not count as late.
+func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{puts: 100 * ms, runs: ms / 2}
 		rate, lates, err := options().Delayed(t.Context(), q, 320, 1000, time.Second)
@@ -246,7 +247,7 @@ func TestDelayedGoesAsSlowlyAsStoringDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := rate.PerSecond(); got < 155 || got > 175 {
-			t.Errorf("%.1f a second became due, and 16 callers store 160", got)
+			t.Errorf("%.1f per second became due, want 160, as many as 16 callers store", got)
 		}
 		if most := lates[len(lates)-1]; most > 10*ms { // 16 at once, half a millisecond each
 			t.Errorf("up to %s late", most)
@@ -254,7 +255,7 @@ func TestDelayedGoesAsSlowlyAsStoringDoes(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheContextEndsEverything(t *testing.T) {
+func TestCancellationEndsEveryMeasurement(t *testing.T) {
 	stop := errors.New("enough")
 	o := options()
 	for name, measure := range map[string]func(context.Context, Queue) error{
@@ -286,7 +287,7 @@ func TestTheEndOfTheContextEndsEverything(t *testing.T) {
 	}
 }
 
-func TestPayloadsAreJSONOfTheLengthAskedFor(t *testing.T) {
+func TestPayloadsAreJSONOfTheConfiguredSize(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{32, 200, 5000} {
 		o := Options{Payload: length}
@@ -301,7 +302,7 @@ func TestPayloadsAreJSONOfTheLengthAskedFor(t *testing.T) {
 		}
 	}
 	if _, err := stamp([]byte(`"hello"`)); err == nil {
-		t.Error("a stranger's payload passes")
+		t.Error("a payload without a time stamp was accepted")
 	}
 }
 

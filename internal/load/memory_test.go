@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// memory is a queue that takes exactly the times it is told to, in the clock of a synctest bubble.
+// memory is a queue whose operations take exact times in the clock of a synctest bubble.
 type memory struct {
-	fills, puts, starts, runs time.Duration // what a Fill, a Put, the start of a worker and a task take
+	fills, puts, starts, runs time.Duration // durations of a Fill, a Put, the start of a worker and a task
 
-	failFill func(n int) error // asked before the nth Fill, from 0 on
+	failFill func(n int) error // called before the Fill number n, from 0 on
 	failPut  func(n int) error
-	lose     func(n int) bool // whether the nth stored task never comes
+	lose     func(n int) bool // reports whether the task number n is lost
 	work     func(ctx context.Context) error
 
 	mu      sync.Mutex
 	waiting []task
-	more    chan struct{} // closed, and made anew, when a task is stored
+	more    chan struct{} // closed and replaced when a task is stored
 	batches []int
-	calls   int // of Put
+	calls   int // number of calls of Put
 	stored  int
-	most    int // that ever waited at once
+	most    int // highest number of waiting tasks
 }
 
 type task struct {
@@ -97,7 +97,7 @@ func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
 		if payload == nil {
 			select {
 			case <-more:
-			case <-time.After(time.Millisecond): // something may have become due
+			case <-time.After(time.Millisecond): // a task may have become due
 			case <-ctx.Done():
 			}
 			continue
@@ -110,7 +110,7 @@ func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
 	return nil
 }
 
-// next takes the first task that is due, or returns what tells of the next one.
+// next takes the first task that is due. If no task is due, it returns a channel that is closed when a task is stored.
 func (m *memory) next() (payload []byte, more <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

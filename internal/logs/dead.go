@@ -6,10 +6,10 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Dead logs that a task has moved to the state dead, with what a person needs to find out why.
+// Dead logs that a task is dead, with the data that a person needs to find the cause.
 func Dead(log logrus.FieldLogger, task holdfast.Task, move holdfast.Transition) {
 	log.WithFields(logrus.Fields{
-		"task": task.ID, "type": task.Type, "lane": task.Lane, "attempts": move.Attempt, "failures": move.Failures,
+		"task": task.ID, "type": task.Type, "queue": task.Queue, "attempts": move.Attempt, "failures": move.Failures,
 		"class": move.Report.Class, "cause": move.Report.Error,
 	}).Warn("task is dead")
 }

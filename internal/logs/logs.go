@@ -1,5 +1,5 @@
-// Package logs holds the rules about loggers: they are passed in, none means silence, and a message that repeats does
-// not fill the log.
+// Package logs limits repeated log messages and adapts slog. Loggers are always passed in, and a nil logger means no
+// output.
 package logs
 
 import (
@@ -18,29 +18,30 @@ import (
 )
 
 const (
-	// interval is how often a message that repeats appears.
+	// interval is the time between two lines of a repeated message.
 	interval = time.Second
-	// maxKinds bounds the memory for kinds of messages. Lines of further kinds appear without a limit.
+	// maxKinds limits the memory for kinds of lines. Lines of further kinds appear without a limit.
 	maxKinds = 10_000
-	// maxPerMessage is how many kinds of one level and message are told apart. The lines of further ones are one kind.
+	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds count as one
+	// kind.
 	maxPerMessage = 30
 	// leftOutKey is the field with the number of lines that were left out.
 	leftOutKey = "left_out"
 )
 
-// identities are the fields that tell lines apart even if they are numbers.
-var identities = map[string]bool{"run": true, "task": true, "worker": true, "queue": true, "lane": true}
+// identities are the fields whose numbers distinguish kinds.
+var identities = map[string]bool{"task": true, "queue": true, "worker": true}
 
-// Limited returns a logger that passes to log what it is given, but a message that repeats about once a second. The field
-// left_out counts the lines of its kind that did not appear since the one before. The first line of each kind appears at
-// once. The last line of a repetition appears within a second, or with Flush.
+// Limited returns a logger that passes lines on to log. Of a repeated message, about one line appears per second. The
+// field left_out counts the lines of the same kind that were left out before. The first line of each kind appears at
+// once. The last line of a repetition appears within a second, or when Flush is called.
 //
-// Lines are of one kind if they have the same level, message, fields and cause of an error. Numbers do not count, except in
-// the fields run, task, worker, queue and lane. Of one message, 30 kinds appear in a second; the lines of all further kinds
-// count as one kind. So the same trouble of a thousand tasks shows some dozens of them.
+// Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers do not
+// count, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines of
+// all further kinds count as one kind. So if a thousand tasks have the same problem, some dozens of them appear.
 //
-// A logger that is limited already is returned as it is, so that all that share it share one limit. If log is nil or a nil
-// pointer, the logger writes nothing.
+// If log is already limited, Limited returns it unchanged, so that all its users share one limit. If log is nil or a
+// nil pointer, the result writes nothing.
 func Limited(log logrus.FieldLogger) logrus.FieldLogger {
 	if none(log) {
 		silent := logrus.New()
@@ -70,14 +71,14 @@ func none(log logrus.FieldLogger) bool {
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// Flush passes on the last of the lines that a limited logger has left out so far, so that nothing is missing at the end of
-// a program. If no line is given meanwhile, no goroutine of the logger runs afterwards.
+// Flush writes the last line of each kind whose lines were left out, so that no line is missing at the end of a
+// program. If no line is logged meanwhile, no goroutine of the logger runs afterwards.
 func Flush(log logrus.FieldLogger) {
 	l := limitOf(log)
 	if l == nil {
 		return
 	}
-	for range 2 { // a tick that runs already may have missed the last lines
+	for range 2 { // a tick that is already running may have missed the last lines
 		l.mu.Lock()
 		next := l.next
 		l.mu.Unlock()
@@ -101,44 +102,44 @@ func limitOf(log logrus.FieldLogger) *limit {
 	return nil
 }
 
-// nothing formats what nobody reads: the hook has passed it on.
+// nothing is a formatter without output. The hook has already passed the line on.
 type nothing struct{}
 
 // Format implements logrus.Formatter.
 func (nothing) Format(*logrus.Entry) ([]byte, error) { return nil, nil }
 
-// limit is the hook that sees every line.
+// limit is the hook that receives every line.
 type limit struct {
 	to *logrus.Entry
 
 	mu      sync.Mutex
 	kinds   map[string]*kind
 	kindsOf map[string]int // kinds by level and message
-	swept   time.Time      // when all kinds were looked at
-	number  int            // of the newest line that was left out
+	swept   time.Time      // when sweep was last called
+	number  int            // of the latest line that was left out
 	leftOut bool           // whether lines wait for the next tick
-	next    *tick          // nil if none is needed
+	next    *tick          // nil if no lines wait
 }
 
-// tick is the time at which the last line of each kind appears, if lines of that kind were left out.
+// tick writes the last line of each kind whose lines were left out.
 type tick struct {
 	timer *time.Timer
 	done  chan struct{}
 }
 
-// kind is what is known of the lines of one kind.
+// kind is the state of one kind of line.
 type kind struct {
-	message string    // level and message
-	shown   time.Time // when one appeared
-	last    line      // of those that did not appear since
-	leftOut int       // how many those are
+	message  string    // level and message
+	appeared time.Time // when a line appeared
+	last     line      // the last line that was left out since
+	leftOut  int       // number of lines that were left out since
 }
 
 // line is a line to pass on.
 type line struct {
 	logrus.Entry
 	number  int // grows with each line that is left out
-	leftOut int // lines of its kind before it
+	leftOut int // number of lines of its kind that were left out before it
 }
 
 // Levels implements logrus.Hook.
@@ -149,14 +150,14 @@ func (l *limit) Fire(entry *logrus.Entry) error {
 	if !l.to.Logger.IsLevelEnabled(entry.Level) {
 		return nil
 	}
-	if given := (line{Entry: *entry}); l.shows(given) {
+	if given := (line{Entry: *entry}); l.appears(given) {
 		l.pass([]line{given})
 	}
 	return nil
 }
 
-// shows reports whether a line appears now, and counts it if it does not.
-func (l *limit) shows(given line) bool {
+// appears reports whether a line appears now. If not, it records the line.
+func (l *limit) appears(given line) bool {
 	if given.Level <= logrus.FatalLevel {
 		return true
 	}
@@ -176,11 +177,11 @@ func (l *limit) shows(given line) bool {
 	case k == nil && len(l.kinds) >= maxKinds:
 		return true
 	case k == nil:
-		l.kinds[name] = &kind{message: message, shown: now}
+		l.kinds[name] = &kind{message: message, appeared: now}
 		l.kindsOf[message]++
 		return true
-	case k.leftOut == 0 && now.Sub(k.shown) >= interval:
-		k.shown = now
+	case k.leftOut == 0 && now.Sub(k.appeared) >= interval:
+		k.appeared = now
 		return true
 	}
 	l.number++
@@ -194,11 +195,11 @@ func (l *limit) shows(given line) bool {
 	return false
 }
 
-// sweep forgets the kinds that do not repeat any more. l.mu is held.
+// sweep deletes the kinds that no longer repeat. l.mu must be locked.
 func (l *limit) sweep(now time.Time) {
 	l.swept = now
 	for name, k := range l.kinds {
-		if k.leftOut > 0 || now.Sub(k.shown) < interval {
+		if k.leftOut > 0 || now.Sub(k.appeared) < interval {
 			continue
 		}
 		delete(l.kinds, name)
@@ -208,15 +209,15 @@ func (l *limit) sweep(now time.Time) {
 	}
 }
 
-// arm starts the time to the next tick. l.mu is held.
+// arm schedules the next tick. l.mu must be locked.
 func (l *limit) arm() {
 	next := &tick{done: make(chan struct{})}
 	next.timer = time.AfterFunc(interval, func() { l.run(next) })
 	l.next = next
 }
 
-// run does one tick. All lines that wait appear together, in their order: if some waited longer than others, "connected"
-// could appear after "connection lost" though it came before.
+// run executes one tick. All waiting lines appear together, in the order in which they were logged. Otherwise
+// "connected" could appear after a later "connection lost".
 func (l *limit) run(t *tick) {
 	defer close(t.done)
 	now := time.Now()
@@ -228,7 +229,7 @@ func (l *limit) run(t *tick) {
 		}
 		k.last.leftOut = k.leftOut - 1
 		lines = append(lines, k.last)
-		*k = kind{message: k.message, shown: now}
+		*k = kind{message: k.message, appeared: now}
 	}
 	l.leftOut = false
 	l.mu.Unlock()
@@ -241,7 +242,7 @@ func (l *limit) run(t *tick) {
 	}
 }
 
-// pass hands lines on. Not under the lock: a hook of the other logger may log.
+// pass writes lines to the other logger. l.mu must not be locked, because a hook of that logger may log.
 func (l *limit) pass(lines []line) {
 	for _, given := range lines {
 		entry := l.to.WithTime(given.Time).WithFields(given.Data)
@@ -267,7 +268,7 @@ func nameOf(entry *logrus.Entry) (message, kind string) {
 		value := entry.Data[key]
 		switch v := value.(type) {
 		case error:
-			// The cause stands last. What comes before it tells where it was met, often with an address and its port.
+			// The cause is at the end. The text before it is the context, often with an address and port.
 			text := v.Error()
 			value = digits.ReplaceAllString(text[strings.LastIndex(text, ": ")+1:], "#")
 		case time.Time:
@@ -277,7 +278,7 @@ func nameOf(entry *logrus.Entry) (message, kind string) {
 			case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float32, reflect.Float64,
 				reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 				if !identities[key] {
-					continue // counts and durations
+					continue // a count or a duration
 				}
 			}
 		}

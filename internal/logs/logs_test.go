@@ -21,8 +21,8 @@ func setUp() (logrus.FieldLogger, *test.Hook) {
 	return Limited(user.WithField("app", "mine")), hook
 }
 
-// shown are the lines that appeared since it was last asked, as message and count.
-func shown(hook *test.Hook) string {
+// appeared returns the lines since the last call, as messages and counts.
+func appeared(hook *test.Hook) string {
 	var lines []string
 	for _, entry := range hook.AllEntries() {
 		text := entry.Message
@@ -37,12 +37,12 @@ func shown(hook *test.Hook) string {
 
 func expect(t *testing.T, hook *test.Hook, want string) {
 	t.Helper()
-	if got := shown(hook); got != want {
+	if got := appeared(hook); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// later sleeps in the bubble of a test and returns when what had to run meanwhile has run.
+// later sleeps in a synctest bubble and then waits until all goroutines are blocked.
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -54,19 +54,19 @@ func TestARepeatedMessageAppearsOnceASecond(t *testing.T) {
 		log, hook := setUp()
 		for range 2500 {
 			log.WithField("tasks", 7).Warn("a")
-			later(time.Millisecond - time.Microsecond/2) // so that no line and no tick are at one time
+			later(time.Millisecond - time.Microsecond/2) // so that no line coincides with a tick
 		}
 		expect(t, hook, "a a+1000 a+1000")
 		log.Info("b")
 		later(interval)
-		expect(t, hook, "b a+496") // the last one of what has ended needs no other line
+		expect(t, hook, "b a+496") // the last line appears without another one
 		later(time.Minute)
-		log.Warn("a") // long after, it is a first line again
+		log.Warn("a") // after a long time, the line counts as the first one
 		expect(t, hook, "a")
 	})
 }
 
-// What is true at last appears last, and no later than a second after it was said.
+// The latest line appears last, and at most a second after it was logged.
 func TestTheLastLineOfEachKindAppearsInItsOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTheLastLineOfEachKindAppearsInItsOrder(t *testing.T) {
 	})
 }
 
-// Flush leaves no line and no goroutine behind, also while lines are given and passed on.
+// Flush leaves no line and no goroutine behind, even while lines are logged.
 func TestFlushLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestFlushLeavesNothingBehind(t *testing.T) {
 		Flush(log)
 		expect(t, hook, "b b+1")
 		if l := limitOf(log); l.next != nil {
-			t.Error("a tick is to come")
+			t.Error("a tick is still scheduled")
 		}
 		Flush(log)
 		later(time.Minute)
@@ -121,18 +121,18 @@ func TestFlushLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// The identities of what a line is about are not lost, and thousands of them do not fill the log.
+// Lines about different tasks, workers or queues all appear, but thousands of them do not fill the log.
 func TestIdentitiesAppearUpToALimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := setUp()
-		for _, key := range []string{"run", "task", "worker", "queue", "lane"} {
+		for _, key := range []string{"task", "worker", "queue"} {
 			log.WithField(key, int64(1)).Warn("x")
 			log.WithField(key, int64(2)).Warn("x")
 			log.WithField(key, int64(2)).Warn("x")
 		}
-		if n := len(hook.AllEntries()); n != 10 {
-			t.Errorf("%d lines of 10 identities appeared", n)
+		if n := len(hook.AllEntries()); n != 6 {
+			t.Errorf("%d lines of 6 identities appeared", n)
 		}
 		Flush(log)
 		hook.Reset()
@@ -171,7 +171,7 @@ func TestDifferentMessagesAllAppear(t *testing.T) {
 	log.WithError(errors.New("read rows: no route")).Warn("a")
 	log.WithError(errors.New("read rows: refused")).Warn("a")
 	expect(t, hook, "a a b a a a a")
-	// Numbers do not make a kind: ids, counts, durations, ports.
+	// Numbers do not distinguish kinds: counts, durations, times, ports.
 	log.WithField("queue", "x").WithField("tasks", 12).WithField("took", time.Second).WithField("at", time.Now()).Warn("n")
 	log.WithField("queue", "x").WithField("tasks", 13).WithField("took", time.Minute).WithField("at", time.Now()).Warn("n")
 	expect(t, hook, "n")
@@ -180,8 +180,8 @@ func TestDifferentMessagesAllAppear(t *testing.T) {
 	expect(t, hook, "c")
 }
 
-// Every line is shown or counted, whatever comes in which order.
-func TestEveryLineIsShownOrCounted(t *testing.T) {
+// Every line appears or is counted, in any order of lines.
+func TestEveryLineAppearsOrIsCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := setUp()
@@ -216,14 +216,14 @@ func TestEveryLineIsShownOrCounted(t *testing.T) {
 	})
 }
 
-func TestALineIsPassedOnAsItIs(t *testing.T) {
+func TestALineIsPassedOnUnchanged(t *testing.T) {
 	t.Parallel()
 	user := logrus.New()
 	user.SetOutput(io.Discard)
 	user.SetReportCaller(true)
 	hook := test.NewLocal(user)
 	log := Limited(user.WithField("app", "mine"))
-	log.Debug("the user's level decides")
+	log.Debug("the level of the other logger decides")
 	log.WithField("queue", "x").WithError(io.EOF).Warnf("n is %d", 5)
 	if n := len(hook.AllEntries()); n != 1 {
 		t.Fatalf("%d lines", n)
@@ -250,11 +250,11 @@ func TestALimitIsShared(t *testing.T) {
 	}
 	Limited(log).Warn("a")
 	expect(t, hook, "a a")
-	Limited(nil).Error("nobody reads it")
+	Limited(nil).Error("discarded")
 	Flush(Limited(nil))
 }
 
-// A program that logs something new in every line is not the cause of a leak.
+// Lines that are all different do not use more and more memory.
 func TestKindsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -264,12 +264,12 @@ func TestKindsAreForgotten(t *testing.T) {
 		}
 		l := limitOf(log)
 		if n := len(hook.AllEntries()); n != 3*maxKinds || len(l.kinds) > maxKinds || len(l.kindsOf) > maxKinds {
-			t.Errorf("%d lines appeared, %d kinds of %d messages are known", n, len(l.kinds), len(l.kindsOf))
+			t.Errorf("%d lines appeared; %d kinds of %d messages are stored", n, len(l.kinds), len(l.kindsOf))
 		}
 		later(2 * interval)
 		log.Warn("later")
 		if len(l.kinds) != 1 || len(l.kindsOf) != 1 {
-			t.Errorf("%d kinds of %d messages are known later", len(l.kinds), len(l.kindsOf))
+			t.Errorf("later %d kinds of %d messages are stored", len(l.kinds), len(l.kindsOf))
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// FromSlog returns a logger that passes what it is given to log, if log takes lines of that level. Fields become attributes
-// in the order of their names. FromSlog(nil) is nil, which Limited takes as silence.
+// FromSlog returns a logger that passes lines on to log if their level is enabled there. Fields become attributes in
+// the order of their names. FromSlog(nil) returns nil, which Limited accepts.
 func FromSlog(log *slog.Logger) logrus.FieldLogger {
 	if log == nil {
 		return nil
@@ -41,7 +41,7 @@ func (h toSlog) Fire(entry *logrus.Entry) error {
 	if !h.to.Enabled(ctx, level) {
 		return nil
 	}
-	var pc uintptr // of the line that logged
+	var pc uintptr // of the call that logged the line
 	if entry.Caller != nil {
 		pc = entry.Caller.PC
 	}
@@ -62,7 +62,7 @@ func attribute(key string, value any) slog.Attr {
 	return slog.Any(key, value)
 }
 
-// slogLevel has a level below debug for traces and one above error for what ends the program.
+// slogLevel converts a level. Trace is below the levels of slog, and fatal and panic are above them.
 func slogLevel(level logrus.Level) slog.Level {
 	switch level {
 	case logrus.TraceLevel:

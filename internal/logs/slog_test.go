@@ -12,7 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Lines keep their level, message, fields and time. What the other logger does not take is left out.
+// Lines keep their level, message, fields and time. Lines of disabled levels are left out.
 func TestSlogTakesLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -23,7 +23,7 @@ func TestSlogTakesLines(t *testing.T) {
 		return a
 	}}))))
 	log.WithField("task", 7).WithError(errors.New("boom")).WithField("took", time.Second).Warn("slow")
-	log.Debug("not taken")
+	log.Debug("disabled")
 	log.Error("bad")
 	log.Info("fine")
 	Flush(log)
@@ -53,7 +53,7 @@ func TestSlogLevels(t *testing.T) {
 	}
 }
 
-// levels is a handler that notes the levels of what it takes.
+// levels is a handler that records the levels of its lines.
 type levels struct{ seen *[]slog.Level }
 
 func (l levels) Enabled(context.Context, slog.Level) bool { return true }
@@ -64,8 +64,8 @@ func (l levels) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// No logger is silence, whatever form it has.
-func TestNoLoggerIsSilence(t *testing.T) {
+// A nil logger of any type writes nothing.
+func TestNilLoggersWriteNothing(t *testing.T) {
 	t.Parallel()
 	for name, log := range map[string]logrus.FieldLogger{
 		"nil": nil, "nil logger": (*logrus.Logger)(nil), "nil entry": (*logrus.Entry)(nil), "nil slog": FromSlog(nil),

@@ -3,44 +3,45 @@ package message
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 )
 
-// wire is the JSON form of a Message: short keys, tickets as pairs, and a version that a
-// reader checks first. Ids are numbers here: no person reads it.
-type wire struct {
+// encoding is the JSON form of a Message. It has short keys, tickets as pairs, and a version that readers check first.
+// Ids are numbers, unlike in JSON for people.
+type encoding struct {
 	Version  int        `json:"v"`
 	Tickets  [][2]int64 `json:"t,omitempty"`
-	Run      int64      `json:"run,omitempty"`
+	Worker   int64      `json:"worker,omitempty"`
 	Page     int64      `json:"page,omitempty"`
 	Rounds   int        `json:"rounds,omitempty"`
-	Lane     string     `json:"lane,omitempty"`
+	Queue    string     `json:"queue,omitempty"`
 	Sentinel *time.Time `json:"sentinel,omitempty"`
 }
 
-const wireVersion = 1
+// Version is the version of the messages that this build writes, and the latest version that it can decode. A change
+// that builds of the previous version cannot decode increases it by one. A new optional member does not: Decode ignores
+// unknown members.
+const Version = 1
 
-// begin is how every message with tickets begins that this build writes.
-const begin = `{"v":1,"t":[`
+// begin is the beginning of every message with tickets that this build writes.
+var begin = fmt.Sprintf(`{"v":%d,"t":[`, Version)
 
-// Encode returns the message's bytes.
+// Encode returns the encoded message.
 func (m Message) Encode() []byte {
 	tickets, manifest := m.Tickets, Manifest{}
 	switch {
 	case m.Manifest != nil:
 		tickets, manifest = m.Manifest.Tickets, *m.Manifest
 	case m.Sentinel != nil:
-		body, err := json.Marshal(wire{Version: wireVersion, Lane: m.Sentinel.Lane, Sentinel: &m.Sentinel.At})
-		if err != nil { // the only failure is a year beyond 9999
+		body, err := json.Marshal(encoding{Version: Version, Queue: m.Sentinel.Queue, Sentinel: &m.Sentinel.At})
+		if err != nil { // only a year after 9999 causes an error
 			panic(fmt.Sprintf("holdfast: encode message: %v", err))
 		}
 		return body
 	}
-	// By hand, for this is done for every task.
+	// Every task needs a message, so this code avoids the slower json.Marshal.
 	body := append(make([]byte, 0, len(begin)+16*len(tickets)+64), begin...)
 	for i, t := range tickets {
 		if i > 0 {
@@ -51,14 +52,14 @@ func (m Message) Encode() []byte {
 		body = append(body, ']')
 	}
 	body = append(body, ']')
-	body = appendMember(body, runMember, int64(manifest.Run))
+	body = appendMember(body, workerMember, int64(manifest.Worker))
 	body = appendMember(body, pageMember, manifest.Page)
 	body = appendMember(body, roundsMember, int64(manifest.Rounds))
 	return append(body, '}')
 }
 
 const (
-	runMember    = `,"run":`
+	workerMember = `,"worker":`
 	pageMember   = `,"page":`
 	roundsMember = `,"rounds":`
 )
@@ -70,14 +71,14 @@ func appendMember(body []byte, member string, value int64) []byte {
 	return strconv.AppendInt(append(body, member...), value, 10)
 }
 
-// scanWire reads what Encode writes, to the letter; false for everything else, which may still be a message. It is many times
-// faster than parseWire.
-func scanWire(body []byte) (w wire, ok bool) {
+// scanEncoding decodes exactly what Encode writes. It returns false for any other input, which may still be a message.
+// It is many times faster than parseEncoding.
+func scanEncoding(body []byte) (w encoding, ok bool) {
 	s := scanner{body, true}
 	if !s.skip(begin) {
-		return wire{}, false
+		return encoding{}, false
 	}
-	w = wire{Version: wireVersion, Tickets: make([][2]int64, 0, bytes.Count(body, []byte("["))-1)}
+	w = encoding{Version: Version, Tickets: make([][2]int64, 0, bytes.Count(body, []byte("["))-1)}
 	for more := true; more && s.ok; more = s.skip(",") {
 		var pair [2]int64
 		s.must("[")
@@ -88,8 +89,8 @@ func scanWire(body []byte) (w wire, ok bool) {
 		w.Tickets = append(w.Tickets, pair)
 	}
 	s.must("]")
-	if s.skip(runMember) {
-		w.Run = s.number()
+	if s.skip(workerMember) {
+		w.Worker = s.number()
 	}
 	if s.skip(pageMember) {
 		w.Page = s.number()
@@ -101,7 +102,7 @@ func scanWire(body []byte) (w wire, ok bool) {
 	return w, s.ok && len(s.rest) == 0
 }
 
-// scanner reads text from the front, and remembers if it was ever not what it must be.
+// scanner reads text from the front. ok becomes false when the text is not as required.
 type scanner struct {
 	rest []byte
 	ok   bool
@@ -121,7 +122,7 @@ func (s *scanner) must(text string) {
 	}
 }
 
-// number reads a positive number that is sure to fit.
+// number reads a positive number that fits into an int64.
 func (s *scanner) number() (n int64) {
 	const digits = 18
 	i := 0
@@ -135,15 +136,17 @@ func (s *scanner) number() (n int64) {
 	return n
 }
 
-// parseWire reads any JSON that means the same.
-func parseWire(body []byte) (w wire, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&w); err != nil {
-		return wire{}, err
+// parseEncoding decodes any equivalent JSON, and ignores unknown members. It decodes the version first, because a newer
+// version may encode the other members differently.
+func parseEncoding(body []byte) (w encoding, err error) {
+	var header struct {
+		Version int `json:"v"`
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return wire{}, errors.New("more than one JSON value")
+	if err := json.Unmarshal(body, &header); err != nil {
+		return encoding{}, err
 	}
-	return w, nil
+	if header.Version > Version {
+		return encoding{}, &NewerError{header.Version}
+	}
+	return w, json.Unmarshal(body, &w)
 }

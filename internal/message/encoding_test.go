@@ -7,39 +7,39 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// The short way must read nothing differently from the long one.
-func FuzzScanWire(f *testing.F) {
+// FuzzScanEncoding checks that scanEncoding decodes nothing differently from parseEncoding.
+func FuzzScanEncoding(f *testing.F) {
 	for _, m := range []Message{
 		{Tickets: []Ticket{{1, 1}}},
 		{Tickets: []Ticket{{9223372036854775807, 3}, {12, 2147483647}}},
-		{Manifest: &Manifest{Run: 5, Page: 7, Rounds: 2, Tickets: []Ticket{{1, 1}, {2, 9}}}},
-		{Manifest: &Manifest{Run: 5, Tickets: []Ticket{{1, 1}}}},
+		{Manifest: &Manifest{Worker: 5, Page: 7, Rounds: 2, Tickets: []Ticket{{1, 1}, {2, 9}}}},
+		{Manifest: &Manifest{Worker: 5, Tickets: []Ticket{{1, 1}}}},
 	} {
 		f.Add(m.Encode())
 	}
-	for _, body := range []string{`{"v":1,"t":[]}`, `{"v":1,"t":[[01,1]]}`, `{"v":1,"t":[[1,1],]}`, `{"v":1,"t":[[1,1]],"page":1,"run":2}`, `{"v":1,"t":[[-1,1]]} `} {
+	for _, body := range []string{`{"v":1,"t":[]}`, `{"v":1,"t":[[01,1]]}`, `{"v":1,"t":[[1,1],]}`, `{"v":1,"t":[[1,1]],"page":1,"worker":2}`, `{"v":1,"t":[[-1,1]]} `} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		short, ok := scanWire(body)
+		scanned, ok := scanEncoding(body)
 		if !ok {
 			return
 		}
-		long, err := parseWire(body)
-		if err != nil || !reflect.DeepEqual(short, long) {
-			t.Errorf("%q: %+v, and parsed %+v, %v", body, short, long, err)
+		parsed, err := parseEncoding(body)
+		if err != nil || !reflect.DeepEqual(scanned, parsed) {
+			t.Errorf("%q: scanned %+v, parsed %+v, %v", body, scanned, parsed, err)
 		}
 	})
 }
 
-func TestWhatIsWrittenIsScanned(t *testing.T) {
+func TestEncodedMessagesAreScanned(t *testing.T) {
 	t.Parallel()
 	for _, m := range []Message{
 		{Tickets: []Ticket{{1, 1}, {99999999999, 1000}}},
-		{Manifest: &Manifest{Run: 5, Page: 7, Rounds: 2, Tickets: []Ticket{{1, 1}}}},
+		{Manifest: &Manifest{Worker: 5, Page: 7, Rounds: 2, Tickets: []Ticket{{1, 1}}}},
 	} {
-		if _, ok := scanWire(m.Encode()); !ok {
-			t.Errorf("%s takes the long way", m.Encode())
+		if _, ok := scanEncoding(m.Encode()); !ok {
+			t.Errorf("%s is not scanned", m.Encode())
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package message has the messages that travel through the broker, and their encoding in both directions.
+// Package message defines the messages that are sent through the broker, and their encoding.
 package message
 
 import (
@@ -10,20 +10,21 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Ticket says that a task may be run at an attempt. It is a hint: the store
-// decides. A ticket for an older attempt than the row's is stale.
+// Ticket is a hint that a task may run at an attempt. The store decides. If the task is at a later attempt, the ticket
+// is stale.
 type Ticket struct {
 	Task    holdfast.TaskID
 	Attempt int
 }
 
-// MaxTickets is how many tickets one message may carry.
+// MaxTickets is the maximum number of tickets in a message.
 const MaxTickets = 1000
 
-// PerMessage is how many of n tickets that are published together, and are of so many calls, share a message. A broker carries a
-// message with 64 tickets for little more than one with a single ticket. Consumers take no more of a message than they can run,
-// and pass on the rest, which takes a moment. So only hundreds of tickets share, or those of many calls at once: a message for
-// each of those would be most of what they cost.
+// PerMessage returns how many tickets to put in one message, given n tickets from the given number of calls. A message
+// with 64 tickets costs a broker little more than a message with one. A consumer claims only as many tickets of a
+// message as it can run. It publishes the rest again, which takes time. So tickets share a message only if there are
+// hundreds of them, or if they are from many calls. With one message per ticket, the messages would be most of the cost
+// of such calls.
 func PerMessage(n, calls int) int {
 	switch {
 	case calls >= 4:
@@ -34,81 +35,95 @@ func PerMessage(n, calls int) int {
 	return 1
 }
 
-// Message is what travels through the broker: exactly one of the three is set.
+// Message is one message in the broker. Exactly one field is set.
 type Message struct {
 	Tickets  []Ticket  // tasks to run
-	Manifest *Manifest // tasks that were taken, in a holding queue
-	Sentinel *Sentinel // a marker in a lane
+	Manifest *Manifest // in a holding queue
+	Sentinel *Sentinel // in a main queue
 }
 
-// Manifest lists the tickets a run took together. It stands in a holding queue
-// for as long as one of them is open.
+// Manifest lists the tickets that a worker received together. It stays in a holding queue while one of them is not
+// settled.
 type Manifest struct {
-	Run holdfast.RunID
-	// Page numbers the pages of the run, from 1. It is 0 when another process than
-	// the run wrote the manifest; then the run's cursors say nothing about it.
+	Worker holdfast.WorkerID
+	// Page is the number of the page, counted from 1 for each worker. It is 0 if a process other than the worker wrote
+	// the manifest. Then the page cursors of the worker say nothing about it.
 	Page    int64
 	Tickets []Ticket
-	// Rounds is how often a patrol has written it anew, because its tasks were still running.
+	// Rounds is how often a patrol has published the manifest again because its tasks were still running.
 	Rounds int
 }
 
-// Sentinel is a marker a janitor sends down a lane. Queues being first in first
-// out, every ticket published before At had been delivered when it arrives.
+// Sentinel is a marker that a janitor publishes to a main queue. Queues are first in, first out. So when the sentinel
+// is delivered, every ticket published before At has been delivered.
 type Sentinel struct {
-	Lane string
-	At   time.Time // by the store's clock, read before the sentinel was published
+	Queue string
+	At    time.Time // time of the store, read before the sentinel was published
 }
 
-// maxReason bounds the text of an error of Decode, in characters. The text travels in a header of the quarantined
+// maxReason is the maximum length of an error of Decode, in characters. The text becomes a header of the quarantined
 // message. A header that does not fit into a frame of the broker would end the connection at each try.
 const maxReason = 100
 
-// Decode reads what Encode wrote. Every error means the message is
-// malformed and belongs into the quarantine, and its text says why in one short line.
+// NewerError is the error of Decode for a message of a newer version than this build can decode.
+type NewerError struct{ Version int }
+
+// Error implements error.
+func (e *NewerError) Error() string {
+	return fmt.Sprintf("message version %d is newer than %d, the latest that this build can decode", e.Version, Version)
+}
+
+// Decode decodes a message. It returns a NewerError for a message of a newer version, which belongs in the unread
+// queue. Any other error means that the message is malformed and belongs in the quarantine queue. The text of the error
+// is one short line with the reason.
 func Decode(body []byte) (Message, error) {
 	message, err := decode(body)
+	if errors.As(err, new(*NewerError)) {
+		return Message{}, err
+	}
 	if err != nil {
 		return Message{}, errors.New(clip(err.Error()))
 	}
 	return message, nil
 }
 
-// maxMessage is more than any message of ours has: a thousand tickets of the largest numbers are 34 kB.
+// maxMessage is larger than any valid message: a thousand tickets with the largest numbers need 34 kB.
 const maxMessage = 64 << 10
 
 func decode(body []byte) (Message, error) {
-	if len(body) > maxMessage { // not to be parsed first, for the parser's complaint may be as long
+	if len(body) > maxMessage { // checked before parsing, because an error of the parser may be as long as its input
 		return Message{}, fmt.Errorf("not a holdfast message: %d bytes are more than %d", len(body), maxMessage)
 	}
-	w, ok := scanWire(body)
+	w, ok := scanEncoding(body)
 	if !ok {
 		var err error
-		if w, err = parseWire(body); err != nil {
+		if w, err = parseEncoding(body); errors.As(err, new(*NewerError)) {
+			return Message{}, err
+		} else if err != nil {
 			return Message{}, fmt.Errorf("not a holdfast message: %w", err)
 		}
 	}
-	if w.Version != wireVersion {
-		return Message{}, fmt.Errorf("message version %d is not %d, the one this build reads", w.Version, wireVersion)
+	if w.Version < 1 {
+		return Message{}, fmt.Errorf("not a holdfast message: version %d", w.Version)
 	}
 	if w.Sentinel != nil {
-		at := w.Sentinel.UTC() // whose year may be another one, and one that Encode cannot write
-		if w.Lane == "" || len(w.Tickets) > 0 || w.Run != 0 || w.Page != 0 || w.Rounds != 0 || at.Year() < 1 || at.Year() > 9999 {
-			return Message{}, errors.New("a sentinel carries a lane and a time only")
+		at := w.Sentinel.UTC() // in UTC the year may differ, and Encode cannot write every year
+		if w.Queue == "" || len(w.Tickets) > 0 || w.Worker != 0 || w.Page != 0 || w.Rounds != 0 || at.Year() < 1 || at.Year() > 9999 {
+			return Message{}, errors.New("a sentinel carries a queue and a time only")
 		}
-		return Message{Sentinel: &Sentinel{w.Lane, at}}, nil
+		return Message{Sentinel: &Sentinel{w.Queue, at}}, nil
 	}
 	tickets, err := decodeTickets(w.Tickets)
 	if err != nil {
 		return Message{}, err
 	}
 	switch {
-	case w.Lane != "":
-		return Message{}, errors.New("only a sentinel names a lane")
-	case w.Run < 0 || w.Page < 0 || w.Rounds < 0 || w.Run == 0 && w.Rounds != 0 || w.Run == 0 && w.Page != 0:
-		return Message{}, fmt.Errorf("run %d, page %d is not a manifest", w.Run, w.Page)
-	case w.Run > 0:
-		return Message{Manifest: &Manifest{holdfast.RunID(w.Run), w.Page, tickets, w.Rounds}}, nil
+	case w.Queue != "":
+		return Message{}, errors.New("only a sentinel names a queue")
+	case w.Worker < 0 || w.Page < 0 || w.Rounds < 0 || w.Worker == 0 && w.Rounds != 0 || w.Worker == 0 && w.Page != 0:
+		return Message{}, fmt.Errorf("worker %d, page %d is not a manifest", w.Worker, w.Page)
+	case w.Worker > 0:
+		return Message{Manifest: &Manifest{holdfast.WorkerID(w.Worker), w.Page, tickets, w.Rounds}}, nil
 	}
 	return Message{Tickets: tickets}, nil
 }
@@ -127,7 +142,7 @@ func decodeTickets(pairs [][2]int64) ([]Ticket, error) {
 	return tickets, nil
 }
 
-// clip cuts text to maxReason characters of valid UTF-8.
+// clip returns at most maxReason characters of text as valid UTF-8.
 func clip(text string) string {
 	characters := []rune(strings.ReplaceAll(text, "\x00", "\uFFFD"))
 	if len(characters) > maxReason {

@@ -1,5 +1,5 @@
-// Package netfault is a TCP proxy that breaks the network between a client and a
-// server on demand. It is for tests only.
+// Package netfault provides a TCP proxy that breaks the network between a client and a server on demand. It is for
+// tests only.
 package netfault
 
 import (
@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one address. Its methods may be called from any
-// goroutine; each fault also applies to connections that are made later, until Heal.
+// Proxy forwards TCP connections to one address. Its methods are safe for concurrent use.
 type Proxy struct {
 	target   string
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu      sync.Mutex
-	pairs   map[*pair]bool
-	refuse  bool
-	forward [2]chan struct{} // by direction: closed while bytes may pass
-	closed  bool
+	mu     sync.Mutex
+	pairs  map[*pair]bool
+	refuse bool
+	gates  [2]chan struct{} // by direction; channels that are closed while bytes may pass
+	closed bool
 }
 
-// direction is the way bytes take.
+// direction is the direction in which bytes travel.
 type direction int
 
 const (
@@ -36,48 +35,48 @@ const (
 // pair is one proxied connection.
 type pair struct {
 	client, server net.Conn
-	gone           chan struct{}
-	once           sync.Once
-	halved         chan struct{} // closed when the server's side was closed and the client's stays open
-	halve          sync.Once
+	ended          chan struct{} // closed by reset
+	end            sync.Once
+	halfClosed     chan struct{} // closed when CloseServers has closed the server side
+	halfClose      sync.Once
 }
 
-// New returns a proxy to target (host:port) that listens on a port of the loopback
-// interface of its own. End it with Close.
+// New returns a proxy to target, a host:port. The proxy listens on a free port of 127.0.0.1. The caller must call
+// Close.
 func New(target string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("netfault: %w", err)
 	}
 	p := &Proxy{target: target, listener: listener, pairs: map[*pair]bool{}}
-	p.forward = [2]chan struct{}{passing(), passing()}
+	p.gates = [2]chan struct{}{passing(), passing()}
 	p.work.Go(p.accept)
 	return p, nil
 }
 
+// passing returns a gate that lets bytes pass.
 func passing() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }
 
-// Addr is where clients connect to, as host:port.
+// Addr returns the address to which clients connect, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut lets nothing pass in either direction and tells nobody, like a cable that was
-// pulled: connections stay open, writes vanish into buffers and block when
-// these are full. New connections are accepted and stay silent. As with a real cable, what
-// was sent meanwhile is delivered after Heal to whoever still listens.
+// Cut stops all bytes in both directions until Heal, like an unplugged cable. Connections stay open. Writes go to
+// buffers and block when the buffers are full. The proxy accepts new connections, but passes no bytes on them. After
+// Heal it delivers the buffered bytes on connections that are still open.
 func (p *Proxy) Cut() {
 	p.stop(requests)
 	p.stop(replies)
 }
 
-// CutReplies is a Cut of one direction: the server gets everything and the client
-// hears nothing of it.
+// CutReplies stops all bytes from the server to its clients until Heal, also on new connections. Bytes from the clients
+// still pass.
 func (p *Proxy) CutReplies() { p.stop(replies) }
 
-// CutAbrupt resets all present connections. New ones work.
+// CutAbrupt resets all open connections. New connections work.
 func (p *Proxy) CutAbrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,9 +85,9 @@ func (p *Proxy) CutAbrupt() {
 	}
 }
 
-// CloseServers closes the servers' side of the present connections and tells their clients nothing: the clients' side stays
-// open, and what they send vanishes. Heal resets those sides. Ports selects connections by the port that the server sees; without
-// ports it is all of them. CloseServers returns how many connections it closed.
+// CloseServers closes the server side of open connections. The client side stays open, and the proxy discards what the
+// client sends. Heal resets the client side. If there are ports, CloseServers closes only the connections whose client
+// port, as the server sees it, is one of them. CloseServers returns the number of closed connections.
 func (p *Proxy) CloseServers(ports ...int) (closed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,14 +95,14 @@ func (p *Proxy) CloseServers(ports ...int) (closed int) {
 		local, ok := pair.server.LocalAddr().(*net.TCPAddr)
 		if len(ports) == 0 || ok && slices.Contains(ports, local.Port) {
 			closed++
-			pair.halve.Do(func() { close(pair.halved) })
+			pair.halfClose.Do(func() { close(pair.halfClosed) })
 			pair.server.Close()
 		}
 	}
 	return closed
 }
 
-// Refuse is a CutAbrupt that also resets every new connection, until Heal: the server is down.
+// Refuse resets all open connections, and every new connection until Heal, as if the server were down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	p.refuse = true
@@ -117,20 +116,20 @@ func (p *Proxy) Heal() {
 	defer p.mu.Unlock()
 	p.refuse = false
 	for pair := range p.pairs {
-		if pair.half() {
+		if pair.isHalfClosed() {
 			pair.reset()
 		}
 	}
-	for d, gate := range p.forward {
+	for d, gate := range p.gates {
 		select {
 		case <-gate:
 		default:
-			close(p.forward[d])
+			close(p.gates[d])
 		}
 	}
 }
 
-// Connections is how many connections there are now.
+// Connections returns the number of open connections.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,12 +147,13 @@ func (p *Proxy) Close() error {
 	return err
 }
 
+// stop stops the bytes in one direction.
 func (p *Proxy) stop(d direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.forward[d]:
-		p.forward[d] = make(chan struct{})
+	case <-p.gates[d]:
+		p.gates[d] = make(chan struct{})
 	default:
 	}
 }
@@ -161,7 +161,7 @@ func (p *Proxy) stop(d direction) {
 func (p *Proxy) gate(d direction) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.forward[d]
+	return p.gates[d]
 }
 
 func (p *Proxy) accept() {
@@ -182,7 +182,7 @@ func (p *Proxy) serve(client net.Conn) {
 		reset(client)
 		return
 	}
-	pair := &pair{client: client, server: server, gone: make(chan struct{}), halved: make(chan struct{})}
+	pair := &pair{client: client, server: server, ended: make(chan struct{}), halfClosed: make(chan struct{})}
 	p.mu.Lock()
 	if p.refuse || p.closed {
 		pair.reset()
@@ -201,44 +201,44 @@ func (p *Proxy) serve(client net.Conn) {
 	both.Wait()
 }
 
-// copy moves bytes until either side has ended; the end of a stream passes the gate like its bytes.
+// copy copies bytes until either side has ended. The end of a stream waits at the gate like its bytes.
 func (p *Proxy) copy(pair *pair, d direction, from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, readErr := from.Read(buffer)
 		select {
 		case <-p.gate(d):
-		case <-pair.gone:
+		case <-pair.ended:
 			return
 		}
-		if pair.half() {
+		if pair.isHalfClosed() {
 			if d == requests && readErr == nil {
-				continue // to nowhere
+				continue // discard the bytes
 			}
 			if d == replies {
-				<-pair.gone
+				<-pair.ended
 			}
 			pair.reset()
 			return
 		}
 		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil && !pair.half() {
+			if _, err := to.Write(buffer[:n]); err != nil && !pair.isHalfClosed() {
 				pair.reset()
 				return
 			}
 		}
 		if readErr != nil {
 			if tcp, ok := to.(*net.TCPConn); ok {
-				_ = tcp.CloseWrite() // fails only if it is closed already
+				_ = tcp.CloseWrite() // fails only if the connection is closed
 			}
 			return
 		}
 	}
 }
 
-func (pr *pair) half() bool {
+func (pr *pair) isHalfClosed() bool {
 	select {
-	case <-pr.halved:
+	case <-pr.halfClosed:
 		return true
 	default:
 		return false
@@ -246,17 +246,17 @@ func (pr *pair) half() bool {
 }
 
 func (pr *pair) reset() {
-	pr.once.Do(func() {
-		close(pr.gone)
+	pr.end.Do(func() {
+		close(pr.ended)
 		reset(pr.client)
 		reset(pr.server)
 	})
 }
 
-// reset closes with a RST instead of a FIN.
+// reset closes a connection with RST instead of FIN.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails only if it is closed already
+		_ = tcp.SetLinger(0) // fails only if the connection is closed
 	}
 	conn.Close()
 }

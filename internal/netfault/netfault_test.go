@@ -17,11 +17,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 10 * time.Second
-	quiet    = 100 * time.Millisecond
+	waitLimit = 10 * time.Second       // for bytes that must arrive
+	quietTime = 100 * time.Millisecond // for bytes that must not arrive
 )
 
-// echo serves every connection its own bytes.
+// echo starts a server that returns all bytes to their sender, and returns its address.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +75,7 @@ func send(t *testing.T, conn net.Conn, text string) {
 
 func expect(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(conn, got)
 	must(t, err)
@@ -86,21 +86,21 @@ func expect(t *testing.T, conn net.Conn, text string) {
 
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(quiet)))
+	must(t, conn.SetReadDeadline(time.Now().Add(quietTime)))
 	if n, err := conn.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("got %d bytes, %v, expected silence", n, err)
+		t.Fatalf("got %d bytes, %v, want none", n, err)
 	}
 }
 
 func wasReset(t *testing.T, conn net.Conn) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
 	if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("got %v, want a reset", err)
 	}
 }
 
-// refused insists that a new connection is reset, be it while or after it is made.
+// refused fails unless a new connection is reset, during the handshake or later.
 func refused(t *testing.T, proxy *netfault.Proxy) {
 	t.Helper()
 	conn, err := net.Dial("tcp", proxy.Addr())
@@ -118,9 +118,9 @@ func TestForwards(t *testing.T) {
 	send(t, conn, "hello")
 	expect(t, conn, "hello")
 	must(t, conn.(*net.TCPConn).CloseWrite())
-	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the end of the stream arrived as %v", err)
+		t.Errorf("got %v, want io.EOF", err)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestCutHoldsEverythingBack(t *testing.T) {
 	proxy.Cut()
 	proxy.Cut()
 	send(t, conn, "hel")
-	late := dial(t, proxy) // is accepted and hears nothing
+	late := dial(t, proxy) // is accepted, but receives nothing
 	send(t, late, "late")
 	silent(t, conn)
 	silent(t, late)
@@ -140,13 +140,13 @@ func TestCutHoldsEverythingBack(t *testing.T) {
 	expect(t, late, "late")
 }
 
-func TestCutBlocksWritesInTheEnd(t *testing.T) {
+func TestCutBlocksWritesWhenBuffersAreFull(t *testing.T) {
 	t.Parallel()
 	proxy, conn := open(t)
 	proxy.Cut()
 	must(t, conn.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
 	if _, err := conn.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want a timeout", err)
 	}
 }
 
@@ -178,12 +178,12 @@ func TestCutAbruptResets(t *testing.T) {
 	expect(t, conn, "a")
 	proxy.CutAbrupt()
 	wasReset(t, conn)
-	again := dial(t, proxy)
-	send(t, again, "b")
-	expect(t, again, "b")
+	second := dial(t, proxy)
+	send(t, second, "b")
+	expect(t, second, "b")
 }
 
-func TestRefuseResetsNewOnesToo(t *testing.T) {
+func TestRefuseResetsNewConnections(t *testing.T) {
 	t.Parallel()
 	proxy, conn := open(t)
 	send(t, conn, "a")
@@ -192,12 +192,12 @@ func TestRefuseResetsNewOnesToo(t *testing.T) {
 	wasReset(t, conn)
 	refused(t, proxy)
 	proxy.Heal()
-	again := dial(t, proxy)
-	send(t, again, "b")
-	expect(t, again, "b")
-	for deadline := time.Now().Add(patience); proxy.Connections() != 1; { // the reset ones go a moment later
+	second := dial(t, proxy)
+	send(t, second, "b")
+	expect(t, second, "b")
+	for deadline := time.Now().Add(waitLimit); proxy.Connections() != 1; { // the proxy removes reset connections a little later
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections", proxy.Connections())
+			t.Fatalf("%d connections, want 1", proxy.Connections())
 		}
 		time.Sleep(time.Millisecond)
 	}

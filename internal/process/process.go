@@ -1,21 +1,21 @@
-// Package process tells whether a process of the same machine is gone.
+// Package process detects that a process of the same machine has ended.
 //
-// It proves a death or says nothing. A process is gone if the system has no process of its id, or if one that has this id began
-// at another time. Whatever the system does not answer clearly counts as no proof.
+// A process has certainly ended if no process has its id, or if the process with this id was started at another time.
+// If the system gives no clear answer, nothing is proved.
 package process
 
 import "os"
 
-// Self is what identifies this process among those of its machine, beside its id.
+// Self identifies this process among those of its machine, together with its process id.
 type Self struct {
-	Boot      string // one start of one machine, or of clones of it
-	Namespace string // where process ids and starts count, within the boot
-	Started   int64  // in ticks since the boot
+	Boot      string // boot id of the machine; clones of a machine have the same
+	Namespace string // namespaces in which process ids and start times are valid
+	Started   int64  // start of the process, in clock ticks since the boot
 }
 
-// Look returns what identifies this process. It is zero if the system does not tell.
+// Look returns the identity of this process, or the zero value if the system does not report it.
 func Look() Self { return look(os.Getpid()) }
 
-// Gone reports whether it is proved that the process of this id that began at that tick has ended. The process must be of the
-// caller's boot and namespace.
+// Gone reports whether the process with this id and start has certainly ended. The caller makes sure that the process
+// has the same boot and namespace as the caller.
 func Gone(pid int, started int64) bool { return pid > 0 && started > 0 && gone(pid, started) }

@@ -6,27 +6,27 @@ import (
 	"testing"
 )
 
-func TestThisProcessIsThere(t *testing.T) {
+func TestThisProcessIsNotGone(t *testing.T) {
 	t.Parallel()
 	self := Look()
 	if self.Boot == "" || self.Namespace == "" || self.Started == 0 {
-		t.Fatalf("the system tells %+v", self)
+		t.Fatalf("the system reports %+v", self)
 	}
 	if again := Look(); again != self {
-		t.Errorf("at first %+v, then %+v", self, again)
+		t.Errorf("Look returned %+v and then %+v", self, again)
 	}
 	if Gone(os.Getpid(), self.Started) {
-		t.Error("this process is gone")
+		t.Error("Gone reports that this process has ended")
 	}
 }
 
-// Another process may have the id by now.
+// Another process may have the same id later.
 func TestAReusedIDFoolsNobody(t *testing.T) {
 	t.Parallel()
 	started := Look().Started
 	for _, other := range []int64{started - 1, started + 1, 1} {
 		if !Gone(os.Getpid(), other) {
-			t.Errorf("a process of this id that began at %d is there", other)
+			t.Errorf("Gone does not report the end of a process with this id that was started at %d", other)
 		}
 	}
 }
@@ -43,31 +43,31 @@ func TestADeadProcessIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if Gone(pid, now.started) {
-		t.Error("it is gone while it runs")
+		t.Error("Gone reports the end of a running process")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for !Gone(pid, now.started) { // a zombie at last
+	for !Gone(pid, now.started) { // until it is a zombie
 		if _, err := read(pid); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = cmd.Wait()
 	if !Gone(pid, now.started) {
-		t.Error("it is there after its end")
+		t.Error("Gone does not report the end of the process")
 	}
 }
 
-func TestWhatIsUnknownProvesNothing(t *testing.T) {
+func TestUnknownProcessesAreNotGone(t *testing.T) {
 	t.Parallel()
 	for _, pid := range []int{0, -1, -1 << 40} {
 		if Gone(pid, 1) {
-			t.Errorf("the process %d is gone", pid)
+			t.Errorf("Gone reports the end of process %d", pid)
 		}
 	}
 	if Gone(1<<22+1, 0) {
-		t.Error("a process of which nobody knows the start is gone")
+		t.Error("Gone reports the end of a process with an unknown start")
 	}
 }
 

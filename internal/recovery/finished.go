@@ -9,14 +9,14 @@ import (
 )
 
 //go:embed finished.sql
-var fillFinished string
+var insertFinished string
 
-// fill stores finished tasks, if Options want any. A file has none: Options speak of servers.
-func (p *place) fill(ctx context.Context) (err error) {
-	if p.embedded || p.o.Finished == 0 {
+// storeFinished stores Options.Finished finished tasks on servers. On a file it does nothing.
+func (tb *testbed) storeFinished(ctx context.Context) (err error) {
+	if tb.embedded || tb.o.Finished == 0 {
 		return nil
 	}
-	db, err := p.database()
+	db, err := tb.database()
 	if err != nil {
 		return err
 	}
@@ -25,14 +25,14 @@ func (p *place) fill(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("store finished tasks: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // Close of db reports errors
+	defer func() { _ = conn.Close() }() // the Close of db reports errors
 	for _, statement := range []struct {
 		text string
 		args []any
 	}{
-		{text: "set search_path to " + p.Config.Database.Schema},
-		{text: fillFinished, args: []any{p.o.Finished}},
-		// The look for lost tickets has long passed tasks that finished days ago.
+		{text: "set search_path to " + tb.Config.Database.Schema},
+		{text: insertFinished, args: []any{tb.o.Finished}},
+		// In real operation, the scan for lost tickets has passed tasks that finished days ago.
 		{text: "update ticket_scan set through = (select max(id) from tasks)"},
 		{text: "vacuum (analyze) tasks"},
 	} {
@@ -43,13 +43,13 @@ func (p *place) fill(ctx context.Context) (err error) {
 	return nil
 }
 
-// database opens a pool of its own, with the store's driver.
-func (p *place) database() (*sql.DB, error) { return sql.Open("postgres", p.o.DatabaseURL) }
+// database opens a new connection pool with the driver of the store. The caller closes it.
+func (tb *testbed) database() (*sql.DB, error) { return sql.Open("postgres", tb.o.DatabaseURL) }
 
-// beside ends the description of a figure that was measured after fill.
-func (p *place) beside() string {
-	if p.embedded || p.o.Finished == 0 {
+// finishedNote returns the end of the description of a figure that was measured after storeFinished.
+func (tb *testbed) finishedNote() string {
+	if tb.embedded || tb.o.Finished == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", beside %d finished tasks", p.o.Finished)
+	return fmt.Sprintf(", with %d finished tasks in the store", tb.o.Finished)
 }

@@ -11,44 +11,44 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// migrated applies migrations, or takes them back, while another transaction that reads all tables stays open, as a backup does. It
-// measures how long the renewals of a worker's lease take meanwhile.
-func migrated(ctx context.Context, p *place) ([]Figure, error) {
-	const reading = 3 * time.Second // several tries of the migration
+// measureMigrations applies or reverts migrations while another transaction reads all tables, as a backup does. It
+// measures the slowest renewal of a lease during that time.
+func measureMigrations(ctx context.Context, tb *testbed) ([]Figure, error) {
+	const reading = 3 * time.Second // long enough for several tries of the migration
 	f := Figure{Name: "A migration waits for a backup", What: fmt.Sprintf("longest renewal of a lease while migrations wait %s for an open transaction and then run", reading), Unit: seconds}
-	db, err := p.database()
+	db, err := tb.database()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = db.Close() }() // of a schema that is dropped next
-	run, err := p.Store.OpenRun(ctx, store.RunInfo{Name: "renews", Host: "here", Concurrency: 1}, time.Hour)
+	defer func() { _ = db.Close() }() // its error does not matter: the schema is dropped next
+	worker, err := tb.Store.RegisterWorker(ctx, store.WorkerInfo{Name: "renews", Host: "here", Concurrency: 1}, time.Hour)
 	if err != nil {
 		return nil, err
 	}
-	known, err := p.Store.MigrationStatus(ctx)
+	known, err := tb.Store.MigrationStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
 	down := func(ctx context.Context) error {
 		for range len(known) - 1 {
-			if _, err := p.Store.MigrateDown(ctx); err != nil {
+			if _, err := tb.Store.MigrateDown(ctx); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	up := func(ctx context.Context) error {
-		_, err := p.Store.MigrateUp(ctx)
+		_, err := tb.Store.MigrateUp(ctx)
 		return err
 	}
-	// The same in all versions of the schema.
-	renew := fmt.Sprintf("update %s.runs set renewed_at = now(), lease_until = now() + interval '1 hour' where id = %d", p.Config.Database.Schema, run)
-	for n := range p.o.Trials {
+	// This statement is valid in all versions of the schema.
+	renew := fmt.Sprintf("update %s.workers set renewed_at = now(), lease_until = now() + interval '1 hour' where id = %d", tb.Config.Database.Schema, worker)
+	for n := range tb.o.Trials {
 		move := down
 		if n%2 == 1 {
 			move = up
 		}
-		longest, err := p.renewals(ctx, db, renew, func(ctx context.Context) error { return p.behindReader(ctx, db, reading, move) })
+		longest, err := tb.renewals(ctx, db, renew, func(ctx context.Context) error { return tb.behindReader(ctx, db, reading, move) })
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +57,9 @@ func migrated(ctx context.Context, p *place) ([]Figure, error) {
 	return []Figure{f}, up(ctx)
 }
 
-// behindReader runs a migration that begins while another transaction has read all tables, which ends after a while.
-func (p *place) behindReader(ctx context.Context, db *sql.DB, reading time.Duration, migrate func(context.Context) error) error {
+// behindReader runs a migration while another transaction has a read lock on all tables. It ends that transaction after
+// the duration reading. It returns an error if the migration has not waited for it.
+func (tb *testbed) behindReader(ctx context.Context, db *sql.DB, reading time.Duration, migrate func(context.Context) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (p *place) behindReader(ctx context.Context, db *sql.DB, reading time.Durat
 	defer func() { _ = tx.Rollback() }()
 	var tables string
 	if err := tx.QueryRowContext(ctx, "select string_agg(quote_ident(schemaname) || '.' || quote_ident(tablename), ', ') from pg_tables where schemaname = $1",
-		p.Config.Database.Schema).Scan(&tables); err != nil {
+		tb.Config.Database.Schema).Scan(&tables); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, "lock table "+tables+" in access share mode"); err != nil {
@@ -86,8 +87,8 @@ func (p *place) behindReader(ctx context.Context, db *sql.DB, reading time.Durat
 	return <-done
 }
 
-// renewals executes a statement again and again until do returns, and returns how long the slowest execution took.
-func (p *place) renewals(ctx context.Context, db *sql.DB, renew string, do func(context.Context) error) (longest time.Duration, err error) {
+// renewals executes a statement repeatedly until do returns. It returns the duration of the slowest execution.
+func (tb *testbed) renewals(ctx context.Context, db *sql.DB, renew string, do func(context.Context) error) (longest time.Duration, err error) {
 	renewing, stop := context.WithCancel(ctx)
 	var failed error
 	var group sync.WaitGroup

@@ -1,9 +1,9 @@
-// Package recovery measures how soon work goes on after something happened: a kill -9, a drain, a restart, the due time of
-// a delayed task, a busy neighbor, a flood of malformed messages, a migration. It is what `make recovery` runs, and it writes
-// docs/recovery.md, the page that the promises quote. The tests assert what happens; this program measures when.
+// Package recovery measures how soon work resumes after an event: a kill -9, a drain, a restart, the due time of a
+// delayed task, a busy worker, a flood of malformed messages, or a migration. `make recovery` runs it. It writes
+// docs/recovery.md, which other pages quote. The tests assert what happens, and this package measures when.
 //
-// Processes are processes of the real program. What a measurement has to see from inside, such as which worker is idle, runs
-// in the measuring process, with the real packages.
+// Most measurements start processes of the real program. A measurement that needs internal state, such as which worker
+// is idle, runs the real packages in its own process.
 package recovery
 
 import (
@@ -15,35 +15,37 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Options say what is measured, and how often. Program is required; DatabaseURL and AMQPURL are, unless Servers is false.
+// Options configures the measurements. Program and Log are required. DatabaseURL and AMQPURL are required if Servers is
+// true.
 type Options struct {
-	Program              string // the holdfast program
+	Program              string // path of the holdfast program
 	DatabaseURL, AMQPURL string
-	Servers, Embedded    bool   // which backends
-	Only                 string // part of the name of the measurements to make; empty for all
+	Servers, Embedded    bool   // the backends to measure
+	Only                 string // name of the only measurement to make; empty for all
 	Trials               int    // kills, drains, restarts and migrations
-	Rounds               int    // of fairness, saturation and the flood; at most three of last chances
-	Tasks                int    // delayed ones
-	Flood                int    // malformed messages in each queue
-	Finished             int    // tasks that are kept in the store during restarts, on servers
+	Rounds               int    // rounds of fairness, saturation and the flood; at most three rounds of last chances
+	Tasks                int    // delayed tasks
+	Flood                int    // malformed messages for each AMQP queue
+	Finished             int    // finished tasks in the store during restarts, on servers
 	Log                  logrus.FieldLogger
 }
 
-// Defaults returns the options of the published figures, for both backends.
+// Defaults returns the options for the published figures, with both backends.
 func Defaults() Options {
 	return Options{Servers: true, Embedded: true, Trials: 25, Rounds: 5, Tasks: 1000, Flood: 5000}
 }
 
-// Figure is what was measured of one thing on one backend.
+// Figure has the samples of one measurement on one backend.
 type Figure struct {
-	Name    string // a heading of the report
-	What    string // from when to when
+	Name    string // heading in the report
+	What    string // the event at which a sample begins, and the event at which it ends
 	Backend string
 	Unit    string
 	Samples []float64
 }
 
-// Quantile returns the smallest sample that at least a share q of all samples do not exceed.
+// Quantile returns the q-quantile: the smallest sample such that at least the share q of all samples are not larger.
+// There must be a sample.
 func (f Figure) Quantile(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(f.Samples))
 	at := int(q * float64(len(sorted)))
@@ -59,27 +61,28 @@ const (
 	percent = "%"
 )
 
-// measurement makes figures on one place.
+// measurement produces figures on a testbed.
 type measurement struct {
 	name string
-	make func(ctx context.Context, p *place) ([]Figure, error)
-	on   func(embedded bool) bool // nil for both backends
+	make func(ctx context.Context, tb *testbed) ([]Figure, error)
+	on   func(embedded bool) bool // whether it applies to a backend; nil for both
 }
 
 var measurements = []measurement{
-	{"kill", killed, func(embedded bool) bool { return !embedded }},
-	{"restart", restarted, nil},
-	{"drain", drained, nil},
-	{"delayed", delayed, nil},
-	{"pick-up", pickedUp, nil},
-	{"fairness", shared, nil},
-	{"saturation", saturated, nil},
-	{"flood", flooded, nil},
-	{"last-chance", lastChances, nil},
-	{"migration", migrated, func(embedded bool) bool { return !embedded }},
+	{"kill", measureKill, func(embedded bool) bool { return !embedded }},
+	{"restart", measureRestart, nil},
+	{"drain", measureDrain, nil},
+	{"delayed", measureDelayed, nil},
+	{"pick-up", measurePickUp, nil},
+	{"fairness", measureFairness, nil},
+	{"saturation", measureSaturation, nil},
+	{"flood", measureFlood, nil},
+	{"last-chance", measureLastChances, nil},
+	{"migration", measureMigrations, func(embedded bool) bool { return !embedded }},
 }
 
-// Run makes all measurements, one after the other. done gets the figures of each as soon as there are any.
+// Run makes the measurements one after the other. It passes each figure to done as soon as its measurement has ended.
+// It returns the error of the first measurement that fails.
 func Run(ctx context.Context, o Options, done func(Figure)) error {
 	for _, embedded := range []bool{false, true} {
 		if embedded && !o.Embedded || !embedded && !o.Servers {
@@ -102,21 +105,23 @@ func Run(ctx context.Context, o Options, done func(Figure)) error {
 	return nil
 }
 
+// measure makes one measurement on a new testbed.
 func measure(ctx context.Context, o Options, embedded bool, m measurement) (figures []Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	defer cancel()
-	p, err := open(ctx, o, embedded)
+	tb, err := open(ctx, o, embedded)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if closing := p.close(); err == nil {
+		if closing := tb.close(); err == nil {
 			err = closing
 		}
 	}()
-	return m.make(ctx, p)
+	return m.make(ctx, tb)
 }
 
+// backend returns the name of a backend in the report.
 func backend(embedded bool) string {
 	if embedded {
 		return "one file"

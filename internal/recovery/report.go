@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Setting is what the figures were measured with.
+// Setting describes how and where the figures were measured.
 type Setting struct {
-	Command            string // that writes the same report
+	Command            string // the command that writes the report
 	Version            string // of the program
-	PostgreSQL, Broker string // versions, or empty
+	PostgreSQL, Broker string // names and versions; empty if only a file was measured
 	Began              time.Time
 	Took               time.Duration
 }
 
-// WriteReport writes docs/recovery.md.
+// WriteReport writes the figures to out as the page docs/recovery.md. Each figure must have a sample.
 func WriteReport(out io.Writer, s Setting, figures []Figure) error {
 	servers := ""
 	if s.PostgreSQL != "" {
-		servers = fmt.Sprintf("The servers are %s and %s, on the same machine. ", s.PostgreSQL, s.Broker)
+		servers = fmt.Sprintf("The servers were %s and %s, on the same machine. ", s.PostgreSQL, s.Broker)
 	}
-	_, err := fmt.Fprintf(out, `# How soon work goes on
+	_, err := fmt.Fprintf(out, `# How soon work resumes
 
-`+"`%s`"+` wrote this page on %s, in %s; run it to have your own. It ran on a
-machine with %d cores, built by %s, with the program of version %s.
-%sEverything else is at its default.
+`+"`%s`"+` wrote this page on %s and took %s. To measure your own machine, run the same
+command. The machine had %d cores. The program had version %[6]s and was built with %[5]s.
+%[7]sAll other settings had their defaults.
 
 "One file" is one process with SQLite and the broker inside. If several tasks wait in a trial, the slowest one counts. The
-tests assert what happens, in which order and how often. They do not assert these figures, because a test must also pass on
-a machine that does other work.
+tests assert what happens, in which order and how often. They do not assert these figures, because a test must also pass
+on a machine that does other work.
 
-| measured from, and until | backend | trials | p50 | p99 | maximum |
+| measured from one event, until another | backend | trials | p50 | p99 | maximum |
 |---|---|---:|---:|---:|---:|
 `, s.Command, s.Began.Format(time.DateOnly), s.Took.Round(time.Second), runtime.NumCPU(), runtime.Version(), s.Version, servers)
 	name := ""
@@ -52,7 +52,7 @@ a machine that does other work.
 	return err
 }
 
-// at is a quantile as text.
+// at returns a quantile as text with its unit.
 func (f Figure) at(q float64) string {
 	value := f.Quantile(q)
 	switch {
@@ -65,7 +65,7 @@ func (f Figure) at(q float64) string {
 	}
 }
 
-// grouped returns the figures with those of one name beside each other, in the order of the first of each.
+// grouped returns the figures with equal names next to each other. The names keep their order of first appearance.
 func grouped(figures []Figure) (all []Figure) {
 	var names []string
 	for _, f := range figures {

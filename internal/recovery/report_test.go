@@ -16,11 +16,11 @@ func TestQuantiles(t *testing.T) {
 		samples        []float64
 		p50, p99, most float64
 	}{
-		"one":          {[]float64{7}, 7, 7, 7},
-		"two":          {[]float64{2, 1}, 1, 2, 2},
-		"three":        {[]float64{3, 1, 2}, 2, 3, 3},
-		"one hundred":  {hundred, 50, 99, 100},
-		"all the same": {[]float64{4, 4, 4, 4}, 4, 4, 4},
+		"one":         {[]float64{7}, 7, 7, 7},
+		"two":         {[]float64{2, 1}, 1, 2, 2},
+		"three":       {[]float64{3, 1, 2}, 2, 3, 3},
+		"one hundred": {hundred, 50, 99, 100},
+		"all equal":   {[]float64{4, 4, 4, 4}, 4, 4, 4},
 	} {
 		f := Figure{Samples: test.samples}
 		if p50, p99, most := f.Quantile(0.5), f.Quantile(0.99), f.Quantile(1); p50 != test.p50 || p99 != test.p99 || most != test.most {

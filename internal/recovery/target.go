@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// target receives the tasks and writes down each call. A task is known by the number in its URL.
+// target receives the requests of the tasks and records each call. The number in the URL identifies the task.
 type target struct {
 	url    string
 	server *http.Server
@@ -20,28 +20,29 @@ type target struct {
 
 	mu      sync.Mutex
 	calls   map[int][]*call // by task
-	changed chan struct{}   // closed and replaced with every begin and end of a call
+	changed chan struct{}   // closed and replaced when a call begins or ends
 }
 
-// call is one attempt. The fields end and aborted are set when it has ended.
+// call is one attempt of a task. The fields end and aborted are set when the call has ended.
 type call struct {
 	ctx     context.Context
 	number  int // of the task
 	attempt int
 	begin   time.Time
 	end     time.Time
-	aborted bool // its sender went away before the answer
+	aborted bool // the sender disconnected before the answer
 }
 
-// newTarget starts a target whose answers wait until answer returns, or until their sender has gone away.
+// newTarget starts a target. The target calls answer for each call and responds when answer returns. If answer waits,
+// it must also return when the context of the call is done.
 func newTarget(answer func(*call)) (*target, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	t := &target{url: "http://" + listener.Addr().String(), answer: answer, calls: map[int][]*call{}, changed: make(chan struct{})}
-	t.server = &http.Server{Handler: t, ReadHeaderTimeout: patience}
-	go func() { _ = t.server.Serve(listener) }() // ends with close
+	t.server = &http.Server{Handler: t, ReadHeaderTimeout: waitLimit}
+	go func() { _ = t.server.Serve(listener) }() // returns after close
 	return t, nil
 }
 
@@ -55,17 +56,18 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a task of this measurement", http.StatusBadRequest)
 		return
 	}
-	// A server notices that its caller has gone only after it has read the body.
+	// A server detects that its caller has disconnected only after the server has read the body.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
 	}
 	c := &call{ctx: r.Context(), number: number, attempt: attempt, begin: time.Now()}
-	t.note(func() { t.calls[number] = append(t.calls[number], c) })
+	t.update(func() { t.calls[number] = append(t.calls[number], c) })
 	t.answer(c)
-	t.note(func() { c.end, c.aborted = time.Now(), r.Context().Err() != nil })
+	t.update(func() { c.end, c.aborted = time.Now(), r.Context().Err() != nil })
 }
 
-func (t *target) note(change func()) {
+// update calls change with the lock held, and notifies all waiting calls of await.
+func (t *target) update(change func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change()
@@ -73,28 +75,28 @@ func (t *target) note(change func()) {
 	t.changed = make(chan struct{})
 }
 
-// await waits until the condition holds. It is called with the lock held.
+// await waits until holds returns true. It calls holds with the lock held.
 func (t *target) await(ctx context.Context, what string, holds func() bool) error {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(waitLimit)
 	defer late.Stop()
 	for {
 		t.mu.Lock()
-		held, changed := holds(), t.changed
+		ok, changed := holds(), t.changed
 		t.mu.Unlock()
-		if held {
+		if ok {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-late.C:
-			return fmt.Errorf("not within %s: %s", patience, what)
+			return fmt.Errorf("not within %s: %s", waitLimit, what)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// open counts the calls of n tasks, from the number first on, that have no answer yet. The caller has the lock.
+// open returns the number of unanswered calls of the n tasks from the number first on. The caller holds the lock.
 func (t *target) open(first, n int) (count int) {
 	for number := first; number < first+n; number++ {
 		for _, c := range t.calls[number] {
@@ -106,9 +108,9 @@ func (t *target) open(first, n int) (count int) {
 	return count
 }
 
-// broken counts the tasks, from the number first on, whose first call was aborted, those of them that were called again,
-// and returns when the last of these began. The caller has the lock.
-func (t *target) broken(first, n int) (tasks, again int, last time.Time) {
+// interrupted considers the n tasks from the number first on. It returns how many of them had their first call aborted,
+// how many of these were called a second time, and when the last second call began. The caller holds the lock.
+func (t *target) interrupted(first, n int) (tasks, retried int, last time.Time) {
 	for number := first; number < first+n; number++ {
 		calls := t.calls[number]
 		if len(calls) == 0 || !calls[0].aborted {
@@ -116,11 +118,11 @@ func (t *target) broken(first, n int) (tasks, again int, last time.Time) {
 		}
 		tasks++
 		if len(calls) > 1 {
-			again++
+			retried++
 			if calls[1].begin.After(last) {
 				last = calls[1].begin
 			}
 		}
 	}
-	return tasks, again, last
+	return tasks, retried, last
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// shared has several workers run tasks of one large call, one in ten of which is slow, and measures for how long a worker had
-// nothing to do while a task waited.
-func shared(ctx context.Context, p *place) (figures []Figure, err error) {
-	const executors, tasks, slowOnes = 8, 600, 10 // one in slowOnes
+// measureFairness lets several workers run the tasks of one large call, one in ten of which is slow. It measures the
+// longest time that a worker was idle while a task waited.
+func measureFairness(ctx context.Context, tb *testbed) (figures []Figure, err error) {
+	const executors, tasks, slowOnes = 8, 600, 10 // one in slowOnes tasks is slow
 	done := int64(0)
 	for _, workers := range []int{2, 4} {
-		f := Figure{Name: "Tasks are shared fairly", What: fmt.Sprintf("longest time that one of %d workers was idle while a task of a call of %d waited", workers, tasks), Unit: seconds}
-		for range p.o.Rounds {
+		f := Figure{Name: "Tasks are shared fairly", What: fmt.Sprintf("longest time that one of %d workers was idle while one of %d tasks waited", workers, tasks), Unit: seconds}
+		for range tb.o.Rounds {
 			idle := newIdleness(workers)
-			c := p.crew(ctx)
+			c := tb.services(ctx)
 			err := c.janitor()
 			for i := range workers {
 				if err == nil {
 					err = c.worker(fmt.Sprint("worker ", i), "mixed", executors, func(ctx context.Context, task holdfast.Task) error {
-						defer idle.begins(i)()
+						defer idle.begin(i)()
 						d := 5 * time.Millisecond
 						if task.ID%slowOnes == 0 {
 							d = 800 * time.Millisecond
@@ -38,12 +38,12 @@ func shared(ctx context.Context, p *place) (figures []Figure, err error) {
 			}
 			if err == nil {
 				err = c.store("mixed", tasks)
-				idle.reset() // nothing waited before it was stored
+				idle.reset() // no task waited before all were stored
 			}
 			if done += tasks; err == nil {
-				err = p.awaitDone(ctx, done)
+				err = tb.awaitDone(ctx, done)
 			}
-			longest := idle.longest()
+			longest := idle.result()
 			if ending := c.end(); err == nil {
 				err = ending
 			}
@@ -57,12 +57,13 @@ func shared(ctx context.Context, p *place) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// idleness notes how long workers had nothing to do when a task began, which had waited until then.
+// idleness records how long workers were idle while a task waited. It looks whenever a task begins, because that task
+// has waited until then.
 type idleness struct {
 	mu      sync.Mutex
 	running []int
 	since   []time.Time
-	most    time.Duration
+	longest time.Duration
 }
 
 func newIdleness(workers int) *idleness {
@@ -71,23 +72,23 @@ func newIdleness(workers int) *idleness {
 	return i
 }
 
-// reset lets the idleness of all workers begin now.
+// reset deletes the record and lets the idle time of all workers begin now.
 func (i *idleness) reset() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for worker := range i.since {
 		i.since[worker] = time.Now()
 	}
-	i.most = 0
+	i.longest = 0
 }
 
-// begins notes that a worker begins a task; the returned function, that the task has ended.
-func (i *idleness) begins(worker int) (ends func()) {
+// begin records that a worker has begun a task. The returned function records the end of the task.
+func (i *idleness) begin(worker int) (end func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for other, n := range i.running {
 		if n == 0 {
-			i.most = max(i.most, time.Since(i.since[other]))
+			i.longest = max(i.longest, time.Since(i.since[other]))
 		}
 	}
 	i.running[worker]++
@@ -100,20 +101,22 @@ func (i *idleness) begins(worker int) (ends func()) {
 	}
 }
 
-func (i *idleness) longest() time.Duration {
+// result returns the longest time that a worker was idle while a task waited.
+func (i *idleness) result() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.most
+	return i.longest
 }
 
-// saturated has a worker run more tasks than it has executors and measures how long an executor waits for its next task.
-func saturated(ctx context.Context, p *place) ([]Figure, error) {
+// measureSaturation gives a worker more tasks than it has executors. It measures how long an executor waits for its
+// next task.
+func measureSaturation(ctx context.Context, tb *testbed) ([]Figure, error) {
 	const executors, tasks, each = 10, 200, 300 * time.Millisecond
 	var mu sync.Mutex
-	var free []time.Time // when executors became free that have no task since
+	var free []time.Time // when each free executor became free, oldest first
 	var waits []float64
 	begun := 0
-	c := p.crew(ctx)
+	c := tb.services(ctx)
 	err := c.janitor()
 	if err == nil {
 		err = c.worker("worker", "work", executors, func(ctx context.Context, _ holdfast.Task) error {
@@ -126,14 +129,14 @@ func saturated(ctx context.Context, p *place) ([]Figure, error) {
 			defer func() {
 				mu.Lock()
 				defer mu.Unlock()
-				if begun < tasks { // else no task waits
+				if begun < tasks { // otherwise no task waits
 					free = append(free, time.Now())
 				}
 			}()
 			return sleep(ctx, each)
 		})
 	}
-	for round := range p.o.Rounds {
+	for round := range tb.o.Rounds {
 		mu.Lock()
 		begun, free = 0, nil
 		mu.Unlock()
@@ -141,23 +144,23 @@ func saturated(ctx context.Context, p *place) ([]Figure, error) {
 			err = c.store("work", tasks)
 		}
 		if err == nil {
-			err = p.awaitDone(ctx, int64(tasks*(round+1)))
+			err = tb.awaitDone(ctx, int64(tasks*(round+1)))
 		}
 	}
 	if ending := c.end(); err == nil {
 		err = ending
 	}
-	return []Figure{{Name: "A saturated worker stays busy", What: fmt.Sprintf("end of a task, until its executor has another one (%d executors, tasks of %s)", executors, each), Unit: seconds, Samples: waits}}, err
+	return []Figure{{Name: "A saturated worker stays busy", What: fmt.Sprintf("end of a task, until its executor runs the next task (%d executors, tasks of %s)", executors, each), Unit: seconds, Samples: waits}}, err
 }
 
-// flooded publishes malformed messages into every queue at once, and compares the rate of healthy tasks meanwhile with that
-// before and after.
-func flooded(ctx context.Context, p *place) ([]Figure, error) {
+// measureFlood publishes malformed messages to every AMQP queue. It compares the rate of healthy tasks during the flood
+// with the rates before and after it.
+func measureFlood(ctx context.Context, tb *testbed) ([]Figure, error) {
 	const window = 2 * time.Second
-	loss := Figure{Name: "Malformed messages do not stop the others", What: fmt.Sprintf("share of the healthy rate that is lost while janitors quarantine %d malformed messages in every queue", p.o.Flood), Unit: percent}
-	took := Figure{Name: loss.Name, What: fmt.Sprintf("begin of the flood (%d messages in every queue), until all are in the quarantine", p.o.Flood), Unit: seconds}
+	loss := Figure{Name: "Malformed messages do not stop the others", What: fmt.Sprintf("loss in the rate of healthy tasks, while %d malformed messages in each AMQP queue are quarantined", tb.o.Flood), Unit: percent}
+	took := Figure{Name: loss.Name, What: fmt.Sprintf("begin of the flood (%d messages in each AMQP queue), until all are in the quarantine", tb.o.Flood), Unit: seconds}
 	var executed atomic.Int64
-	c := p.crew(ctx)
+	c := tb.services(ctx)
 	err := c.janitor()
 	if err == nil {
 		err = c.worker("worker", "work", 50, func(ctx context.Context, _ holdfast.Task) error {
@@ -167,10 +170,10 @@ func flooded(ctx context.Context, p *place) ([]Figure, error) {
 	}
 	if err == nil {
 		c.run(func(ctx context.Context) error { return feed(ctx, c, &executed) })
-		err = poll(ctx, patience, func(context.Context) (bool, error) { return executed.Load() > 200, nil })
+		err = poll(ctx, waitLimit, func(context.Context) (bool, error) { return executed.Load() > 200, nil })
 	}
 	if err == nil {
-		err = p.rounds(ctx, window, &executed, &loss, &took)
+		err = tb.rounds(ctx, window, &executed, &loss, &took)
 	}
 	if ending := c.end(); err == nil {
 		err = ending
@@ -178,34 +181,35 @@ func flooded(ctx context.Context, p *place) ([]Figure, error) {
 	return []Figure{loss, took}, err
 }
 
-func (p *place) rounds(ctx context.Context, window time.Duration, executed *atomic.Int64, loss, took *Figure) error {
-	queues := slices.Concat(p.Topology.Lane(holdfast.DefaultLane), p.Topology.Holds(), []string{p.Topology.Rescue()})
+// rounds makes the rounds of measureFlood and adds one sample of each round to loss and to took.
+func (tb *testbed) rounds(ctx context.Context, window time.Duration, executed *atomic.Int64, loss, took *Figure) error {
+	queues := slices.Concat(tb.Topology.Queue(holdfast.DefaultQueue), tb.Topology.HoldingQueueNames(), []string{tb.Topology.Rescue()})
 	rate := func(do func() error) (float64, error) {
-		began, before := time.Now(), executed.Load()
+		began, start := time.Now(), executed.Load()
 		if err := do(); err != nil {
 			return 0, err
 		}
 		if err := sleep(ctx, window-time.Since(began)); err != nil {
 			return 0, err
 		}
-		return float64(executed.Load()-before) / time.Since(began).Seconds(), nil
+		return float64(executed.Load()-start) / time.Since(began).Seconds(), nil
 	}
 	nothing := func() error { return nil }
-	calm, err := rate(nothing)
+	before, err := rate(nothing)
 	if err != nil {
 		return err
 	}
-	for round := 1; round <= p.o.Rounds; round++ {
-		beside, err := rate(func() error {
+	for round := 1; round <= tb.o.Rounds; round++ {
+		during, err := rate(func() error {
 			began := time.Now()
 			for _, queue := range queues {
-				if _, err := p.Broker.Publish(ctx, malformed(queue, p.o.Flood)); err != nil {
+				if _, err := tb.Broker.Publish(ctx, malformed(queue, tb.o.Flood)); err != nil {
 					return err
 				}
 			}
-			err := poll(ctx, 5*patience, func(ctx context.Context) (bool, error) {
-				depths, err := p.Broker.Depths(ctx, []string{p.Topology.Quarantine()})
-				return depths[p.Topology.Quarantine()].Ready >= round*p.o.Flood*len(queues), err
+			err := poll(ctx, 5*waitLimit, func(ctx context.Context) (bool, error) {
+				depths, err := tb.Broker.Depths(ctx, []string{tb.Topology.Quarantine()})
+				return depths[tb.Topology.Quarantine()].Ready >= round*tb.o.Flood*len(queues), err
 			})
 			took.Samples = append(took.Samples, time.Since(began).Seconds())
 			return err
@@ -217,14 +221,14 @@ func (p *place) rounds(ctx context.Context, window time.Duration, executed *atom
 		if err != nil {
 			return err
 		}
-		loss.Samples = append(loss.Samples, max(0, 100*(1-beside/((calm+after)/2))))
-		calm = after
+		loss.Samples = append(loss.Samples, max(0, 100*(1-during/((before+after)/2))))
+		before = after
 	}
 	return nil
 }
 
-// feed keeps a worker busy: some tasks always wait, and never many.
-func feed(ctx context.Context, c *crew, executed *atomic.Int64) error {
+// feed keeps a worker busy until ctx is done. It adds 100 tasks whenever fewer than 200 wait.
+func feed(ctx context.Context, c *services, executed *atomic.Int64) error {
 	stored := int64(0)
 	for ctx.Err() == nil {
 		if stored-executed.Load() < 200 {
@@ -241,7 +245,7 @@ func feed(ctx context.Context, c *crew, executed *atomic.Int64) error {
 	return nil
 }
 
-// malformed are n messages that no queue takes.
+// malformed returns n messages for an AMQP queue that belong in the quarantine.
 func malformed(queue string, n int) []broker.Message {
 	bodies := []string{"", "hello", "null", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, strings.Repeat("[", 1000)}
 	messages := make([]broker.Message, n)

@@ -1,5 +1,5 @@
-// Package rig runs the holdfast program as processes that can be stopped, killed and started again. The end-to-end tests and
-// the measurements of recovery are made with it.
+// Package rig runs the holdfast program as processes that a test can signal, kill and observe. The end-to-end tests and
+// package recovery use it.
 package rig
 
 import (
@@ -17,20 +17,21 @@ import (
 	"time"
 )
 
-// Process is one running holdfast serve.
+// Process is a process of holdfast serve. Its methods are safe for concurrent use, except Endpoints and Ready.
 type Process struct {
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	address chan string
 
 	mu   sync.Mutex
-	base string // the URL of its endpoints, once they are served
+	base string // URL of its HTTP endpoints; empty until they are known
 	logs []string
 }
 
 var servedAt = regexp.MustCompile(`serving health and metrics.*address="?([0-9.:]+)`)
 
-// Serve starts a process of the program with these further flags and this environment, and does not wait for it.
+// Serve starts holdfast serve with further flags and returns at once. The process gets exactly the given environment
+// and listens on a free port of 127.0.0.1. The caller ends it, for example with Kill.
 func Serve(program string, environment []string, flags ...string) (*Process, error) {
 	p := &Process{ended: make(chan struct{}), address: make(chan string, 1)}
 	p.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
@@ -52,14 +53,14 @@ func Serve(program string, environment []string, flags ...string) (*Process, err
 				p.address <- found[1]
 			}
 		}
-		_ = p.cmd.Wait() // ExitCode tells
+		_ = p.cmd.Wait() // ExitCode returns the result
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// Endpoints waits until the process serves its endpoints and returns their URL. The error has the end of its log if it has
-// ended.
+// Endpoints waits until the process serves its HTTP endpoints and returns their base URL. If the process has ended,
+// Endpoints returns an error with the last lines of its log.
 func (p *Process) Endpoints(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	base := p.base
@@ -74,13 +75,13 @@ func (p *Process) Endpoints(ctx context.Context) (string, error) {
 		p.base = "http://" + address
 		return p.base, nil
 	case <-p.ended:
-		return "", errors.New("serve ended at once:\n" + strings.Join(p.Log(20), "\n"))
+		return "", errors.New("holdfast serve ended at once:\n" + strings.Join(p.Log(20), "\n"))
 	case <-ctx.Done():
-		return "", fmt.Errorf("serve does not serve its endpoints: %w", context.Cause(ctx))
+		return "", fmt.Errorf("holdfast serve does not serve its endpoints: %w", context.Cause(ctx))
 	}
 }
 
-// Ready polls the readiness endpoint until it says yes.
+// Ready waits until the readiness endpoint answers 200. It returns an error if the process ends or ctx is done first.
 func (p *Process) Ready(ctx context.Context) error {
 	base, err := p.Endpoints(ctx)
 	if err != nil {
@@ -96,14 +97,14 @@ func (p *Process) Ready(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return errors.New("serve ended before it was ready:\n" + strings.Join(p.Log(20), "\n"))
+			return errors.New("holdfast serve ended before it was ready:\n" + strings.Join(p.Log(20), "\n"))
 		case <-ctx.Done():
-			return fmt.Errorf("serve is not ready: %w", last)
+			return fmt.Errorf("holdfast serve is not ready: %w", last)
 		}
 	}
 }
 
-// CheckReady returns nil if the readiness endpoint below base, a URL, answers 200.
+// CheckReady returns nil if the readiness endpoint of the process with the base URL answers 200.
 func CheckReady(ctx context.Context, base string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz/ready", nil)
 	if err != nil {
@@ -120,33 +121,33 @@ func CheckReady(ctx context.Context, base string) error {
 	return nil
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends a signal. That the process has ended is no error.
+// Signal sends a signal. If the process has ended, Signal does nothing.
 func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// ExitCode is valid when the process has ended.
+// ExitCode returns the exit code. It may be called only after the process has ended.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
-// Kill ends the process with kill -9, also if it is stopped, and returns when it has ended.
+// Kill kills the process with SIGKILL, even if the process is stopped, and returns when the process has ended.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGCONT)
 	p.Signal(syscall.SIGKILL)
 	<-p.ended
 }
 
-// Log returns the last n lines of its log.
+// Log returns at most the last n lines of the log.
 func (p *Process) Log(n int) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.logs[max(0, len(p.logs)-n):])
 }
 
-// Logged reports whether a line of the log contains text.
+// Logged reports whether any line of the log contains text.
 func (p *Process) Logged(text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// built is a campaign with a simulator that has been compiled with these edits.
-func built(t *testing.T, mutant ...patch.Edit) campaign.Options {
+// build compiles the simulator with the given edits and returns the options of a campaign with it.
+func build(t *testing.T, mutant ...patch.Edit) campaign.Options {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("compiles the simulator with an edited runtime")
@@ -28,7 +28,7 @@ func built(t *testing.T, mutant ...patch.Edit) campaign.Options {
 	return o
 }
 
-// outcomes runs a campaign and returns what became of each seed.
+// outcomes runs a campaign and returns the result of each seed.
 func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 	t.Helper()
 	seen := make(map[uint64]campaign.Seed)
@@ -40,8 +40,8 @@ func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 }
 
 func TestSeedsHoldTheInvariants(t *testing.T) {
-	o := built(t)
-	o.Runs = slow.Pick(100, 2000)
+	o := build(t)
+	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused := 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
@@ -50,21 +50,21 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 			t.Errorf("seed %d: %s\nreplay: %s", s.Seed, s.Violation, s.Replay())
 		}
 	}
-	if len(seen) != o.Runs {
-		t.Errorf("%d seeds were run, not %d", len(seen), o.Runs)
+	if len(seen) != o.Seeds {
+		t.Errorf("%d seeds were simulated, want %d", len(seen), o.Seeds)
 	}
-	t.Logf("%d tasks were accepted, and run %d times; %d runs were fenced early, %d of them of living processes", tasks, started, early, excused)
+	t.Logf("%d tasks were accepted and executed %d times; %d workers were fenced early, %d of them of live processes", tasks, started, early, excused)
 }
 
-// What ran before it in its process must not matter to a seed.
+// The simulation of a seed does not depend on earlier simulations in the same process.
 func TestSeedsReplayExactly(t *testing.T) {
-	o := built(t)
-	o.Runs, o.Processes = 60, 1
+	o := build(t)
+	o.Seeds, o.Processes = 60, 1
 	together := outcomes(t, o)
-	o.Seed, o.Runs, o.Processes = 20, 41, 4
+	o.Seed, o.Seeds, o.Processes = 20, 41, 4
 	for seed, s := range outcomes(t, o) {
 		if first := together[seed]; !s.Exact || s.Sum != first.Sum || s.Steps != first.Steps {
-			t.Errorf("seed %d: sum %x after %d steps, and %x after %d the second time", seed, first.Sum, first.Steps, s.Sum, s.Steps)
+			t.Errorf("seed %d: sum %x after %d steps the first time, %x after %d steps the second time", seed, first.Sum, first.Steps, s.Sum, s.Steps)
 		}
 	}
 }
@@ -72,19 +72,19 @@ func TestSeedsReplayExactly(t *testing.T) {
 func TestAFailingSeedIsMadeSmaller(t *testing.T) {
 	slow.Skip(t)
 	m := mutants[0]
-	o := built(t, patch.Edit{File: m.file, Old: m.old, New: m.new})
-	o.Runs = 10
+	o := build(t, patch.Edit{File: m.file, Old: m.old, New: m.new})
+	o.Seeds = 10
 	for _, s := range outcomes(t, o) {
 		if s.Violation == "" {
 			continue
 		}
-		again := o
-		again.Seed, again.Runs, again.Without, again.StopFirst = s.Seed, 1, s.Without, true
-		if outcomes(t, again)[s.Seed].Violation == "" {
-			t.Errorf("seed %d fails, but not without %v", s.Seed, s.Without)
+		smaller := o
+		smaller.Seed, smaller.Seeds, smaller.Without, smaller.StopFirst = s.Seed, 1, s.Without, true
+		if outcomes(t, smaller)[s.Seed].Violation == "" {
+			t.Errorf("seed %d fails, but not if %v is removed", s.Seed, s.Without)
 		}
 		if parts := len(NewPlan(s.Seed).Parts()); len(s.Without) < parts/2 {
-			t.Errorf("seed %d: only %d of %d parts were taken away", s.Seed, len(s.Without), parts)
+			t.Errorf("seed %d: only %d of %d parts were removed", s.Seed, len(s.Without), parts)
 		}
 		return
 	}

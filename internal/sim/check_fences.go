@@ -9,58 +9,60 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// recent reports whether what was wrong until t can still show.
-func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowish }
+// recent reports whether a fault that ended at t may still have an effect.
+func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowMessage }
 
-// runEnded checks that a run was declared dead for a reason.
-func (c *checker) runEnded(run *simstore.Run) {
-	c.over[run.ID] = true
-	if run.State != store.RunDead {
+// workerEnded checks that a worker was declared dead for a reason.
+func (c *checker) workerEnded(worker *simstore.Worker) {
+	c.endedWorkers[worker.ID] = true
+	if worker.State != store.WorkerDead {
 		return
 	}
 	w := c.world
-	leapt := time.Since(w.state.leapt) < c.look()
-	// By the store's own clock, for it has no other: when that leaps, leases look over however long it has been up.
-	// If it was set back since, the store cannot know how long that is.
-	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && up > -2*time.Second && !w.state.storeUp.Equal(w.began) && !(run.Early && c.proved(run)) {
-		c.fail("run %s was fenced %v after the store came back", run.ID, up)
+	leapt := time.Since(w.state.leapt) < c.outageWindow()
+	// The check uses the store's clock, because the store has no other. If that clock leaps, leases seem to have
+	// expired, however long the store has been up. If the clock has been set back since then, the store cannot know how
+	// long it has been up.
+	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && up > -2*time.Second && !w.state.storeUp.Equal(w.began) && !(worker.Early && c.deathProvable(worker)) {
+		c.fail("worker %s was fenced %v after the store came back", worker.ID, up)
 	}
-	if run.Early {
-		c.fencedEarly(run)
+	if worker.Early {
+		c.fencedEarly(worker)
 		return
 	}
-	// What was wrong when the lease ran out counts: perhaps no janitor lived to fence the run until now, or the store's
-	// clock went back.
-	ago := max(0, time.Since(c.renewed[run.ID].seen)-lease)
+	// A fault counts if it was present when the lease expired. The worker may be fenced later, because no janitor was
+	// live until then or because the store's clock was set back.
+	ago := max(0, time.Since(c.renewed[worker.ID].seen)-lease)
 	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
 	for _, p := range w.processes {
-		if p.name != run.Name || p.dead || recent(p.troubled) || recent(w.state.storeUp) || leapt {
+		if p.name != worker.Name || p.dead || recent(p.troubledUntil) || recent(w.state.storeUp) || leapt {
 			continue
 		}
-		// The end of a run that its process has given up is put off by a leap of the store's clock. And the answer of OpenRun may
-		// have been lost: the process, which renews a run at once, never heard of this one.
-		if p.worker.Status().Run != run.ID && (!w.state.leapt.IsZero() || run.RenewedAt.Equal(run.StartedAt)) {
+		// If the process no longer uses the worker, two cases are legal: a leap of the store's clock has delayed the
+		// end of the worker, or the answer of RegisterWorker was lost. In the second case the process never learned of
+		// the worker, which it would have renewed at once.
+		if p.worker.Status().Worker != worker.ID && (!w.state.leapt.IsZero() || worker.RenewedAt.Equal(worker.StartedAt)) {
 			continue
 		}
-		c.fail("run %s of %s was fenced, and nothing was wrong with it", run.ID, run.Name)
+		c.fail("worker %s of process %s was fenced without a reason", worker.ID, worker.Name)
 	}
 	if !leapt {
-		c.untold(run)
+		c.checkHandlersStopped(worker)
 	}
 }
 
-// untold fails if a handler still runs under a run that is over and was not told to stop.
-func (c *checker) untold(run *simstore.Run) {
+// checkHandlersStopped fails if a handler still runs under an ended worker and its context has not ended.
+func (c *checker) checkHandlersStopped(worker *simstore.Worker) {
 	for _, e := range c.executions {
-		if !e.over && e.task.Run == run.ID && e.era == c.world.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
-			c.fail("run %s was fenced while %s still runs task %s under it", run.ID, e.process.name, e.task.ID)
+		if !e.done && e.task.Worker == worker.ID && e.era == c.world.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
+			c.fail("worker %s was fenced while process %s still runs its task %s", worker.ID, e.process.name, e.task.ID)
 		}
 	}
 }
 
-// look is how long what happens between the two questions of one look of a janitor may go unseen. Leases are longer where it
-// matters.
-func (c *checker) look() time.Duration {
+// outageWindow is the longest outage that a janitor may fail to notice, because it falls between the janitor's two
+// requests for one decision. Where this matters, leases are longer.
+func (c *checker) outageWindow() time.Duration {
 	plan := c.world.plan
 	if plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
 		return 2 * time.Second
@@ -68,11 +70,12 @@ func (c *checker) look() time.Duration {
 	return 2 * plan.Net.Usual
 }
 
-// proved reports whether a janitor of the same machine, or of a clone of it, may know, or may have known a moment ago, that the process of a run is gone.
-func (c *checker) proved(run *simstore.Run) bool {
+// deathProvable reports whether a janitor process runs on the machine of a worker, or on a clone of it. Such a janitor
+// may know, or may have known until now, that the worker's process is gone.
+func (c *checker) deathProvable(worker *simstore.Worker) bool {
 	w := c.world
 	var index int
-	if _, err := fmt.Sscanf(run.Name, "%d.", &index); err != nil {
+	if _, err := fmt.Sscanf(worker.Name, "%d.", &index); err != nil {
 		return false
 	}
 	return slices.ContainsFunc(w.processes, func(p *process) bool {
@@ -80,39 +83,40 @@ func (c *checker) proved(run *simstore.Run) bool {
 	})
 }
 
-// tells is how long a process that has lost both signs has at least to say so.
-const tells = time.Second
+// reportTime is the least time that a process has to report that it lost its presence at both servers.
+const reportTime = time.Second
 
-// fencedEarly checks that a run whose lease goes on was declared dead because its process is gone. One that lives may be
-// taken for gone only if all its sessions at the store and its sign at the broker had just ended, or it does not know of the end
-// of that sign yet, and nothing that it said about that could reach the store. On a clone of its machine no process is found, so
-// there the loss of both is enough.
-func (c *checker) fencedEarly(run *simstore.Run) {
+// fencedEarly checks a worker that was declared dead before its lease expired: its process must be gone. A live process
+// may be taken for gone only in one case. All its sessions at the store and its presence at the broker ended just
+// before, or it does not know yet that its presence ended, and its report cannot reach the store. On a clone of the
+// machine, the janitor does not find the process; there the loss of both is enough.
+func (c *checker) fencedEarly(worker *simstore.Worker) {
 	w := c.world
 	c.early++
-	if ago := time.Since(w.state.disturbed); ago > c.look() && ago < lease && !c.proved(run) {
-		c.fail("run %s was fenced before its lease was over, %v after a server was away", run.ID, ago)
+	if ago := time.Since(w.state.disturbed); ago > c.outageWindow() && ago < lease && !c.deathProvable(worker) {
+		c.fail("worker %s was fenced before its lease expired, %v after an outage of a server", worker.ID, ago)
 	}
 	for _, p := range w.processes {
-		if p.name != run.Name || p.dead || p.resumed != nil || w.store.Left(run.ID) {
+		if p.name != worker.Name || p.dead || p.resumed != nil || w.store.Left(worker.ID) {
 			continue
 		}
 		status := p.worker.Status()
-		if status.Run != run.ID {
+		if status.Worker != worker.ID {
 			continue
 		}
-		if time.Since(status.RenewedAt) >= lease-lease/5 { // by its own clock the lease is over: it has stopped itself
-			c.untold(run)
+		if time.Since(status.RenewedAt) >= lease-lease/5 { // by its own clock the worker has stopped itself
+			c.checkHandlersStopped(worker)
 			continue
 		}
-		mute := p.storeCut || w.state.storeDown || time.Since(p.troubled) < slowish
-		unaware := time.Until(p.unaware) > 0 // and a renewal that fails ends the session of its renewals
-		storeBroke, brokerBroke := time.Since(p.storeBroke) < tells || unaware, time.Since(p.brokerBroke) < tells || unaware
-		away := time.Since(w.state.disturbed) < tells
-		if storeBroke && brokerBroke && (mute || w.plan.Cloned) || w.plan.Cloned && away {
+		mute := p.storeCut || w.state.storeDown || time.Since(p.troubledUntil) < slowMessage
+		unaware := time.Until(p.unawareUntil) > 0 // a renewal that fails ends the session of the renewals, too
+		storeLost := time.Since(p.storeBrokenAt) < reportTime || unaware
+		brokerLost := time.Since(p.brokerBrokenAt) < reportTime || unaware
+		outage := time.Since(w.state.disturbed) < reportTime
+		if storeLost && brokerLost && (mute || w.plan.Cloned) || w.plan.Cloned && outage {
 			c.excused++
 			continue
 		}
-		c.fail("run %s of %s was fenced before its lease was over, although the process lives", run.ID, run.Name)
+		c.fail("worker %s of process %s was fenced before its lease expired, but the process is alive", worker.ID, worker.Name)
 	}
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 )
 
-// lanes are those that plans use.
-var lanes = []string{"a", "b"}
+// queues are the queues that plans use.
+var queues = []string{"a", "b"}
 
-// strike is the moment of a fault.
-func (w *world) strike(f Fault) {
+// inject starts a fault.
+func (w *world) inject(f Fault) {
 	p := w.processes[f.Target]
-	if f.Kind <= LoseSigns && (p.dead || p.ctx.Err() != nil) {
-		w.faults-- // it is gone already
+	if f.Kind <= LosePresence && (p.dead || p.ctx.Err() != nil) {
+		w.faults-- // the process has already ended
 		return
 	}
 	switch f.Kind {
 	case Kill:
 		p.killIn, p.killBefore, p.restartAfter = 1+f.N, f.N%2 == 0, f.For
-		w.during(f, longest, func() { // a process with nothing to do lives on
+		w.endAfter(f, longestFault, func() { // a process with too few steps survives
 			p.killIn = 0
 		})
 	case Stop:
 		p.stop(f)
 	case Drain:
 		p.cancel()
-		w.during(f, f.For, func() { w.start(f.Target, w.life(f.Target)+1) })
+		w.endAfter(f, f.For, func() { w.start(f.Target, w.life(f.Target)+1) })
 	case CutStore:
 		p.storeCut, p.answersOnly, p.storeCutUntil = true, f.N%2 == 1, time.Now().Add(f.For)
-		p.trouble(p.storeCutUntil.Add(giveUp))
-		w.during(f, f.For, func() { p.storeCut = false })
+		p.markTroubled(p.storeCutUntil.Add(driverTimeout))
+		w.endAfter(f, f.For, func() { p.storeCut = false })
 	case CutBroker:
 		p.cutBroker(f)
 	case CloseBroker:
@@ -42,27 +42,27 @@ func (w *world) strike(f Fault) {
 		p.breakStore()
 		p.store.Disconnect()
 		w.faults--
-	case LoseSigns:
-		p.loseSigns(f)
+	case LosePresence:
+		p.losePresence(f)
 	default:
-		w.strikeServers(f)
+		w.injectServerFault(f)
 	}
 }
 
-func (w *world) strikeServers(f Fault) {
+func (w *world) injectServerFault(f Fault) {
 	switch f.Kind {
 	case StoreRestart:
 		w.state.storeDown = true
 		w.stopStore()
-		w.during(f, f.For, w.storeBack)
-	case StoreBack:
+		w.endAfter(f, f.For, w.storeBack)
+	case StoreFailover:
 		snapshot := w.store.Snapshot()
-		w.during(f, f.For, func() { w.fallBack(snapshot) })
+		w.endAfter(f, f.For, func() { w.fallBack(snapshot) })
 	case StoreLeap:
 		if f.N%2 == 1 {
 			f.For = -f.For
 		}
-		// A clock that stands ahead between two notes of it, for less than a second, leaves no trace that any store could see.
+		// If the clock is ahead for less than a second between two notes of the time, no store can detect that.
 		w.store.NoteTime()
 		w.clock.leap += f.For
 		w.store.NoteTime()
@@ -70,29 +70,33 @@ func (w *world) strikeServers(f Fault) {
 		w.faults--
 	case BrokerRestart, BrokerWipe:
 		w.stopBroker()
-		w.during(f, f.For, func() {
+		w.endAfter(f, f.For, func() {
 			if f.Kind == BrokerWipe {
 				w.broker.Wipe()
 				w.check.ticketsLost = true
 			}
 			w.broker.SetDown(false)
-			if w.state.brokerDown { // else another outage has ended before this one
+			if w.state.brokerDown { // otherwise another outage has already ended this one
 				w.state.brokerDown, w.state.disturbed = false, time.Now()
 			}
 		})
 	case DeleteQueue:
-		queues := w.topology.Queues(lanes)
-		name := queues[f.N%len(queues)].Name
-		w.log.say(time.Since(w.began), "queue %s is deleted", name)
+		objects := w.topology.Queues(queues)
+		name := objects[f.N%len(objects)].Name
+		w.log.logf(time.Since(w.began), "queue %s is deleted", name)
 		w.broker.DeleteQueue(name)
 		w.check.ticketsLost = true
 		w.faults--
 	case Purge:
-		w.broker.PurgeQueue(w.topology.Main(lanes[f.N%len(lanes)]))
+		w.broker.PurgeQueue(w.topology.Main(queues[f.N%len(queues)]))
 		w.check.ticketsLost = true
 		w.faults--
+	case Newer:
+		objects := w.topology.Queues(queues)[1:] // without the quarantine
+		w.broker.Insert(objects[f.N%len(objects)].Name, []byte(`{"v":2,"t":"of a newer version"}`))
+		w.faults--
 	case Silence:
-		queues := w.topology.Lane(lanes[f.N%len(lanes)])
+		queues := w.topology.Queue(queues[f.N%len(queues)])
 		silence := func(by int) {
 			for _, name := range queues {
 				w.silences[name] += by
@@ -100,31 +104,31 @@ func (w *world) strikeServers(f Fault) {
 			}
 		}
 		silence(+1)
-		w.during(f, f.For, func() { silence(-1) })
+		w.endAfter(f, f.For, func() { silence(-1) })
 	case Block:
 		if p := w.processes[f.Target]; f.N%2 == 1 {
 			p.broker.SetBlocked("simulated: its publishing connection is held back")
-			w.during(f, f.For, func() { p.broker.SetBlocked(w.state.blocked) })
+			w.endAfter(f, f.For, func() { p.broker.SetBlocked(w.state.blocked) })
 			return
 		}
 		w.block("simulated alarm")
-		w.during(f, f.For, func() { w.block("") })
+		w.endAfter(f, f.For, func() { w.block("") })
 	}
 }
 
-// during ends a fault after a while.
-func (w *world) during(f Fault, wait time.Duration, end func()) {
-	w.in(wait, &step{what: f.Kind.String() + " ends", run: func() {
+// endAfter ends a fault after wait: it calls end and counts the fault as ended.
+func (w *world) endAfter(f Fault, wait time.Duration, end func()) {
+	w.after(wait, &step{what: f.Kind.String() + " ends", run: func() {
 		end()
 		w.faults--
 	}})
 }
 
-// life is the number of a process's current life.
+// life returns how often a process of the plan was started.
 func (w *world) life(index int) int { return w.lives[index] }
 
-// dying counts a step down to the planned death of the process, and reports whether it dies before or after this
-// one.
+// dying counts one step of the process. If the process is to die at this step, dying kills it, and reports whether it
+// dies before or after the step takes effect.
 func (p *process) dying() (before, after bool) {
 	if p.killIn == 0 || p.dead {
 		return false, false
@@ -134,13 +138,14 @@ func (p *process) dying() (before, after bool) {
 	}
 	sent := time.Duration(p.world.rng.Int64N(int64(p.world.plan.Net.Usual)))
 	if p.killBefore {
-		sent = -1 // nothing comes after what does not
+		sent = -1 // nothing sent later can arrive earlier
 	}
 	p.kill(sent, p.restartAfter)
 	return p.killBefore, !p.killBefore
 }
 
-// kill is kill -9: what would arrive before sent is over does arrive, and nothing reaches the process any more.
+// kill simulates kill -9. Messages that would arrive within sent still arrive; later ones are lost. The process
+// receives nothing more. A new process starts after the given restart time.
 func (p *process) kill(sent, restart time.Duration) {
 	w := p.world
 	if p.dead {
@@ -148,61 +153,61 @@ func (p *process) kill(sent, restart time.Duration) {
 	}
 	p.die()
 	p.killed, p.killIn = time.Now(), 0
-	w.log.say(time.Since(w.began), "process %s is killed", p.name)
+	w.log.logf(time.Since(w.began), "process %s is killed", p.name)
 	for _, s := range w.stepsOf(p) {
-		if s.lost != nil {
-			s.lost()
+		if s.onLost != nil {
+			s.onLost()
 		}
-		if s.way == back || time.Until(s.at) > sent {
+		if s.direction == toProcess || time.Until(s.at) > sent {
 			s.dropped = true
 		}
 	}
 	p.cancel()
-	w.in(time.Duration(w.rng.Int64N(int64(fin))), &step{what: "connections close", run: func() {
+	w.after(time.Duration(w.rng.Int64N(int64(closeDelay))), &step{what: "connections close", run: func() {
 		p.store.Disconnect()
 		p.broker.Forget()
 	}})
 	w.faults++
-	w.in(restart, &step{what: "restart", run: func() {
+	w.after(restart, &step{what: "restart", run: func() {
 		w.faults--
 		w.start(p.index, w.life(p.index)+1)
 	}})
 }
 
-// stepsOf are the waiting steps of a process, in order.
+// stepsOf returns the waiting steps of a process, in order.
 func (w *world) stepsOf(p *process) []*step {
-	var of []*step
+	var list []*step
 	for _, s := range w.steps {
-		if s.of == p {
-			of = append(of, s)
+		if s.owner == p {
+			list = append(list, s)
 		}
 	}
-	slices.SortFunc(of, func(a, b *step) int {
+	slices.SortFunc(list, func(a, b *step) int {
 		if steps([]*step{a, b}).Less(0, 1) {
 			return -1
 		}
 		return 1
 	})
-	return of
+	return list
 }
 
-// stop is SIGSTOP until the fault ends.
+// stop simulates SIGSTOP until the fault ends.
 func (p *process) stop(f Fault) {
 	w := p.world
-	if p.resumed != nil { // stopped already
+	if p.resumed != nil { // it is already stopped
 		w.faults--
 		return
 	}
 	p.stoppedUntil, p.resumed = time.Now().Add(f.For), make(chan struct{})
-	p.trouble(p.stoppedUntil)
+	p.markTroubled(p.stoppedUntil)
 	if f.For > heartbeat {
-		w.in(heartbeat, &step{what: "no heartbeats", run: func() {
+		w.after(heartbeat, &step{what: "no heartbeats", run: func() {
 			if !p.dead {
-				p.broker.Forget() // which it learns when it goes on
+				p.broker.Forget() // the process notices when it continues
 			}
 		}})
 	}
-	w.during(f, f.For, func() {
+	w.endAfter(f, f.For, func() {
 		close(p.resumed)
 		p.resumed = nil
 		if f.For > heartbeat && !p.dead {
@@ -212,44 +217,45 @@ func (p *process) stop(f Fault) {
 	})
 }
 
-// breakBroker fails what is on its way between the process and the broker.
+// breakBroker breaks the process's connections to the broker. Each message on its way there is lost, or only its answer
+// is.
 func (p *process) breakBroker() {
-	p.brokerBroke = time.Now()
-	p.breakWay(toBroker)
+	p.brokerBrokenAt = time.Now()
+	p.breakDirection(toBroker)
 }
 
-// breakStore does so for the store.
+// breakStore breaks the process's connections to the store in the same way.
 func (p *process) breakStore() {
-	p.storeBroke = time.Now()
-	p.breakWay(toStore)
+	p.storeBrokenAt = time.Now()
+	p.breakDirection(toStore)
 }
 
-func (p *process) breakWay(to way) {
+func (p *process) breakDirection(to direction) {
 	w := p.world
 	for _, s := range w.stepsOf(p) {
-		if s.way != to {
+		if s.direction != to {
 			continue
 		}
-		if s.lost == nil || w.rng.IntN(2) == 0 { // else it arrives, and the answer does not
+		if s.onLost == nil || w.rng.IntN(2) == 0 { // otherwise the request arrives and its answer is lost
 			s.dropped = true
 		}
-		if s.lost != nil {
-			s.lost()
+		if s.onLost != nil {
+			s.onLost()
 		}
 	}
 }
 
-// breakNow closes the connections to the broker some time from now, again and again.
-func (p *process) breakNow() {
+// keepBreaking closes the connections to the broker after a random time, again and again while faults begin.
+func (p *process) keepBreaking() {
 	w := p.world
 	if time.Since(w.began) > faultTime {
 		return
 	}
-	w.in(time.Duration(w.rng.Int64N(int64(w.plan.Net.Breaks))), &step{of: p, what: "connections break", run: func() {
+	w.after(time.Duration(w.rng.Int64N(int64(w.plan.Net.Breaks))), &step{owner: p, what: "connections break", run: func() {
 		if !p.dead {
 			p.breakBroker()
 			p.broker.Disconnect()
-			p.breakNow()
+			p.keepBreaking()
 		}
 	}})
 }
@@ -261,22 +267,22 @@ func (p *process) cutBroker(f Fault) {
 		p.broker.SetCut(true)
 	} else {
 		p.broker.CutSilently()
-		w.in(min(heartbeat, f.For), &step{what: "no heartbeats", run: p.broker.Expire})
+		w.after(min(heartbeat, f.For), &step{what: "no heartbeats", run: p.broker.Expire})
 	}
-	w.during(f, f.For, func() { p.broker.SetCut(false) })
+	w.endAfter(f, f.For, func() { p.broker.SetCut(false) })
 }
 
-// loseSigns ends the sessions of the process's signs at both servers: its side of them stays open until the fault ends.
-func (p *process) loseSigns(f Fault) {
+// losePresence ends the presence of the process at both servers. The process does not notice until the fault ends.
+func (p *process) losePresence(f Fault) {
 	w := p.world
-	tellStore, tellBroker := p.store.LoseSigns(), p.broker.LoseSigns()
-	if until := time.Now().Add(f.For); until.After(p.unaware) {
-		p.unaware = until
+	notifyStore, notifyBroker := p.store.LosePresence(), p.broker.LosePresence()
+	if until := time.Now().Add(f.For); until.After(p.unawareUntil) {
+		p.unawareUntil = until
 	}
-	w.during(f, f.For, func() {
+	w.endAfter(f, f.For, func() {
 		if !p.dead {
-			tellStore()
-			tellBroker()
+			notifyStore()
+			notifyBroker()
 		}
 	})
 }
@@ -291,10 +297,10 @@ func (w *world) stopBroker() {
 	w.state.brokerDown, w.state.disturbed = true, time.Now()
 }
 
-// stopStore ends everybody's sessions.
+// stopStore ends the store sessions of all processes.
 func (w *world) stopStore() {
 	for _, p := range w.processes {
-		p.storeBroke = time.Now()
+		p.storeBrokenAt = time.Now()
 	}
 	w.store.Stopped()
 	w.state.disturbed = time.Now()
@@ -306,12 +312,12 @@ func (w *world) storeBack() {
 	w.store.Restarted()
 }
 
-// fallBack is a failover to a replica that lacks the newest commits.
+// fallBack simulates a failover to a replica that lacks the newest commits.
 func (w *world) fallBack(to *simstore.Snapshot) {
 	w.stopStore()
 	w.store.Restore(to, simstore.IDsAgain)
 	w.state.fellBack++
-	w.state.storeUp = time.Now() // but it has been running all the while: Fence's settle is over
+	w.state.storeUp = time.Now() // the replica was already running, so Fence does not wait for its settle time
 	w.check.fellBack()
 }
 

@@ -11,109 +11,109 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 )
 
-// weather is what is wrong with the servers.
-type weather struct {
+// serverState is the current state of the servers.
+type serverState struct {
 	storeDown, brokerDown bool
 
-	blocked   string    // why the broker takes no messages
-	storeUp   time.Time // since when
-	storeUpAt time.Time // the same by its own clock
-	leapt     time.Time // when its clock did
-	disturbed time.Time // when either server went away or came back last
-	fellBack  int       // how often commits were lost
+	blocked   string    // why the broker accepts no messages; empty if it does
+	storeUp   time.Time // when the store came up, in simulated time
+	storeUpAt time.Time // when the store came up, by its own clock
+	leapt     time.Time // when the clock of the store last leapt
+	disturbed time.Time // when either server last went down or came up
+	fellBack  int       // how often the store lost commits
 }
 
-var errAway = fmt.Errorf("%w: simulated: no answer", holdfast.ErrUnavailable)
+var errNoAnswer = fmt.Errorf("%w: simulated: no answer", holdfast.ErrUnavailable)
 
 const (
-	// giveUp is how long the database's driver waits on a way that is cut.
-	giveUp = time.Second
-	// fin is how long it takes at most until a server sees that a killed process is gone.
-	fin = 50 * time.Millisecond
-	// worth mentioning: a message slower than this may have kept a process from renewing its lease
-	slowish = 100 * time.Millisecond
+	// driverTimeout is how long the database driver waits for an answer over a cut connection.
+	driverTimeout = time.Second
+	// closeDelay is the longest time until a server notices that a killed process is gone.
+	closeDelay = 50 * time.Millisecond
+	// slowMessage is the latency above which a message may keep a process from renewing its lease.
+	slowMessage = 100 * time.Millisecond
 )
 
-// latency draws how long a message of p takes.
+// latency draws how long a message of p takes. It notes a slow one as trouble for p.
 func (w *world) latency(p *process) time.Duration {
 	d := time.Duration(w.rng.Int64N(int64(w.plan.Net.Usual)))
 	if w.rng.IntN(1000) < w.plan.Net.PerMilleSlow {
 		d += time.Duration(w.rng.Int64N(int64(w.plan.Net.Slow)))
 	}
-	if d > slowish {
-		p.trouble(time.Now().Add(d))
+	if d > slowMessage {
+		p.markTroubled(time.Now().Add(d))
 	}
 	return d
 }
 
-// question is one that a process asks a server and waits for.
-type question struct {
-	answer  chan error
-	nobody  bool // waits for the answer any more
-	arrives *step
+// request is a request of a process to a server. The process waits for the answer.
+type request struct {
+	answer    chan error
+	abandoned bool  // the process no longer waits
+	arrives   *step // its arrival at the server
 }
 
-func (q *question) reply(err error) {
-	if !q.nobody {
-		q.nobody = true
-		q.answer <- err
+func (req *request) reply(err error) {
+	if !req.abandoned {
+		req.abandoned = true
+		req.answer <- err
 	}
 }
 
-// send puts a question on its way; arrives is its moment at the server.
-func (p *process) send(ctx context.Context, s *step, arrives func(*question)) error {
+// send sends a request to a server and waits for the answer. At the server, the driver calls arrives.
+func (p *process) send(ctx context.Context, s *step, arrives func(*request)) error {
 	w := p.world
-	q := &question{answer: make(chan error, 1), arrives: s}
+	req := &request{answer: make(chan error, 1), arrives: s}
 	select {
-	case <-p.gone: // nobody's answer; but whoever asks again at once must not stop the clock
+	case <-p.gone: // wait, so that a caller that retries in a loop does not stop the clock
 		time.Sleep(10 * time.Millisecond)
-		return errAway
+		return errNoAnswer
 	default:
 	}
-	s.of = p
-	s.lost = func() { q.reply(errAway) }
-	s.run = func() { arrives(q) }
+	s.owner = p
+	s.onLost = func() { req.reply(errNoAnswer) }
+	s.run = func() { arrives(req) }
 	w.submit(func() {
-		if p.dead || w.over {
-			q.reply(errAway)
+		if p.dead || w.ended {
+			req.reply(errNoAnswer)
 			return
 		}
-		w.in(max(w.latency(p), p.stoppedFor()), s)
+		w.after(max(w.latency(p), p.stoppedFor()), s)
 	})
 	select {
-	case err := <-q.answer:
+	case err := <-req.answer:
 		return err
 	case <-ctx.Done():
 	}
 	w.submit(func() {
-		q.nobody = true
-		if w.rng.IntN(2) == 0 { // else it is on its way all the same
+		req.abandoned = true
+		if w.rng.IntN(2) == 0 { // otherwise the request still arrives
 			s.dropped = true
 		}
 	})
 	return fmt.Errorf("%w: simulated: %w", holdfast.ErrUnavailable, context.Cause(ctx))
 }
 
-// ask is the simstore.Gate of a process.
-func (p *process) ask(ctx context.Context, s simstore.Step, effect func()) error {
-	return p.send(ctx, &step{way: toStore, what: s.Op, note: s.Note}, func(q *question) { p.atStore(q, effect) })
+// storeGate is the simstore.Gate of a process.
+func (p *process) storeGate(ctx context.Context, s simstore.Step, effect func()) error {
+	return p.send(ctx, &step{direction: toStore, what: s.Op, note: s.Note}, func(req *request) { p.atStore(req, effect) })
 }
 
-// atStore is the moment a question would reach the store.
-func (p *process) atStore(q *question, effect func()) {
+// atStore is the arrival of a request at the store.
+func (p *process) atStore(req *request, effect func()) {
 	w := p.world
 	switch {
 	case w.state.storeDown:
-		q.reply(errAway)
+		req.reply(errNoAnswer)
 		return
 	case p.storeCut && !p.answersOnly:
-		again := &step{of: p, way: toStore, what: "again " + q.arrives.what, note: q.arrives.note, lost: q.arrives.lost}
-		wait := giveUp
-		again.run = func() { q.reply(errAway) }
-		if left := time.Until(p.storeCutUntil); left < giveUp { // the way is there again before anybody gives up
-			wait, again.run = left, func() { p.atStore(q, effect) }
+		again := &step{owner: p, direction: toStore, what: "retry " + req.arrives.what, note: req.arrives.note, onLost: req.arrives.onLost}
+		wait := driverTimeout
+		again.run = func() { req.reply(errNoAnswer) }
+		if left := time.Until(p.storeCutUntil); left < driverTimeout { // the connection is restored in time
+			wait, again.run = left, func() { p.atStore(req, effect) }
 		}
-		w.in(wait, again)
+		w.after(wait, again)
 		return
 	}
 	before, after := p.dying()
@@ -127,29 +127,29 @@ func (p *process) atStore(q *question, effect func()) {
 	var err error
 	var wait time.Duration
 	if p.storeCut {
-		err, wait = errAway, giveUp
+		err, wait = errNoAnswer, driverTimeout
 	}
-	p.reply(q, max(wait, p.stoppedFor()), err)
+	p.reply(req, max(wait, p.stoppedFor()), err)
 }
 
-// hear is the simstore.Herald of a process: what the server says unasked. It is called by a step.
-func (p *process) hear(s simstore.Step, deliver func()) {
+// storeNotify is the simstore.Notifier of a process: it carries the notifications of the store. Only steps call it.
+func (p *process) storeNotify(s simstore.Step, deliver func()) {
 	w := p.world
-	if p.dead || w.over {
+	if p.dead || w.ended {
 		return
 	}
-	news := &step{of: p, way: back, what: s.Op, note: s.Note}
-	news.run = func() {
+	notice := &step{owner: p, direction: toProcess, what: s.Op, note: s.Note}
+	notice.run = func() {
 		if wait := max(p.stoppedFor(), p.cutFor()); wait > 0 {
-			w.in(wait, news)
+			w.after(wait, notice)
 			return
 		}
 		deliver()
 	}
-	w.in(w.latency(p), news)
+	w.after(w.latency(p), notice)
 }
 
-// cutFor is how long the process stays cut off from the store.
+// cutFor returns how long the process stays cut off from the store.
 func (p *process) cutFor() time.Duration {
 	if !p.storeCut {
 		return 0
@@ -157,45 +157,45 @@ func (p *process) cutFor() time.Duration {
 	return max(0, time.Until(p.storeCutUntil))
 }
 
-// reply answers after a while.
-func (p *process) reply(q *question, wait time.Duration, err error) {
+// reply answers a request after wait, or later if the process is stopped then.
+func (p *process) reply(req *request, wait time.Duration, err error) {
 	if wait <= 0 {
-		q.reply(err)
+		req.reply(err)
 		return
 	}
-	s := &step{of: p, way: back, what: "answer", lost: func() { q.reply(errAway) }}
+	s := &step{owner: p, direction: toProcess, what: "answer", onLost: func() { req.reply(errNoAnswer) }}
 	s.run = func() {
 		if p.stoppedFor() > 0 {
-			p.reply(q, p.stoppedFor(), err)
+			p.reply(req, p.stoppedFor(), err)
 			return
 		}
-		q.reply(err)
+		req.reply(err)
 	}
-	p.world.in(wait, s)
+	p.world.after(wait, s)
 }
 
-// wire is the simbroker.Network of a process.
-type wire struct {
+// brokerNetwork is the simbroker.Network of a process.
+type brokerNetwork struct {
 	*process
-	last map[uint64]time.Time // by lane: when its newest frame arrives
+	last map[uint64]time.Time // by link: when its newest frame arrives
 }
 
 // Call implements simbroker.Network.
-func (n *wire) Call(ctx context.Context, s simbroker.Step, effect func(simbroker.Fate)) error {
+func (n *brokerNetwork) Call(ctx context.Context, s simbroker.Step, effect func(simbroker.Fate)) error {
 	p := n.process
-	return p.send(ctx, &step{way: toBroker, what: s.Op, note: s.Note}, func(q *question) {
+	return p.send(ctx, &step{direction: toBroker, what: s.Op, note: s.Note}, func(req *request) {
 		before, after := p.dying()
 		if before {
 			return
 		}
 		effect(p.fate(s.Op))
 		if !after {
-			p.reply(q, p.stoppedFor(), nil)
+			p.reply(req, p.stoppedFor(), nil)
 		}
 	})
 }
 
-// fate draws what goes wrong with a publish call.
+// fate draws the mishap of a publish call. Other calls get no mishap.
 func (p *process) fate(op string) simbroker.Fate {
 	fine := simbroker.Fate{Arrive: -1}
 	w := p.world
@@ -211,9 +211,9 @@ func (p *process) fate(op string) simbroker.Fate {
 		fine.Nacked = true
 	case 3:
 		fine.Twice = true
-	case 4: // all connections break, not only the publisher's
+	case 4: // all connections of the process break, not only that of the publisher
 		fine.Arrive = 0
-		w.in(0, &step{of: p, what: "connections break", run: func() {
+		w.after(0, &step{owner: p, what: "connections break", run: func() {
 			if !p.dead {
 				p.breakBroker()
 				p.broker.Disconnect()
@@ -224,25 +224,25 @@ func (p *process) fate(op string) simbroker.Fate {
 }
 
 // Post implements simbroker.Network.
-func (n *wire) Post(lane uint64, s simbroker.Step, effect func()) {
-	n.process.world.submit(func() { n.post(lane, s, effect) })
+func (n *brokerNetwork) Post(link uint64, s simbroker.Step, effect func()) {
+	n.process.world.submit(func() { n.post(link, s, effect) })
 }
 
-func (n *wire) post(lane uint64, s simbroker.Step, effect func()) {
+func (n *brokerNetwork) post(link uint64, s simbroker.Step, effect func()) {
 	p, w := n.process, n.process.world
-	if p.dead || w.over {
+	if p.dead || w.ended {
 		return
 	}
-	frame := &step{of: p, way: toBroker, what: s.Op, note: s.Note}
+	frame := &step{owner: p, direction: toBroker, what: s.Op, note: s.Note}
 	if s.Op == "deliver" || s.Op == "cancelled" {
-		frame.way = back
+		frame.direction = toProcess
 	}
 	frame.run = func() {
-		if wait := p.stoppedFor(); wait > 0 && frame.way == back {
-			w.in(wait, frame) // in the order of the frames, which the list keeps
+		if wait := p.stoppedFor(); wait > 0 && frame.direction == toProcess {
+			w.after(wait, frame) // the list keeps the order of the frames
 			return
 		}
-		if frame.way == toBroker {
+		if frame.direction == toBroker {
 			if before, _ := p.dying(); before {
 				return
 			}
@@ -250,15 +250,15 @@ func (n *wire) post(lane uint64, s simbroker.Step, effect func()) {
 		effect()
 	}
 	at := time.Now().Add(w.latency(p))
-	if frame.way == toBroker {
+	if frame.direction == toBroker {
 		at = at.Add(p.stoppedFor())
 	}
-	if n.last[lane].After(at) {
-		at = n.last[lane]
+	if n.last[link].After(at) {
+		at = n.last[link]
 	}
-	n.last[lane] = at
-	w.on(at, frame)
+	n.last[link] = at
+	w.at(at, frame)
 }
 
-// unavailable reports whether an error says that a server could not be reached.
+// unavailable reports whether err wraps holdfast.ErrUnavailable.
 func unavailable(err error) bool { return errors.Is(err, holdfast.ErrUnavailable) }

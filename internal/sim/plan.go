@@ -8,75 +8,77 @@ import (
 	"time"
 )
 
-// Plan is what happens in a run. Plans are made by NewPlan; Without takes parts away.
+// Plan says what happens in a simulation. NewPlan draws a plan; Without removes parts of it.
 type Plan struct {
 	Seed  uint64
-	Roles []Role // of the processes
-	// Machines are those that the processes run on; nil means one for each process. Cloned makes all of them clones of one.
+	Roles []Role // one process each
+	// Machines holds the machine of each process; nil means one machine for each process. Cloned makes all machines
+	// clones of one: they have the same boot id.
 	Machines []int
 	Cloned   bool
 	Tasks    []TaskPlan
 	Faults   []Fault
 	Net      NetPlan
-	// Drift is how much faster the store's clock goes than that of the processes; 0.01 is 1 %.
+	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
-	Removed []string // names of the parts taken away
+	Removed []string // names of the removed parts
 }
 
-// Role is what a process does.
+// Role says what a process runs.
 type Role uint8
 
 // The roles.
 const (
 	Serve   Role = iota // a worker and a janitor
-	Worker              // a worker alone
-	Janitor             // a janitor alone
+	Worker              // a worker
+	Janitor             // a janitor
 	Produce             // a producer
 )
 
-// TaskPlan is one task and what its handler does.
+// TaskPlan is one task and the behavior of its handler.
 type TaskPlan struct {
 	Name  string
-	At    time.Duration // when it is enqueued, since the begin
-	By    int           // index of the producer among the processes
-	Lane  string
+	At    time.Duration // when it is enqueued, from the start of the simulation
+	By    int           // index of the producer in Plan.Roles
+	Queue string
 	Delay time.Duration
 	Takes time.Duration // of one execution
 
-	Fails    int  // the first executions fail
-	Always   bool // they all do
-	Defers   int  // the first executions ask to come back later
+	Fails    int  // number of first executions that fail
+	Always   bool // every execution fails
+	Defers   int  // number of executions that defer the task
 	Panics   bool // the first failure is a panic
-	Stubborn bool // goes on when its context has ended
-	Poison   bool // kills its process, each time
+	Stubborn bool // the handler ignores the end of its context
+	Poison   bool // every execution kills the process
 }
 
-// FaultKind is what breaks.
+// FaultKind is a kind of fault.
 type FaultKind uint8
 
-// The kinds of faults. Target is a process unless something else is said.
+// The kinds of faults. Target is the affected process for the kinds up to LosePresence, and for Block if N is odd.
 const (
-	Kill          FaultKind = iota // killed before or after its N-th step from then on, started again after For
-	Stop                           // neither sends nor hears for For
-	Drain                          // asked to end, started again after For
-	CutStore                       // no way to the store for For; with N odd, its questions arrive and only the answers do not
-	CutBroker                      // no way to the broker for For; with N odd the broker notices later
-	CloseBroker                    // its connections to the broker are closed
-	CloseStore                     // an operator ends its sessions at the store
-	LoseSigns                      // both servers end the sessions of its signs, and it learns of that after For
-	StoreRestart                   // the store is away for For
-	StoreBack                      // the store fails over to a replica that lacks the last For
-	StoreLeap                      // the store's clock leaps ahead by For, or back with N odd
-	BrokerRestart                  // the broker is away for For
-	BrokerWipe                     // and comes back empty
-	DeleteQueue                    // an operator deletes the N-th queue
-	Block                          // the broker takes no messages from anybody for For
-	Silence                        // the N-th lane's queues take and confirm nothing for For
-	Purge                          // an operator purges the N-th lane's main queue; only crowd draws it
+	Kill          FaultKind = iota // the process is killed at its N-th step from now, and restarted after For
+	Stop                           // the process sends and receives nothing for For
+	Drain                          // the process gets the request to stop, and is restarted after For
+	CutStore                       // no connection to the store for For; if N is odd, only the answers are lost
+	CutBroker                      // no connection to the broker for For; if N is odd, the broker notices later
+	CloseBroker                    // the process's connections to the broker are closed
+	CloseStore                     // an operator ends the process's sessions at the store
+	LosePresence                   // both servers end the process's presence; the process notices after For
+	StoreRestart                   // the store is down for For
+	StoreFailover                  // the store fails over to a replica that lacks the commits of the last For
+	StoreLeap                      // the store's clock leaps ahead by For, or back if N is odd
+	BrokerRestart                  // the broker is down for For
+	BrokerWipe                     // the broker is down for For and comes back empty
+	DeleteQueue                    // an operator deletes the N-th AMQP queue
+	Block                          // the broker accepts no messages for For; if N is odd, only Target is affected
+	Silence                        // the AMQP queues of the N-th queue store and confirm nothing for For
+	Purge                          // an operator purges the N-th main queue; only crowd plans have this fault
+	Newer                          // a build of a newer version publishes a message to the N-th AMQP queue; only crowd plans have this fault
 	faultKinds
 )
 
-// Fault is one thing that breaks.
+// Fault is one fault of a plan.
 type Fault struct {
 	Name   string
 	Kind   FaultKind
@@ -86,25 +88,27 @@ type Fault struct {
 	N      int
 }
 
-// NetPlan says how messages fare.
+// NetPlan says how long messages take and how often publishing goes wrong.
 type NetPlan struct {
-	Usual time.Duration // the most an ordinary message takes
-	// Of a thousand messages so many are slow, up to Slow, and so many publish calls go wrong.
+	Usual time.Duration // the longest time of an ordinary message
+	// Out of a thousand messages, PerMilleSlow take up to Slow longer. Out of a thousand publish calls, PerMilleMishap
+	// go wrong.
 	PerMilleSlow, PerMilleMishap int
 	Slow                         time.Duration
-	// Breaks is how long connections to the broker last at most, while faults begin; 0 means for ever.
+	// Breaks is how long connections to the broker last at most, as long as faults begin; 0 means that they do not
+	// break.
 	Breaks time.Duration
 }
 
 const (
-	loadTime  = 3 * time.Second // in which tasks are enqueued
-	faultTime = 7 * time.Second // in which faults begin
-	longest   = 5 * time.Second // a fault lasts at most
-	// patience is how long after the last fault everything must be over.
+	loadTime     = 3 * time.Second // tasks are enqueued during this time
+	faultTime    = 7 * time.Second // faults begin during this time
+	longestFault = 5 * time.Second // the longest duration of most faults
+	// patience is how long after the last fault every task must be final.
 	patience = 3 * time.Minute
 )
 
-// NewPlan draws a plan.
+// NewPlan draws the plan of a seed.
 func NewPlan(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0x9b05688c2b3e6c1f))
 	p := Plan{Seed: seed, Net: newNet(r)}
@@ -121,7 +125,7 @@ func NewPlan(seed uint64) Plan {
 	for range producers {
 		p.Roles = append(p.Roles, Produce)
 	}
-	if r.IntN(2) == 0 { // some share machines
+	if r.IntN(2) == 0 { // some processes share machines
 		for range p.Roles {
 			p.Machines = append(p.Machines, r.IntN(2))
 		}
@@ -140,7 +144,7 @@ func NewPlan(seed uint64) Plan {
 	}
 	switch r.IntN(6) {
 	case 0, 1:
-		p.gather(r)
+		p.concentrate(r)
 	case 2:
 		p.isolate(r)
 	}
@@ -165,7 +169,7 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
-// setBack has the store's clock leap ahead by hours and then back, or back and then ahead.
+// setBack makes the store's clock leap ahead by up to three hours and then back, or back and then ahead.
 func (p *Plan) setBack(r *rand.Rand) {
 	f := Fault{Name: "l0", Kind: StoreLeap, At: between(r, 0, faultTime), For: between(r, 0, 3*time.Hour), N: r.IntN(2)}
 	back := f
@@ -174,39 +178,43 @@ func (p *Plan) setBack(r *rand.Rand) {
 	p.noDelays()
 }
 
-// crowd has a producer store many long tasks at once, so that their tickets share messages, and workers with room for a few of them pass
-// the others on to the requeue queue. There they rest for longer than sentinels need to prove tickets of the main queue lost. In half
-// of these plans an operator purges that queue.
+// crowd makes a producer store many long tasks at once, so that their tickets share messages. Workers that have
+// capacity for only a few of the tasks pass the other tickets on to the requeue queue. The tickets stay there for
+// longer than sentinels need to prove tickets of the main queue lost. In half of these plans, an operator purges the
+// main queue of one of the queues. Messages of a newer version are published during all of them.
 func (p *Plan) crowd(r *rand.Rand) {
 	begin, by := between(r, 0, loadTime), len(p.Roles)-1
 	for by > 0 && p.Roles[by] != Produce {
 		by--
 	}
 	for i := range 16 * (len(p.Roles) - 1) {
-		p.Tasks = append(p.Tasks, TaskPlan{Name: fmt.Sprint("c", i), At: begin, By: by, Lane: "a", Takes: between(r, 3*time.Second, 8*time.Second)})
+		p.Tasks = append(p.Tasks, TaskPlan{Name: fmt.Sprint("c", i), At: begin, By: by, Queue: "a", Takes: between(r, 3*time.Second, 8*time.Second)})
 	}
 	if r.IntN(2) == 0 {
-		p.Faults = append(p.Faults, Fault{Name: "p0", Kind: Purge, At: begin + between(r, 0, time.Second), N: r.IntN(len(lanes))})
+		p.Faults = append(p.Faults, Fault{Name: "p0", Kind: Purge, At: begin + between(r, 0, time.Second), N: r.IntN(len(queues))})
+	}
+	for i := range 3 {
+		p.Faults = append(p.Faults, Fault{Name: fmt.Sprint("v", i), Kind: Newer, At: begin + between(r, 0, faultTime), N: r.IntN(100)})
 	}
 }
 
-// noDelays is for plans in which the store's clock leaps by hours: nothing tells a delay that a clock ahead has prolonged from one that
-// was asked for.
+// noDelays removes the delays of the tasks. It is for plans in which the store's clock leaps by hours: the store cannot
+// distinguish a requested delay from one that a clock ahead has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0
 	}
 }
 
-// rush has workers see many tasks that take no time, so that they claim ahead of their executors, and then some that take long
-// while a worker is killed.
+// rush makes the workers run many short tasks, so that they claim ahead of their executors. Longer tasks follow while
+// workers are killed.
 func (p *Plan) rush(r *rand.Rand) {
 	begin, by := between(r, 0, loadTime), len(p.Roles)-1
 	for by > 0 && p.Roles[by] != Produce {
 		by--
 	}
 	for i := range 40 {
-		task := TaskPlan{Name: fmt.Sprint("r", i), At: begin, By: by, Lane: "a", Takes: between(r, 0, 5*time.Millisecond)}
+		task := TaskPlan{Name: fmt.Sprint("r", i), At: begin, By: by, Queue: "a", Takes: between(r, 0, 5*time.Millisecond)}
 		if i >= 24 {
 			task.At, task.Takes = begin+between(r, 300*time.Millisecond, 400*time.Millisecond), between(r, 0, 2*time.Second)
 		}
@@ -220,7 +228,7 @@ func (p *Plan) rush(r *rand.Rand) {
 	}
 }
 
-// machine is the one that a process runs on.
+// machine returns the machine of a process.
 func (p *Plan) machine(process int) int {
 	if process < len(p.Machines) {
 		return p.Machines[process]
@@ -228,35 +236,36 @@ func (p *Plan) machine(process int) int {
 	return process
 }
 
-// silence leaves no fault but lanes that confirm nothing, for longer than other faults last: tasks of other lanes go on meanwhile.
+// silence turns every fault into a queue that confirms nothing, for longer than other faults last. Tasks of other
+// queues must still run.
 func (p *Plan) silence(r *rand.Rand) {
 	p.Net, p.Drift = NetPlan{Usual: p.Net.Usual}, 0
-	lane := r.IntN(len(lanes))
+	queue := r.IntN(len(queues))
 	for i := range p.Faults {
 		f := &p.Faults[i]
-		f.Kind, f.N, f.For = Silence, lane, 4*f.For
+		f.Kind, f.N, f.For = Silence, queue, 4*f.For
 	}
 	for i := range p.Tasks {
 		task := &p.Tasks[i]
-		task.At, task.Lane = between(r, 0, faultTime), lanes[r.IntN(len(lanes))]
+		task.At, task.Queue = between(r, 0, faultTime), queues[r.IntN(len(queues))]
 		task.Takes, task.Poison = min(task.Takes, 300*time.Millisecond), false
 	}
 }
 
-// onlySilence reports whether nothing but lanes that confirm nothing can delay a task, and which lanes these are.
+// onlySilence reports whether nothing except queues that confirm nothing can delay a task, and returns these queues.
 func (p *Plan) onlySilence() (silent []string, ok bool) {
 	for _, f := range p.Faults {
 		if f.Kind != Silence {
 			return nil, false
 		}
-		silent = append(silent, lanes[f.N%len(lanes)])
+		silent = append(silent, queues[f.N%len(queues)])
 	}
 	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Takes > time.Second })
 	return silent, len(p.Faults) > 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
 }
 
-// gather makes a storm of the faults: they begin within a second, most of them at the same process.
-func (p *Plan) gather(r *rand.Rand) {
+// concentrate makes all faults begin within one second, most of them at one process.
+func (p *Plan) concentrate(r *rand.Rand) {
 	begin, target := between(r, 0, loadTime), r.IntN(len(p.Roles))
 	for i := range p.Faults {
 		p.Faults[i].At = begin + between(r, 0, time.Second)
@@ -266,11 +275,11 @@ func (p *Plan) gather(r *rand.Rand) {
 	}
 }
 
-// isolate lets the first worker lose its connections, again and again within a second, and perhaps not get new ones: it lives, and
-// little tells it from one that is gone.
+// isolate breaks the connections of the first worker several times within half a second, and in some plans keeps it cut
+// off. The worker is alive but looks almost like one whose process is gone.
 func (p *Plan) isolate(r *rand.Rand) {
 	begin, target := between(r, loadTime/2, faultTime-time.Second), 0
-	if !slices.Contains(p.Roles, Janitor) { // somebody else has to judge
+	if !slices.Contains(p.Roles, Janitor) { // another process must watch the worker
 		p.Roles = append(p.Roles, Janitor)
 	}
 	kinds := []FaultKind{CloseStore, CloseBroker, CutStore, CutBroker}
@@ -298,9 +307,9 @@ func newNet(r *rand.Rand) NetPlan {
 }
 
 func newTask(r *rand.Rand, i int) TaskPlan {
-	task := TaskPlan{Name: fmt.Sprint("t", i), At: between(r, 0, loadTime), Lane: "a", Takes: between(r, 0, 300*time.Millisecond)}
+	task := TaskPlan{Name: fmt.Sprint("t", i), At: between(r, 0, loadTime), Queue: "a", Takes: between(r, 0, 300*time.Millisecond)}
 	if r.IntN(4) == 0 {
-		task.Lane = "b"
+		task.Queue = "b"
 	}
 	if r.IntN(5) == 0 {
 		task.Takes = between(r, 0, 6*time.Second)
@@ -326,20 +335,20 @@ func newTask(r *rand.Rand, i int) TaskPlan {
 func newFault(r *rand.Rand, i, processes int) Fault {
 	f := Fault{
 		Name: fmt.Sprint("f", i), Kind: FaultKind(r.IntN(int(Purge))), At: between(r, 0, faultTime),
-		For: between(r, 0, longest), Target: r.IntN(processes), N: r.IntN(40),
+		For: between(r, 0, longestFault), Target: r.IntN(processes), N: r.IntN(40),
 	}
 	switch f.Kind {
-	case StoreBack:
+	case StoreFailover:
 		f.For /= 10
 	case StoreRestart, BrokerRestart, BrokerWipe:
 		if r.IntN(2) == 0 {
 			f.For /= 10
 		}
 	}
-	if r.IntN(3) == 0 { // killed often: it is what the design is about
+	if r.IntN(3) == 0 { // the design is mainly about killed processes
 		f.Kind = Kill
 	}
-	if f.Kind == Kill && r.IntN(3) == 0 { // and started again at once
+	if f.Kind == Kill && r.IntN(3) == 0 { // restarted almost at once
 		f.For /= 50
 	}
 	return f
@@ -349,7 +358,8 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named task or fault ("t3", "f0"), or with the fault's numbers eased.
+// Without returns the plan without the named tasks and faults (such as "t3" and "f0"). The names "slow", "mishaps",
+// "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
@@ -370,7 +380,7 @@ func (p Plan) Without(names ...string) Plan {
 	return p
 }
 
-// Parts are the names that Without can take away.
+// Parts returns the names that Without can remove.
 func (p Plan) Parts() []string {
 	var names []string
 	for _, f := range p.Faults {
@@ -388,7 +398,7 @@ func (p Plan) Parts() []string {
 	return names
 }
 
-// String prints the plan for a person, a line a part.
+// String describes the plan for people, one line for each part.
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, processes", p.Seed)
@@ -397,7 +407,7 @@ func (p Plan) String() string {
 	}
 	fmt.Fprintf(&b, "\nnet %+v, drift %.3f\n", p.Net, p.Drift)
 	for _, t := range p.Tasks {
-		fmt.Fprintf(&b, "%-4s at %v by %d lane %s delay %v takes %v%s\n", t.Name, t.At, t.By, t.Lane, t.Delay, t.Takes, t.how())
+		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, t.Queue, t.Delay, t.Takes, t.how())
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)
@@ -425,7 +435,7 @@ func (r Role) String() string { return [...]string{"serve", "worker", "janitor",
 
 func (k FaultKind) String() string {
 	return [...]string{
-		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "lose signs", "restart store", "store falls back",
-		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker", "silence lane", "purge queue",
+		"kill", "stop", "drain", "cut store", "cut broker", "close broker", "close store", "lose presence", "restart store", "store falls back",
+		"store clock leaps", "restart broker", "wipe broker", "delete queue", "block broker", "silence queue", "purge queue", "newer message",
 	}[k]
 }

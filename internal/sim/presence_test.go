@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A worker lives through a thousand faults that end its signs: the store restarts, the broker does, its connections and its
-// sessions are closed, often both within moments. The janitor is another process, and warm for most of it.
+// A worker goes through a thousand faults that end its presence: the servers restart, and its connections and sessions
+// are closed, often within milliseconds of each other. The janitor runs in another process. Its quiet period has passed
+// most of the time.
 func TestALivingWorkerIsNeverFencedEarly(t *testing.T) {
 	const wanted = 1000
 	faults, twice := 0, 0
@@ -18,7 +19,7 @@ func TestALivingWorkerIsNeverFencedEarly(t *testing.T) {
 		plan := livingPlan(seed)
 		result := Run(t, plan, false)
 		if result.Violation != "" || result.Early > 0 {
-			t.Errorf("%d runs were fenced early; %s\n%s", result.Early, result, plan)
+			t.Errorf("%d workers were fenced early; %s\n%s", result.Early, result, plan)
 		}
 		faults += len(plan.Faults)
 		for i, f := range plan.Faults[1:] {
@@ -30,7 +31,8 @@ func TestALivingWorkerIsNeverFencedEarly(t *testing.T) {
 	t.Logf("%d faults, %d of them within 100 ms of another one", faults, twice)
 }
 
-// A worker that renews at its usual interval loses both signs a thousand times and does not learn of it for a while.
+// A worker that renews at its usual interval loses its presence at both servers a thousand times, and does not notice
+// for some time.
 func TestAWorkerThatRenewsIsNeverFencedEarly(t *testing.T) {
 	const wanted = 1000
 	faults := 0
@@ -38,19 +40,20 @@ func TestAWorkerThatRenewsIsNeverFencedEarly(t *testing.T) {
 		plan := livingPlan(seed)
 		r := rand.New(rand.NewPCG(seed, 0x1f83d9abfb41bd6b))
 		plan.Net.PerMilleSlow, plan.Faults = 0, nil
-		for at := 4 * time.Second; at < faultTime; at += between(r, 0, 2*time.Second) { // when the janitor is warm
-			plan.Faults = append(plan.Faults, Fault{Name: fmt.Sprint("f", len(plan.Faults)), Kind: LoseSigns, At: at, For: between(r, 0, longest)})
+		// The faults begin after the janitor's quiet period.
+		for at := 4 * time.Second; at < faultTime; at += between(r, 0, 2*time.Second) {
+			plan.Faults = append(plan.Faults, Fault{Name: fmt.Sprint("f", len(plan.Faults)), Kind: LosePresence, At: at, For: between(r, 0, longestFault)})
 		}
 		result := Run(t, plan, false)
 		if result.Violation != "" || result.Early > 0 {
-			t.Fatalf("after %d faults %d runs were fenced early; %s\n%s", faults, result.Early, result, plan)
+			t.Fatalf("after %d faults, %d workers were fenced early; %s\n%s", faults, result.Early, result, plan)
 		}
 		faults += len(plan.Faults)
 	}
 	t.Logf("%d faults", faults)
 }
 
-// livingPlan has faults that no process dies of.
+// livingPlan returns a plan whose faults end no process.
 func livingPlan(seed uint64) Plan {
 	r := rand.New(rand.NewPCG(seed, 0x510e527fade682d1))
 	plan := Plan{Seed: seed, Net: newNet(r), Roles: []Role{Worker, Janitor, Produce}}
@@ -60,10 +63,10 @@ func livingPlan(seed uint64) Plan {
 		plan.Tasks = append(plan.Tasks, task)
 	}
 	kinds := []FaultKind{CloseBroker, CloseStore, CloseBroker, CloseStore, StoreRestart, BrokerRestart}
-	servers := r.IntN(2) == 0 // they restart now and then; else the janitor stays warm
+	servers := r.IntN(2) == 0 // the servers restart; otherwise the janitor's quiet period is never interrupted
 	at := between(r, 0, 2*time.Second)
 	for i := 0; at < faultTime; i++ {
-		f := Fault{Name: fmt.Sprint("f", i), Kind: kinds[r.IntN(4)], At: at, For: between(r, 0, longest/10)}
+		f := Fault{Name: fmt.Sprint("f", i), Kind: kinds[r.IntN(4)], At: at, For: between(r, 0, longestFault/10)}
 		if servers {
 			f.Kind = kinds[r.IntN(len(kinds))]
 		}
@@ -77,15 +80,15 @@ func livingPlan(seed uint64) Plan {
 	return plan
 }
 
-// One killed worker's tasks start again elsewhere long before its lease is over.
+// The tasks of a killed worker start again on another worker long before its lease expires.
 func TestAKilledWorkerIsFencedEarly(t *testing.T) {
 	for seed := range uint64(20) {
 		plan := Plan{
 			Seed: seed, Roles: []Role{Worker, Worker, Janitor, Produce}, Net: NetPlan{Usual: 10 * time.Millisecond},
-			Faults: []Fault{{Name: "f0", Kind: Kill, At: 4 * time.Second, For: longest}},
+			Faults: []Fault{{Name: "f0", Kind: Kill, At: 4 * time.Second, For: longestFault}},
 		}
-		for i := range 5 { // the first one makes the lane known; of the others each worker takes some, and has room for all
-			task := TaskPlan{Name: fmt.Sprint("t", i), By: 3, Lane: "a"}
+		for i := range 5 { // task 0 makes the queue known; each worker takes some of the others
+			task := TaskPlan{Name: fmt.Sprint("t", i), By: 3, Queue: "a"}
 			if i > 0 {
 				task.At, task.Takes = 3500*time.Millisecond, 3*time.Second
 			}
@@ -94,25 +97,25 @@ func TestAKilledWorkerIsFencedEarly(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			w := newWorld(plan, false)
 			result := w.run()
-			again, slowest := restarts(w)
-			if result.Violation != "" || result.Early != 1 || again == 0 || slowest > 500*time.Millisecond {
-				t.Errorf("seed %d: %d runs were fenced early, %d tasks started again within %s; %s", seed, result.Early, again, slowest, result)
+			restarted, slowest := restarts(w)
+			if result.Violation != "" || result.Early != 1 || restarted == 0 || slowest > 500*time.Millisecond {
+				t.Errorf("seed %d: %d workers were fenced early, %d tasks started again within %s; %s", seed, result.Early, restarted, slowest, result)
 			}
-			t.Logf("seed %d: %d tasks started again, the last %s after the kill", seed, again, slowest)
+			t.Logf("seed %d: %d tasks started again, the last %s after the kill", seed, restarted, slowest)
 		})
 	}
 }
 
-// The only process is killed and started again at once on its machine, with the id of the last one: it does not wait for the
-// lease, nor until its janitor is warm.
+// The only process is killed and restarted at once on its machine, with the same process id. The new process takes the
+// tasks over without waiting for the lease or for the quiet period of its janitor.
 func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		plan := Plan{
 			Seed: seed, Roles: []Role{Serve, Produce}, Machines: []int{0, 0}, Net: NetPlan{Usual: 10 * time.Millisecond},
 			Faults: []Fault{{Name: "f0", Kind: Kill, At: 4 * time.Second, For: 60 * time.Millisecond}},
 		}
-		for i := range 5 { // the first one makes the lane known
-			task := TaskPlan{Name: fmt.Sprint("t", i), By: 1, Lane: "a"}
+		for i := range 5 { // task 0 makes the queue known
+			task := TaskPlan{Name: fmt.Sprint("t", i), By: 1, Queue: "a"}
 			if i > 0 {
 				task.At, task.Takes = 3500*time.Millisecond, 3*time.Second
 			}
@@ -121,19 +124,20 @@ func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			w := newWorld(plan, false)
 			result := w.run()
-			again, slowest := restarts(w)
-			if result.Violation != "" || result.Early != 1 || again == 0 || slowest > time.Second {
-				t.Errorf("seed %d: %d runs were fenced early, %d tasks started again within %s; %s", seed, result.Early, again, slowest, result)
+			restarted, slowest := restarts(w)
+			if result.Violation != "" || result.Early != 1 || restarted == 0 || slowest > time.Second {
+				t.Errorf("seed %d: %d workers were fenced early, %d tasks started again within %s; %s", seed, result.Early, restarted, slowest, result)
 			}
-			t.Logf("seed %d: %d tasks started again, the last %s after the kill", seed, again, slowest)
+			t.Logf("seed %d: %d tasks started again, the last %s after the kill", seed, restarted, slowest)
 		})
 	}
 }
 
-// restarts counts the executions that a death broke off, and says how long it took at most until their tasks ran again.
+// restarts counts the executions that a killed process did not finish, and returns the longest time until their tasks
+// ran again.
 func restarts(w *world) (n int, slowest time.Duration) {
 	for _, e := range w.check.executions {
-		if e.process.killed.IsZero() || e.over && e.ended.Before(e.process.killed) {
+		if e.process.killed.IsZero() || e.done && e.endedAt.Before(e.process.killed) {
 			continue
 		}
 		next := slices.IndexFunc(w.check.executions, func(o *execution) bool { return o.task.ID == e.task.ID && o.task.Attempt == e.task.Attempt+1 })

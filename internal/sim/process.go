@@ -10,36 +10,34 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Everything that can be short is, so that a run needs few steps.
+// All times are short, so that a simulation needs few steps.
 const (
 	lease        = 2 * time.Second
-	heartbeat    = lease * 3 / 5 // of the broker's connections
-	maxAttempts  = 3             // failures
-	poisonLimit  = 3             // crashes of a poison task
+	heartbeat    = lease * 3 / 5 // of the connections to the broker
+	maxAttempts  = 3             // failures until a task is dead
+	poisonLimit  = 3             // crashes until a poison task is dead
 	concurrency  = 4
 	sentinelTime = time.Second
 	slack        = 6 * time.Second
 )
 
-// process is one life of one process.
+// process is one start of a process of the plan. A restart creates a new process.
 type process struct {
 	world *world
-	index int // in the plan
+	index int // in Plan.Roles
 	role  Role
 	name  string
 
@@ -48,53 +46,53 @@ type process struct {
 
 	store  *simstore.Client
 	broker *simbroker.Client
-	worker *consumer.Consumer // nil if there is none
+	worker *consumer.Consumer // nil if the process has no worker
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	dead         bool          // killed, or over
-	gone         chan struct{} // closed when it is
-	killed       time.Time     // when; zero if it was not
-	killIn       int           // steps until it is killed; 0: it is not
-	killBefore   bool          // that step, not after it
+	dead         bool          // the process was killed or has ended
+	gone         chan struct{} // closed when dead becomes true
+	killed       time.Time     // when it was killed; zero if it was not
+	killIn       int           // steps until it is killed; 0 means never
+	killBefore   bool          // it dies before that step, not after it
 	restartAfter time.Duration
 
-	stoppedUntil  time.Time
-	resumed       chan struct{} // closed when it goes on; nil if it is not stopped
-	storeCut      bool
-	storeCutUntil time.Time
-	answersOnly   bool      // only the answers of the store are lost
-	troubled      time.Time // until when something kept it from working as it should
-	storeBroke    time.Time // when its sessions at the store were ended last
-	brokerBroke   time.Time // and its connections to the broker
-	unaware       time.Time // until when it may hold signs that the servers have ended
+	stoppedUntil   time.Time
+	resumed        chan struct{} // closed when it continues; nil if it is not stopped
+	storeCut       bool
+	storeCutUntil  time.Time
+	answersOnly    bool      // requests reach the store, but its answers are lost
+	troubledUntil  time.Time // until when a fault may keep the process from working
+	storeBrokenAt  time.Time // when its sessions at the store were last ended
+	brokerBrokenAt time.Time // when its connections to the broker were last broken
+	unawareUntil   time.Time // until when it may not know that its presence was lost
 }
 
-// start begins a new life of a process; the caller holds w.mu.
+// start starts a process of the plan, with the given number of the start. The caller holds w.mu.
 func (w *world) start(index, life int) {
 	if now := w.processes[index]; now != nil && !now.dead && now.ctx.Err() == nil {
-		return // it was killed while it drained, and has been started again already
+		return // it was killed while it drained, and was already restarted
 	}
 	p := &process{world: w, index: index, role: w.plan.Roles[index]}
 	p.name = fmt.Sprintf("%d.%d", index, life)
-	p.troubled = w.began
-	w.identify(p)
-	p.store = w.store.Client(p.ask)
-	p.store.SetHerald(p.hear)
-	p.broker = w.broker.Client(&wire{process: p, last: make(map[uint64]time.Time)})
+	p.troubledUntil = w.began
+	w.assignID(p)
+	p.store = w.store.Client(p.storeGate)
+	p.store.SetNotifier(p.storeNotify)
+	p.broker = w.broker.Client(&brokerNetwork{process: p, last: make(map[uint64]time.Time)})
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone = make(chan struct{})
 	w.processes[index], w.lives[index] = p, life
-	w.log.say(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
+	w.log.logf(time.Since(w.began), "process %s (%s) starts", p.name, p.role)
 	p.broker.SetBlocked(w.state.blocked)
 	if w.plan.Net.Breaks > 0 {
-		p.breakNow()
+		p.keepBreaking()
 	}
-	w.living.Go(func() { p.live() })
+	w.processesRunning.Go(func() { p.runServices() })
 }
 
-// live runs the services of the process until they end, which is when its context has ended.
-func (p *process) live() {
+// runServices runs the services of the process and returns when they have ended.
+func (p *process) runServices() {
 	log := p.logger()
 	services := make(chan struct{}, 2)
 	running := 0
@@ -123,7 +121,7 @@ func (p *process) live() {
 	_ = p.broker.Close()
 	_ = p.store.Close()
 	p.world.submit(func() {
-		p.world.in(time.Duration(p.world.rng.Int64N(int64(fin))), &step{what: "connections close", run: p.store.Disconnect})
+		p.world.after(time.Duration(p.world.rng.Int64N(int64(closeDelay))), &step{what: "connections close", run: p.store.Disconnect})
 	})
 }
 
@@ -148,24 +146,25 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	return c
 }
 
-// claims is the store of a worker, and has the checker told which claims were answered while the worker could start the tasks.
+// claims is the store of a worker. It reports to the checker the claims whose answers reached a worker that could still
+// start the tasks.
 type claims struct {
 	*simstore.Client
 	process *process
 }
 
 // Claim implements store.Work.
-func (c claims) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
-	list, err := c.Client.Claim(ctx, run, wanted, tickets, into)
+func (c claims) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+	list, err := c.Client.Claim(ctx, worker, wanted, tickets, into)
 	p := c.process
 	p.world.mu.Lock()
-	worker := p.worker
+	consumer := p.worker
 	p.world.mu.Unlock()
-	owned := time.Since(worker.Status().RenewedAt) < lease*4/5-time.Millisecond
+	owned := time.Since(consumer.Status().RenewedAt) < lease*4/5-time.Millisecond
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	if !p.dead && p.resumed == nil && p.ctx.Err() == nil && owned {
-		p.world.check.answered(list)
+		p.world.check.claimsAnswered(list)
 	}
 	return list, err
 }
@@ -191,14 +190,14 @@ func settings() holdfast.Settings {
 	}
 }
 
-// produce enqueues the tasks that fall to this process, those that an earlier life has not begun with.
+// produce enqueues the tasks of this process that no earlier start has begun to enqueue.
 func (p *process) produce() {
 	w := p.world
 	source, err := producer.New(producer.Options{
 		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
 	})
 	if err != nil {
-		panic(err) // the options are those above
+		panic(err) // the options are constants
 	}
 	done := make(chan struct{})
 	n := 0
@@ -238,7 +237,7 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		kind = "poison"
 	}
 	payload, _ := json.Marshal(task.Name)
-	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Lane: task.Lane, Delay: task.Delay, Payload: payload})
+	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Delay: task.Delay, Payload: payload})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil && !p.dead {
@@ -246,7 +245,7 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 	}
 }
 
-// handle is the handler of every task: it does what the plan says.
+// handle is the handler of every task. It behaves as the plan says.
 func (p *process) handle(ctx context.Context, task holdfast.Task) error {
 	w := p.world
 	var name string
@@ -255,29 +254,29 @@ func (p *process) handle(ctx context.Context, task holdfast.Task) error {
 	}
 	w.mu.Lock()
 	plan := w.taskPlan(name)
-	if p.dead || w.over || plan == nil {
+	if p.dead || w.ended || plan == nil {
 		w.mu.Unlock()
 		return context.Canceled
 	}
-	run := w.check.starts(p, ctx, task)
+	execution := w.check.executionStarted(p, ctx, task)
 	w.mu.Unlock()
 	err := p.work(ctx, task, plan)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.check.ends(run, err)
+	w.check.executionEnded(execution, err)
 	if err != nil && plan.Panics && task.Failures == 0 && !errors.Is(err, context.Canceled) {
 		panic(err)
 	}
 	return err
 }
 
-var errPlanned = errors.New("the plan says so")
+var errPlanned = errors.New("planned failure")
 
-// work takes its time and returns what the plan says of this execution.
+// work waits as long as the plan says and returns the planned result of this execution.
 func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) error {
 	if plan.Poison {
 		p.world.mu.Lock()
-		p.world.in(0, &step{what: "poison", run: func() { p.kill(-1, 300*time.Millisecond) }})
+		p.world.after(0, &step{what: "poison", run: func() { p.kill(-1, 300*time.Millisecond) }})
 		p.world.mu.Unlock()
 		<-p.gone
 		return context.Canceled
@@ -304,7 +303,7 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 	return err
 }
 
-// whileStopped returns when the process goes on, or is gone.
+// whileStopped waits while the process is stopped. It returns when the process continues or is dead.
 func (p *process) whileStopped() {
 	for {
 		p.world.mu.Lock()
@@ -321,7 +320,7 @@ func (p *process) whileStopped() {
 	}
 }
 
-// die ends what handlers wait for; the caller holds w.mu.
+// die marks the process as dead and releases its waiting handlers. The caller holds w.mu.
 func (p *process) die() {
 	if !p.dead {
 		p.dead = true
@@ -329,13 +328,13 @@ func (p *process) die() {
 	}
 }
 
-// stoppedFor is how long the process stays stopped.
+// stoppedFor returns how long the process stays stopped.
 func (p *process) stoppedFor() time.Duration { return max(0, time.Until(p.stoppedUntil)) }
 
-// trouble notes that something may keep the process from working until then.
-func (p *process) trouble(until time.Time) {
-	if until.After(p.troubled) {
-		p.troubled = until
+// markTroubled notes that a fault may keep the process from working until the given time.
+func (p *process) markTroubled(until time.Time) {
+	if until.After(p.troubledUntil) {
+		p.troubledUntil = until
 	}
 }
 
@@ -348,7 +347,7 @@ func (w *world) taskPlan(name string) *TaskPlan {
 	return nil
 }
 
-// must reports an error that cannot be.
+// must reports an error that no fault can cause.
 func (p *process) must(err error) {
 	if err == nil {
 		return
@@ -358,15 +357,15 @@ func (p *process) must(err error) {
 	p.world.check.fail("process %s: %v", p.name, err)
 }
 
-// mayFail takes the one error that Run returns: results that could not be written before the stop.
+// mayFail accepts the one error that a fault can cause: Run could not write results before it returned.
 func (p *process) mayFail(err error) {
 	if err != nil && !unavailable(err) {
 		p.must(err)
 	}
 }
 
-// logger writes into the journal. It takes the same random numbers whether that is kept or not, or keeping it
-// would change what happens.
+// logger returns a logger that writes to the journal. It takes the same random numbers whether or not the journal is
+// kept. Otherwise keeping the journal would change the simulation.
 func (p *process) logger() logrus.FieldLogger {
 	log := logrus.New()
 	log.SetLevel(logrus.DebugLevel)
@@ -387,7 +386,7 @@ func (f journalFormatter) Format(entry *logrus.Entry) ([]byte, error) {
 		for i, key := range fields {
 			fields[i] = fmt.Sprintf("%s=%v", key, entry.Data[key])
 		}
-		f.world.log.say(time.Since(f.world.began), "%s %s: %s %s", f.name, entry.Level, entry.Message, strings.Join(fields, " "))
+		f.world.log.logf(time.Since(f.world.began), "%s %s: %s %s", f.name, entry.Level, entry.Message, strings.Join(fields, " "))
 	}
 	return nil, nil
 }

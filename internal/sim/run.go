@@ -16,29 +16,29 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 )
 
-// Result is how a run ended.
+// Result is the outcome of a simulation.
 type Result struct {
-	Violation string // of the first invariant that was broken; "" if none was
+	Violation string // the first broken invariant; empty if none was broken
 	Steps     int
-	Sum       uint64        // of everything that happened: equal sums, equal runs
-	Lasted    time.Duration // in the simulated world
-	Tasks     int           // accepted
+	Sum       uint64        // hash of all steps: equal sums mean equal simulations
+	Lasted    time.Duration // simulated time
+	Tasks     int           // accepted tasks
 	Started   int           // executions
-	Early     int           // runs that were fenced before their lease was over
-	Lost      int           // tickets that the engine found lost
-	Excused   int           // of them, those of living processes
-	Exact     bool          // the runtime was the one that replays exactly
-	Journal   []string      // if it was asked for
+	Early     int           // workers that were fenced before their leases expired
+	Lost      int           // tickets that the janitor reported as lost
+	Excused   int           // the part of Early that is workers of live processes that could not report in time
+	Exact     bool          // the edited runtime of package patch was active
+	Journal   []string      // the printed journal, if it was kept
 }
 
-// Run carries out a plan in a bubble of its own. With keep the result has the journal.
+// Run simulates a plan in its own synctest bubble. If keep is true, the result includes the journal.
 func Run(t *testing.T, plan Plan, keep bool) (result Result) {
-	// Collecting garbage in the middle of a run would change the order of its goroutines.
+	// A garbage collection during the simulation would change the order of its goroutines.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	synctest.Test(t, func(*testing.T) {
 		exact := patch.Active()
-		for range plan.Seed % 97 { // the runtime's own choices should differ from seed to seed
+		for range plan.Seed % 97 { // so that the choices of the runtime differ from seed to seed
 			rand.Uint64()
 		}
 		w := newWorld(plan, keep)
@@ -52,7 +52,7 @@ func newWorld(plan Plan, keep bool) *world {
 	now := time.Now()
 	w := &world{
 		plan: plan, began: now, rng: rand.New(rand.NewPCG(plan.Seed, 0x3c6ef372fe94f82b)),
-		clock: clock{drift: plan.Drift, began: now}, state: weather{storeUp: now}, arrived: make(chan struct{}, 1),
+		clock: clock{drift: plan.Drift, began: now}, state: serverState{storeUp: now}, wakeup: make(chan struct{}, 1),
 		log: &journal{keep: keep, sum: 0xcbf29ce484222325}, todo: make(map[string]bool), silences: make(map[string]int), faults: len(plan.Faults),
 		processes: make([]*process, len(plan.Roles)), lives: make([]int, len(plan.Roles)),
 	}
@@ -78,7 +78,7 @@ func (w *world) run() Result {
 		w.start(index, 1)
 	}
 	for _, f := range w.plan.Faults {
-		w.in(f.At, &step{what: "fault " + f.Name + ": " + f.Kind.String(), run: func() { w.strike(f) }})
+		w.after(f.At, &step{what: "fault " + f.Name + ": " + f.Kind.String(), run: func() { w.inject(f) }})
 	}
 	w.mu.Unlock()
 	w.drive()
@@ -91,7 +91,7 @@ func (w *world) run() Result {
 	return result
 }
 
-// String tells how it ended in a line.
+// String summarizes the result in one line.
 func (r Result) String() string {
 	how := "held"
 	if r.Violation != "" {

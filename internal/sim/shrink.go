@@ -2,9 +2,9 @@ package sim
 
 import "testing"
 
-// Shrink takes parts of a failing plan away for as long as what is left still breaks an invariant, and returns
-// the smallest plan found. How long messages take depends on what was sent before them, so a part can matter
-// by its mere presence.
+// Shrink removes parts of a failing plan as long as the rest still breaks an invariant. It returns the smallest plan
+// that it finds. The latency of a message depends on the messages before it, so removing an unrelated part can hide a
+// failure.
 func Shrink(t *testing.T, plan Plan) Plan {
 	for smaller := true; smaller; {
 		smaller = false

@@ -15,22 +15,22 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
-	runs      = flag.Int("runs", 100, "how many seeds, one after the other")
-	stride    = flag.Int("stride", 1, "from one seed to the next")
-	without   = flag.String("without", "", "parts of the plan to leave out, with commas between")
-	showSteps = flag.Bool("journal", false, "print what happens, step by step")
-	report    = flag.String("report", "", "a file for a line of JSON for each seed")
-	stopFirst = flag.Bool("stop", false, "end at the first seed that fails")
+	runs      = flag.Int("runs", 100, "how many seeds")
+	stride    = flag.Int("stride", 1, "the difference between one seed and the next")
+	without   = flag.String("without", "", "comma-separated parts of the plan to remove")
+	showSteps = flag.Bool("journal", false, "print every step")
+	report    = flag.String("report", "", "write a line of JSON for each seed to this file")
+	stopFirst = flag.Bool("stop", false, "stop at the first seed that fails")
 )
 
-// warmUp is how many seeds are run for nothing, before others are run for the record.
+// warmUp is the number of seeds to simulate without a report before the others.
 const warmUp = 4
 
-// line is what -report writes for a seed.
-type line struct {
+// reportLine is the line that -report writes for a seed.
+type reportLine struct {
 	Seed      uint64
 	Violation string   `json:",omitempty"`
-	Without   []string `json:",omitempty"` // that which the smallest failing plan does without
+	Without   []string `json:",omitempty"` // parts that the smallest failing plan does not need
 	Sum       uint64
 	Steps     int
 	Tasks     int
@@ -41,7 +41,7 @@ type line struct {
 	Exact     bool
 }
 
-// TestSeeds is the simulation.
+// TestSeeds simulates the seeds. Package campaign runs it.
 func TestSeeds(t *testing.T) {
 	var out *os.File
 	if *report != "" {
@@ -52,8 +52,9 @@ func TestSeeds(t *testing.T) {
 		defer out.Close()
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30)) // of a run that does not end
-	// What a process does only once, such as looking at types it decodes, takes random numbers: not from a seed's.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30)) // for a simulation that does not end
+	// Work that a process does only once, such as inspecting the types that it decodes, takes random numbers. The
+	// warm-up does this work, so that it takes no numbers of the seeds.
 	for seed := range uint64(warmUp) {
 		Run(t, NewPlan(seed), false)
 	}
@@ -71,13 +72,13 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := line{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {
 				l.Without = Shrink(t, plan).Removed
 				slices.Sort(l.Without)
-				t.Errorf("the same, smaller: make sim SEED=%d RUNS=1 WITHOUT=%s", plan.Seed, strings.Join(l.Without, ","))
+				t.Errorf("the smallest failing plan: make sim SEED=%d RUNS=1 WITHOUT=%s", plan.Seed, strings.Join(l.Without, ","))
 			}
 		}
 		if out != nil {

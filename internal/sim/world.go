@@ -13,8 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 )
 
-// world is one simulated deployment. Steps are run by one goroutine, the driver; everything else only adds to the
-// list.
+// world is one simulated deployment. One goroutine, the driver, runs the steps. All other goroutines only add steps.
 type world struct {
 	plan     Plan
 	began    time.Time
@@ -24,50 +23,50 @@ type world struct {
 	check    *checker
 	log      *journal
 
-	mu    sync.Mutex // of what follows, and of everything in processes and check
-	rng   *rand.Rand // of the network
+	mu    sync.Mutex // guards the fields below, and all fields of processes and check
+	rng   *rand.Rand // for the network
 	steps steps
 	seq   uint64
-	over  bool
+	ended bool
 	clock clock
-	state weather
+	state serverState
 
-	inbox   sync.Mutex    // of news, and held for moments only
-	news    []func()      // what processes want of the driver
-	closed  bool          // no driver any more
-	arrived chan struct{} // has a token if there is news
+	submitMu  sync.Mutex    // guards submitted and closed; a holder never waits
+	submitted []func()      // functions that the driver will call before its next step
+	closed    bool          // the driver has ended
+	wakeup    chan struct{} // holds a token if submitted is not empty
 
-	processes []*process // the current one of each role in the plan
-	lives     []int      // their numbers
-	living    sync.WaitGroup
-	started   map[int]int64   // by machine: the newest start of a process
-	silences  map[string]int  // faults that make a queue confirm nothing
-	todo      map[string]bool // tasks that no producer has begun to enqueue
-	faults    int             // that have not ended
+	processes        []*process // the current process of each role in the plan
+	lives            []int      // the number of starts of each role's process
+	processesRunning sync.WaitGroup
+	started          map[int]int64   // by machine: the start time given to its newest process
+	silences         map[string]int  // by AMQP queue: the number of active faults that make it confirm nothing
+	todo             map[string]bool // names of the tasks that no producer has started to enqueue
+	faults           int             // the number of faults that have not ended
 }
 
-// step is something that takes place at its moment, alone.
+// step is an event that happens at a given time. Steps never overlap.
 type step struct {
 	at   time.Time
 	seq  uint64
-	what string
-	note func() string
+	what string        // the kind of step; part of the sum of the journal
+	note func() string // for the printed journal; may be nil
 	run  func()
 
-	of      *process // whose it is, if anybody's
-	way     way
-	lost    func() // told if its process or the way breaks before; nil if nobody needs to know
-	dropped bool   // does not take place
+	owner     *process // the process that the step belongs to, or nil
+	direction direction
+	onLost    func() // called if the process dies or the connection breaks first; may be nil
+	dropped   bool   // the driver skips the step
 }
 
-// way is where a step's message goes.
-type way uint8
+// direction says where a step's message goes.
+type direction uint8
 
 const (
-	inside   way = iota // nowhere: the simulator's own step
-	toStore             // a question
-	toBroker            // a question or a frame
-	back                // an answer or a frame to the process
+	inside    direction = iota // no message: a step of the simulator
+	toStore                    // a request
+	toBroker                   // a request or a frame
+	toProcess                  // an answer or a frame
 )
 
 type steps []*step
@@ -87,7 +86,7 @@ func (s *steps) Pop() any {
 	return last
 }
 
-// clock is the store's, which drifts and leaps.
+// clock is the clock of the store. It can drift and leap.
 type clock struct {
 	drift float64
 	leap  time.Duration
@@ -99,27 +98,28 @@ func (c *clock) now() time.Time {
 	return c.began.Add(passed + time.Duration(float64(passed)*c.drift) + c.leap)
 }
 
-// in schedules a step; the caller holds w.mu.
-func (w *world) in(wait time.Duration, s *step) *step {
-	return w.on(time.Now().Add(wait), s)
+// after adds a step that runs after wait. The caller holds w.mu.
+func (w *world) after(wait time.Duration, s *step) *step {
+	return w.at(time.Now().Add(wait), s)
 }
 
-func (w *world) on(at time.Time, s *step) *step {
+// at adds a step that runs at the given time. The caller holds w.mu.
+func (w *world) at(at time.Time, s *step) *step {
 	w.seq++
 	s.at, s.seq = at, w.seq
 	heap.Push(&w.steps, s)
 	return s
 }
 
-// submit has the driver do something before its next step. It may be called under any lock but the world's, and by
-// a step.
+// submit makes the driver call f before its next step. After the driver has ended, submit calls f itself. The caller
+// may hold any lock except w.mu, and may be a step.
 func (w *world) submit(f func()) {
-	w.inbox.Lock()
+	w.submitMu.Lock()
 	closed := w.closed
 	if !closed {
-		w.news = append(w.news, f)
+		w.submitted = append(w.submitted, f)
 	}
-	w.inbox.Unlock()
+	w.submitMu.Unlock()
 	if closed {
 		w.mu.Lock()
 		f()
@@ -127,42 +127,42 @@ func (w *world) submit(f func()) {
 		return
 	}
 	select {
-	case w.arrived <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// hear does what was submitted.
-func (w *world) hear() {
-	w.inbox.Lock()
-	news := w.news
-	w.news = nil
-	w.inbox.Unlock()
-	for _, f := range news {
+// runSubmitted calls the submitted functions.
+func (w *world) runSubmitted() {
+	w.submitMu.Lock()
+	submitted := w.submitted
+	w.submitted = nil
+	w.submitMu.Unlock()
+	for _, f := range submitted {
 		f()
 	}
 }
 
-// drive runs steps until everything is over, an invariant is broken or time is up.
+// drive runs steps until every task is final, an invariant is broken, or the time limit is reached.
 func (w *world) drive() {
-	deadline := w.began.Add(loadTime + faultTime + longest + patience)
+	deadline := w.began.Add(loadTime + faultTime + longestFault + patience)
 	timer := time.NewTimer(0)
 	for {
 		synctest.Wait()
 		w.mu.Lock()
-		w.hear()
+		w.runSubmitted()
 		if w.check.violation != "" || w.finished() {
 			w.mu.Unlock()
 			return
 		}
 		now := time.Now()
-		if w.log.count > tooMany {
-			w.check.fail("restless: %d steps; %s", tooMany, w.check.unfinished())
+		if w.log.count > maxSteps {
+			w.check.fail("not finished after %d steps: %s", maxSteps, w.check.unfinished())
 			w.mu.Unlock()
 			return
 		}
 		if now.After(deadline) {
-			w.check.fail("stuck: %s", w.check.unfinished())
+			w.check.fail("not finished in time: %s", w.check.unfinished())
 			w.mu.Unlock()
 			return
 		}
@@ -174,7 +174,7 @@ func (w *world) drive() {
 			w.mu.Unlock()
 			timer.Reset(time.Until(until))
 			select {
-			case <-w.arrived:
+			case <-w.wakeup:
 			case <-timer.C:
 			}
 			continue
@@ -191,63 +191,63 @@ func (w *world) drive() {
 	}
 }
 
-// tooMany steps are more than any run needs.
-const tooMany = 200_000
+// maxSteps is more steps than any simulation needs.
+const maxSteps = 200_000
 
-// finished reports whether nothing is left to happen that matters.
+// finished reports whether every fault has ended, every task was enqueued, and the checker reports that all is settled.
 func (w *world) finished() bool {
 	return w.faults == 0 && len(w.todo) == 0 && w.check.settled()
 }
 
-// end stops all processes and waits for their goroutines.
+// end kills all processes and waits for their goroutines.
 func (w *world) end() {
 	w.mu.Lock()
-	w.over = true
-	w.inbox.Lock()
+	w.ended = true
+	w.submitMu.Lock()
 	w.closed = true
-	w.inbox.Unlock()
-	w.hear()
+	w.submitMu.Unlock()
+	w.runSubmitted()
 	for _, p := range w.processes {
 		p.cancel()
 		p.die()
 	}
 	for len(w.steps) > 0 {
-		if s := heap.Pop(&w.steps).(*step); s.lost != nil {
-			s.lost()
+		if s := heap.Pop(&w.steps).(*step); s.onLost != nil {
+			s.onLost()
 		}
 	}
 	w.mu.Unlock()
-	w.living.Wait()
+	w.processesRunning.Wait()
 }
 
-// journal keeps what happened, for a person and for comparing two replays.
+// journal records the steps, for people and for comparing two replays. Only the driver uses sum and count.
 type journal struct {
-	mu    sync.Mutex // of lines; the rest is the driver's
-	keep  bool
+	mu    sync.Mutex // guards lines
+	keep  bool       // record lines
 	lines []string
-	sum   uint64 // of all steps
+	sum   uint64 // the FNV-1a hash of all steps
 	count int
 }
 
 func (j *journal) step(at time.Duration, s *step) {
 	j.count++
-	who := "-"
-	if s.of != nil {
-		who = s.of.name
+	owner := "-"
+	if s.owner != nil {
+		owner = s.owner.name
 	}
 	j.add(uint64(at))
-	j.text(who)
-	j.text(s.what)
+	j.addText(owner)
+	j.addText(s.what)
 	if j.keep {
 		note := ""
 		if s.note != nil {
 			note = s.note()
 		}
-		j.line(fmt.Sprintf("%10.4fs %-4s %-24s %s", at.Seconds(), who, s.what, note))
+		j.line(fmt.Sprintf("%10.4fs %-4s %-24s %s", at.Seconds(), owner, s.what, note))
 	}
 }
 
-func (j *journal) say(at time.Duration, format string, args ...any) {
+func (j *journal) logf(at time.Duration, format string, args ...any) {
 	if j.keep {
 		j.line(fmt.Sprintf("%10.4fs      %s", at.Seconds(), fmt.Sprintf(format, args...)))
 	}
@@ -259,7 +259,7 @@ func (j *journal) line(text string) {
 	j.mu.Unlock()
 }
 
-// add and text are FNV-1a over what they are given.
+// add adds a number to the sum.
 func (j *journal) add(v uint64) {
 	for range 8 {
 		j.sum = (j.sum ^ v&0xff) * 0x100000001b3
@@ -267,7 +267,8 @@ func (j *journal) add(v uint64) {
 	}
 }
 
-func (j *journal) text(s string) {
+// addText adds a text to the sum.
+func (j *journal) addText(s string) {
 	for i := range len(s) {
 		j.sum = (j.sum ^ uint64(s[i])) * 0x100000001b3
 	}

@@ -1,5 +1,5 @@
-// Package slow marks the tests that take too long for every change: thousands of simulated seeds, mutants, floods, and
-// faults that last as long as a lease. `make test` skips them; `make test-all` runs them.
+// Package slow marks slow tests: thousands of simulated seeds, mutants, floods, and faults that last as long as a
+// lease. `make test` skips them, and `make test-all` executes them.
 package slow
 
 import (
@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that selects the slow tests too, if it is set to 1.
+// Variable is the environment variable that enables slow tests if it is set to 1.
 const Variable = "HOLDFAST_TEST_ALL"
 
-// All reports whether the slow tests are to run.
+// All reports whether slow tests are enabled.
 func All() bool { return os.Getenv(Variable) == "1" }
 
-// Skip skips the test unless the slow tests are to run. It says how to run it.
+// Skip skips the test unless slow tests are enabled. The message says how to enable this test.
 func Skip(t testing.TB) {
 	t.Helper()
 	if !All() {
@@ -23,17 +23,18 @@ func Skip(t testing.TB) {
 	}
 }
 
-// Checks sets how many random walks a property is checked with, unless the flag rapid.checks says so. It is for TestMain.
+// Checks sets the number of random sequences with which rapid checks a property, unless the flag rapid.checks is set.
+// It is for TestMain.
 func Checks(some, all int) {
 	flag.Parse()
 	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
 		if err := checks.Value.Set(strconv.Itoa(Pick(some, all))); err != nil {
-			panic(err) // an int is set to an int
+			panic(err) // the flag is an int
 		}
 	}
 }
 
-// Pick returns all if the slow tests are to run, and otherwise some. Use it for a count of rounds, tasks or seeds.
+// Pick returns all if slow tests are enabled, and some otherwise. It selects a number of rounds, tasks or seeds.
 func Pick(some, all int) int {
 	if All() {
 		return all

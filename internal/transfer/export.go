@@ -1,11 +1,11 @@
-// Package transfer writes the tasks of a store as lines of JSON, and reads them into another store.
+// Package transfer exports the tasks of a store as lines of JSON and imports them into another store.
 //
-// The first line is a header with the version of the format. Each line that follows is a task with its attempts, in the
-// order of the ids. The last line says how many tasks there are in each state, with a checksum. Readers ignore fields
-// that they do not know; what a reader must know changes the version.
+// The first line is a header with the version of the format. Each following line is one task with its attempts, in the
+// order of the task IDs. The last line contains the number of tasks in each state and checksums. Readers ignore unknown
+// fields, so a change that readers must understand needs a new version.
 //
-// No worker may be live in a store that is exported or imported into: a task that two stores hold must not run in
-// either before the caller has decided for one. Both directions take the same memory for a million tasks as for one page.
+// Export and Import return an error if a worker is live. A task that is in two stores must not run in either store
+// before the caller has chosen one of them. The memory that both need does not depend on the number of tasks.
 package transfer
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Store is a store that tasks can leave and come to.
+// Store is a store to export from or to import into.
 type Store interface {
 	store.Transfer
-	store.Desk
+	store.Inspector
 	store.Migrations
-	Runs(ctx context.Context, all bool) ([]store.Run, error)
+	Workers(ctx context.Context, all bool) ([]store.Worker, error)
 }
 
-// Export writes every task of a store. ErrConflict if a worker is live or a task is running. What was written before an
-// error has no last line, and no Reader takes it for an export.
+// Export writes every task of a store and returns the totals. It returns holdfast.ErrConflict if a worker is live or a
+// task is running. After an error, the last line is missing, so a Reader rejects the output.
 func Export(ctx context.Context, from Store, to io.Writer) (Totals, error) {
 	incarnation, err := from.Incarnation(ctx)
 	if err != nil {
@@ -50,9 +50,9 @@ func Export(ctx context.Context, from Store, to io.Writer) (Totals, error) {
 	return totals, e.flush()
 }
 
-// export writes the lines of the tasks.
+// export writes the task lines.
 func export(ctx context.Context, from Store, incarnation string, e *encoder) (Totals, error) {
-	if err := quiet(ctx, from); err != nil {
+	if err := checkNoLiveWorkers(ctx, from); err != nil {
 		return Totals{}, err
 	}
 	c := newCounter()
@@ -69,16 +69,16 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 	}
 	totals := c.totals()
 	totals.LastID = last
-	return totals, quiet(ctx, from) // a worker that began meanwhile may run a task now
+	return totals, checkNoLiveWorkers(ctx, from) // a worker that registered in the meantime may run a task now
 }
 
-// quiet returns an ErrConflict if a worker of the store is live.
-func quiet(ctx context.Context, s Store) error {
-	runs, err := s.Runs(ctx, false)
-	if err != nil || len(runs) == 0 {
+// checkNoLiveWorkers returns holdfast.ErrConflict if a worker of the store is live.
+func checkNoLiveWorkers(ctx context.Context, s Store) error {
+	workers, err := s.Workers(ctx, false)
+	if err != nil || len(workers) == 0 {
 		return err
 	}
-	err = fmt.Errorf("%w: worker %s is live, last seen at %s", holdfast.ErrConflict, runs[0].Name, runs[0].RenewedAt.Format(time.RFC3339))
+	err = fmt.Errorf("%w: worker %s is live, last seen at %s", holdfast.ErrConflict, workers[0].Name, workers[0].RenewedAt.Format(time.RFC3339))
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintStopWorkers})
 }
 
@@ -99,20 +99,20 @@ func newEncoder(to io.Writer) *encoder {
 func (e *encoder) encode(l line) error {
 	e.line.Reset()
 	if err := e.json.Encode(l); err != nil {
-		return fmt.Errorf("write an export: %w", err)
+		return fmt.Errorf("write export: %w", err)
 	}
 	if _, err := e.to.Write(e.line.Bytes()); err != nil {
-		return fmt.Errorf("write an export: %w", err)
+		return fmt.Errorf("write export: %w", err)
 	}
 	return nil
 }
 
-// text returns the newest line without its line feed, until the next one is written.
+// text returns the last line without its line feed. The result is valid until the next call of encode.
 func (e *encoder) text() []byte { return bytes.TrimSuffix(e.line.Bytes(), []byte{'\n'}) }
 
 func (e *encoder) flush() error {
 	if err := e.to.Flush(); err != nil {
-		return fmt.Errorf("write an export: %w", err)
+		return fmt.Errorf("write export: %w", err)
 	}
 	return nil
 }

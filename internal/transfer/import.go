@@ -10,34 +10,35 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Bounds of what is in memory at once.
+// Limits of the page that is in memory.
 const (
 	pageTasks = 1000
-	pageBytes = 8 << 20 // of payloads and attempts; a task that has more goes alone
+	pageBytes = 8 << 20 // of task lines; a larger task has a page of its own
 )
 
-// ErrDiffers says that a store does not hold what was imported.
+// ErrDiffers means that the store does not contain exactly the tasks of the export.
 var ErrDiffers = errors.New("the store differs from the export")
 
-// Imported says what Import has done.
+// Imported is the result of Import.
 type Imported struct {
-	Export Totals // what the export holds
-	Store  Totals // what the store holds
-	Stored int64  // tasks; the store had the others
+	Export Totals // totals of the export
+	Store  Totals // totals of the store
+	Stored int64  // number of tasks that this call stored; the store had the others before
 }
 
-// Import stores every task of an export, and compares all tasks of the store with it at the end. After an error, a crash or
-// a kill, another call with the same export goes on: tasks that are there already are left as they are.
+// Import stores every task of an export. At the end it compares all tasks of the store with the export. After an error,
+// a crash or a kill, another call with the same export continues: it leaves tasks that are in the store unchanged.
 //
-// ErrInvalid if the stream is not a whole export. ErrConflict if a worker is live, and if the store has other tasks.
-// ErrDiffers if in the end the store does not hold the tasks of the export and no others.
+// Import returns holdfast.ErrInvalid if the stream is not a complete export. It returns holdfast.ErrConflict if a
+// worker is live or the store has other tasks. It returns ErrDiffers if the store does not contain exactly the tasks of
+// the export at the end.
 func Import(ctx context.Context, into Store, from io.Reader) (Imported, error) {
-	i := importer{ctx: ctx, into: into, encoder: newEncoder(io.Discard), understood: newCounter()}
+	i := importer{ctx: ctx, into: into, encoder: newEncoder(io.Discard), parsed: newCounter()}
 	var err error
 	if i.incarnation, err = into.Incarnation(ctx); err != nil {
 		return Imported{}, err
 	}
-	if err := quiet(ctx, into); err != nil {
+	if err := checkNoLiveWorkers(ctx, into); err != nil {
 		return Imported{}, err
 	}
 	r := NewReader(from)
@@ -59,7 +60,7 @@ func Import(ctx context.Context, into Store, from io.Reader) (Imported, error) {
 	return i.check(r.Totals())
 }
 
-// Check reads an export to its end, and returns an ErrInvalid if it is not whole.
+// Check reads an export to its end. It returns holdfast.ErrInvalid if the stream is not a complete export.
 func Check(ctx context.Context, from io.Reader) error {
 	for r := NewReader(from); ; {
 		if _, err := r.Next(); errors.Is(err, io.EOF) {
@@ -73,23 +74,23 @@ func Check(ctx context.Context, from io.Reader) error {
 	}
 }
 
-// importer stores pages.
+// importer stores records in pages.
 type importer struct {
 	ctx         context.Context
 	into        Store
 	incarnation string
 	page        []store.Record
 	bytes       int
-	begun       bool
+	started     bool
 	stored      int64
-	encoder     *encoder // of what was understood, which leaves out unknown fields
-	understood  *counter
+	encoder     *encoder // encodes the parsed tasks, without unknown fields
+	parsed      *counter
 }
 
-// add takes a record into the page, and stores the page if it is full.
+// add adds a record to the page, and stores the page if it is full.
 func (i *importer) add(record store.Record) error {
-	if !i.begun {
-		if err := i.begin(record.ID); err != nil {
+	if !i.started {
+		if err := i.checkEmpty(record.ID); err != nil {
 			return err
 		}
 	}
@@ -97,7 +98,7 @@ func (i *importer) add(record store.Record) error {
 	if err := i.encoder.encode(task); err != nil {
 		return err
 	}
-	i.understood.add(task.Task, i.encoder.text())
+	i.parsed.add(task.Task, i.encoder.text())
 	i.page, i.bytes = append(i.page, record), i.bytes+len(i.encoder.text())
 	if len(i.page) < pageTasks && i.bytes < pageBytes {
 		return nil
@@ -105,27 +106,28 @@ func (i *importer) add(record store.Record) error {
 	return i.store(0)
 }
 
-// begin refuses a store that has tasks, unless an earlier import has begun with the same task.
-func (i *importer) begin(first holdfast.TaskID) error {
-	i.begun = true
+// checkEmpty returns holdfast.ErrConflict if the store has tasks, unless an earlier import stored the first task.
+func (i *importer) checkEmpty(first holdfast.TaskID) error {
+	i.started = true
 	counts, err := i.into.Count(i.ctx, store.Filter{})
 	if err != nil {
 		return err
 	}
-	there := int64(0)
+	actual := int64(0)
 	for _, n := range counts {
-		there += n
+		actual += n
 	}
-	if there == 0 {
+	if actual == 0 {
 		return nil
 	}
 	if _, err = i.into.Task(i.ctx, first); errors.Is(err, holdfast.ErrNotFound) {
-		return fmt.Errorf("%w: the store holds %d other tasks; import into a store without tasks, such as a new schema or file", holdfast.ErrConflict, there)
+		return fmt.Errorf("%w: the store has %d other tasks; import into a store without tasks, such as a new schema or file", holdfast.ErrConflict, actual)
 	}
 	return err
 }
 
-// store stores the page. If the store cannot hold one of its records, it stores those before and names that one.
+// store stores the page. If the store rejects a record, store stores the records before it and returns an error with
+// its task ID.
 func (i *importer) store(last holdfast.TaskID) error {
 	stored, err := i.into.Import(i.ctx, i.page, last)
 	if errors.Is(err, holdfast.ErrInvalid) {
@@ -145,15 +147,15 @@ func (i *importer) store(last holdfast.TaskID) error {
 	return nil
 }
 
-// check compares all that the store holds with what was read.
+// check compares all tasks of the store with the tasks that were read.
 func (i *importer) check(read Totals) (Imported, error) {
-	there, err := export(i.ctx, i.into, i.incarnation, newEncoder(io.Discard))
-	done := Imported{Export: read, Store: there, Stored: i.stored}
+	actual, err := export(i.ctx, i.into, i.incarnation, newEncoder(io.Discard))
+	done := Imported{Export: read, Store: actual, Stored: i.stored}
 	if err != nil {
-		return done, fmt.Errorf("compare the store with the export: %w", err)
+		return done, fmt.Errorf("compare store with export: %w", err)
 	}
-	if differ := i.understood.totals().differences(there); differ != "" {
-		return done, fmt.Errorf("%w: there are %s; a worker has run in it, or it had other tasks; import into a store without tasks", ErrDiffers, differ)
+	if differences := i.parsed.totals().differences(actual); differences != "" {
+		return done, fmt.Errorf("%w: %s; a worker has run tasks, or the store had other tasks; import into a store without tasks", ErrDiffers, differences)
 	}
 	return done, nil
 }

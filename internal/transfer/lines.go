@@ -15,10 +15,10 @@ const (
 	format  = "holdfast export"
 	version = 1
 
-	longestKey = 255 // idempotency keys are sent in headers
+	maxKeyLength = 255 // idempotency keys are sent in headers
 )
 
-// line is one line: exactly one of its fields is set.
+// line is one line of an export. Exactly one of its fields is set.
 type line struct {
 	Header *header   `json:"header,omitempty"`
 	Task   *taskLine `json:"task,omitempty"`
@@ -28,11 +28,11 @@ type line struct {
 type header struct {
 	Format      string    `json:"format"`
 	Version     int       `json:"version"`
-	Incarnation string    `json:"incarnation"` // of the store that was exported
+	Incarnation string    `json:"incarnation"` // of the exported store
 	ExportedAt  time.Time `json:"exported_at"`
 }
 
-// taskLine is a task. JSON that belongs to the task is text, so that it stays as it is to the last character.
+// taskLine is a task. JSON values of the task are strings, so that they are preserved byte for byte.
 type taskLine struct {
 	ID          holdfast.TaskID `json:"id"`
 	Type        string          `json:"type"`
@@ -52,8 +52,8 @@ type taskLine struct {
 	Requeued    bool            `json:"requeued,omitempty"`
 	LastError   string          `json:"last_error,omitempty"`
 	Parked      string          `json:"parked,omitempty"`
-	Parks       int             `json:"parks,omitempty"` // at this attempt
-	// IdempotencyKey is always there, so that receivers of deliveries know the task wherever it goes.
+	Parks       int             `json:"parks,omitempty"` // of this attempt
+	// IdempotencyKey is always set, so that receivers of deliveries recognize the task after an import.
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
 }
@@ -70,17 +70,17 @@ type attemptLine struct {
 	Details    string         `json:"details,omitempty"`
 }
 
-// lineOf returns the line of a task that is in the store with the incarnation.
+// lineOf returns the line of a task in the store with the given incarnation.
 func lineOf(r store.Record, incarnation string) line {
 	t := &taskLine{
-		ID: r.ID, Type: r.Type, Queue: r.Lane, State: r.State, Payload: string(r.Payload), Unique: r.Unique,
+		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Payload: string(r.Payload), Unique: r.Unique,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
-		NextRunAt: writable(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Requeued: r.Again, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
+		NextRunAt: jsonTime(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+		Requeued: r.Requeued, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
 	}
 	for _, a := range r.Attempts {
 		t.Attempts = append(t.Attempts, attemptLine{
-			Attempt: a.Attempt, Event: a.Event, Worker: a.Worker, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+			Attempt: a.Attempt, Event: a.Event, Worker: a.WorkerName, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
 			Class: a.Class, Error: a.Error, Stack: a.Stack, Details: string(a.Details),
 		})
 	}
@@ -90,16 +90,16 @@ func lineOf(r store.Record, incarnation string) line {
 func (t *taskLine) record() store.Record {
 	r := store.Record{
 		Task: holdfast.Task{
-			ID: t.ID, Type: t.Type, Lane: t.Queue, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique,
+			ID: t.ID, Type: t.Type, Queue: t.Queue, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique,
 			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
-			NextRunAt: moment(t.NextRunAt), CreatedAt: moment(t.CreatedAt), StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt),
+			NextRunAt: storedTime(t.NextRunAt), CreatedAt: storedTime(t.CreatedAt), StartedAt: storedTime(t.StartedAt), FinishedAt: storedTime(t.FinishedAt),
 			LastError: t.LastError, Parked: t.Parked, Key: t.IdempotencyKey,
 		},
-		Again: t.Requeued, Parks: t.Parks,
+		Requeued: t.Requeued, Parks: t.Parks,
 	}
 	for _, a := range t.Attempts {
 		attempt := holdfast.Attempt{
-			Task: t.ID, Attempt: a.Attempt, Event: a.Event, Worker: a.Worker, StartedAt: moment(a.StartedAt), FinishedAt: moment(a.FinishedAt),
+			Task: t.ID, Attempt: a.Attempt, Event: a.Event, WorkerName: a.Worker, StartedAt: storedTime(a.StartedAt), FinishedAt: storedTime(a.FinishedAt),
 			Class: a.Class, Error: a.Error, Stack: a.Stack,
 		}
 		if a.Details != "" {
@@ -110,78 +110,80 @@ func (t *taskLine) record() store.Record {
 	return r
 }
 
-// writable is a time that JSON can hold. A server may have rounded the end of the year 9999 up.
-func writable(t time.Time) time.Time {
+// jsonTime limits a time to the last year that JSON can represent. A server may have rounded up the end of the year
+// 9999.
+func jsonTime(t time.Time) time.Time {
 	if end := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC); t.After(end) {
 		return end
 	}
 	return t
 }
 
-// moment is a time as stores keep it.
-func moment(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// storedTime returns a time as stores represent it: in UTC, with microseconds.
+func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// check reports the first thing that no store can hold.
+// check returns an error for the first value that no store can store.
 func (t *taskLine) check() error {
-	asked := holdfast.NewTask{Type: t.Type, Lane: t.Queue, Payload: json.RawMessage(t.Payload), Unique: t.Unique}
-	switch err := asked.Validate(math.MaxInt); {
+	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Payload: json.RawMessage(t.Payload), Unique: t.Unique}
+	switch err := task.Validate(math.MaxInt); {
 	case err != nil:
 		return err
 	case t.ID <= 0:
-		return invalid("the id is missing")
+		return invalidf("the id is missing")
 	case t.Queue == "":
-		return invalid("the queue is missing")
+		return invalidf("the queue is missing")
 	case t.Payload == "":
-		return invalid("the payload is missing")
+		return invalidf("the payload is missing")
 	case !t.State.Valid() || t.State == holdfast.Running:
-		return invalid("the state is %.40q", t.State)
+		return invalidf("invalid state %.40q", t.State)
 	case t.State.Final() == t.FinishedAt.IsZero():
-		return invalid("the state is %s, which does not go with finished_at", t.State)
-	case outside(1, t.Attempt) || outside(0, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals, t.Parks):
-		return invalid("one of attempt, max_attempts, failures, crashes, deferrals and parks is out of range")
-	case !stored(t.CreatedAt, t.NextRunAt) || !t.StartedAt.IsZero() && !stored(t.StartedAt) || !t.FinishedAt.IsZero() && !stored(t.FinishedAt):
-		return invalid("a time is missing, or not between 1970 and 9999")
-	case binary(t.LastError, t.Parked):
-		return invalid("a text has a NUL character")
-	case len(t.IdempotencyKey) > longestKey || strings.ContainsFunc(t.IdempotencyKey, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return invalid("the idempotency key %.120q is not at most %d ASCII characters without space", t.IdempotencyKey, longestKey)
+		return invalidf("the state %s contradicts finished_at", t.State)
+	case outOfRange(1, t.Attempt) || outOfRange(0, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals, t.Parks):
+		return invalidf("one of attempt, max_attempts, failures, crashes, deferrals and parks is out of range")
+	case !storable(t.CreatedAt, t.NextRunAt) || !t.StartedAt.IsZero() && !storable(t.StartedAt) || !t.FinishedAt.IsZero() && !storable(t.FinishedAt):
+		return invalidf("a time is missing, or not between 1970 and 9999")
+	case hasNUL(t.LastError, t.Parked):
+		return invalidf("a text contains a NUL character")
+	case len(t.IdempotencyKey) > maxKeyLength || strings.ContainsFunc(t.IdempotencyKey, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return invalidf("the idempotency key %.120q is longer than %d characters, or contains spaces or non-ASCII characters", t.IdempotencyKey, maxKeyLength)
 	}
 	for i, a := range t.Attempts {
 		if err := a.check(t.Attempts[:i]); err != nil {
-			return fmt.Errorf("record %d of its attempts: %w", i+1, err)
+			return fmt.Errorf("attempt record %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-// check reports the first thing that no store can hold of an attempt that follows on those before.
-func (a *attemptLine) check(before []attemptLine) error {
-	for _, other := range before {
+// check returns an error for the first value of an attempt that no store can store. previous are the attempts before
+// it.
+func (a *attemptLine) check(previous []attemptLine) error {
+	for _, other := range previous {
 		if other.Attempt == a.Attempt && other.Event == a.Event {
-			return invalid("attempt %d has two of the event %s", a.Attempt, a.Event)
+			return invalidf("attempt %d has the event %s twice", a.Attempt, a.Event)
 		}
 	}
 	switch {
-	case outside(1, a.Attempt):
-		return invalid("the attempt is %d", a.Attempt)
+	case outOfRange(1, a.Attempt):
+		return invalidf("the attempt %d is out of range", a.Attempt)
 	case a.Event == "":
-		return invalid("the event is missing")
-	case !stored(a.FinishedAt) || !a.StartedAt.IsZero() && !stored(a.StartedAt):
-		return invalid("a time is missing, or not between 1970 and 9999")
-	case binary(string(a.Event), a.Worker, a.Class, a.Error, a.Stack):
-		return invalid("a text has a NUL character")
+		return invalidf("the event is missing")
+	case !storable(a.FinishedAt) || !a.StartedAt.IsZero() && !storable(a.StartedAt):
+		return invalidf("a time is missing, or not between 1970 and 9999")
+	case hasNUL(string(a.Event), a.Worker, a.Class, a.Error, a.Stack):
+		return invalidf("a text contains a NUL character")
 	case a.Details != "" && !json.Valid([]byte(a.Details)):
-		return invalid("the details are not valid JSON")
+		return invalidf("the details are not valid JSON")
 	}
 	return nil
 }
 
-func invalid(text string, args ...any) error {
+func invalidf(text string, args ...any) error {
 	return fmt.Errorf("%w: %s", holdfast.ErrInvalid, fmt.Sprintf(text, args...))
 }
 
-// outside reports whether one of the numbers is below the least one, or too large for a column.
-func outside(least int, numbers ...int) bool {
+// outOfRange reports whether one of the numbers is less than least, or too large for a column.
+func outOfRange(least int, numbers ...int) bool {
 	for _, n := range numbers {
 		if n < least || n > math.MaxInt32 {
 			return true
@@ -190,8 +192,8 @@ func outside(least int, numbers ...int) bool {
 	return false
 }
 
-// stored reports whether every store can hold the times.
-func stored(times ...time.Time) bool {
+// storable reports whether every store can store the times.
+func storable(times ...time.Time) bool {
 	for _, t := range times {
 		if t = t.UTC(); t.UnixMicro() <= 0 || t.Year() > 9999 {
 			return false
@@ -200,7 +202,7 @@ func stored(times ...time.Time) bool {
 	return true
 }
 
-func binary(texts ...string) bool {
+func hasNUL(texts ...string) bool {
 	for _, text := range texts {
 		if strings.ContainsRune(text, 0) {
 			return true

@@ -13,27 +13,27 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// longestLine bounds the memory that a file can ask for. No database holds a longer value.
-const longestLine = 1 << 30
+// maxLine bounds the memory for a line. No database stores a longer value.
+const maxLine = 1 << 30
 
-// Reader reads an export. Its errors are ErrInvalid and name the line, or those of the stream.
+// Reader reads an export. Its errors wrap holdfast.ErrInvalid and contain the line number, or are errors of the stream.
 type Reader struct {
 	lines  *bufio.Scanner
 	number int
 	last   holdfast.TaskID
 	sums   *counter
-	totals Totals // from the last line
+	totals Totals // of the last line
 	done   bool
 }
 
-// NewReader returns a Reader of a stream.
+// NewReader returns a Reader of the stream.
 func NewReader(from io.Reader) *Reader {
 	r := &Reader{lines: bufio.NewScanner(from), sums: newCounter()}
-	r.lines.Buffer(nil, longestLine)
+	r.lines.Buffer(nil, maxLine)
 	return r
 }
 
-// Next returns the next record. At the end it returns io.EOF if the stream is whole: all lines are there, as they were written.
+// Next returns the next record. At the end it returns io.EOF if the export is complete and its checksums match.
 func (r *Reader) Next() (store.Record, error) {
 	if r.done {
 		return store.Record{}, io.EOF
@@ -50,42 +50,42 @@ func (r *Reader) Next() (store.Record, error) {
 	case l.End != nil:
 		return store.Record{}, r.end(*l.End)
 	case l.Task == nil:
-		return store.Record{}, r.wrong(invalid("it is neither a task nor the end of the export"))
+		return store.Record{}, r.atLine(invalidf("not a task or the end of the export"))
 	}
 	if err := l.Task.check(); err != nil {
-		return store.Record{}, r.wrong(err)
+		return store.Record{}, r.atLine(err)
 	}
 	if l.Task.ID <= r.last {
-		return store.Record{}, r.wrong(invalid("task %s follows task %s; the ids of an export grow", l.Task.ID, r.last))
+		return store.Record{}, r.atLine(invalidf("task %s follows task %s, but the ids of an export must increase", l.Task.ID, r.last))
 	}
 	r.last = l.Task.ID
 	r.sums.add(l.Task, text)
 	return l.Task.record(), nil
 }
 
-// Totals returns what the last line says, after Next has returned io.EOF.
+// Totals returns the totals of the last line. They are set after Next has returned io.EOF.
 func (r *Reader) Totals() Totals { return r.totals }
 
-// line reads a line. The text is good until the next call.
+// line reads a line. The text is valid until the next call.
 func (r *Reader) line() (l line, text []byte, err error) {
 	r.number++
 	if !r.lines.Scan() {
 		switch err := r.lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			return l, nil, r.wrong(invalid("it has more than %d bytes", longestLine))
+			return l, nil, r.atLine(invalidf("the line has more than %d bytes", maxLine))
 		case err != nil:
-			return l, nil, fmt.Errorf("read an export: line %d: %w", r.number, err)
+			return l, nil, fmt.Errorf("read export: line %d: %w", r.number, err)
 		case r.number == 1:
-			return l, nil, exportAgain(fmt.Errorf("%w: the export is empty: it was not written by an export, or the export failed", holdfast.ErrInvalid))
+			return l, nil, incomplete(fmt.Errorf("%w: the export is empty: the file is not an export, or the export failed", holdfast.ErrInvalid))
 		}
-		return l, nil, exportAgain(r.wrong(invalid("the export ends without its last line: it was cut off, or the export failed")))
+		return l, nil, incomplete(r.atLine(invalidf("the export ends without its last line: it was cut off, or the export failed")))
 	}
 	text = r.lines.Bytes()
-	if !utf8.Valid(text) { // which the decoder would mend in silence
-		return l, nil, r.wrong(invalid("it is not valid UTF-8"))
+	if !utf8.Valid(text) { // the decoder would silently replace invalid bytes
+		return l, nil, r.atLine(invalidf("not valid UTF-8"))
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
-		return l, nil, r.wrong(fmt.Errorf("%w: not a line of an export: %w", holdfast.ErrInvalid, err))
+		return l, nil, r.atLine(fmt.Errorf("%w: not a line of an export: %w", holdfast.ErrInvalid, err))
 	}
 	return l, text, nil
 }
@@ -96,37 +96,37 @@ func (r *Reader) header() error {
 	case err != nil:
 		return err
 	case l.Header == nil || l.Header.Format != format:
-		return r.wrong(invalid("this is not an export of holdfast, which begins with a header"))
+		return r.atLine(invalidf("not an export of holdfast: the header is missing"))
 	case l.Header.Version != version:
-		return r.wrong(invalid("the export has version %d, this build reads version %d; import it with the release that wrote it, or a newer one", l.Header.Version, version))
+		return r.atLine(invalidf("the export has version %d, but this build reads version %d; import it with the release that wrote it, or a newer one", l.Header.Version, version))
 	}
 	return nil
 }
 
-// exportAgain is an error of an export that is not complete.
-func exportAgain(err error) error {
+// incomplete adds the hint to export again to the error of an incomplete export.
+func incomplete(err error) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintExportAgain})
 }
 
-// end compares what was read with what was written. It returns io.EOF.
+// end compares the totals of the last line with what was read. It returns io.EOF if they match.
 func (r *Reader) end(totals Totals) error {
-	if differ := totals.differences(r.sums.totals()); differ != "" {
-		return exportAgain(r.wrong(invalid("the export is not what was written; there are %s", differ)))
+	if differences := totals.differences(r.sums.totals()); differences != "" {
+		return incomplete(r.atLine(invalidf("the export was changed after it was written: %s", differences)))
 	}
 	if totals.LastID < r.last {
-		return r.wrong(invalid("last_id is %d, less than the id %s of a task", totals.LastID, r.last))
+		return r.atLine(invalidf("last_id is %d, less than the task id %s", totals.LastID, r.last))
 	}
 	for r.lines.Scan() {
 		r.number++
 		if len(bytes.TrimSpace(r.lines.Bytes())) > 0 {
-			return r.wrong(invalid("something follows the end of the export"))
+			return r.atLine(invalidf("unexpected data after the end of the export"))
 		}
 	}
 	if err := r.lines.Err(); err != nil {
-		return fmt.Errorf("read an export: line %d: %w", r.number, err)
+		return fmt.Errorf("read export: line %d: %w", r.number, err)
 	}
 	r.totals, r.done = totals, true
 	return io.EOF
 }
 
-func (r *Reader) wrong(err error) error { return fmt.Errorf("line %d: %w", r.number, err) }
+func (r *Reader) atLine(err error) error { return fmt.Errorf("line %d: %w", r.number, err) }

@@ -10,20 +10,20 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Totals say what an export holds.
+// Totals count the contents of an export.
 type Totals struct {
-	States   map[holdfast.State]StateTotal `json:"states"` // those in which there are tasks
+	States   map[holdfast.State]StateTotal `json:"states"` // the states that have tasks
 	Attempts int64                         `json:"attempts"`
-	LastID   holdfast.TaskID               `json:"last_id,omitzero"` // the highest id that the store ever gave out
+	LastID   holdfast.TaskID               `json:"last_id,omitzero"` // the highest id that the store has ever assigned
 }
 
-// StateTotal is about the tasks in one state.
+// StateTotal counts the tasks in one state.
 type StateTotal struct {
 	Tasks  int64  `json:"tasks"`
-	SHA256 string `json:"sha256"` // of their lines, each with its line feed, in the order of the ids
+	SHA256 string `json:"sha256"` // of their lines with line feeds, in the order of the ids
 }
 
-// Tasks returns how many tasks there are.
+// Tasks returns the number of tasks.
 func (t Totals) Tasks() int64 {
 	total := int64(0)
 	for _, state := range t.States {
@@ -32,11 +32,12 @@ func (t Totals) Tasks() int64 {
 	return total
 }
 
-// differences says in what the totals there differ from these, but for the last id.
-func (t Totals) differences(there Totals) string {
+// differences describes how actual differs from t. It ignores the last id. The result is empty if there is no
+// difference.
+func (t Totals) differences(actual Totals) string {
 	var list []string
 	for _, state := range holdfast.States() {
-		want, got := t.States[state], there.States[state]
+		want, got := t.States[state], actual.States[state]
 		switch {
 		case want.Tasks != got.Tasks:
 			list = append(list, fmt.Sprintf("%d %s tasks instead of %d", got.Tasks, state, want.Tasks))
@@ -44,13 +45,13 @@ func (t Totals) differences(there Totals) string {
 			list = append(list, fmt.Sprintf("%s tasks with another checksum", state))
 		}
 	}
-	if t.Attempts != there.Attempts {
-		list = append(list, fmt.Sprintf("%d attempts instead of %d", there.Attempts, t.Attempts))
+	if t.Attempts != actual.Attempts {
+		list = append(list, fmt.Sprintf("%d attempts instead of %d", actual.Attempts, t.Attempts))
 	}
 	return strings.Join(list, ", ")
 }
 
-// counter adds up lines.
+// counter computes totals from lines.
 type counter struct {
 	tasks    map[holdfast.State]int64
 	hashes   map[holdfast.State]hash.Hash
@@ -61,14 +62,14 @@ func newCounter() *counter {
 	return &counter{tasks: make(map[holdfast.State]int64), hashes: make(map[holdfast.State]hash.Hash)}
 }
 
-// add counts a task whose line is text, without its line feed.
+// add counts a task. text is its line without the line feed.
 func (c *counter) add(t *taskLine, text []byte) {
 	if c.hashes[t.State] == nil {
 		c.hashes[t.State] = sha256.New()
 	}
 	c.tasks[t.State]++
 	c.attempts += int64(len(t.Attempts))
-	_, _ = c.hashes[t.State].Write(text) // a hash returns no error
+	_, _ = c.hashes[t.State].Write(text) // Write of a hash never returns an error
 	_, _ = c.hashes[t.State].Write([]byte{'\n'})
 }
 

@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -37,22 +36,22 @@ func open(t testing.TB) *sqlite.Store {
 	return s
 }
 
-// filled is a store with n tasks, of which the last is dead after an attempt.
-func filled(t testing.TB, n int) *sqlite.Store {
+// filledStore returns a store with n tasks. The last task is dead after one attempt.
+func filledStore(t testing.TB, n int) *sqlite.Store {
 	t.Helper()
 	s := open(t)
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: "q", MaxAttempts: (n - i) % 2, Payload: json.RawMessage(fmt.Sprintf(`{ "n": %d, "text": "<é> " }`, i))}
+		tasks[i] = holdfast.NewTask{Type: "t", Queue: "q", MaxAttempts: (n - i) % 2, Payload: json.RawMessage(fmt.Sprintf(`{ "n": %d, "text": "<é> " }`, i))}
 	}
 	if _, err := s.Insert(t.Context(), tasks, 0); err != nil {
 		t.Fatal(err)
 	}
-	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "the worker"}, time.Hour)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "the worker"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), []message.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), []message.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +62,7 @@ func filled(t testing.TB, n int) *sqlite.Store {
 	if _, err := s.Apply(t.Context(), []holdfast.Transition{move}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CloseRun(t.Context(), run, true); err != nil {
+	if err := s.DeregisterWorker(t.Context(), worker, true); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -78,17 +77,17 @@ func export(t testing.TB, s transfer.Store) []byte {
 	return out.Bytes()
 }
 
-// tasksOf are the lines of an export without its header, which has the time.
+// tasksOf returns the lines of an export without the header, which contains the time.
 func tasksOf(export []byte) string {
 	_, tasks, _ := strings.Cut(string(export), "\n")
 	return tasks
 }
 
-// A store is what another one was: an export of it has the same lines.
-func TestImportIsTheExport(t *testing.T) {
+// After an import, the new store exports the same lines as the old store.
+func TestImportedTasksAreEqual(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2500} {
-		lines := export(t, filled(t, n))
+		lines := export(t, filledStore(t, n))
 		s := open(t)
 		for i, stored := range []int64{int64(n), 0} {
 			done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines))
@@ -97,16 +96,15 @@ func TestImportIsTheExport(t *testing.T) {
 			}
 		}
 		if got, want := tasksOf(export(t, s)), tasksOf(lines); got != want {
-			t.Errorf("the export is\n%.2000s, want\n%.2000s", got, want)
+			t.Errorf("got export\n%.2000s, want\n%.2000s", got, want)
 		}
 	}
 }
 
-// A parked task has its park count in its line; a line without one, of an earlier release, stands for a task that was never
-// parked.
-func TestParkCountsMove(t *testing.T) {
+// The line of a parked task contains its park count. A line of an earlier release has no park count; it means 0.
+func TestParkCountsAreTransferred(t *testing.T) {
 	t.Parallel()
-	s := filled(t, 3)
+	s := filledStore(t, 3)
 	if err := s.Park(t.Context(), []message.Ticket{{Task: 1, Attempt: 1}}, time.Hour, "no handler"); err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +121,10 @@ func TestParkCountsMove(t *testing.T) {
 	}
 }
 
-// late is a store whose tasks are due after the last year that JSON can name.
-type late struct{ *sqlite.Store }
+// lateStore is a store whose tasks are due after the last year that JSON can represent.
+type lateStore struct{ *sqlite.Store }
 
-func (l late) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
+func (l lateStore) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
 	return l.Store.Export(ctx, func(r store.Record) error {
 		r.NextRunAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 		return f(r)
@@ -135,34 +133,34 @@ func (l late) Export(ctx context.Context, f func(store.Record) error) (holdfast.
 
 func TestExportOfATimeBeyondJSON(t *testing.T) {
 	t.Parallel()
-	records, err := read(export(t, late{filled(t, 1)}))
+	records, err := read(export(t, lateStore{filledStore(t, 1)}))
 	if err != nil || records[0].NextRunAt.Year() != 9999 {
 		t.Errorf("read %+v, %v", records, err)
 	}
 }
 
-// Of nothing there is an export, too.
-func TestImportOfNothing(t *testing.T) {
+// A store without tasks has a valid export.
+func TestImportOfNoTasks(t *testing.T) {
 	t.Parallel()
 	lines := export(t, open(t))
 	if done, err := transfer.Import(t.Context(), open(t), bytes.NewReader(lines)); err != nil || done.Store.Tasks() != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if _, err := transfer.Import(t.Context(), filled(t, 1), bytes.NewReader(lines)); !errors.Is(err, transfer.ErrDiffers) {
+	if _, err := transfer.Import(t.Context(), filledStore(t, 1), bytes.NewReader(lines)); !errors.Is(err, transfer.ErrDiffers) {
 		t.Errorf("into a store with a task: %v", err)
 	}
 }
 
-// An import that was cut off goes on, wherever that was.
-func TestImportGoesOn(t *testing.T) {
+// An import continues after an import that was cut off at any point.
+func TestImportContinues(t *testing.T) {
 	t.Parallel()
-	lines := export(t, filled(t, 2500))
+	lines := export(t, filledStore(t, 2500))
 	s := open(t)
 	stored := int64(0)
 	for _, part := range []int{3, 2, 1} {
 		done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines[:len(lines)/part]))
 		if (err == nil) != (part == 1) || part > 1 && !errors.Is(err, holdfast.ErrInvalid) {
-			t.Fatalf("a part of %d: %+v, %v", part, done, err)
+			t.Fatalf("1/%d of the export: %+v, %v", part, done, err)
 		}
 		stored += done.Stored
 	}
@@ -170,16 +168,16 @@ func TestImportGoesOn(t *testing.T) {
 		t.Errorf("stored %d tasks", stored)
 	}
 	if got, want := tasksOf(export(t, s)), tasksOf(lines); got != want {
-		t.Error("the store is not what was exported")
+		t.Error("the store differs from the export")
 	}
 }
 
-// A live worker might run a task that another store has as well.
+// A live worker might run a task that is also in another store.
 func TestLiveWorkersAreRefused(t *testing.T) {
 	t.Parallel()
-	s := filled(t, 2)
+	s := filledStore(t, 2)
 	lines := export(t, s)
-	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "host/7"}, time.Hour)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "host/7"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,73 +189,74 @@ func TestLiveWorkersAreRefused(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/7 is live") {
 		t.Errorf("import: %v", err)
 	}
-	if err := s.CloseRun(t.Context(), run, true); err != nil {
+	if err := s.DeregisterWorker(t.Context(), worker, true); err != nil {
 		t.Fatal(err)
 	}
 	export(t, s)
 }
 
-// awakening is a store in which a worker begins while it is exported.
-type awakening struct{ *sqlite.Store }
+// wakingStore is a store in which a worker registers during the export.
+type wakingStore struct{ *sqlite.Store }
 
-func (a awakening) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
+func (a wakingStore) Export(ctx context.Context, f func(store.Record) error) (holdfast.TaskID, error) {
 	last, err := a.Store.Export(ctx, f)
 	if err == nil {
-		_, err = a.OpenRun(ctx, store.RunInfo{Name: "host/8"}, time.Hour)
+		_, err = a.RegisterWorker(ctx, store.WorkerInfo{Name: "host/8"}, time.Hour)
 	}
 	return last, err
 }
 
 func TestAWorkerThatBeginsMeanwhileIsNoticed(t *testing.T) {
 	t.Parallel()
-	_, err := transfer.Export(t.Context(), awakening{filled(t, 1)}, io.Discard)
+	_, err := transfer.Export(t.Context(), wakingStore{filledStore(t, 1)}, io.Discard)
 	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/8 is live") {
 		t.Error(err)
 	}
-	_, err = transfer.Import(t.Context(), awakening{open(t)}, bytes.NewReader(export(t, filled(t, 1))))
+	_, err = transfer.Import(t.Context(), wakingStore{open(t)}, bytes.NewReader(export(t, filledStore(t, 1))))
 	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "worker host/8 is live") {
 		t.Error(err)
 	}
 }
 
-// Tasks that are none of the export's stop an import before it stores one, or are noticed at its end.
+// If the store has tasks that are not in the export, Import fails before it stores a task, or at its end.
 func TestOtherTasksAreRefused(t *testing.T) {
 	t.Parallel()
-	lines := export(t, filled(t, 3))
-	s := filled(t, 1) // other tasks with the same ids
+	lines := export(t, filledStore(t, 3))
+	s := filledStore(t, 1) // different tasks with the same ids
 	_, err := transfer.Import(t.Context(), s, bytes.NewReader(lines))
 	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "another task with the id 1") {
-		t.Errorf("the same ids: %v", err)
+		t.Errorf("same ids: %v", err)
 	}
 	s = open(t)
 	if _, err := s.Import(t.Context(), nil, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "q", MaxAttempts: 1}}, 0); err != nil { // task 11
+	// The new task has the id 11.
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "q", MaxAttempts: 1}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = transfer.Import(t.Context(), s, bytes.NewReader(lines))
-	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "holds 1 other tasks") {
+	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "has 1 other tasks") {
 		t.Errorf("other ids: %v", err)
 	}
 	if counts, err := s.Count(t.Context(), store.Filter{}); err != nil || counts[holdfast.Ready] != 1 {
-		t.Errorf("there are %v, %v", counts, err)
+		t.Errorf("got counts %v, %v", counts, err)
 	}
 }
 
-// forgetful loses the third task of each page; edited changes it.
-type forgetful struct{ *sqlite.Store }
+// lossyStore drops the third task of each page; changingStore changes it.
+type lossyStore struct{ *sqlite.Store }
 
-func (f forgetful) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+func (f lossyStore) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	if len(records) < 3 {
 		return f.Store.Import(ctx, records, last)
 	}
 	return f.Store.Import(ctx, append(append([]store.Record(nil), records[:2]...), records[3:]...), last)
 }
 
-type edited struct{ *sqlite.Store }
+type changingStore struct{ *sqlite.Store }
 
-func (e edited) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+func (e changingStore) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	if len(records) >= 3 {
 		records[2].Deferrals++
 	}
@@ -266,71 +265,71 @@ func (e edited) Import(ctx context.Context, records []store.Record, last holdfas
 
 func TestImportNoticesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	lines := export(t, filled(t, 4))
-	_, err := transfer.Import(t.Context(), forgetful{open(t)}, bytes.NewReader(lines))
+	lines := export(t, filledStore(t, 4))
+	_, err := transfer.Import(t.Context(), lossyStore{open(t)}, bytes.NewReader(lines))
 	if !errors.Is(err, transfer.ErrDiffers) || !strings.Contains(err.Error(), "2 ready tasks instead of 3") {
-		t.Errorf("a task is missing: %v", err)
+		t.Errorf("missing task: %v", err)
 	}
-	_, err = transfer.Import(t.Context(), edited{open(t)}, bytes.NewReader(lines))
+	_, err = transfer.Import(t.Context(), changingStore{open(t)}, bytes.NewReader(lines))
 	if !errors.Is(err, transfer.ErrDiffers) || !strings.Contains(err.Error(), "ready tasks with another checksum") {
-		t.Errorf("a task differs: %v", err)
+		t.Errorf("changed task: %v", err)
 	}
 }
 
-// picky holds no task with a certain id.
-type picky struct{ *sqlite.Store }
+// rejectingStore rejects the task with the id 3.
+type rejectingStore struct{ *sqlite.Store }
 
-func (p picky) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
+func (p rejectingStore) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	for _, r := range records {
 		if r.ID == 3 {
-			return 0, fmt.Errorf("%w: too odd", holdfast.ErrInvalid)
+			return 0, fmt.Errorf("%w: rejected", holdfast.ErrInvalid)
 		}
 	}
 	return p.Store.Import(ctx, records, last)
 }
 
-// What a store cannot hold is named, and what came before it is stored.
-func TestImportNamesTheTaskAStoreCannotHold(t *testing.T) {
+// If the store rejects a task, the error contains its id, and the tasks before it are stored.
+func TestImportNamesTheRejectedTask(t *testing.T) {
 	t.Parallel()
-	done, err := transfer.Import(t.Context(), picky{open(t)}, bytes.NewReader(export(t, filled(t, 4))))
+	done, err := transfer.Import(t.Context(), rejectingStore{open(t)}, bytes.NewReader(export(t, filledStore(t, 4))))
 	if !errors.Is(err, holdfast.ErrInvalid) || !strings.HasPrefix(err.Error(), "task 3: ") || done.Stored != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
 
-// A line may have fields that a later release has added.
+// A line may have fields that a later release added.
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	t.Parallel()
-	lines := edit(t, export(t, filled(t, 2)), `{"header":{`, `{"header":{"later":1,`)
+	lines := edit(t, export(t, filledStore(t, 2)), `{"header":{`, `{"header":{"later":1,`)
 	s := open(t)
-	// The checksum of the file is of the lines as they are, that of the store of what was understood.
+	// The checksum of the file covers the lines as they are. The checksum of the store covers the parsed tasks.
 	lines = seal(t, edit(t, lines, `{"task":{"id":"1",`, `{"later":[],"task":{"later":{},"id":"1",`))
 	if done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines)); err != nil || done.Stored != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
 
-// What is wrong with a file is said with the number of the line, and nothing is taken from there on.
+// An error contains the number of the line.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
-	good := export(t, filled(t, 3))
+	good := export(t, filledStore(t, 3))
 	rows := strings.SplitAfter(strings.TrimSuffix(string(good), "\n"), "\n")
 	header, tasks, end := rows[0], rows[1:4], rows[4]
 	for name, test := range map[string]struct{ lines, want string }{
-		"nothing":                {"", "the export is empty"},
-		"something else":         {`{"type":"t"}` + "\n", "line 1: invalid: this is not an export"},
+		"empty":                  {"", "the export is empty"},
+		"something else":         {`{"type":"t"}` + "\n", "line 1: invalid: not an export"},
 		"no JSON":                {"task\n", "line 1: invalid: not a line of an export"},
-		"a later version":        {strings.Replace(header, `"version":1`, `"version":2`, 1) + tasks[0] + end, "line 1: invalid: the export has version 2, this build reads version 1"},
-		"no header":              {tasks[0] + end, "line 1: invalid: this is not an export"},
+		"a later version":        {strings.Replace(header, `"version":1`, `"version":2`, 1) + tasks[0] + end, "line 1: invalid: the export has version 2, but this build reads version 1"},
+		"no header":              {tasks[0] + end, "line 1: invalid: not an export"},
 		"no end":                 {header + tasks[0] + tasks[1] + tasks[2], "line 5: invalid: the export ends without its last line"},
 		"half a line":            {header + tasks[0][:40], "line 2: invalid: not a line of an export"},
-		"a line is missing":      {header + tasks[0] + tasks[2] + end, "line 4: invalid: the export is not what was written; there are 1 ready tasks instead of 2"},
+		"a line is missing":      {header + tasks[0] + tasks[2] + end, "line 4: invalid: the export was changed after it was written: 1 ready tasks instead of 2"},
 		"a line twice":           {header + tasks[0] + tasks[0] + end, "line 3: invalid: task 1 follows task 1"},
 		"lines in another order": {header + tasks[1] + tasks[0] + tasks[2] + end, "line 3: invalid: task 1 follows task 2"},
-		"a changed payload":      {strings.Replace(string(good), `\"n\": 1`, `\"n\": 7`, 1), "line 5: invalid: the export is not what was written; there are ready tasks with another checksum"},
-		"two exports":            {string(good) + string(good), "line 6: invalid: something follows"},
-		"an odd line":            {header + "{}\n" + end, "line 2: invalid: it is neither a task nor the end"},
-		"a running task":         {header + strings.Replace(tasks[0], `"ready"`, `"running"`, 1), `line 2: invalid: the state is "running"`},
+		"a changed payload":      {strings.Replace(string(good), `\"n\": 1`, `\"n\": 7`, 1), "line 5: invalid: the export was changed after it was written: ready tasks with another checksum"},
+		"two exports":            {string(good) + string(good), "line 6: invalid: unexpected data"},
+		"an odd line":            {header + "{}\n" + end, "line 2: invalid: not a task or the end"},
+		"a running task":         {header + strings.Replace(tasks[0], `"ready"`, `"running"`, 1), `line 2: invalid: invalid state "running"`},
 		"no id":                  {header + strings.Replace(tasks[0], `"id":"1",`, ``, 1), "line 2: invalid: the id is missing"},
 		"a bad payload":          {header + strings.Replace(tasks[0], `"payload":"{`, `"payload":"`, 1), "line 2: invalid: the payload is not valid JSON"},
 		"no payload":             {header + strings.Replace(tasks[0], `"payload":`, `"p":`, 1), "line 2: invalid: the payload is missing"},
@@ -338,14 +337,14 @@ func TestBadFiles(t *testing.T) {
 		"no queue":               {header + strings.Replace(tasks[0], `"queue":"q"`, `"queue":""`, 1), "line 2: invalid: the queue is missing"},
 		"a count":                {header + strings.Replace(tasks[0], `"attempt":1`, `"attempt":0`, 1), "line 2: invalid: one of attempt,"},
 		"a time":                 {header + strings.Replace(tasks[0], `"created_at":"2`, `"created_at":"1`, 1), "line 2: invalid: a time is missing"},
-		"not finished":           {header + strings.Replace(tasks[0], `"ready"`, `"done"`, 1), "line 2: invalid: the state is done, which does not go with finished_at"},
-		"not text":               {header + strings.Replace(tasks[0], `"type":"t"`, "\"type\":\"\xff\"", 1), "line 2: invalid: it is not valid UTF-8"},
-		"NUL":                    {header + strings.Replace(tasks[0], `"attempt":1`, `"last_error":"\u0000","attempt":1`, 1), "line 2: invalid: a text has a NUL character"},
+		"not finished":           {header + strings.Replace(tasks[0], `"ready"`, `"done"`, 1), "line 2: invalid: the state done contradicts finished_at"},
+		"not text":               {header + strings.Replace(tasks[0], `"type":"t"`, "\"type\":\"\xff\"", 1), "line 2: invalid: not valid UTF-8"},
+		"NUL":                    {header + strings.Replace(tasks[0], `"attempt":1`, `"last_error":"\u0000","attempt":1`, 1), "line 2: invalid: a text contains a NUL character"},
 		"a key":                  {header + strings.Replace(tasks[0], `"idempotency_key":"`, `"idempotency_key":"a\nb: `, 1), "line 2: invalid: the idempotency key"},
-		"an event":               {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"event":"give_up"`, `"event":""`, 1), "line 4: record 1 of its attempts: invalid: the event is missing"},
+		"an event":               {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"event":"give_up"`, `"event":""`, 1), "line 4: attempt record 1: invalid: the event is missing"},
 		"no last id":             {strings.Replace(string(good), `"last_id":"3"`, `"last_id":"2"`, 1), "line 5: invalid: last_id is 2"},
 	} {
-		if name != "nothing" && test.lines == string(good) {
+		if name != "empty" && test.lines == string(good) {
 			t.Errorf("%s: the file was not changed", name)
 		}
 		err := transfer.Check(t.Context(), strings.NewReader(test.lines))
@@ -358,10 +357,10 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// Whatever the line of a task is, a reader says whether a store can hold it; what it takes is the same after an import and
-// an export.
+// FuzzReader checks that a store can store every task line that the Reader accepts, and that an import and an export
+// preserve it.
 func FuzzReader(f *testing.F) {
-	good := export(f, filled(f, 3))
+	good := export(f, filledStore(f, 3))
 	rows := bytes.SplitAfter(good, []byte("\n"))
 	for _, row := range rows {
 		f.Add(row, uint16(0), byte(0))
@@ -377,18 +376,18 @@ func FuzzReader(f *testing.F) {
 			case err != nil || done.Stored != int64(len(records)):
 				t.Errorf("%+v, %v", done, err)
 			default:
-				again, err := read(export(t, s))
-				if err != nil || !reflect.DeepEqual(again, records) {
-					t.Errorf("read %+v, %v, want %+v", again, err, records)
+				reread, err := read(export(t, s))
+				if err != nil || !reflect.DeepEqual(reread, records) {
+					t.Errorf("read %+v, %v, want %+v", reread, err, records)
 				}
 			}
 		}
-		// A changed byte of a task is noticed.
+		// The Reader detects each changed byte of a task.
 		if i := int(at) % len(good); flip != 0 && len(rows[0]) <= i && i < len(good)-len(rows[4]) {
 			changed := bytes.Clone(good)
 			changed[i] ^= flip
 			if _, err := read(changed); !errors.Is(err, holdfast.ErrInvalid) {
-				t.Errorf("byte %d, changed by %x: %v", i, flip, err)
+				t.Errorf("byte %d changed by %x: %v", i, flip, err)
 			}
 		}
 	})
@@ -410,15 +409,15 @@ func read(lines []byte) (records []store.Record, err error) {
 func edit(t *testing.T, lines []byte, old, replacement string) []byte {
 	t.Helper()
 	if !bytes.Contains(lines, []byte(old)) {
-		t.Fatalf("there is no %s", old)
+		t.Fatalf("the export does not contain %s", old)
 	}
 	return bytes.Replace(lines, []byte(old), []byte(replacement), 1)
 }
 
-// seal writes the end of an export for the lines of tasks that it has.
+// seal returns the lines with a new last line that matches them.
 func seal(t *testing.T, lines []byte) []byte {
 	t.Helper()
-	var sealed bytes.Buffer
+	var out bytes.Buffer
 	end := transfer.Totals{States: map[holdfast.State]transfer.StateTotal{}, LastID: math.MaxInt64}
 	texts := map[holdfast.State][]byte{}
 	for row := range bytes.Lines(lines) {
@@ -437,7 +436,7 @@ func seal(t *testing.T, lines []byte) []byte {
 			texts[l.Task.State] = append(texts[l.Task.State], row...)
 			end.States[l.Task.State] = transfer.StateTotal{Tasks: end.States[l.Task.State].Tasks + 1}
 		}
-		sealed.Write(row)
+		out.Write(row)
 	}
 	for state, text := range texts {
 		sum := sha256.Sum256(text)
@@ -447,5 +446,5 @@ func seal(t *testing.T, lines []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(append(sealed.Bytes(), last...), '\n')
+	return append(append(out.Bytes(), last...), '\n')
 }

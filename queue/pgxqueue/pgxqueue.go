@@ -6,7 +6,7 @@
 //	…
 //	err = tx.Commit(ctx)
 //
-// It is a module of its own: pgx is no requirement of programs that do not use it.
+// The package is a module of its own, so that programs without pgx do not depend on pgx.
 package pgxqueue
 
 import (
@@ -25,11 +25,11 @@ import (
 	"github.com/holdfastq/holdfast/queue"
 )
 
-// Tx returns what stores tasks inside tx, a transaction on the database of the client's store. The tasks exist exactly if tx
-// commits. A janitor publishes them as soon as it has. After an error the caller must roll back. Errors of PostgreSQL wrap a
-// *pgconn.PgError.
+// Tx returns a queue.Tx that stores tasks inside tx, a transaction on the database of the client's store. If tx
+// commits, the tasks exist, and a janitor publishes them as soon as possible. If tx does not commit, no task is stored.
+// After an error the caller must roll back. Errors of PostgreSQL wrap a *pgconn.PgError.
 //
-// As with all of pgx, a transaction belongs to one goroutine at a time.
+// As everywhere in pgx, only one goroutine at a time may use a transaction.
 func Tx(q *queue.Client, tx pgx.Tx) queue.Tx {
 	if tx == nil {
 		return q.Tx(nil)
@@ -37,18 +37,18 @@ func Tx(q *queue.Client, tx pgx.Tx) queue.Tx {
 	return q.Tx(transaction{tx})
 }
 
-// transaction has the methods that package store calls. The store reads results as *sql.Rows, which only package
+// transaction implements store.Tx and driver.Connector. The store reads results as *sql.Rows, which only package
 // database/sql can make. So a query goes through a driver whose only connection is the transaction.
 type transaction struct{ tx pgx.Tx }
 
 // ExecContext implements store.Tx.
 func (t transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	db := sql.OpenDB(t)
-	defer func() { _ = db.Close() }() // it closes nothing: see connection.Close
+	defer func() { _ = db.Close() }() // leaves the transaction open: see connection.Close
 	return db.ExecContext(ctx, query, args...)
 }
 
-// QueryContext implements store.Tx. The rows have been read when it returns.
+// QueryContext implements store.Tx. It reads all rows before it returns.
 func (t transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	db := sql.OpenDB(t)
 	defer func() { _ = db.Close() }()
@@ -61,14 +61,14 @@ func (t transaction) Connect(context.Context) (driver.Conn, error) { return conn
 // Driver implements driver.Connector.
 func (t transaction) Driver() driver.Driver { return noDriver{} }
 
-var errUnsupported = errors.New("pgxqueue: the store does not need this")
+var errUnsupported = errors.New("pgxqueue: unsupported operation")
 
 type noDriver struct{}
 
 // Open implements driver.Driver.
 func (noDriver) Open(string) (driver.Conn, error) { return nil, errUnsupported }
 
-// connection is the transaction as a connection of database/sql.
+// connection adapts the transaction to a connection of database/sql.
 type connection struct{ tx pgx.Tx }
 
 var (
@@ -79,7 +79,7 @@ var (
 // Prepare implements driver.Conn.
 func (connection) Prepare(string) (driver.Stmt, error) { return nil, errUnsupported }
 
-// Close implements driver.Conn. The transaction is the caller's.
+// Close implements driver.Conn. It does nothing, because the caller owns the transaction.
 func (connection) Close() error { return nil }
 
 // Begin implements driver.Conn.
@@ -94,14 +94,14 @@ func (c connection) ExecContext(ctx context.Context, query string, args []driver
 	return driver.RowsAffected(tag.RowsAffected()), nil
 }
 
-// QueryContext implements driver.QueryerContext. All columns are in the text format, which the store reads.
+// QueryContext implements driver.QueryerContext. It requests all columns in the text format, which the store reads.
 func (c connection) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	result, err := c.tx.Query(ctx, query, append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, values(args)...)...)
 	if err != nil {
 		return nil, translate(err)
 	}
 	defer result.Close()
-	read := new(rows)
+	read := new(bufferedRows)
 	for _, column := range result.FieldDescriptions() {
 		read.columns = append(read.columns, column.Name)
 	}
@@ -109,7 +109,7 @@ func (c connection) QueryContext(ctx context.Context, query string, args []drive
 		row := make([]driver.Value, len(read.columns))
 		for i, raw := range result.RawValues() {
 			if raw != nil {
-				row[i] = string(raw) // a copy: pgx uses the memory again
+				row[i] = string(raw) // a copy, because pgx reuses the memory
 			}
 		}
 		read.rows = append(read.rows, row)
@@ -128,20 +128,20 @@ func values(args []driver.NamedValue) []any {
 	return list
 }
 
-// rows are the rows of a query that have been read.
-type rows struct {
+// bufferedRows are the rows of a query, read into memory.
+type bufferedRows struct {
 	columns []string
 	rows    [][]driver.Value
 }
 
 // Columns implements driver.Rows.
-func (r *rows) Columns() []string { return r.columns }
+func (r *bufferedRows) Columns() []string { return r.columns }
 
 // Close implements driver.Rows.
-func (r *rows) Close() error { return nil }
+func (r *bufferedRows) Close() error { return nil }
 
 // Next implements driver.Rows.
-func (r *rows) Next(into []driver.Value) error {
+func (r *bufferedRows) Next(into []driver.Value) error {
 	if len(r.rows) == 0 {
 		return io.EOF
 	}
@@ -150,24 +150,25 @@ func (r *rows) Next(into []driver.Value) error {
 	return nil
 }
 
-// translate adds to an error of PostgreSQL its form in the store's driver, by whose code the store tells what it means.
+// translate adds a *pq.Error to an error of PostgreSQL. The store, which uses that driver, classifies errors by its
+// code.
 func translate(err error) error {
 	failure, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err
 	}
-	return &refused{error: err, as: &pq.Error{
+	return &translated{error: err, pq: &pq.Error{
 		Severity: failure.Severity, Code: pqerror.Code(failure.Code), Message: failure.Message, Detail: failure.Detail, Hint: failure.Hint,
 		Position: strconv.Itoa(int(failure.Position)), Where: failure.Where, Schema: failure.SchemaName, Table: failure.TableName,
 		Column: failure.ColumnName, DataTypeName: failure.DataTypeName, Constraint: failure.ConstraintName,
 	}}
 }
 
-// refused is an error of PostgreSQL in the forms of both drivers.
-type refused struct {
+// translated is an error of PostgreSQL in the forms of both drivers.
+type translated struct {
 	error
-	as *pq.Error
+	pq *pq.Error
 }
 
 // Unwrap returns both forms.
-func (r *refused) Unwrap() []error { return []error{r.error, r.as} }
+func (t *translated) Unwrap() []error { return []error{t.error, t.pq} }

@@ -28,7 +28,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// open opens a client on a schema of the test's own.
+// open opens a client with a private schema and prefix.
 func open(t *testing.T) *queue.Client {
 	t.Helper()
 	amqp, schema := os.Getenv("AMQP_URL"), pgtest.Name(t)
@@ -48,12 +48,12 @@ func open(t *testing.T) *queue.Client {
 		must(t, err)
 		defer b.Close()
 		must(t, b.Ping(context.Background(), time.Minute))
-		must(t, b.Topology.Delete(context.Background(), b.Broker, []string{holdfast.DefaultLane}))
+		must(t, b.Topology.Delete(context.Background(), b.Broker, []string{holdfast.DefaultQueue}))
 	})
 	return q
 }
 
-// pool opens a pool in a mode of executing statements.
+// pool opens a pool whose connections execute statements in the given mode.
 func pool(t *testing.T, mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
@@ -65,7 +65,7 @@ func pool(t *testing.T, mode pgx.QueryExecMode) *pgxpool.Pool {
 	return p
 }
 
-// Tasks exist exactly if their transaction commits, in every mode in which pgx executes statements.
+// In every query mode of pgx, tasks exist if their transaction commits, and do not exist if it rolls back.
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	q := open(t)
@@ -105,7 +105,7 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// A task that was stored in a transaction runs after the commit.
+// A task that is stored in a transaction runs after the commit.
 func TestTheTaskRuns(t *testing.T) {
 	t.Parallel()
 	q := open(t)
@@ -129,7 +129,7 @@ func TestTheTaskRuns(t *testing.T) {
 	}
 }
 
-// Errors have the kind that they have with database/sql, and the driver's own form.
+// Errors wrap the same sentinels as with database/sql, and also the error of pgx.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	q := open(t)
@@ -144,12 +144,12 @@ func TestErrors(t *testing.T) {
 	}
 	_, err = pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil)
 	if failure, ok := errors.AsType[*pgconn.PgError](err); !ok || failure.Code != "25P02" {
-		t.Errorf("a transaction that has failed: %v", err)
+		t.Errorf("a failed transaction: %v", err)
 	}
 	must(t, tx.Rollback(t.Context()))
 	_, err = pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil)
 	if !errors.Is(err, pgx.ErrTxClosed) {
-		t.Errorf("a transaction that has ended: %v", err)
+		t.Errorf("a closed transaction: %v", err)
 	}
 
 	tx, err = p.Begin(t.Context())
@@ -164,13 +164,13 @@ func TestErrors(t *testing.T) {
 	_, err = pgxqueue.Tx(q, other).Enqueue(t.Context(), "x", nil, queue.Unique("k"))
 	must(t, err)
 	if _, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", nil, queue.Unique("k")); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("a key that is held: %v", err)
+		t.Errorf("a unique key in an open transaction: %v", err)
 	}
 }
 
 type Welcome struct{ Email string }
 
-// signUp stores the account and the task that welcomes its owner together or not at all.
+// signUp stores an account and its welcome task in one transaction.
 func signUp(ctx context.Context, q *queue.Client, pool *pgxpool.Pool, email string) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "create temporary table accounts (email text) on commit drop"); err != nil {
@@ -184,8 +184,8 @@ func signUp(ctx context.Context, q *queue.Client, pool *pgxpool.Pool, email stri
 	})
 }
 
-// The account and the task that welcomes its owner are stored together or not at all. TestTheExample runs this on a schema of
-// its own.
+// This program stores an account and its welcome task in one transaction. TestTheExample runs signUp on a private
+// schema.
 func ExampleTx() {
 	ctx := context.Background()
 	q, err := queue.Open(ctx)

@@ -23,7 +23,7 @@ func handlers(q *queue.Client, send func(email string) error) error {
 }
 
 func ExampleQueue() {
-	var t testing.TB = new(inExample) // of the test
+	var t testing.TB = new(exampleT) // in a program, the argument of the test function
 
 	q := queuetest.New(t)
 	if err := handlers(q.Client, func(email string) error {
@@ -43,9 +43,9 @@ func ExampleQueue() {
 	// done 2000-01-02
 }
 
-// inExample stands for a test.
-type inExample struct{ testing.TB }
+// exampleT replaces *testing.T in the example.
+type exampleT struct{ testing.TB }
 
-func (*inExample) Helper()                  {}
-func (*inExample) Cleanup(func())           {}
-func (*inExample) Context() context.Context { return context.Background() }
+func (*exampleT) Helper()                  {}
+func (*exampleT) Cleanup(func())           {}
+func (*exampleT) Context() context.Context { return context.Background() }

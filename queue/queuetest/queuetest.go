@@ -1,4 +1,4 @@
-// Package queuetest is a queue in memory with a clock that stands still, for tests of programs that use package queue.
+// Package queuetest provides a queue in memory with a manual clock, for tests of programs that use package queue.
 //
 //	q := queuetest.New(t)
 //	registerHandlers(q.Client)                   // queue.Handle, as the program does
@@ -6,13 +6,13 @@
 //	q.RequireEnqueued("welcome", Welcome{"ada@example.com"}, queue.In(time.Hour))
 //	task := q.RunOne()                           // an hour passes at once
 //
-// Rules are those of a real queue: the same code validates tasks, keeps unique keys, judges attempts and computes delays. No
-// worker runs: a task runs only inside [Queue.RunOne], [Queue.RunDue] and [Queue.RunAll], on the goroutine of the test. So a
-// handler may call t.Fatal, and a test needs no waiting. A queue needs no server and no file, and takes less than a
-// millisecond to make.
+// The code that validates tasks, keeps unique keys, settles attempts and computes delays is the code of a real queue.
+// There is no worker: a task runs only inside [Queue.RunOne], [Queue.RunDue] and [Queue.RunAll], on the goroutine of
+// the test. So a handler may call t.Fatal, and a test need not wait. A queue needs no server and no file, and New takes
+// less than a millisecond.
 //
-// Two things differ. [queue.Tx] stores tasks at once, whatever becomes of the transaction. [queue.Client.Run] runs no task
-// and returns when its context ends.
+// Two things differ from a real queue. [queue.Tx] stores tasks at once, even if the transaction is rolled back.
+// [queue.Client.Run] runs no task and returns when its context ends.
 package queuetest
 
 import (
@@ -36,21 +36,22 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxRuns is how many attempts RunAll makes: a task that asks to come back each time would never end it.
-const maxRuns = 10_000
+// maxAttempts is the limit of attempts in one call of RunAll. Without a limit, a task that defers itself each time
+// would keep RunAll running forever.
+const maxAttempts = 10_000
 
-// Queue is a queue in memory. Its Client is what the code under test gets. Its own methods belong to the goroutine of the
-// test; the Client may be used by any goroutine.
+// Queue is a queue in memory. The code under test uses its Client, which is safe for concurrent use. Only the goroutine
+// of the test may call the other methods.
 type Queue struct {
 	*queue.Client
 
-	t     testing.TB
-	store *simstore.Client
-	clock *clock
-	run   holdfast.RunID // that claims the tasks
+	t      testing.TB
+	store  *simstore.Client
+	clock  *clock
+	worker holdfast.WorkerID // claims the tasks
 }
 
-// clock is the time of the store.
+// clock is the clock of the store.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -62,24 +63,25 @@ func (c *clock) read() time.Time {
 	return c.now
 }
 
-// New returns an empty queue that ends with the test. Its clock stands at the start of the year 2000. The options are those
-// of queue.Open that change no setting: queue.Use, queue.Logger, queue.Observer. The settings are the defaults.
+// New returns an empty queue with default settings. Its clock starts at the beginning of the year 2000. The end of the
+// test closes the queue. The options are those of queue.Open that change no setting, such as queue.Use, queue.Logger
+// and queue.Observer.
 func New(t testing.TB, opts ...queue.Option) *Queue {
 	t.Helper()
 	return NewWith(t, configs.Default(), opts...)
 }
 
-// NewWith is New with the settings of a configuration.
+// NewWith is like New, but uses the settings of cfg.
 func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	t.Helper()
 	cfg.Roles = nil // no worker and no janitor
 	q := &Queue{t: t, clock: &clock{now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}
 	q.store = simstore.New(q.clock.read).Client(nil)
 	var err error
-	if q.run, err = q.store.OpenRun(q.ctx(), store.RunInfo{Name: "queuetest"}, time.Hour); err != nil {
+	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	backend := &app.Backend{Config: cfg, Store: memory{q.store}, Broker: nowhere{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
+	backend := &app.Backend{Config: cfg, Store: memoryStore{q.store}, Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
 	if q.Client, err = queue.Over(backend, opts...); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,7 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	return q
 }
 
-// ctx is that of calls which neither wait nor fail.
+// ctx returns the context for calls of the store in memory, which do not block.
 func (q *Queue) ctx() context.Context { return context.Background() }
 
 // Now returns the time of the queue's clock.
@@ -108,7 +110,7 @@ func (q *Queue) Advance(d time.Duration) {
 	q.clock.now = q.clock.now.Add(d)
 }
 
-// Tasks returns the tasks in the given states with their payloads, the oldest first; without states all tasks.
+// Tasks returns the tasks in the given states with their payloads, oldest first. Without states it returns all tasks.
 func (q *Queue) Tasks(states ...holdfast.State) []holdfast.Task {
 	q.t.Helper()
 	listed := q.list(states...)
@@ -122,7 +124,7 @@ func (q *Queue) Tasks(states ...holdfast.State) []holdfast.Task {
 	return listed
 }
 
-// list returns the tasks without their payloads, the newest first.
+// list returns the tasks without their payloads, newest first.
 func (q *Queue) list(states ...holdfast.State) []holdfast.Task {
 	q.t.Helper()
 	counts, err := q.store.Count(q.ctx(), store.Filter{States: states})
@@ -140,28 +142,28 @@ func (q *Queue) list(states ...holdfast.State) []holdfast.Task {
 	return listed
 }
 
-// Any is a payload for RequireEnqueued that every payload matches.
+// Any is a payload for RequireEnqueued that matches every payload.
 var Any any = anyPayload{}
 
 type anyPayload struct{}
 
-// RequireEnqueued ends the test unless exactly one task is ready that a call of Enqueue with these arguments would have
-// stored, and returns that task. Payloads are compared as JSON. Only what the options say is compared besides: queue.In and
-// queue.At compare the time for which the task was stored, within a second.
+// RequireEnqueued fails the test unless exactly one ready task matches the arguments, which are those of Enqueue. It
+// returns that task. It compares the type, the payload as JSON, and the properties that the options set. For queue.In
+// and queue.At it compares the due time, with a tolerance of one second.
 func (q *Queue) RequireEnqueued(taskType string, payload any, opts ...queue.TaskOption) holdfast.Task {
 	q.t.Helper()
 	found := q.matching(taskType, payload, opts)
 	if len(found) != 1 {
-		q.t.Fatalf("queuetest: %d ready tasks of type %s are as wanted, want 1; ready are:%s", len(found), taskType, q.ready())
+		q.t.Fatalf("queuetest: %d ready tasks of type %s match, want 1; ready tasks:%s", len(found), taskType, q.describeReady())
 	}
 	return found[0]
 }
 
-// RequireNotEnqueued ends the test if a task is ready that RequireEnqueued would have found.
+// RequireNotEnqueued fails the test if at least one ready task matches the arguments. See [Queue.RequireEnqueued].
 func (q *Queue) RequireNotEnqueued(taskType string, payload any, opts ...queue.TaskOption) {
 	q.t.Helper()
 	if found := q.matching(taskType, payload, opts); len(found) > 0 {
-		q.t.Fatalf("queuetest: %d ready tasks of type %s are as described, want none; ready are:%s", len(found), taskType, q.ready())
+		q.t.Fatalf("queuetest: %d ready tasks of type %s match, want none; ready tasks:%s", len(found), taskType, q.describeReady())
 	}
 }
 
@@ -179,8 +181,8 @@ func (q *Queue) matching(taskType string, payload any, opts []queue.TaskOption) 
 	return slices.DeleteFunc(q.Tasks(holdfast.Ready), func(task holdfast.Task) bool { return !matches(task, want) })
 }
 
-// near is how far the time of a task may be from the wanted one.
-const near = time.Second
+// dueTolerance is the largest accepted difference between the due time of a task and the wanted one.
+const dueTolerance = time.Second
 
 func matches(task holdfast.Task, want holdfast.NewTask) bool {
 	due := want.At
@@ -189,15 +191,15 @@ func matches(task holdfast.Task, want holdfast.NewTask) bool {
 	}
 	return task.Type == want.Type &&
 		(want.Payload == nil || sameJSON(task.Payload, want.Payload)) &&
-		(want.Lane == "" || task.Lane == want.Lane) &&
+		(want.Queue == "" || task.Queue == want.Queue) &&
 		(want.Unique == "" || task.Unique == want.Unique) &&
 		(want.MaxAttempts == 0 || task.MaxAttempts == want.MaxAttempts) &&
-		(due.IsZero() || task.NextRunAt.Sub(due).Abs() <= near)
+		(due.IsZero() || task.NextRunAt.Sub(due).Abs() <= dueTolerance)
 }
 
-// sameJSON compares two payloads without regard to spaces and to the order of keys.
+// sameJSON compares two payloads. It ignores spaces and the order of keys.
 func sameJSON(a, b []byte) bool {
-	normal := func(text []byte) []byte {
+	normalize := func(text []byte) []byte {
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
 		var value any
@@ -210,15 +212,15 @@ func sameJSON(a, b []byte) bool {
 		}
 		return encoded
 	}
-	return bytes.Equal(normal(a), normal(b))
+	return bytes.Equal(normalize(a), normalize(b))
 }
 
-// ready describes the ready tasks.
-func (q *Queue) ready() string {
+// describeReady describes the ready tasks for a failure message.
+func (q *Queue) describeReady() string {
 	text := ""
 	for _, task := range q.Tasks(holdfast.Ready) {
 		text += fmt.Sprintf("\n  task %s: type %s, queue %s, due %s, unique key %q, payload %s",
-			task.ID, task.Type, task.Lane, task.NextRunAt.Format(time.RFC3339), task.Unique, task.Payload)
+			task.ID, task.Type, task.Queue, task.NextRunAt.Format(time.RFC3339), task.Unique, task.Payload)
 	}
 	if text == "" {
 		return " none"
@@ -226,46 +228,47 @@ func (q *Queue) ready() string {
 	return text
 }
 
-// RunOne runs one attempt of the ready task that is due first, and returns the task as it is afterwards. If no task is due,
-// the clock moves forward to the time of the first one. RunOne ends the test if no task is ready, or if the type of the task
-// has no handler.
+// RunOne runs one attempt of the ready task with the earliest due time and returns the task in its state after the
+// attempt. If that time is in the future, RunOne first moves the clock forward to it. RunOne fails the test if no task
+// is ready or if the type of the task has no handler.
 func (q *Queue) RunOne() holdfast.Task {
 	q.t.Helper()
-	task, ok := q.first()
+	task, ok := q.nextDue()
 	if !ok {
 		q.t.Fatal("queuetest: no task is ready")
 	}
 	return q.attempt(task)
 }
 
-// RunDue runs the tasks that are due, and those that become due at once meanwhile. It does not move the clock. It returns
-// the tasks as they were after each attempt.
+// RunDue runs tasks until none is due, including tasks that become due while it runs. It does not move the clock. For
+// each attempt it returns the task in its state after that attempt.
 func (q *Queue) RunDue() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func(next holdfast.Task) bool { return !next.NextRunAt.After(q.Now()) })
 }
 
-// RunAll runs tasks until none is ready, retries included, and moves the clock to the time of each. It returns the tasks as
-// they were after each attempt. It ends the test after 10,000 attempts.
+// RunAll runs tasks until none is ready, including retries, and moves the clock forward to the due time of each. For
+// each attempt it returns the task in its state after that attempt. RunAll fails the test if tasks are still ready
+// after 10,000 attempts.
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func(holdfast.Task) bool { return true })
 }
 
-func (q *Queue) runWhile(wanted func(next holdfast.Task) bool) []holdfast.Task {
+func (q *Queue) runWhile(condition func(next holdfast.Task) bool) []holdfast.Task {
 	q.t.Helper()
 	var after []holdfast.Task
-	for next, ok := q.first(); ok && wanted(next); next, ok = q.first() {
-		if len(after) == maxRuns {
-			q.t.Fatalf("queuetest: tasks are still ready after %d attempts:%s", maxRuns, q.ready())
+	for next, ok := q.nextDue(); ok && condition(next); next, ok = q.nextDue() {
+		if len(after) == maxAttempts {
+			q.t.Fatalf("queuetest: tasks are still ready after %d attempts:%s", maxAttempts, q.describeReady())
 		}
 		after = append(after, q.attempt(next))
 	}
 	return after
 }
 
-// first returns the ready task that is due first.
-func (q *Queue) first() (holdfast.Task, bool) {
+// nextDue returns the ready task with the earliest due time, if there is a ready task.
+func (q *Queue) nextDue() (holdfast.Task, bool) {
 	q.t.Helper()
 	tasks := q.list(holdfast.Ready)
 	if len(tasks) == 0 {
@@ -276,11 +279,11 @@ func (q *Queue) first() (holdfast.Task, bool) {
 	}), true
 }
 
-// attempt claims a ready task, runs its handler and stores the result, as a worker does.
+// attempt moves the clock to the due time of a ready task, claims the task, runs its handler and stores the result.
 func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 	q.t.Helper()
 	q.Advance(max(0, task.NextRunAt.Sub(q.Now())))
-	claims, err := q.store.Claim(q.ctx(), q.run, store.AnyOf(task.Type), []message.Ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
+	claims, err := q.store.Claim(q.ctx(), q.worker, store.AnyOf(task.Type), []message.Ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		q.t.Fatalf("queuetest: claim task %s: verdict %d, %v", task.ID, claims[0].Verdict, err)
 	}
@@ -288,7 +291,7 @@ func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 	defer stop()
 	move, err := q.Client.Execute(ctx, claims[0].Task.WithIncarnation("queuetest"), q.Now())
 	if err == nil {
-		_, err = q.store.Apply(q.ctx(), []holdfast.Transition{move}) // refused if the handler cancelled its own task
+		_, err = q.store.Apply(q.ctx(), []holdfast.Transition{move}) // the store refuses it if the handler cancelled its own task
 	}
 	if err == nil {
 		task, err = q.store.Task(q.ctx(), task.ID)
@@ -299,18 +302,18 @@ func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 	return task
 }
 
-// memory is the store. Transactions of the caller are none of its own.
-type memory struct{ *simstore.Client }
+// memoryStore is the store. It ignores the caller's transactions.
+type memoryStore struct{ *simstore.Client }
 
 // InsertTx implements store.Inserter.
-func (m memory) InsertTx(ctx context.Context, _ store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+func (m memoryStore) InsertTx(ctx context.Context, _ store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	return m.Insert(ctx, tasks, grace)
 }
 
-// nowhere is a broker that confirms every message and keeps none.
-type nowhere struct{ broker.Broker }
+// discardBroker is a broker that confirms every message and keeps none.
+type discardBroker struct{ broker.Broker }
 
 // Publish implements broker.Publisher.
-func (nowhere) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (discardBroker) Publish(_ context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	return slices.Repeat([]broker.Outcome{broker.Stored}, len(messages)), nil
 }

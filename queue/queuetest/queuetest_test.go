@@ -17,7 +17,7 @@ import (
 
 type welcome struct {
 	Email string `json:"email"`
-	Again bool   `json:"again"`
+	Trial bool   `json:"trial"`
 }
 
 var errBoom = errors.New("boom")
@@ -36,25 +36,26 @@ func enqueue(t *testing.T, q *queuetest.Queue, taskType string, payload any, opt
 	return result.ID
 }
 
-// fatal is a test whose end can be seen.
-type fatal struct {
+// fatalRecorder is a testing.TB that records the message of Fatal and panics with itself.
+type fatalRecorder struct {
 	testing.TB
 	text string
 }
 
-func (f *fatal) Helper() {}
+func (f *fatalRecorder) Helper() {}
 
-func (f *fatal) Fatal(args ...any) {
+func (f *fatalRecorder) Fatal(args ...any) {
 	f.text = fmt.Sprint(args...)
 	panic(f)
 }
 
-func (f *fatal) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+func (f *fatalRecorder) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
 
-// fails returns the text with which a call ends its test, or "".
-func fails(t *testing.T, call func(q *queuetest.Queue), fill func(q *queuetest.Queue)) (text string) {
+// fatalText returns the message with which call fails its test, or "" if the test passes. fill stores tasks before the
+// call.
+func fatalText(t *testing.T, call func(q *queuetest.Queue), fill func(q *queuetest.Queue)) (text string) {
 	t.Helper()
-	f := &fatal{TB: t}
+	f := &fatalRecorder{TB: t}
 	q := queuetest.New(f)
 	fill(q)
 	defer func() {
@@ -83,7 +84,7 @@ func TestRequireEnqueued(t *testing.T) {
 	}{
 		"payload":         {"welcome", ada, nil, true},
 		"another payload": {"welcome", welcome{"ada@example.com", true}, nil, false},
-		"map":             {"welcome", map[string]any{"again": false, "email": "ada@example.com"}, nil, true},
+		"map":             {"welcome", map[string]any{"trial": false, "email": "ada@example.com"}, nil, true},
 		"several":         {"welcome", queuetest.Any, nil, false},
 		"any":             {"other", queuetest.Any, nil, true},
 		"null":            {"other", nil, nil, true},
@@ -97,7 +98,7 @@ func TestRequireEnqueued(t *testing.T) {
 		"another limit":   {"welcome", ada, []queue.TaskOption{queue.MaxAttempts(4)}, false},
 		"wrong option":    {"welcome", ada, []queue.TaskOption{queue.MaxAttempts(0)}, false},
 	} {
-		text := fails(t, func(q *queuetest.Queue) {
+		text := fatalText(t, func(q *queuetest.Queue) {
 			if task := q.RequireEnqueued(c.taskType, c.payload, c.options...); task.Type != c.taskType {
 				t.Errorf("%s: the task is %+v", name, task)
 			}
@@ -105,17 +106,17 @@ func TestRequireEnqueued(t *testing.T) {
 		if (text == "") != c.found {
 			t.Errorf("%s: %q", name, text)
 		}
-		text = fails(t, func(q *queuetest.Queue) { q.RequireNotEnqueued(c.taskType, c.payload, c.options...) }, fill)
-		if absent := text == ""; absent == (c.found || name == "several" || name == "wrong option") {
-			t.Errorf("%s, not enqueued: %q", name, text)
+		text = fatalText(t, func(q *queuetest.Queue) { q.RequireNotEnqueued(c.taskType, c.payload, c.options...) }, fill)
+		if passed := text == ""; passed == (c.found || name == "several" || name == "wrong option") {
+			t.Errorf("%s: RequireNotEnqueued: %q", name, text)
 		}
 	}
-	if text := fails(t, func(q *queuetest.Queue) { q.RequireEnqueued("x", nil) }, fill); !strings.Contains(text, `{"email":"bob@example.com","again":false}`) {
-		t.Errorf("the error does not show what is there: %s", text)
+	if text := fatalText(t, func(q *queuetest.Queue) { q.RequireEnqueued("x", nil) }, fill); !strings.Contains(text, `{"email":"bob@example.com","trial":false}`) {
+		t.Errorf("the error does not list the ready tasks: %s", text)
 	}
 }
 
-// Tasks run in the order in which they are due, retries after their delays, and the clock follows.
+// Tasks run in the order of their due times, retries run after their delays, and the clock moves forward.
 func TestTasksRunWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t)
@@ -133,16 +134,16 @@ func TestTasksRunWhenTheyAreDue(t *testing.T) {
 	enqueue(t, q, "x", "now")
 
 	if after := q.RunDue(); len(after) != 2 || after[0].State != holdfast.Ready || after[0].Failures != 1 || after[1].State != holdfast.Done {
-		t.Errorf("due were %+v", after)
+		t.Errorf("RunDue returned %+v", after)
 	}
-	if again := q.RunDue(); len(again) > 0 {
-		t.Errorf("nothing is due, but %+v ran", again)
+	if more := q.RunDue(); len(more) > 0 {
+		t.Errorf("no task is due, but RunDue returned %+v", more)
 	}
-	if task := q.RunOne(); task.Failures != 2 || (task.NextRunAt.Sub(q.Now())-time.Hour).Abs() > 6*time.Minute { // the jitter is a tenth
+	if task := q.RunOne(); task.Failures != 2 || (task.NextRunAt.Sub(q.Now())-time.Hour).Abs() > 6*time.Minute { // the jitter is 10 %
 		t.Errorf("at %s, after the second attempt: %+v", q.Now(), task)
 	}
 	if rest := q.RunAll(); len(rest) != 2 || rest[1].Failures != 2 || rest[1].State != holdfast.Done {
-		t.Errorf("the rest is %+v", rest)
+		t.Errorf("RunAll returned %+v", rest)
 	}
 	if len(q.Tasks(holdfast.Done)) != 3 || len(q.Tasks()) != 3 {
 		t.Errorf("the tasks are %+v", q.Tasks())
@@ -152,12 +153,12 @@ func TestTasksRunWhenTheyAreDue(t *testing.T) {
 		order[i], _, _ = strings.Cut(text, " ")
 	}
 	if want := []string{"fails", "now", "fails", "later", "fails"}; !slices.Equal(order, want) || ran[3] != "later at 30m0s" {
-		t.Errorf("ran were %q", ran)
+		t.Errorf("the attempts are %q", ran)
 	}
 }
 
-// What judges an attempt in a real queue does so here.
-func TestAttemptsAreJudged(t *testing.T) {
+// An attempt has the same result as in a real queue.
+func TestAttemptsAreSettled(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t, queue.Logger(nil))
 	for name, err := range map[string]error{
@@ -190,22 +191,22 @@ func TestAttemptsAreJudged(t *testing.T) {
 func TestKeysRetriesAndWaits(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t)
-	mended := false
+	repaired := false
 	must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error {
-		if mended {
+		if repaired {
 			return nil
 		}
 		return holdfast.Permanent(errBoom)
 	}))
 	id := enqueue(t, q, "x", nil, queue.Unique("k"))
-	if again, err := q.Enqueue(t.Context(), "x", nil, queue.Unique("k")); err != nil || !again.Duplicate || again.ID != id {
-		t.Errorf("%+v, %v", again, err)
+	if second, err := q.Enqueue(t.Context(), "x", nil, queue.Unique("k")); err != nil || !second.Duplicate || second.ID != id {
+		t.Errorf("%+v, %v", second, err)
 	}
 	q.RunAll()
 	if task, err := q.Wait(t.Context(), id); err != nil || task.State != holdfast.Dead {
 		t.Errorf("%+v, %v", task, err)
 	}
-	mended = true
+	repaired = true
 	_, err := q.Retry(t.Context(), id)
 	must(t, err)
 	if task := q.RunOne(); task.State != holdfast.Done {
@@ -216,34 +217,34 @@ func TestKeysRetriesAndWaits(t *testing.T) {
 	}
 }
 
-// noTransaction stands for a transaction of the code under test.
+// noTransaction replaces a transaction of the code under test.
 type noTransaction struct{ store.Tx }
 
-func TestWhatEndsATest(t *testing.T) {
+func TestFatalErrors(t *testing.T) {
 	t.Parallel()
-	nothing := func(*queuetest.Queue) {}
-	if text := fails(t, func(q *queuetest.Queue) { q.RunOne() }, nothing); !strings.Contains(text, "no task is ready") {
+	empty := func(*queuetest.Queue) {}
+	if text := fatalText(t, func(q *queuetest.Queue) { q.RunOne() }, empty); !strings.Contains(text, "no task is ready") {
 		t.Errorf("no task: %q", text)
 	}
-	if text := fails(t, func(q *queuetest.Queue) { q.RunAll() }, func(q *queuetest.Queue) { enqueue(t, q, "x", nil) }); !strings.Contains(text, "no handler") {
+	if text := fatalText(t, func(q *queuetest.Queue) { q.RunAll() }, func(q *queuetest.Queue) { enqueue(t, q, "x", nil) }); !strings.Contains(text, "no handler") {
 		t.Errorf("no handler: %q", text)
 	}
-	if text := fails(t, func(q *queuetest.Queue) { q.Advance(-1) }, nothing); !strings.Contains(text, "back") {
-		t.Errorf("back: %q", text)
+	if text := fatalText(t, func(q *queuetest.Queue) { q.Advance(-1) }, empty); !strings.Contains(text, "back") {
+		t.Errorf("negative duration: %q", text)
 	}
-	forever := func(q *queuetest.Queue) {
+	endless := func(q *queuetest.Queue) {
 		must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error {
 			_, err := q.Enqueue(t.Context(), "x", nil)
 			return err
 		}))
 		enqueue(t, q, "x", nil)
 	}
-	if text := fails(t, func(q *queuetest.Queue) { q.RunAll() }, forever); !strings.Contains(text, "still ready") {
-		t.Errorf("for ever: %q", text)
+	if text := fatalText(t, func(q *queuetest.Queue) { q.RunAll() }, endless); !strings.Contains(text, "still ready") {
+		t.Errorf("endless tasks: %q", text)
 	}
 }
 
-// A program that calls Run in a goroutine can be tested too: nothing runs behind the back of the test.
+// A test can cover a program that calls Run in a goroutine, because Run runs no task.
 func TestRunRunsNothing(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t)
@@ -259,7 +260,7 @@ func TestRunRunsNothing(t *testing.T) {
 	must(t, <-ended)
 }
 
-// A thousand tests of a user take ten seconds at most; on an idle machine they take less than one.
+// A thousand tests take at most ten seconds. On an idle machine they take less than one second.
 func TestAThousandTests(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -281,8 +282,8 @@ func TestAThousandTests(t *testing.T) {
 		})
 	}
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("they took %s", took)
+		t.Errorf("1000 tests took %s, want at most 10s", took)
 	} else {
-		t.Logf("they took %s", took)
+		t.Logf("1000 tests took %s", took)
 	}
 }

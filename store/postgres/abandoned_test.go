@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// All tasks are read only after a run has ended that may own some, and else once in a while by one process of all.
-func TestAllTasksAreReadOnlyForRunsThatMayOwnSome(t *testing.T) {
+// Abandoned reads all tasks only if an ended worker may own tasks, and otherwise every few minutes in one process.
+func TestAllTasksAreReadOnlyForWorkersThatMayOwnSome(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	found := func() int {
@@ -21,34 +21,34 @@ func TestAllTasksAreReadOnlyForRunsThatMayOwnSome(t *testing.T) {
 	}
 	end := func(clean bool) {
 		t.Helper()
-		run := openRun(t, s)
-		if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors); err != nil {
+		worker := registerWorker(t, s)
+		if _, err := s.Claim(t.Context(), worker, store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.CloseRun(t.Context(), run, clean); err != nil {
+		if err := s.DeregisterWorker(t.Context(), worker, clean); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if found() != 0 {
-		t.Fatal("there are no tasks")
+		t.Fatal("tasks were found in an empty store")
 	}
-	end(true) // which is not true, so that a look would show
+	end(true) // not clean in fact: the worker owns a task, which a scan would find
 	if n := found(); n != 0 {
-		t.Errorf("all tasks were read for a run that is certain to own none: %d", n)
+		t.Errorf("found %d tasks after a clean end, want 0: all tasks were read", n)
 	}
 	change(t, s, "update turns set taken_at = now() - interval '11 minutes'")
 	if n := found(); n != 1 {
-		t.Errorf("after a while %d were found, want 1", n)
+		t.Errorf("found %d tasks after sweepEvery, want 1", n)
 	}
 	if n := found(); n != 1 {
-		t.Errorf("found once more, since nobody has handed it back: %d, want 1", n)
+		t.Errorf("found %d tasks before the task was handed back, want 1", n)
 	}
-	change(t, s, "update tasks set state = 'done', run_id = null")
+	change(t, s, "update tasks set state = 'done', worker_id = null")
 	if n := found(); n != 0 {
-		t.Errorf("handed back: %d", n)
+		t.Errorf("found %d tasks after the task was handed back, want 0", n)
 	}
 	end(false)
 	if n := found(); n != 1 {
-		t.Errorf("of a run that may own some: %d, want 1", n)
+		t.Errorf("found %d tasks of a worker that may own tasks, want 1", n)
 	}
 }

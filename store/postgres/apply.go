@@ -13,11 +13,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// applier is the part of the role store.Work that takes results.
+// applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. Successes go a short way, everything else a general
-// one; a call that has both is a transaction. Moves of the same task are applied one after another.
+// Apply implements store.Work. One statement applies plain successes, and another one all other moves. If a call needs
+// several statements, it runs them in a transaction. Moves of the same task are applied one after another.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	rounds := roundsOf(moves)
@@ -41,27 +41,28 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
-// round is one statement: the indexes of moves of different tasks that go the same way.
+// round is the input of one statement. Each move is of another task. Either all moves are plain successes, or none is.
 type round struct {
-	short   bool
-	indexes []int
+	plain   bool
+	indexes []int // of the moves
 }
 
+// roundsOf splits moves into rounds. The moves of one task are in different rounds, in their order.
 func roundsOf(moves []holdfast.Transition) []round {
 	var rounds []round
-	times := make(map[holdfast.TaskID]int, len(moves)) // in how many rounds the task is
+	next := make(map[holdfast.TaskID]int, len(moves)) // the first round that the next move of a task may join
 	for i := range moves {
 		move := &moves[i]
-		short := column.IsPlainSuccess(move)
-		at := times[move.Task]
-		for at < len(rounds) && rounds[at].short != short {
+		plain := column.IsPlainSuccess(move)
+		at := next[move.Task]
+		for at < len(rounds) && rounds[at].plain != plain {
 			at++
 		}
 		if at == len(rounds) {
-			rounds = append(rounds, round{short: short})
+			rounds = append(rounds, round{plain: plain})
 		}
 		rounds[at].indexes = append(rounds[at].indexes, i)
-		times[move.Task] = at + 1
+		next[move.Task] = at + 1
 	}
 	return rounds
 }
@@ -69,12 +70,12 @@ func roundsOf(moves []holdfast.Transition) []round {
 type acceptedRow struct{ N int }
 
 func (s *applier) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
-	if r.short && uniform(moves, r.indexes) {
-		return s.completeNear(ctx, q, moves, r.indexes, accepted)
+	if r.plain && uniform(moves, r.indexes) {
+		return s.completeRange(ctx, q, moves, r.indexes, accepted)
 	}
 	var rows []acceptedRow
 	var err error
-	if r.short {
+	if r.plain {
 		err = s.complete(ctx, q, &rows, moves, r.indexes)
 	} else {
 		columns := columnsOf(moves, r.indexes)
@@ -89,23 +90,24 @@ func (s *applier) applyRound(ctx context.Context, q store.Tx, moves []holdfast.T
 func (s *applier) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow, moves []holdfast.Transition, indexes []int) error {
 	n := len(indexes)
 	attempts := integers(n, func(i int) int { return moves[indexes[i]].Attempt })
-	runs := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Run) })
+	workers := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Worker) })
 	tasks := bigints(n, func(i int) int64 { return int64(moves[indexes[i]].Task) })
-	return s.all(ctx, q, rows, "complete", tasks, attempts, runs)
+	return s.all(ctx, q, rows, "complete", tasks, attempts, workers)
 }
 
-// uniform reports whether the moves are of one run and one attempt number. The moves of a worker nearly always are.
+// uniform reports whether all moves have the same worker and the same attempt number. The moves of a worker nearly
+// always do.
 func uniform(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
-	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Run != first.Run || moves[i].Attempt != first.Attempt })
+	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Worker != first.Worker || moves[i].Attempt != first.Attempt })
 }
 
-// completeNear applies plain successes of different tasks that are uniform.
-func (s *applier) completeNear(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+// completeRange applies uniform plain successes of different tasks.
+func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	first := &moves[indexes[0]]
-	set := nearby(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
+	set := idRangesOf(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
 	firsts, lasts, starts := set.columns()
-	rows, err := q.QueryContext(ctx, s.text("complete_near"), set.bits, first.Attempt, int64(first.Run), firsts, lasts, starts, len(indexes))
+	rows, err := q.QueryContext(ctx, s.text("complete_range"), set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes))
 	if err != nil {
 		return err
 	}
@@ -123,9 +125,9 @@ func (s *applier) completeNear(ctx context.Context, q store.Tx, moves []holdfast
 	return rows.Err()
 }
 
-// moveColumns are moves as sql/apply.sql takes them.
+// moveColumns is a list of moves as the arguments of sql/apply.sql.
 type moveColumns struct {
-	tasks, attempts, runs                                   pq.Int64Array
+	tasks, attempts, workers                                pq.Int64Array
 	events, origins, goals                                  pq.StringArray
 	nextAttempts, failures, crashes, deferrals, maxAttempts pq.Int64Array
 	waits                                                   pq.Int64Array
@@ -141,7 +143,7 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 		for i, state := range m.From {
 			origins[i] = string(state)
 		}
-		c.tasks, c.attempts, c.runs = append(c.tasks, int64(m.Task)), append(c.attempts, int64(m.Attempt)), append(c.runs, int64(m.Run))
+		c.tasks, c.attempts, c.workers = append(c.tasks, int64(m.Task)), append(c.attempts, int64(m.Attempt)), append(c.workers, int64(m.Worker))
 		c.events, c.origins, c.goals = append(c.events, string(m.Event)), append(c.origins, strings.Join(origins, ",")), append(c.goals, string(m.To))
 		c.nextAttempts, c.maxAttempts = append(c.nextAttempts, int64(m.NextAttempt)), append(c.maxAttempts, int64(m.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(m.Failures)), append(c.crashes, int64(m.Crashes)), append(c.deferrals, int64(m.Deferrals))
@@ -154,7 +156,7 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 
 func (c *moveColumns) args() []any {
 	return []any{
-		c.tasks, c.attempts, c.runs, c.events, c.origins, c.goals, c.nextAttempts,
+		c.tasks, c.attempts, c.workers, c.events, c.origins, c.goals, c.nextAttempts,
 		c.failures, c.crashes, c.deferrals, c.maxAttempts, c.waits,
 		c.reported, c.classes, c.errors, c.stacks, c.details,
 	}

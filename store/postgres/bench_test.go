@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Each iteration is one batch on one connection; the figure to look at is tasks/s.
+// Each iteration is one batch on one connection. The result is in tasks/s.
 
 func BenchmarkInsert(b *testing.B) {
 	for _, size := range []int{1, 100, 1000} {
@@ -23,7 +22,7 @@ func BenchmarkInsert(b *testing.B) {
 			s := pgtest.Open(b)
 			tasks := make([]holdfast.NewTask, size)
 			for i := range tasks {
-				tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+				tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
 			}
 			for b.Loop() {
 				insertAll(b, s, tasks)
@@ -39,25 +38,25 @@ func BenchmarkInsertUnique(b *testing.B) {
 	tasks := make([]holdfast.NewTask, size)
 	for n := 0; b.Loop(); n++ {
 		for i := range tasks {
-			tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Unique: fmt.Sprintf("key-%d-%d", n, i)}
+			tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 10, Unique: fmt.Sprintf("key-%d-%d", n, i)}
 		}
 		insertAll(b, s, tasks)
 	}
 	perSecond(b, size)
 }
 
-// BenchmarkClaimApply is the store's part of a task's life between its ticket and its success.
+// BenchmarkClaimApply measures the calls of the store from the ticket of a task to its success.
 func BenchmarkClaimApply(b *testing.B) {
 	for _, size := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			s := pgtest.Open(b)
-			run, err := s.OpenRun(b.Context(), store.RunInfo{Name: "bench"}, time.Hour)
+			worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "bench"}, time.Hour)
 			if err != nil {
 				b.Fatal(err)
 			}
 			tasks := make([]holdfast.NewTask, max(size, 1000))
 			for i := range tasks {
-				tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+				tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
 			}
 			var tickets []message.Ticket
 			for b.Loop() {
@@ -66,7 +65,7 @@ func BenchmarkClaimApply(b *testing.B) {
 					tickets = insertAll(b, s, tasks)
 					b.StartTimer()
 				}
-				claimApply(b, s, run, tickets[:size])
+				claimApply(b, s, worker, tickets[:size])
 				tickets = tickets[size:]
 			}
 			perSecond(b, size)
@@ -74,22 +73,22 @@ func BenchmarkClaimApply(b *testing.B) {
 	}
 }
 
-// BenchmarkRetry is a claim and a failure that is kept and tried again at once.
+// BenchmarkRetry measures a claim, and a failure that is stored and retried at once.
 func BenchmarkRetry(b *testing.B) {
 	const size = 1000
 	s := pgtest.Open(b)
-	run, err := s.OpenRun(b.Context(), store.RunInfo{Name: "bench"}, time.Hour)
+	worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "bench"}, time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}
 	tasks := make([]holdfast.NewTask, size)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 1 << 30}
+		tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 1 << 30}
 	}
 	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
 	tickets := insertAll(b, s, tasks)
 	for b.Loop() {
-		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
+		claims, err := s.Claim(b.Context(), worker, store.AnyOf("bench"), tickets, store.IntoExecutors)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -113,14 +112,14 @@ func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []mess
 	if err != nil {
 		b.Fatal(err)
 	}
-	if len(inserted.Receipts) != 1 {
-		b.Fatalf("%d receipts", len(inserted.Receipts))
+	if len(inserted.Entries) != 1 {
+		b.Fatalf("%d outbox entries", len(inserted.Entries))
 	}
-	return inserted.Receipts[0].Tickets
+	return inserted.Entries[0].Tickets
 }
 
-func claimApply(b *testing.B, s *postgres.Store, run holdfast.RunID, tickets []message.Ticket) {
-	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
+func claimApply(b *testing.B, s *postgres.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
+	claims, err := s.Claim(context.Background(), worker, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)
 	}

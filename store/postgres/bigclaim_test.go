@@ -12,28 +12,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// strait is a way to the server that lets only so many bytes of answers pass, and then none.
-type strait struct {
+// throttle is a proxy that passes a limited number of bytes from the server, and then none.
+type throttle struct {
 	left     atomic.Int64
 	listener net.Listener
 	work     sync.WaitGroup
 }
 
-func newStrait(t *testing.T, target string) *strait {
+func newThrottle(t *testing.T, target string) *throttle {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &strait{listener: listener}
+	s := &throttle{listener: listener}
 	s.left.Store(1 << 60)
 	s.work.Go(func() {
 		for {
@@ -52,7 +51,7 @@ func newStrait(t *testing.T, target string) *strait {
 	return s
 }
 
-func (s *strait) pass(client net.Conn, target string) {
+func (s *throttle) pass(client net.Conn, target string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", target)
 	if err != nil {
@@ -84,45 +83,45 @@ func (s *strait) pass(client net.Conn, target string) {
 	}
 }
 
-// The answer to a claim can be so long that it does not arrive in time. A part of the claim must work then.
-func TestClaimInPartsAfterAnAnswerTooLong(t *testing.T) {
+// The answer to a claim can be too long to arrive in time. Smaller claims must then succeed.
+func TestClaimInPartsAfterATooLongAnswer(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
 	parsed := parse(t, address)
-	way := newStrait(t, parsed.Host)
+	way := newThrottle(t, parsed.Host)
 	parsed.Host = way.listener.Addr().String()
 	s := pgtest.Connect(t, postgres.Options{URL: parsed.String(), Schema: name})
 	tasks := make([]holdfast.NewTask, 32)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Payload: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}
+		tasks[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Payload: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}
 	}
 	var tickets []message.Ticket
-	for part := range slices.Chunk(tasks, 4) { // a slow disk takes long for all at once
+	for part := range slices.Chunk(tasks, 4) { // a slow disk takes long for all tasks at once
 		inserted, err := s.Insert(t.Context(), part, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tickets = append(tickets, inserted.Receipts[0].Tickets...)
+		tickets = append(tickets, inserted.Entries[0].Tickets...)
 	}
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 
-	way.left.Store(5 << 20)                                        // the first tasks arrive
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // time for the first of it, on a busy machine too
+	way.left.Store(5 << 20)                                        // enough for the first tasks
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // enough for the first bytes, even on a busy machine
 	defer cancel()
 	began := time.Now()
-	claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
+	claims, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || claims != nil {
 		t.Fatalf("with a part of the answer: %d claims, %v", len(claims), err)
 	}
 	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the claim took %s", took)
 	}
 	if left := way.left.Load(); left > 0 {
-		t.Errorf("the answer had %d bytes to go, so its end has not been tested", left)
+		t.Errorf("the proxy could pass %d more bytes, so the answer was not cut off", left)
 	}
 	way.left.Store(1 << 60)
 	for _, part := range [][]message.Ticket{tickets[:3], tickets[3:16], tickets[16:]} {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), part, store.IntoExecutors)
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), part, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,42 +14,41 @@ import (
 	"github.com/lib/pq"
 )
 
-// lib/pq waits for the server's answer whatever happens to the context, and
-// database/sql repeats a statement whenever a connection breaks, also when the
-// server may have committed it. The types of this file stand between the two and
-// mend both: the end of a context ends the network connection, and a broken connection is
-// reported as errLost unless nothing was sent.
+// lib/pq waits for the server's answer even after the context has ended. database/sql repeats a statement when a
+// connection breaks, even if the server may have committed the statement. The types of this file wrap lib/pq and change
+// both: the end of a context ends the network connection, and a broken connection is reported as errLost if anything
+// was sent.
 
 const (
-	// cancelGrace is what a server has to answer the polite request to cancel, which lib/pq sends over
-	// a second connection when a context ends. After it the connection is cut.
+	// cancelGrace is how long the server has to answer a cancel request, which lib/pq sends over a second connection
+	// when a context ends. After that time the connection is cut.
 	cancelGrace = 50 * time.Millisecond
-	// cancelLimit is how long that request may take, for which the end of a prepared statement waits.
+	// cancelLimit is how long the cancel request may take. The end of a prepared statement waits for it.
 	cancelLimit = time.Second
-	// readTimeout is the longest silence in an answer: more than statementTimeout,
-	// so that a server that lives answers first.
+	// readTimeout is the longest time that one read or write may take. It is longer than statementTimeout, so that a
+	// working server reports its own timeout first.
 	readTimeout = statementTimeout + 5*time.Second
 )
 
-// errLost says that a connection broke after a statement was sent: it may have
-// been carried out or not.
+// errLost means that a connection broke after a statement was sent. The server may or may not have executed the
+// statement.
 var errLost = errors.New("the connection to PostgreSQL was lost")
 
 // connector makes connections with limits.
 type connector struct {
 	config      pq.Config
 	settings    settings        // of the session
-	local       settings        // of each transaction that begins, besides
+	local       settings        // of each transaction, in addition
 	readTimeout time.Duration   // 0 means none
-	prepare     map[string]bool // texts of statements that each connection prepares and keeps
-	mixed       *atomic.Bool    // set when a prepared statement was not found; nil if none is prepared
+	prepare     map[string]bool // the texts of the statements that each connection prepares and keeps
+	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if it prepares none
 }
 
 // settings are values of the server's parameters. The store sets them with a statement, not as startup parameters,
 // because connection poolers drop or refuse startup parameters that they do not know.
 type settings map[string]string
 
-// with returns a copy with more settings, which win.
+// with returns a copy with more settings, which override those of s.
 func (s settings) with(more settings) settings {
 	all := make(settings, len(s)+len(more))
 	maps.Copy(all, s)
@@ -75,7 +74,7 @@ func (s settings) send(ctx context.Context, on driver.ExecerContext, local bool)
 	return err
 }
 
-// columns lists the settings as sql/set.sql takes them.
+// columns returns the settings as the arguments of sql/set.sql.
 func (s settings) columns() (names, values pq.StringArray) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		names, values = append(names, name), append(values, s[name])
@@ -117,7 +116,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (c *connector) Driver() driver.Driver { return &pq.Driver{} }
 
-// pqConn is what lib/pq's connection can do.
+// pqConn is the methods of a connection of lib/pq.
 type pqConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -130,7 +129,7 @@ type pqConn interface {
 	driver.NamedValueChecker
 }
 
-// pqStmt is what lib/pq's prepared statement can do.
+// pqStmt is the methods of a prepared statement of lib/pq.
 type pqStmt interface {
 	driver.Stmt
 	driver.StmtQueryContext
@@ -142,13 +141,13 @@ type conn struct {
 	pqConn
 	wire     *wire
 	local    settings        // of each transaction
-	prepare  map[string]bool // texts
+	prepare  map[string]bool // the texts of the statements to prepare
 	mixed    *atomic.Bool
 	prepared map[string]pqStmt
 }
 
-// statement returns the prepared statement of a text, or nil if it is not to be prepared. Planning takes longer than
-// running where a statement is for a few rows only.
+// statement returns the prepared statement of a text, or nil if the text is not among those to prepare. Planning a
+// statement for a few rows takes longer than executing it.
 func (c *conn) statement(ctx context.Context, query string) (pqStmt, error) {
 	if !c.prepare[query] {
 		return nil, nil
@@ -165,7 +164,8 @@ func (c *conn) statement(ctx context.Context, query string) (pqStmt, error) {
 	return c.prepared[query], nil
 }
 
-// outdated forgets a prepared statement that the server cannot carry out any more. Who tries again has it prepared anew.
+// outdated deletes a prepared statement if err means that the server can no longer execute it. The next call prepares
+// it again.
 func (c *conn) outdated(query string, err error) {
 	if isOutdated(err) {
 		delete(c.prepared, query)
@@ -183,13 +183,13 @@ func (c *conn) guard(ctx context.Context) (release func()) {
 	stop := context.AfterFunc(ctx, func() { c.wire.cut(cancelGrace) })
 	return func() {
 		if !stop() {
-			c.wire.cut(0) // the function is on its way, and must not hit whoever has the connection next
+			c.wire.cut(0) // the cut has already begun, and must not hit the next user of the connection
 		}
 	}
 }
 
-// lost translates the error that makes database/sql repeat a statement, if something
-// was sent since the mark.
+// lost replaces driver.ErrBadConn, on which database/sql repeats a statement, with errLost if anything was sent since
+// the mark.
 func (c *conn) lost(err error, mark int64) error {
 	if errors.Is(err, driver.ErrBadConn) && c.wire.written.Load() != mark {
 		return errLost
@@ -260,18 +260,18 @@ func (c *conn) Ping(ctx context.Context) error {
 }
 
 // IsValid implements driver.Validator.
-func (c *conn) IsValid() bool { return !c.wire.over() && c.pqConn.IsValid() }
+func (c *conn) IsValid() bool { return !c.wire.wasCut() && c.pqConn.IsValid() }
 
-// ResetSession implements driver.SessionResetter. It notices that the server ended the connection
-// while it was idle, so that a restart of the server costs nobody an error.
+// ResetSession implements driver.SessionResetter. It detects that the server has closed the connection while it was
+// idle, so that no statement fails after a restart of the server.
 func (c *conn) ResetSession(ctx context.Context) error {
-	if c.wire.over() || hungUp(c.wire.Conn) {
+	if c.wire.wasCut() || hungUp(c.wire.Conn) {
 		return driver.ErrBadConn
 	}
 	return c.pqConn.ResetSession(ctx)
 }
 
-// rows keeps the guard until the last row was read.
+// rows keeps the guard until the rows are closed.
 type rows struct {
 	driver.Rows
 	conn    *conn

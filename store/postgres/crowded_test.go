@@ -14,9 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// newCrowded returns the URL of a proxy that passes the first connection on. It gives every other one to refuse or, if that
-// is nil, lets it log in and then keeps its statements back, as a pooler does whose sessions are all in use.
-func newCrowded(t *testing.T, refuse func(net.Conn)) (address string) {
+// newCrowdedPooler returns the URL of a proxy that behaves like a pooler whose sessions are all in use. It passes the
+// first connection on, and gives every other connection to refuse. If refuse is nil, these connections can log in, but
+// the proxy drops their statements.
+func newCrowdedPooler(t *testing.T, refuse func(net.Conn)) (address string) {
 	t.Helper()
 	u := parse(t, pgtest.URL(t))
 	server := u.Host
@@ -67,28 +68,27 @@ func newCrowded(t *testing.T, refuse func(net.Conn)) (address string) {
 	return u.String()
 }
 
-// A pooler whose sessions are all in use tells nothing about its mode: it must not pass for one that gives each connection
-// a session.
+// If all sessions of a pooler are in use, its mode is unknown. The store must not take it for a pooler in session mode.
 func TestACrowdedPoolerIsNotTakenForSessions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		refuse func(net.Conn)
 		want   string
 	}{
-		"it waits":      {nil, "docs/poolers.md"},
-		"it is refused": {func(c net.Conn) { _ = c.Close() }, ""},
+		"waits":   {nil, "docs/poolers.md"},
+		"refused": {func(c net.Conn) { _ = c.Close() }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address := newCrowded(t, c.refuse)
+			address := newCrowdedPooler(t, c.refuse)
 			s, err := postgres.Open(t.Context(), postgres.Options{URL: address})
 			if err == nil {
-				t.Errorf("opened, keeps sessions: %t", s.KeepsSessions())
+				t.Errorf("Open succeeded, KeepsSessions is %t", s.KeepsSessions())
 				_ = s.Close()
 			} else if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, c.want) {
 				t.Errorf("open: %v", err)
 			}
-			direct, err := postgres.Open(t.Context(), postgres.Options{URL: pgtest.URL(t), DirectURL: newCrowded(t, c.refuse)})
+			direct, err := postgres.Open(t.Context(), postgres.Options{URL: pgtest.URL(t), DirectURL: newCrowdedPooler(t, c.refuse)})
 			if !errors.Is(err, holdfast.ErrUnavailable) {
 				t.Errorf("open with such a direct URL: %v", err)
 			}

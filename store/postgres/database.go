@@ -16,23 +16,23 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// database is what all roles share: connections, statements, repetition, errors, and steps over all tasks. Each role is
-// a type of its own around it.
+// database is the part that all roles share: connections, statements, retries, errors, and range scans. Each role
+// embeds it.
 type database struct {
 	db *sqlx.DB
-	// leases is a pool of its own: a lease must not run out, nor the store seem out of reach, because
-	// the other connections are all busy.
+	// leases is a separate pool for renewals, fencing and health checks. Busy connections of db must not let a lease
+	// expire or make the store seem unreachable.
 	leases *sqlx.DB
 	// migrations has no time limits.
 	migrations *sqlx.DB
 	schema     string
 	sessions   bool // the store has sessions of its own
 	statements map[string]string
-	lanes      sync.Map // names of lanes that are stored for certain
+	queues     sync.Map // the names of queues that this process has stored
 	log        logrus.FieldLogger
 }
 
-// role is a type around the database.
+// role is a type that embeds the database.
 type role interface{ inner() *database }
 
 func (d *database) inner() *database { return d }
@@ -40,8 +40,7 @@ func (d *database) inner() *database { return d }
 // text returns the statement of sql/<name>.sql.
 func (d *database) text(name string) string { return statement.Text(d.statements, name) }
 
-// all reads every row of a statement into dest, a pointer to a slice of structs. q is a pool or
-// a transaction.
+// all reads every row of a statement into dest, a pointer to a slice of structs. q is a pool or a transaction.
 func (d *database) all(ctx context.Context, q store.Tx, dest any, name string, args ...any) error {
 	rows, err := q.QueryContext(ctx, d.text(name), args...)
 	if err != nil {
@@ -61,7 +60,7 @@ func list[Row any](ctx context.Context, r role, operation, name string, args ...
 	return rows, err
 }
 
-// one reads the first row of a statement; sql.ErrNoRows if there is none.
+// one returns the first row of a statement, or sql.ErrNoRows if there is none.
 func one[Row any](ctx context.Context, r role, q store.Tx, name string, args ...any) (Row, error) {
 	var rows []Row
 	err := r.inner().all(ctx, q, &rows, name, args...)
@@ -75,7 +74,7 @@ func one[Row any](ctx context.Context, r role, q store.Tx, name string, args ...
 	return rows[0], nil
 }
 
-// exec runs a statement and returns how many rows it changed.
+// exec runs a statement and returns the number of rows that it changed.
 func (d *database) exec(ctx context.Context, q store.Tx, name string, args ...any) (int, error) {
 	result, err := q.ExecContext(ctx, d.text(name), args...)
 	if err != nil {
@@ -85,7 +84,7 @@ func (d *database) exec(ctx context.Context, q store.Tx, name string, args ...an
 	return int(n), err
 }
 
-// tx runs f in a transaction, which is rolled back if f returns an error or panics.
+// tx runs f in a transaction. It rolls the transaction back if f returns an error or panics.
 func (d *database) tx(ctx context.Context, f func(*sqlx.Tx) error) error {
 	tx, err := d.db.BeginTxx(ctx, nil)
 	if err != nil {
@@ -98,18 +97,17 @@ func (d *database) tx(ctx context.Context, f func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// tries is how often an operation runs that loses to another one each time.
+// tries is how often do calls an operation that fails with a conflict each time.
 const tries = 6
 
-// The first and the longest pause between these tries.
+// The first and the longest pause between tries.
 const (
 	firstPause = 10 * time.Millisecond
 	longPause  = 100 * time.Millisecond
 )
 
-// do runs an operation, again if it lost a deadlock or a serialization conflict, and
-// translates its error. f must be complete: nothing of a failed run may remain in what
-// it writes to.
+// do calls f and translates its error. If f fails with a deadlock or a serialization failure, do calls it again. f must
+// reset the variables that it writes, because an earlier call may have failed halfway.
 func (d *database) do(ctx context.Context, operation string, f func() error) error {
 	pause := backoff.New(firstPause, longPause)
 	for attempt := 1; ; attempt++ {
@@ -117,7 +115,7 @@ func (d *database) do(ctx context.Context, operation string, f func() error) err
 		if err == nil || attempt == tries || !passing(err) || pause.Wait(ctx) != nil {
 			return translate(ctx, operation, err)
 		}
-		d.log.WithError(err).WithField("operation", operation).Debug("lost against another transaction, trying again")
+		d.log.WithError(err).WithField("operation", operation).Debug("conflict with another transaction, trying again")
 	}
 }
 
@@ -128,70 +126,70 @@ func (d *database) set(ctx context.Context, tx store.Tx, s settings) error {
 	return err
 }
 
-// micros is how durations travel: as whole microseconds.
+// micros returns a duration in whole microseconds, as the statements take it.
 func micros(d time.Duration) int64 { return column.Micros(d) }
 
-// rangeSize is how many ids one statement of a walk looks at. What bounds it must be the rows it reads
-// and not those it finds: among tens of millions of tasks it may find none, and would never end in time.
+// rangeSize is how many ids one statement of a range scan reads. The limit counts the rows that are read, not those
+// that match: among tens of millions of tasks none may match, and the statement would exceed its time limit.
 const rangeSize = 50_000
 
-// walk is a look at all tasks, in the order of their ids and in steps that are each a short transaction.
-type walk struct {
-	through int64 // last id to look at; 0 means the largest there is when the walk begins
-	size    int   // a step changes at most so many rows, so that it locks them for a short time
-	limit   int   // the walk ends when it has changed so many; 0 means no limit
+// rangeScan is a scan of all tasks in the order of their ids, in steps. Each step is a short transaction.
+type rangeScan struct {
+	through int64 // the last id to read; 0 means the largest id when the scan begins
+	size    int   // the maximum number of rows that a step changes; it keeps locks short
+	limit   int   // the scan ends when it has changed this many rows; 0 means no limit
 }
 
-// idRange is what one step looks at: the ids above after, up to through, and of the rows that
-// match no more than size.
+// idRange is the input of one step: the ids above after, up to through.
 type idRange struct {
 	after, through int64
-	size           int
-	changed        int // by the steps before
+	size           int // the maximum number of matching rows
+	changed        int // the number of rows that earlier steps have changed
 }
 
-// step is what one step has done.
+// step is the result of one step.
 type step struct {
 	Changed int
-	Last    int64 // largest id it changed
+	Last    int64 // the largest id that the step changed
 }
 
-// inSteps calls f for one range of ids after the other and returns how many rows were changed. A step
-// that fails is undone; those before it stand.
-func (d *database) inSteps(ctx context.Context, operation string, w walk, f func(store.Tx, idRange) (step, error)) (int, error) {
-	if w.limit == 0 {
-		w.limit = math.MaxInt
+// inSteps calls f for each range of ids in turn, and returns the number of changed rows. If a step fails, it is rolled
+// back, and the steps before it remain committed.
+func (d *database) inSteps(ctx context.Context, operation string, scan rangeScan, f func(store.Tx, idRange) (step, error)) (int, error) {
+	if scan.limit == 0 {
+		scan.limit = math.MaxInt
 	}
 	total, after := 0, int64(0)
-	for total < w.limit {
-		var did step
-		var looked idRange
+	for total < scan.limit {
+		var result step
+		var scanned idRange
 		err := d.do(ctx, operation, func() error {
 			return d.tx(ctx, func(tx *sqlx.Tx) error {
 				var err error
-				looked, err = d.nextRange(ctx, tx, &w, after)
-				if err != nil || looked.through == 0 {
+				scanned, err = d.nextRange(ctx, tx, &scan, after)
+				if err != nil || scanned.through == 0 {
 					return err
 				}
-				looked.size, looked.changed = min(w.size, w.limit-total), total
-				did, err = f(tx, looked)
+				scanned.size, scanned.changed = min(scan.size, scan.limit-total), total
+				result, err = f(tx, scanned)
 				return err
 			})
 		})
-		if err != nil || looked.through == 0 {
+		if err != nil || scanned.through == 0 {
 			return total, err
 		}
-		total += did.Changed
-		after = looked.through
-		if did.Changed == looked.size { // there may be more in this range
-			after = did.Last
+		total += result.Changed
+		after = scanned.through
+		if result.Changed == scanned.size { // there may be more in this range
+			after = result.Last
 		}
 	}
 	return total, nil
 }
 
-// nextRange returns the next ids to look at, none at the end of the walk. A gap costs nothing, however wide.
-func (d *database) nextRange(ctx context.Context, tx *sqlx.Tx, w *walk, after int64) (idRange, error) {
+// nextRange returns the next ids to read, or the zero value at the end of the scan. It skips a gap of any width at no
+// cost.
+func (d *database) nextRange(ctx context.Context, tx *sqlx.Tx, scan *rangeScan, after int64) (idRange, error) {
 	if _, err := d.exec(ctx, tx, "steps_settings"); err != nil {
 		return idRange{}, err
 	}
@@ -199,11 +197,11 @@ func (d *database) nextRange(ctx context.Context, tx *sqlx.Tx, w *walk, after in
 	if err != nil {
 		return idRange{}, err
 	}
-	if w.through == 0 {
-		w.through = ids.Last
+	if scan.through == 0 {
+		scan.through = ids.Last
 	}
-	if ids.First == 0 || ids.First > w.through {
+	if ids.First == 0 || ids.First > scan.through {
 		return idRange{}, nil
 	}
-	return idRange{after: ids.First - 1, through: min(ids.First-1+rangeSize, w.through)}, nil
+	return idRange{after: ids.First - 1, through: min(ids.First-1+rangeSize, scan.through)}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// What needs a session goes over the direct URL: the sign of a run, the watcher's place, and the renewals of a run.
+// The direct URL serves everything that needs a session: presence locks, the watcher lock, and renewals.
 func TestSignsGoOverTheDirectURL(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
@@ -22,14 +22,14 @@ func TestSignsGoOverTheDirectURL(t *testing.T) {
 		return u.String()
 	}
 	s := pgtest.Connect(t, postgres.Options{URL: named(name), DirectURL: named(name + "-direct"), Schema: name})
-	run := openRun(t, s)
-	show(t, s, run)
+	worker := registerWorker(t, s)
+	acquire(t, s, worker)
 	_, release, err := s.Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(release)
-	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Shown: true, OwnSession: true}); err != nil {
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Present: true, OwnSession: true}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -48,6 +48,6 @@ func TestSignsGoOverTheDirectURL(t *testing.T) {
 	}
 	direct := name + "-direct"
 	if want := []string{direct, direct, direct}; rows.Err() != nil || !slices.Equal(got, want) {
-		t.Errorf("the sessions with signs are of %q, not %q: %v", got, want, rows.Err())
+		t.Errorf("sessions with advisory locks are of %q, want %q: %v", got, want, rows.Err())
 	}
 }

@@ -15,22 +15,22 @@ import (
 
 const (
 	longestWait = time.Hour
-	// shortWait is for tasks that are due and in somebody's hands: ours, and not published, or
-	// another caller's who may still fail.
+	// shortWait is the wait if a due task remains: this call could not publish it, or another caller has locked it and
+	// may fail.
 	shortWait = time.Second
-	// publishLimit is longer than publishing may take. A process that is frozen meanwhile lets its rows go after it.
+	// publishLimit is longer than publishing may take. After it, the server unlocks the rows of a frozen process.
 	publishLimit = 11 * time.Second
 )
 
 // dispatcher is the role store.Dispatch.
 type dispatcher struct{ *database }
 
-// DispatchDue implements store.Dispatch. The rows stay locked while publish runs. When nothing is due, as mostly in an idle
-// system, it takes one question, and no transaction.
-func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+// DispatchDue implements store.Dispatch. The rows stay locked while publish runs. If no task is due, DispatchDue
+// executes one query and no transaction.
+func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	var result store.Dispatched
 	err := s.do(ctx, "dispatch due tasks", func() error {
-		next, due, err := s.nextAfter(ctx, s.db, lanes, ids(nil))
+		next, due, err := s.nextAfter(ctx, s.db, queues, ids(nil))
 		if err != nil || !due {
 			result = store.Dispatched{Next: next}
 			return err
@@ -41,7 +41,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 				return err
 			}
 			var rows []*scan.Due
-			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, lanes.Only, except(lanes)); err != nil {
+			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, queues.Only, except(queues)); err != nil {
 				return err
 			}
 			marked, err := s.publishDue(ctx, tx, rows, publish)
@@ -49,7 +49,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 				return err
 			}
 			result.Given, result.Marked = len(rows), marked
-			result.Next, err = s.nextDue(ctx, tx, lanes, rows, marked, limit)
+			result.Next, err = s.nextDue(ctx, tx, queues, rows, marked, limit)
 			return err
 		})
 	})
@@ -59,7 +59,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, lanes store.Lanes, limit i
 	return result, nil
 }
 
-// publishDue publishes the rows, marks those that were, and lets the others wait.
+// publishDue publishes the tasks of the rows. It marks the published tasks as ticketed and postpones the others.
 func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.Due, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	if len(rows) == 0 {
 		return 0, nil
@@ -80,19 +80,19 @@ func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.D
 	return row.N, err
 }
 
-// nextDue says when to come again.
-func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, lanes store.Lanes, given []*scan.Due, marked, limit int) (time.Duration, error) {
-	if marked > 0 && len(given) == limit { // those that were refused are out of the way
+// nextDue returns how long the caller should wait before its next call.
+func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []*scan.Due, marked, limit int) (time.Duration, error) {
+	if marked > 0 && len(given) == limit { // refused tasks are postponed, so they do not return at once
 		return 0, nil
 	}
 	if marked < len(given) {
 		return shortWait, nil
 	}
-	next, _, err := s.nextAfter(ctx, tx, lanes, ids(given))
+	next, _, err := s.nextAfter(ctx, tx, queues, ids(given))
 	return next, err
 }
 
-// ids lists the tasks.
+// ids returns the ids of the tasks.
 func ids(rows []*scan.Due) pq.Int64Array {
 	list := make(pq.Int64Array, len(rows))
 	for i, row := range rows {
@@ -101,16 +101,16 @@ func ids(rows []*scan.Due) pq.Int64Array {
 	return list
 }
 
-// except lists the lanes that are not chosen. It is never null.
-func except(lanes store.Lanes) pq.StringArray { return append(pq.StringArray{}, lanes.Except...) }
+// except returns the excluded queues. The result is never nil, because nil would become null.
+func except(queues store.Queues) pq.StringArray { return append(pq.StringArray{}, queues.Except...) }
 
-// nextAfter returns how long it is until the first task of the lanes becomes due, and whether one is due already. It
-// leaves out the tasks given.
-func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, lanes store.Lanes, given pq.Int64Array) (next time.Duration, due bool, err error) {
+// nextAfter returns how long it is until the first task of the queues becomes due, and whether a task is due already.
+// It ignores the given tasks.
+func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, queues store.Queues, given pq.Int64Array) (next time.Duration, due bool, err error) {
 	row, err := one[struct {
 		Due  bool
 		Wait int64
-	}](ctx, s, q, "dispatch_due_next", given, lanes.Only, except(lanes))
+	}](ctx, s, q, "dispatch_due_next", given, queues.Only, except(queues))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return longestWait, false, nil
@@ -123,29 +123,29 @@ func (s *dispatcher) nextAfter(ctx context.Context, q store.Tx, lanes store.Lane
 	return max(0, time.Duration(wait)*time.Microsecond), false, nil
 }
 
-// DispatchReceipts implements store.Dispatch. The receipts stay locked while publish runs. When none is ripe, as nearly always,
-// it takes one question, and no transaction.
-func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Receipt) []bool) (int, error) {
+// DispatchOutbox implements store.Dispatch. The outbox entries stay locked while publish runs. If no entry is due,
+// which is the usual case, DispatchOutbox executes one query and no transaction.
+func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, limit int, publish func(context.Context, []store.OutboxEntry) []bool) (int, error) {
 	deleted := 0
-	err := s.do(ctx, "dispatch receipts", func() error {
+	err := s.do(ctx, "dispatch outbox entries", func() error {
 		deleted = 0
-		look, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_receipts_ripe", lanes.Only, except(lanes))
-		if err != nil || !look.Ripe {
+		found, err := one[struct{ Ripe bool }](ctx, s, s.db, "dispatch_outbox_ripe", queues.Only, except(queues))
+		if err != nil || !found.Ripe {
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			if err := s.set(ctx, tx, settings{"idle_in_transaction_session_timeout": milliseconds(publishLimit)}); err != nil {
 				return err
 			}
-			var rows []ripeRow
-			if err := s.all(ctx, tx, &rows, "dispatch_receipts", limit, lanes.Only, except(lanes)); err != nil || len(rows) == 0 {
+			var rows []dueEntryRow
+			if err := s.all(ctx, tx, &rows, "dispatch_outbox", limit, queues.Only, except(queues)); err != nil || len(rows) == 0 {
 				return err
 			}
-			published, refused, err := scan.Publish(ctx, rows, func(r ripeRow) store.Receipt { return scan.Receipt(r.ID, r.Lane, r.Tasks) }, publish)
+			published, refused, err := scan.Publish(ctx, rows, func(r dueEntryRow) store.OutboxEntry { return scan.Entry(r.ID, r.Queue, r.Tasks) }, publish)
 			if err != nil {
 				return err
 			}
-			deleted, err = s.settleReceipts(ctx, tx, published, refused)
+			deleted, err = s.settleEntries(ctx, tx, published, refused)
 			return err
 		})
 	})
@@ -155,16 +155,16 @@ func (s *dispatcher) DispatchReceipts(ctx context.Context, lanes store.Lanes, li
 	return deleted, nil
 }
 
-type ripeRow struct {
+type dueEntryRow struct {
 	insertedRow
-	Late bool // much later than the rows of its tasks say
+	Late bool // the tickets are published much later than ticketed_at of the tasks
 }
 
-// settleReceipts deletes the receipts that were published and lets the others wait.
-func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, published, refused []ripeRow) (deleted int, err error) {
-	gone, later, late := pq.Int64Array{}, pq.Int64Array{}, pq.Int64Array{}
+// settleEntries deletes the published outbox entries and postpones the others.
+func (s *dispatcher) settleEntries(ctx context.Context, tx *sqlx.Tx, published, refused []dueEntryRow) (deleted int, err error) {
+	done, later, late := pq.Int64Array{}, pq.Int64Array{}, pq.Int64Array{}
 	for _, row := range published {
-		gone = append(gone, row.ID)
+		done = append(done, row.ID)
 		if row.Late {
 			late = append(late, row.Tasks...)
 		}
@@ -172,15 +172,15 @@ func (s *dispatcher) settleReceipts(ctx context.Context, tx *sqlx.Tx, published,
 	for _, row := range refused {
 		later = append(later, row.ID)
 	}
-	return s.exec(ctx, tx, "dispatch_receipts_settle", gone, later, late)
+	return s.exec(ctx, tx, "dispatch_outbox_settle", done, later, late)
 }
 
-// LaneNames implements store.Dispatch.
-func (s *dispatcher) LaneNames(ctx context.Context) ([]string, error) {
+// QueueNames implements store.Dispatch.
+func (s *dispatcher) QueueNames(ctx context.Context) ([]string, error) {
 	var rows []struct{ Name string }
-	err := s.do(ctx, "list lanes", func() error {
+	err := s.do(ctx, "list queues", func() error {
 		rows = nil
-		return s.all(ctx, s.db, &rows, "lane_names")
+		return s.all(ctx, s.db, &rows, "queue_names")
 	})
 	names := make([]string, len(rows))
 	for i, row := range rows {

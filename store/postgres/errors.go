@@ -17,16 +17,16 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// translate turns an error of the driver into one of the contract, with the name of
-// the operation. Errors that already belong to the contract pass.
+// translate turns an error of the driver into an error of the store contract, and adds the name of the operation.
+// Errors of the contract keep their kind.
 func translate(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
 	}
 	kind := kindOf(err)
-	if kind == holdfast.ErrUnavailable || isEnd(err) {
-		// A server that was asked to cancel answers with an error of its own, and what a network says
-		// after it was cut means nothing.
+	if kind == holdfast.ErrUnavailable || isContextEnd(err) {
+		// After the context has ended, err is only a consequence: the server reports the cancellation, and the network
+		// connection was cut.
 		switch ended := ctx.Err(); {
 		case errors.Is(ended, context.DeadlineExceeded):
 			return fmt.Errorf("%s: %w: no answer from PostgreSQL: %w", operation, holdfast.ErrUnavailable, ended)
@@ -46,12 +46,12 @@ func translate(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, kind, err)
 }
 
-// isEnd reports whether err is what the end of a context leads to.
-func isEnd(err error) bool {
+// isContextEnd reports whether err is a consequence of the end of a context.
+func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone)
 }
 
-// kindOf says which error of the contract stands for a driver's; nil means none.
+// kindOf returns the error of the contract for an error of the driver, or nil if there is none.
 func kindOf(err error) error {
 	if failure := pq.As(err); failure != nil {
 		return kindOfCode(failure.Code)
@@ -71,12 +71,12 @@ func kindOfCode(code pqerror.Code) error {
 	switch code {
 	case pqerror.UndefinedTable, pqerror.UndefinedColumn, pqerror.InvalidSchemaName:
 		return store.ErrSchema
-	case pqerror.StatementTooComplex: // such as JSON that is nested too deep
+	case pqerror.StatementTooComplex: // for example deeply nested JSON
 		return holdfast.ErrInvalid
-	case pqerror.QueryCanceled, // by statement_timeout, or by an administrator
-		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // again and again, or in a caller's transaction
+	case pqerror.QueryCanceled, // by statement_timeout or an administrator
+		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // at every try, or in a caller's transaction
 		pqerror.LockNotAvailable,
-		pqerror.ReadOnlySQLTransaction, // a standby, for now
+		pqerror.ReadOnlySQLTransaction, // on a standby, which may become the primary
 		pqerror.IdleInTransactionSessionTimeout:
 		return holdfast.ErrUnavailable
 	}
@@ -89,18 +89,18 @@ func kindOfCode(code pqerror.Code) error {
 	return nil
 }
 
-// passing reports whether the server has undone the statement for a reason that is
-// gone when it is sent again.
+// passing reports whether the server has rolled the statement back for a transient reason, so that a second try may
+// succeed.
 func passing(err error) bool {
 	return pq.As(err, pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure) != nil || isOutdated(err)
 }
 
-// isOutdated says that a prepared statement is gone, or that its tables are not what they were.
+// isOutdated reports whether err means that a prepared statement no longer exists, or that its tables have changed.
 func isOutdated(err error) bool {
 	return pq.As(err, pqerror.InvalidSQLStatementName, pqerror.FeatureNotSupported) != nil
 }
 
-// missing reports whether err says that the schema, or a table of it, does not exist.
+// missing reports whether err means that the schema, or a table of the schema, does not exist.
 func missing(err error) bool {
 	return pq.As(err, pqerror.UndefinedTable, pqerror.InvalidSchemaName) != nil
 }

@@ -19,34 +19,34 @@ import (
 
 var _ doctor.StoreChecker = (*Store)(nil)
 
-// oldest is the first version that has everything the statements use.
+// oldest is the first major version of PostgreSQL that supports all statements.
 const oldest = 13
 
-// keeping is what is known of how a server is kept.
-type keeping struct {
+// serverState is the configuration of a server, and of the way to it.
+type serverState struct {
 	version  string
 	settings map[string]string // in the units of pg_settings
 	standby  bool
-	replicas int64 // that may be behind
-	synced   int64 // that a commit waits for
+	replicas int64 // replicas that may lag behind
+	synced   int64 // replicas that a commit waits for
 	pooling  pooling
 	sessions bool    // the store has sessions of its own
-	role     string  // that connects
+	role     string  // the user of the connection
 	rights   *rights // nil if there is no schema yet
 }
 
-// rights are those that the user lacks.
+// rights is the rights that the user lacks.
 type rights struct {
 	Role      string
-	Schema    bool           // may not use it
-	Tables    pq.StringArray // may not read or write them
-	Sequences pq.StringArray
+	Schema    bool           // the user may not use the schema
+	Tables    pq.StringArray // the user may not read or write these
+	Sequences pq.StringArray // the user may not use these
 }
 
 // Settings implements doctor.StoreChecker.
 func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
-	k := keeping{pooling: s.pooling, sessions: s.sessions, role: s.config.User}
-	err := s.do(ctx, "ask for the settings", func() error {
+	k := serverState{pooling: s.pooling, sessions: s.sessions, role: s.config.User}
+	err := s.do(ctx, "read the settings", func() error {
 		var err error
 		if k.settings, err = s.readSettings(ctx, "server_version", "fsync", "full_page_writes", "synchronous_commit",
 			"synchronous_standby_names", "default_transaction_read_only"); err != nil {
@@ -77,7 +77,7 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 	}, nil
 }
 
-// readSettings returns what holds in a session, by names in lower case.
+// readSettings returns the standard settings and those named in more, as a session has them, by names in lower case.
 func (s *Store) readSettings(ctx context.Context, more ...string) (map[string]string, error) {
 	var rows []struct{ Name, Setting string }
 	names := slices.AppendSeq(more, maps.Keys(standard))
@@ -91,8 +91,8 @@ func (s *Store) readSettings(ctx context.Context, more ...string) (map[string]st
 	return found, nil
 }
 
-// unset names the standard settings that do not hold, as "name = value". Those of TCP cannot be read where the pooler is
-// on the server's machine.
+// unset returns the standard settings that a session lacks, as "name = value". It skips the settings of TCP, which a
+// session cannot read if the pooler is on the server's machine.
 func unset(found map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(standard)) {
@@ -103,46 +103,46 @@ func unset(found map[string]string) []string {
 	return missing
 }
 
-// warnOfSettings logs which settings a pooler keeps from the sessions that it lends.
+// warnOfSettings logs the standard settings that the sessions of a pooler lack.
 func (s *Store) warnOfSettings(ctx context.Context) {
 	found, err := s.readSettings(ctx)
 	if err != nil {
-		return // the next statement says more
+		return // the next statement reports the error
 	}
 	if missing := unset(found); len(missing) > 0 {
 		s.log.WithField("settings", strings.Join(missing, ", ")).
-			Warn("behind a connection pooler in transaction mode these settings must be those of the role, see docs/poolers.md")
+			Warn("sessions of the connection pooler lack settings, set them for the role, see docs/poolers.md")
 	}
 }
 
-func (k keeping) versionCheck() doctor.Check {
-	f := doctor.Check{Name: "store version", Severity: doctor.OK, Detail: "PostgreSQL " + k.version}
+func (k serverState) versionCheck() doctor.Check {
+	check := doctor.Check{Name: "store version", Severity: doctor.OK, Detail: "PostgreSQL " + k.version}
 	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // of 16.4, or 18beta1
 	if n, err := strconv.Atoi(k.version[:major]); err == nil && n < oldest {
-		f.Severity = doctor.Failed
-		f.Remedy = holdfast.Advice(fmt.Sprintf("use PostgreSQL %d or later", oldest))
+		check.Severity = doctor.Failed
+		check.Remedy = holdfast.Advice(fmt.Sprintf("use PostgreSQL %d or later", oldest))
 	}
-	return f
+	return check
 }
 
-func (k keeping) primaryCheck() doctor.Check {
-	f := doctor.Check{Name: "store primary", Severity: doctor.OK, Detail: "this is the primary"}
+func (k serverState) primaryCheck() doctor.Check {
+	check := doctor.Check{Name: "store primary", Severity: doctor.OK, Detail: "this is the primary"}
 	switch {
 	case k.standby:
-		f.Severity, f.Detail = doctor.Failed, "this is a standby, where nothing can be stored"
-		f.Remedy = holdfast.Hint{Kind: holdfast.HintPrimary}
+		check.Severity, check.Detail = doctor.Failed, "this is a standby, which cannot store tasks"
+		check.Remedy = holdfast.Hint{Kind: holdfast.HintPrimary}
 	case k.settings["default_transaction_read_only"] == "on":
-		f.Severity, f.Detail = doctor.Failed, "transactions are read-only by default"
-		f.Remedy = holdfast.Advice("set default_transaction_read_only = off for this user and database, and find out who set it and why")
+		check.Severity, check.Detail = doctor.Failed, "transactions are read-only by default"
+		check.Remedy = holdfast.Advice("find out why default_transaction_read_only is on, then set it to off for this user and database")
 	}
-	return f
+	return check
 }
 
-func (k keeping) durabilityCheck() doctor.Check {
-	f := doctor.Check{Name: "store durability", Severity: doctor.OK, Detail: "commits are on the disk when they return"}
+func (k serverState) durabilityCheck() doctor.Check {
+	check := doctor.Check{Name: "store durability", Severity: doctor.OK, Detail: "the server has written a commit to disk when it returns"}
 	commit, standbys := k.settings["synchronous_commit"], k.settings["synchronous_standby_names"]
 	set := func(severity doctor.Severity, detail, remedy string) {
-		f.Severity, f.Detail, f.Remedy = severity, detail, holdfast.Advice(remedy)
+		check.Severity, check.Detail, check.Remedy = severity, detail, holdfast.Advice(remedy)
 	}
 	switch {
 	case k.settings["fsync"] == "off":
@@ -154,41 +154,41 @@ func (k keeping) durabilityCheck() doctor.Check {
 	case standbys != "" && commit == "local":
 		set(doctor.Warning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
 	case k.replicas > 0 && k.synced == 0:
-		set(doctor.Warning, fmt.Sprintf("commits wait for no replica (%d may be behind): promoting one can lose accepted tasks, and run finished ones again", k.replicas),
-			"name one in synchronous_standby_names and promote only that")
+		set(doctor.Warning, fmt.Sprintf("commits wait for no replica (%d may lag behind): promoting one can lose accepted tasks and run finished tasks again", k.replicas),
+			"name a replica in synchronous_standby_names, and promote only that replica")
 	}
-	return f
+	return check
 }
 
-func (k keeping) poolerCheck() doctor.Check {
-	f := doctor.Check{Name: "store pooler", Severity: doctor.OK, Detail: "each connection has a session of its own"}
+func (k serverState) poolerCheck() doctor.Check {
+	check := doctor.Check{Name: "store pooler", Severity: doctor.OK, Detail: "each connection has a session of its own"}
 	if k.pooling != lentSession {
-		return f
+		return check
 	}
-	f.Detail = "a connection pooler lends sessions for single transactions and tracks prepared statements"
+	check.Detail = "a connection pooler lends sessions for single transactions and tracks prepared statements"
 	if missing := unset(k.settings); len(missing) > 0 {
-		f.Severity = doctor.Warning
-		f.Detail += "; the sessions lack " + strings.Join(missing, ", ")
-		f.Remedy = holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(k.role)}
+		check.Severity = doctor.Warning
+		check.Detail += "; the sessions lack " + strings.Join(missing, ", ")
+		check.Remedy = holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(k.role)}
 	}
-	return f
+	return check
 }
 
-func (k keeping) presenceCheck() doctor.Check {
-	f := doctor.Check{Name: "store presence", Severity: doctor.OK, Detail: "the store has sessions that can show which workers are present"}
+func (k serverState) presenceCheck() doctor.Check {
+	check := doctor.Check{Name: "store presence", Severity: doctor.OK, Detail: "the store has sessions of its own, so it detects the end of a worker process at once"}
 	if k.pooling == lentSession && !k.sessions {
-		f.Severity, f.Detail = doctor.Warning, "presence is off, because a connection pooler keeps no sessions; recovery waits for leases"
-		f.Remedy = holdfast.Hint{Kind: holdfast.HintDirectURL}
+		check.Severity, check.Detail = doctor.Warning, "presence is off, because a connection pooler keeps no sessions; a dead worker is detected when its lease expires"
+		check.Remedy = holdfast.Hint{Kind: holdfast.HintDirectURL}
 	}
-	return f
+	return check
 }
 
-// rightsCheck names the rights that are missing, and the statements that grant them.
-func (k keeping) rightsCheck(schema string) doctor.Check {
-	f := doctor.Check{Name: "store rights", Severity: doctor.OK}
+// rightsCheck reports the rights that are missing, and the statements that grant them.
+func (k serverState) rightsCheck(schema string) doctor.Check {
+	check := doctor.Check{Name: "store rights", Severity: doctor.OK}
 	if k.rights == nil {
-		f.Severity, f.Detail = doctor.Skipped, fmt.Sprintf("there is no schema %q yet", schema)
-		return f
+		check.Severity, check.Detail = doctor.Skipped, fmt.Sprintf("there is no schema %q yet", schema)
+		return check
 	}
 	var missing, grants []string
 	lack := func(missed, right, object string) {
@@ -206,23 +206,23 @@ func (k keeping) rightsCheck(schema string) doctor.Check {
 		lack("use "+strings.Join(names, ", "), "usage, update", "all sequences in schema "+quoted)
 	}
 	if len(missing) == 0 {
-		f.Detail = k.rights.Role + " may read and write all tables"
-		return f
+		check.Detail = k.rights.Role + " may read and write all tables"
+		return check
 	}
-	f.Severity = doctor.Failed
-	f.Detail = k.rights.Role + " may not " + strings.Join(missing, ", nor ")
-	f.Remedy = holdfast.Hint{Kind: holdfast.HintGrant, Arg: strings.Join(grants, "; ")}
-	return f
+	check.Severity = doctor.Failed
+	check.Detail = k.rights.Role + " may not " + strings.Join(missing, ", nor ")
+	check.Remedy = holdfast.Hint{Kind: holdfast.HintGrant, Arg: strings.Join(grants, "; ")}
+	return check
 }
 
 // Janitors implements doctor.StoreChecker.
 func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitors, error) {
 	type row struct {
-		Receipts, Oldest, Turned int64
-		Setback                  sql.NullTime
+		Entries, Oldest, Turned int64
+		Setback                 sql.NullTime
 	}
 	var found row
-	err := s.do(ctx, "look for the janitors", func() error {
+	err := s.do(ctx, "read the janitors' progress", func() error {
 		var err error
 		found, err = one[row](ctx, s, s.db, "janitors", micros(age))
 		return err
@@ -231,7 +231,7 @@ func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitor
 		return doctor.Janitors{}, err
 	}
 	return doctor.Janitors{
-		OutboxEntries: found.Receipts, Oldest: time.Duration(found.Oldest) * time.Microsecond,
+		OutboxEntries: found.Entries, Oldest: time.Duration(found.Oldest) * time.Microsecond,
 		LastTurn: time.Duration(found.Turned) * time.Microsecond, LostCommits: found.Setback.Time,
 	}, nil
 }

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -32,7 +31,7 @@ func withDatabase(t *testing.T, address, database string) string {
 	return parsed.String()
 }
 
-// behindProxy returns a store whose connections go through a proxy.
+// behindProxy returns a store whose connections lead through a proxy.
 func behindProxy(t *testing.T) (*postgres.Store, *netfault.Proxy) {
 	t.Helper()
 	address, name := pgtest.Schema(t)
@@ -46,44 +45,44 @@ func behindProxy(t *testing.T) (*postgres.Store, *netfault.Proxy) {
 	return pgtest.Connect(t, postgres.Options{URL: parsed.String(), Schema: name}), proxy
 }
 
-func openRun(t *testing.T, s *postgres.Store) holdfast.RunID {
+func registerWorker(t *testing.T, s *postgres.Store) holdfast.WorkerID {
 	t.Helper()
-	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, time.Hour)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return worker
 }
 
 func insert(t *testing.T, s *postgres.Store, n int) []message.Ticket {
 	t.Helper()
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}
+		tasks[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3}
 	}
 	inserted, err := s.Insert(t.Context(), tasks, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inserted.Receipts[0].Tickets
+	return inserted.Entries[0].Tickets
 }
 
-// A worker counts its lease while it renews it, so an answer that never comes must not hold it.
+// A renewal must not wait for a lost answer, because the lease continues to run.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)
-	run, tickets := openRun(t, s), insert(t, s, 3)
+	worker, tickets := registerWorker(t, s), insert(t, s, 3)
 	calls := map[string]func(context.Context) error{
 		"renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour})
+			_, err := s.Renew(ctx, store.Renewal{Worker: worker, Lease: time.Hour})
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
+			_, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 			return err
 		},
 		"dispatch": func(ctx context.Context) error {
-			_, err := s.DispatchDue(ctx, store.Lanes{}, 10, func(context.Context, []store.Due) []bool { return nil })
+			_, err := s.DispatchDue(ctx, store.Queues{}, 10, func(context.Context, []store.Due) []bool { return nil })
 			return err
 		},
 		"migrate": func(ctx context.Context) error {
@@ -91,7 +90,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			return err
 		},
 	}
-	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for name, fault := range map[string]func(){"nothing passes": proxy.Cut, "no answer passes": proxy.CutReplies} {
@@ -120,7 +119,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// eventually calls f until it succeeds.
+// eventually calls f until it succeeds. After a minute the test fails.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
@@ -133,13 +132,13 @@ func eventually(t *testing.T, what string, f func() error) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("still not: %s: %v", what, err)
+			t.Fatalf("not within a minute: %s: %v", what, err)
 		}
 	}
 }
 
-// An insert whose answer is lost was perhaps committed. Sending it again unasked would store its
-// tasks twice.
+// If the answer to an insert is lost, the insert may be committed. The store must not send it again, because that could
+// store the tasks twice.
 func TestLostAnswerIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)
@@ -147,7 +146,7 @@ func TestLostAnswerIsNotRepeated(t *testing.T) {
 	proxy.CutReplies()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "lost", Lane: holdfast.DefaultLane, MaxAttempts: 1}}, 0)
+		_, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "lost", Queue: holdfast.DefaultQueue, MaxAttempts: 1}}, 0)
 		failed <- err
 	}()
 	count := func() (n int64) {
@@ -173,11 +172,11 @@ func TestLostAnswerIsNotRepeated(t *testing.T) {
 	}
 }
 
-// The same for a claim and a renewal: both may be called again and then say what was lost.
+// If the answer to a claim or a renewal is lost, a second call returns it.
 func TestLostAnswerIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)
-	run, tickets := openRun(t, s), insert(t, s, 2)
+	worker, tickets := registerWorker(t, s), insert(t, s, 2)
 	lose := func(f func(context.Context) error) {
 		proxy.CutReplies()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -189,23 +188,23 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 		proxy.Heal()
 	}
 	renew := func(ctx context.Context) ([]message.Ticket, error) {
-		news, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour})
-		return news.Cancelled, err
+		result, err := s.Renew(ctx, store.Renewal{Worker: worker, Lease: time.Hour})
+		return result.Cancelled, err
 	}
 	if _, err := renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
 	lose(func(ctx context.Context) error {
-		_, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
+		_, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 		return err
 	})
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Claimed {
-		t.Fatalf("claimed again: %+v, %v", claims, err)
+		t.Fatalf("second claim: %+v, %v", claims, err)
 	}
 
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Asked(holdfast.EventCancel), claims[0].Now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(claims[0].Task, holdfast.Requested(holdfast.EventCancel), claims[0].Now, holdfast.DefaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,14 +213,14 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 	}
 	lose(func(ctx context.Context) error { _, err := renew(ctx); return err })
 	if cancelled, err := renew(t.Context()); err != nil || len(cancelled) != 1 || cancelled[0] != tickets[0] {
-		t.Errorf("the word of the cancelled task is lost: %v, %v", cancelled, err)
+		t.Errorf("renewal after a lost answer returned cancelled %v, %v; want the cancelled task", cancelled, err)
 	}
 	if cancelled, err := renew(t.Context()); err != nil || len(cancelled) != 0 {
-		t.Errorf("told again: %v, %v", cancelled, err)
+		t.Errorf("next renewal returned cancelled %v, %v; want none", cancelled, err)
 	}
 }
 
-// A restart of the server ends every idle connection. Nobody should notice.
+// A restart of the server closes every idle connection. No call must fail.
 func TestIdleConnectionsMayEnd(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
@@ -238,7 +237,7 @@ func TestIdleConnectionsMayEnd(t *testing.T) {
 	}
 }
 
-// A task that takes a lock and never ends must not stop anybody for ever.
+// A call that waits for a lock ends with statement_timeout.
 func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
@@ -256,29 +255,29 @@ func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	if _, err := lock.Exec("select from " + name + ".tasks for update"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), []message.Ticket{ticket}, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Claim(t.Context(), registerWorker(t, s), store.AnyOf("t"), []message.Ticket{ticket}, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want an ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Runs(ctx, true); !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("a caller that left gets %v", err)
+	if _, err := s.Workers(ctx, true); !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("with a cancelled context: %v", err)
 	}
 }
 
-// A change of a table makes the server refuse what was prepared before it: the call prepares it anew.
+// After a change of a table the server refuses prepared statements. The call prepares them again.
 func TestPreparedStatementsOutliveAChangeOfTheSchema(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
 	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name, MaxConns: 1})
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	claim := func() {
 		t.Helper()
-		inserted, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Hour)
+		inserted, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3}}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets, store.IntoExecutors)
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), inserted.Entries[0].Tickets, store.IntoExecutors)
 		if err != nil || claims[0].Verdict != store.Claimed {
 			t.Fatalf("got %+v, %v", claims, err)
 		}

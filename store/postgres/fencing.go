@@ -13,14 +13,13 @@ import (
 // fencer is the role store.Fencing.
 type fencer struct {
 	*database
-	sweeping atomic.Bool // Abandoned has found tasks at its last look at all
+	sweeping atomic.Bool // the last scan of Abandoned for all workers has found tasks
 }
 
-// Now implements store.Fencing. It uses the connections of the leases, which no other statement
-// can exhaust.
+// Now implements store.Fencing. It uses the connections of the leases, which other statements cannot exhaust.
 func (s *fencer) Now(ctx context.Context) (time.Time, error) {
 	var row struct{ Now time.Time }
-	err := s.do(ctx, "ask for the time", func() error {
+	err := s.do(ctx, "read the store's clock", func() error {
 		var err error
 		row, err = one[struct{ Now time.Time }](ctx, s, s.leases, "now")
 		return err
@@ -29,72 +28,73 @@ func (s *fencer) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Fence implements store.Fencing.
-func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
+func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
 	var rows []scan.ID
-	err := s.do(ctx, "fence runs", func() error {
+	err := s.do(ctx, "fence workers", func() error {
 		rows = nil
 		return s.all(ctx, s.leases, &rows, "fence", micros(grace), micros(settle), asked)
 	})
 	if err != nil {
 		return nil, err
 	}
-	runs := make([]holdfast.RunID, len(rows))
+	workers := make([]holdfast.WorkerID, len(rows))
 	for i, row := range rows {
-		runs[i] = holdfast.RunID(row.ID)
+		workers[i] = holdfast.WorkerID(row.ID)
 	}
-	return runs, nil
+	return workers, nil
 }
 
-// sweepEvery is how often one process reads all tasks although no run has ended that may own some: a row of runs may
-// have been deleted by hand, and a run that was closed as clean may own some after all.
+// sweepEvery is how often one process reads all tasks even if no ended worker may own tasks. A row of workers may have
+// been deleted by hand, or a worker that was deregistered as clean may own tasks by mistake.
 const sweepEvery = 10 * time.Minute
 
-// Abandoned implements store.Fencing. Reading all tasks is dear, so it is done only after a run has ended that may own some.
+// Abandoned implements store.Fencing. Reading all tasks is expensive, so Abandoned does it only if an ended worker may
+// own tasks.
 //
-// That it is not one look but several makes no difference: a run that was over before the first of
-// them takes nothing any more, so behind the walk nothing of its own can appear.
-func (s *fencer) Abandoned(ctx context.Context, run holdfast.RunID, limit int) ([]holdfast.Task, error) {
+// The scan is several statements, not one snapshot. It still finds all tasks: a worker that has ended before the scan
+// claims no more tasks, so none of its tasks can appear behind the scan.
+func (s *fencer) Abandoned(ctx context.Context, worker holdfast.WorkerID, limit int) ([]holdfast.Task, error) {
 	const operation = "find abandoned tasks"
 	if limit <= 0 {
 		return nil, nil
 	}
-	over, err := list[scan.ID](ctx, s, operation, "abandoned_runs", int64(run))
+	ended, err := list[scan.ID](ctx, s, operation, "abandoned_workers", int64(worker))
 	if err != nil {
 		return nil, err
 	}
-	if len(over) == 0 && run == 0 && !s.sweeping.Load() {
+	if len(ended) == 0 && worker == 0 && !s.sweeping.Load() {
 		if due, err := s.turn(ctx, "sweep all", sweepEvery); err != nil || !due {
 			return nil, err
 		}
 	}
 	var rows []scan.Task
-	_, err = s.inSteps(ctx, operation, walk{size: limit, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
+	_, err = s.inSteps(ctx, operation, rangeScan{size: limit, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
 		var found []scan.Task
-		if err := s.all(ctx, tx, &found, "abandoned", r.after, r.through, r.size, int64(run)); err != nil || len(found) == 0 {
+		if err := s.all(ctx, tx, &found, "abandoned", r.after, r.through, r.size, int64(worker)); err != nil || len(found) == 0 {
 			return step{}, err
 		}
-		rows = append(rows[:r.changed], found...) // a step may be repeated
+		rows = append(rows[:r.changed], found...) // a repeated step replaces its rows
 		return step{Changed: len(found), Last: int64(found[len(found)-1].ID)}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if run == 0 {
-		s.sweeping.Store(len(rows) > 0) // the caller hands them back, and there may be more
+	if worker == 0 {
+		s.sweeping.Store(len(rows) > 0) // there may be more after the caller has handed these back
 	}
 	if len(rows) == 0 {
-		err = s.sweptRuns(ctx, operation, over)
+		err = s.markSwept(ctx, operation, ended)
 	}
 	return scan.Tasks(rows), err
 }
 
-// sweptRuns notes that a look at all tasks has found none of these runs.
-func (s *fencer) sweptRuns(ctx context.Context, operation string, over []scan.ID) error {
-	if len(over) == 0 {
+// markSwept records that a scan of all tasks has found no task of these workers.
+func (s *fencer) markSwept(ctx context.Context, operation string, ended []scan.ID) error {
+	if len(ended) == 0 {
 		return nil
 	}
 	return s.do(ctx, operation, func() error {
-		_, err := s.exec(ctx, s.db, "abandoned_swept", numbers(scan.IDs(over)))
+		_, err := s.exec(ctx, s.db, "abandoned_swept", numbers(scan.IDs(ended)))
 		return err
 	})
 }

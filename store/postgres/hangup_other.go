@@ -4,5 +4,5 @@ package postgres
 
 import "net"
 
-// hungUp is not known here: the first statement after a restart of the server then fails.
+// hungUp cannot be determined on this system. The first statement after a restart of the server fails.
 func hungUp(net.Conn) bool { return false }

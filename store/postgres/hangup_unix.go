@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// hungUp looks, without waiting, whether the other side has closed an idle connection or said
-// something on it, which a PostgreSQL server does only to say that it ends it.
+// hungUp reports, without waiting, whether the server has closed an idle connection or has sent data on it. A
+// PostgreSQL server sends data on an idle connection only to announce that it closes the connection.
 func hungUp(c net.Conn) bool {
 	raw, ok := c.(syscall.Conn)
 	if !ok {

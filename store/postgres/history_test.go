@@ -6,78 +6,78 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-func renewed(t *testing.T, s *postgres.Store, run holdfast.RunID) string {
+func renewed(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) string {
 	t.Helper()
-	news, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour})
+	result, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return news.History
+	return result.History
 }
 
-// A primary tells its timeline to every role, and to two connections the same.
+// The history of a renewal is the timeline of the primary.
 func TestHistoryIsTheTimeline(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	var timeline string
 	if err := pgtest.Admin(t).QueryRow("select substring(pg_walfile_name(pg_current_wal_lsn()) for 8)").Scan(&timeline); err != nil {
 		t.Fatal(err)
 	}
-	if got := renewed(t, s, run); got != timeline {
-		t.Errorf("the history is %q on timeline %q", got, timeline)
+	if got := renewed(t, s, worker); got != timeline {
+		t.Errorf("the history is %q, want the timeline %q", got, timeline)
 	}
 }
 
-// A server that does not tell must not cost a lease.
+// If the server does not return the timeline, renewals succeed without it.
 func TestRenewalsDoWithoutAHistory(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []string{"pg_no_such_function()", "(1 / (random() * 0)::int)::text"} {
 		s := pgtest.Open(t)
-		run := openRun(t, s)
+		worker := registerWorker(t, s)
 		s.SetHistory(refusal)
 		for range 2 {
-			if got := renewed(t, s, run); got != "" {
+			if got := renewed(t, s, worker); got != "" {
 				t.Errorf("%s: the history is %q", refusal, got)
 			}
 		}
-		if err := s.CloseRun(t.Context(), run, false); err != nil {
+		if err := s.DeregisterWorker(t.Context(), worker, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("%s: a closed run was renewed: %v", refusal, err)
+		if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("%s: renewal of a deregistered worker: %v, want ErrFenced", refusal, err)
 		}
 	}
 }
 
-// A failover may lose a lane that this process has stored, and its next task must not be where nobody looks.
-func TestInsertsBringALostLaneBack(t *testing.T) {
+// A failover may lose a queue that this process has stored. The next insert into the queue stores it again.
+func TestInsertsBringALostQueueBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	for _, unique := range []string{"", "key"} {
-		task := holdfast.NewTask{Type: "t", Lane: "lost", MaxAttempts: 3}
+		task := holdfast.NewTask{Type: "t", Queue: "lost", MaxAttempts: 3}
 		for range 2 {
-			if _, err := s.Insert(t.Context(), []holdfast.NewTask{task, {Type: "t", Lane: "lost", MaxAttempts: 3, Unique: unique}}, time.Hour); err != nil {
+			if _, err := s.Insert(t.Context(), []holdfast.NewTask{task, {Type: "t", Queue: "lost", MaxAttempts: 3, Unique: unique}}, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			lanes, err := s.LaneNames(t.Context())
-			if err != nil || len(lanes) != 2 || lanes[1] != "lost" {
-				t.Errorf("the lanes are %v, %v", lanes, err)
+			queues, err := s.QueueNames(t.Context())
+			if err != nil || len(queues) != 2 || queues[1] != "lost" {
+				t.Errorf("the queues are %v, %v", queues, err)
 			}
-			change(t, s, "delete from lanes where name = 'lost'")
+			change(t, s, "delete from queues where name = 'lost'")
 		}
 	}
 }
 
-// The clock goes back while a ticket is published, and a claim may have dropped it as too early.
+// If the clock is set back while a ticket is published, the task is not marked, because a claim may have dropped the
+// ticket as too early.
 func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -85,7 +85,7 @@ func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	change(t, s, "update tasks set due_at = now() - interval '1 second', next_run_at = now() - interval '1 second', ticketed_at = null")
 	clock := s.SetClock("(clock_timestamp() - interval '1 minute')")
 	for _, want := range []int{0, 1} {
-		result, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
+		result, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
 		positions, readErr := s.Positions(t.Context(), []message.Ticket{ticket})
 		if err := errors.Join(err, readErr); err != nil || result.Given != 1 || result.Marked != want || positions[0].Ticketed != (want == 1) {
 			t.Fatalf("dispatched %+v, %+v, %v; want %d marked", result, positions, err, want)
@@ -102,37 +102,37 @@ func published(n int) []bool {
 	return all
 }
 
-// A snapshot is restored under a worker that lives: the timeline is the same, but the store knows only an older renewal.
+// If a snapshot is restored under a live worker, the timeline stays the same, but the store has only an older renewal.
 func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	run := openRun(t, s)
-	first := renewed(t, s, run)
+	worker := registerWorker(t, s)
+	first := renewed(t, s, worker)
 	for range 3 {
-		if got := renewed(t, s, run); got != first {
-			t.Fatalf("nothing was restored, and the history changed from %q to %q", first, got)
+		if got := renewed(t, s, worker); got != first {
+			t.Fatalf("the history changed from %q to %q without a restore", first, got)
 		}
 	}
 	found, err := s.Janitors(t.Context(), time.Minute)
 	if err != nil || !found.LostCommits.IsZero() {
-		t.Fatalf("nothing was restored: %+v, %v", found, err)
+		t.Fatalf("lost commits are reported without a restore: %+v, %v", found, err)
 	}
 	var snapshot time.Time
-	if err := pgtest.Admin(t).QueryRow("select renewed_at from "+s.Schema()+".runs where id = $1", run).Scan(&snapshot); err != nil {
+	if err := pgtest.Admin(t).QueryRow("select renewed_at from "+s.Schema()+".workers where id = $1", worker).Scan(&snapshot); err != nil {
 		t.Fatal(err)
 	}
-	renewed(t, s, run)
-	if _, err := pgtest.Admin(t).Exec("update "+s.Schema()+".runs set renewed_at = $2 where id = $1", run, snapshot); err != nil {
+	renewed(t, s, worker)
+	if _, err := pgtest.Admin(t).Exec("update "+s.Schema()+".workers set renewed_at = $2 where id = $1", worker, snapshot); err != nil {
 		t.Fatal(err)
 	}
-	second := renewed(t, s, run)
+	second := renewed(t, s, worker)
 	if second == first {
 		t.Error("the history is the same after a restore")
 	}
-	if got := renewed(t, s, run); got != second {
-		t.Errorf("the history went on to change from %q to %q", second, got)
+	if got := renewed(t, s, worker); got != second {
+		t.Errorf("the history changed from %q to %q without a second restore", second, got)
 	}
 	if found, err = s.Janitors(t.Context(), time.Minute); err != nil || found.LostCommits.IsZero() {
-		t.Errorf("the doctor does not learn of it: %+v, %v", found, err)
+		t.Errorf("lost commits are not reported after a restore: %+v, %v", found, err)
 	}
 }

@@ -9,15 +9,14 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Claims and successes are HOT updates: an index that mentions one of the columns they write would
-// end that silently.
+// Claims and successes must be HOT updates. An index on one of the columns that they write would prevent that silently.
 func TestClaimAndCompleteAreHot(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	const batches, size = 4, 250
 	for range batches {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), insert(t, s, size), store.IntoExecutors)
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), insert(t, s, size), store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +31,7 @@ func TestClaimAndCompleteAreHot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Backends hand in what they have counted when they end.
+	// The server's processes report their statistics when they end.
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +43,9 @@ func TestClaimAndCompleteAreHot(t *testing.T) {
 		}
 		return err
 	})
-	// A page has room for all three versions of its rows, whatever other transactions hold back. With a wrong index
-	// none would be HOT.
+	// A page has space for three versions of each row, even if old transactions keep dead versions. With a wrong index
+	// no update would be HOT.
 	if hot < updates*95/100 {
-		t.Errorf("%d of %d updates are HOT", hot, updates)
+		t.Errorf("%d of %d updates are HOT, want 95%%", hot, updates)
 	}
 }

@@ -23,16 +23,15 @@ type inserter struct{ *database }
 // keyWait is how long an insert waits for a unique key that another open transaction holds.
 const keyWait = 500 * time.Millisecond
 
-// Insert implements store.Inserter. Tasks without unique keys take one statement and one
-// round trip.
+// Insert implements store.Inserter. Tasks without unique keys take one statement and one round trip.
 func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
 	}
 	const operation = "insert tasks"
-	if tasksAlike(tasks) {
+	if uniformTasks(tasks) {
 		err = s.do(ctx, operation, func() error {
-			inserted, err = s.insertAlike(ctx, tasks, grace)
+			inserted, err = s.insertUniform(ctx, tasks, grace)
 			return err
 		})
 		return inserted, err
@@ -42,7 +41,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 		return store.Inserted{}, err
 	}
 	err = s.do(ctx, operation, func() error {
-		if err := s.storeLanes(ctx, batch.lanes); err != nil {
+		if err := s.storeQueues(ctx, batch.queues); err != nil {
 			return err
 		}
 		if !batch.unique {
@@ -71,9 +70,9 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 		return store.Inserted{}, err
 	}
 	const operation = "insert tasks into a transaction"
-	// On a connection of its own: until the caller commits, a new lane inside its transaction would
-	// hold up everybody else who stores the first task of that lane.
-	if err := s.do(ctx, operation, func() error { return s.storeLanes(ctx, batch.lanes) }); err != nil {
+	// The queues are stored outside of the caller's transaction. Inside it, a new queue would block all other inserts
+	// into that queue until the caller commits.
+	if err := s.do(ctx, operation, func() error { return s.storeQueues(ctx, batch.queues) }); err != nil {
 		return store.Inserted{}, err
 	}
 	var inserted store.Inserted
@@ -88,25 +87,24 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	return inserted, nil
 }
 
-// batch is a list of tasks as columns. Columns that no task uses stay empty: the
-// statement reads what is missing as null.
+// batch is a list of tasks as columns. A column that no task uses stays empty, and the statement reads it as null.
 type batch struct {
-	size                         int
-	types, lanes, payloads, keys pq.StringArray
-	maxAttempts, delays, moments pq.Int64Array
-	grace                        int64
-	unique                       bool
+	size                          int
+	types, queues, payloads, keys pq.StringArray
+	maxAttempts, delays, moments  pq.Int64Array
+	grace                         int64
+	unique                        bool
 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
 	b := batch{
-		size: n, types: make(pq.StringArray, n), lanes: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
+		size: n, types: make(pq.StringArray, n), queues: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
 		maxAttempts: make(pq.Int64Array, n), grace: micros(grace),
 		delays: pq.Int64Array{}, moments: pq.Int64Array{}, keys: pq.StringArray{},
 	}
 	for i, task := range tasks {
-		b.types[i], b.lanes[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Lane, string(column.Payload(&task)), int64(task.MaxAttempts)
+		b.types[i], b.queues[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Queue, string(column.Payload(&task)), int64(task.MaxAttempts)
 		if task.Delay > 0 {
 			b.delays = sized(b.delays, n)
 			b.delays[i] = micros(task.Delay)
@@ -127,13 +125,13 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	return b, nil
 }
 
-// tupleOf matches the context of an error about a wait for the transaction that wrote a row of a table, and finds the table.
-// The server may translate the words around the row's position.
-var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|lanes)\b`)
+// tupleOf matches the context of an error about a wait for the transaction that wrote a row, and captures the name of
+// the table. It matches the position of the row, because the server may translate the words around it.
+var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues)\b`)
 
-// keyHeld returns a *store.KeyHeldError if err says that the insert waited for a unique key without success. Otherwise
-// the insert waited for a lock on a table, or for another session that stores the same lane after a failover has lost
-// it.
+// keyHeld translates the error of an insert that has waited for a lock without success. It returns a
+// *store.KeyHeldError if the insert has waited for a unique key. Otherwise the insert has waited for a lock on a table,
+// or for another session that stores the same queue again after a failover has lost the queue.
 func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {
@@ -143,27 +141,27 @@ func keyHeld(err error) error {
 	case row == nil:
 		return holdfast.WithHint(fmt.Errorf("another session has locked a table of the store, for example to create an index: %w", err),
 			holdfast.Advice("try again when that session has ended"))
-	case row[1] == "lanes":
-		return holdfast.WithHint(fmt.Errorf("another open transaction stores the same lane: %w", err),
+	case row[1] == "queues":
+		return holdfast.WithHint(fmt.Errorf("another open transaction stores the same queue: %w", err),
 			holdfast.Advice("try again when that transaction has ended"))
 	}
 	return new(store.KeyHeldError)
 }
 
-// text are the arguments of sql/insert.sql for any connection.
+// text returns the arguments of sql/insert.sql for any connection.
 func (b batch) text() []any {
-	return []any{b.types, b.lanes, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
+	return []any{b.types, b.queues, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
 }
 
-// binary are the same for a connection of this package.
+// binary returns the same arguments in binary form, for the connections of this package.
 func (b batch) binary() []any {
 	numbers := func(list pq.Int64Array) []byte { return bigints(len(list), func(i int) int64 { return list[i] }) }
 	attempts := integers(len(b.maxAttempts), func(i int) int { return int(b.maxAttempts[i]) })
 	strings := func(list pq.StringArray) []byte { return texts(len(list), func(i int) string { return list[i] }) }
-	return []any{strings(b.types), strings(b.lanes), strings(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
+	return []any{strings(b.types), strings(b.queues), strings(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
 }
 
-// sized makes room for n values where there is none yet.
+// sized returns list, or n zero values if list is empty.
 func sized[T any, L ~[]T](list L, n int) L {
 	if len(list) == 0 {
 		return make(L, n)
@@ -171,10 +169,10 @@ func sized[T any, L ~[]T](list L, n int) L {
 	return list
 }
 
-// insertedRow is a receipt, or with an id below 1 a list of tasks.
+// insertedRow is an outbox entry, or a list of tasks if its id is less than 1.
 type insertedRow struct {
 	ID    int64
-	Lane  string
+	Queue string
 	Tasks pq.Int64Array
 }
 
@@ -187,27 +185,27 @@ func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) 
 	return insertedOf(rows, b.size)
 }
 
-// insertUnique also finds the tasks that hold the keys which were taken.
+// insertUnique inserts the tasks whose keys are free, and finds the tasks that hold the other keys.
 func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	inserted, err := s.insertFree(ctx, q, b)
 	if err != nil {
 		return store.Inserted{}, err
 	}
 	for attempt := 0; ; attempt++ {
-		open, err := s.findHolders(ctx, q, b, &inserted)
-		if err != nil || len(open) == 0 {
+		free, err := s.findHolders(ctx, q, b, &inserted)
+		if err != nil || len(free) == 0 {
 			return inserted, err
 		}
 		if attempt == tries {
-			return store.Inserted{}, fmt.Errorf("%w: the task with the unique key %q comes and goes", holdfast.ErrUnavailable, b.keys[open[0]])
+			return store.Inserted{}, fmt.Errorf("%w: the task with the unique key %q changes too often to be inserted or found", holdfast.ErrUnavailable, b.keys[free[0]])
 		}
-		if err := s.insertAgain(ctx, q, b, open, &inserted); err != nil {
+		if err := s.insertFreed(ctx, q, b, free, &inserted); err != nil {
 			return store.Inserted{}, err
 		}
 	}
 }
 
-// insertFree stores the tasks whose keys are free; the ids of the others are 0.
+// insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
 	err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys)...)
@@ -217,8 +215,8 @@ func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.I
 	return insertedUniqueOf(rows, b.size)
 }
 
-// findHolders fills in the duplicates and returns those whose key is free again.
-func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (open []int, err error) {
+// findHolders fills in the duplicates. It returns the indexes of the tasks whose key has become free.
+func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (free []int, err error) {
 	var keys pq.StringArray
 	for i, task := range inserted.Tasks {
 		if task.ID == 0 {
@@ -228,7 +226,7 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	var holders []scan.Holder
+	var holders []scan.Keeper
 	if err := s.all(ctx, q, &holders, "insert_holders", keys); err != nil {
 		return nil, err
 	}
@@ -243,26 +241,26 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 		if holder, ok := byKey[b.keys[i]]; ok {
 			inserted.Tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
 		} else {
-			open = append(open, i)
+			free = append(free, i)
 		}
 	}
-	return open, nil
+	return free, nil
 }
 
-// insertAgain inserts the tasks at the indexes, whose keys were taken and now are not.
-func (s *inserter) insertAgain(ctx context.Context, q store.Tx, b batch, open []int, into *store.Inserted) error {
+// insertFreed inserts the tasks at the indexes, whose keys have become free.
+func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []int, into *store.Inserted) error {
 	part := batch{
-		size: len(open), grace: b.grace, types: pick(b.types, open), lanes: pick(b.lanes, open), payloads: pick(b.payloads, open),
-		keys: pick(b.keys, open), maxAttempts: pick(b.maxAttempts, open), delays: pick(b.delays, open), moments: pick(b.moments, open),
+		size: len(free), grace: b.grace, types: pick(b.types, free), queues: pick(b.queues, free), payloads: pick(b.payloads, free),
+		keys: pick(b.keys, free), maxAttempts: pick(b.maxAttempts, free), delays: pick(b.delays, free), moments: pick(b.moments, free),
 	}
 	inserted, err := s.insertFree(ctx, q, part)
 	if err != nil {
 		return err
 	}
-	for i, index := range open {
+	for i, index := range free {
 		into.Tasks[index] = inserted.Tasks[i]
 	}
-	into.Receipts = append(into.Receipts, inserted.Receipts...)
+	into.Entries = append(into.Entries, inserted.Entries...)
 	return nil
 }
 
@@ -280,7 +278,7 @@ func pick[T any, L ~[]T](list L, indexes []int) L {
 
 var errNoTasks = errors.New("the database returned no list of tasks")
 
-// insertedOf reads the answer to a statement in which every task was stored.
+// insertedOf returns the result of a statement that has stored every task.
 func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 	if len(rows) == 0 || rows[0].ID != 0 || len(rows[0].Tasks) != size {
 		return store.Inserted{}, errNoTasks
@@ -290,12 +288,12 @@ func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 		inserted.Tasks[i].ID = holdfast.TaskID(id)
 	}
 	for _, row := range rows[1:] {
-		inserted.Receipts = append(inserted.Receipts, scan.Receipt(row.ID, row.Lane, row.Tasks))
+		inserted.Entries = append(inserted.Entries, scan.Entry(row.ID, row.Queue, row.Tasks))
 	}
 	return inserted, nil
 }
 
-// insertedUniqueOf is insertedOf where tasks may be missing: their id is 0.
+// insertedUniqueOf is insertedOf for a statement that may have skipped tasks. Their id is 0.
 func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
 	if len(rows) == 0 || rows[0].ID != -1 {
 		return store.Inserted{}, errNoTasks
@@ -316,43 +314,44 @@ func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
 	return inserted, nil
 }
 
-// storeLanes stores the lanes this process has not seen before, on its own: in a caller's transaction a new lane would
-// keep everybody else waiting who inserts into it. Those that a failover loses later, the insert stores itself.
-func (s *inserter) storeLanes(ctx context.Context, lanes []string) error {
+// storeQueues stores the queues that this process has not stored before, in a transaction of its own. In the caller's
+// transaction, a new queue would block all other inserts into it. If a failover loses a queue later, the statement that
+// inserts tasks stores the queue again.
+func (s *inserter) storeQueues(ctx context.Context, queues []string) error {
 	var unseen pq.StringArray
 	last := ""
-	for _, lane := range lanes {
-		if lane == last {
+	for _, queue := range queues {
+		if queue == last {
 			continue
 		}
-		if last = lane; !s.knowsLane(lane) {
-			unseen = append(unseen, lane)
+		if last = queue; !s.knowsQueue(queue) {
+			unseen = append(unseen, queue)
 		}
 	}
 	if len(unseen) == 0 {
 		return nil
 	}
-	if _, err := s.exec(ctx, s.db, "insert_lanes", unseen); err != nil {
+	if _, err := s.exec(ctx, s.db, "insert_queues", unseen); err != nil {
 		return err
 	}
-	for _, lane := range unseen {
-		s.lanes.Store(lane, true)
+	for _, queue := range unseen {
+		s.queues.Store(queue, true)
 	}
 	return nil
 }
 
-func (s *inserter) knowsLane(lane string) bool {
-	_, known := s.lanes.Load(lane)
+func (s *inserter) knowsQueue(queue string) bool {
+	_, known := s.queues.Load(queue)
 	return known
 }
 
-// Discharge implements store.Inserter.
-func (s *inserter) Discharge(ctx context.Context, receipts []int64) error {
-	if len(receipts) == 0 {
+// DeleteOutbox implements store.Inserter.
+func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
+	if len(entries) == 0 {
 		return nil
 	}
-	return s.do(ctx, "discharge receipts", func() error {
-		_, err := s.exec(ctx, s.db, "discharge", numbers(receipts))
+	return s.do(ctx, "delete outbox entries", func() error {
+		_, err := s.exec(ctx, s.db, "delete_outbox", numbers(entries))
 		return err
 	})
 }

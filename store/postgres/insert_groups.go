@@ -6,28 +6,27 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// tasksAlike reports whether tasks differ only in their payloads and are due at once, without keys.
-func tasksAlike(tasks []holdfast.NewTask) bool {
+// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique keys.
+func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
-		return t.Type != first.Type || t.Lane != first.Lane || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != ""
+		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != ""
 	})
 }
 
-// insertAlike stores such tasks.
-func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+// insertUniform stores uniform tasks.
+func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
-	if err := s.storeLanes(ctx, []string{first.Lane}); err != nil {
+	if err := s.storeQueues(ctx, []string{first.Queue}); err != nil {
 		return store.Inserted{}, err
 	}
 	var rows []struct {
@@ -36,37 +35,37 @@ func (s *inserter) insertAlike(ctx context.Context, tasks []holdfast.NewTask, gr
 		Tasks     pq.Int64Array
 	}
 	payloads := jsons(len(tasks), func(i int) []byte { return column.Payload(&tasks[i]) })
-	if err := s.all(ctx, s.db, &rows, "insert_alike", first.Lane, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
+	if err := s.all(ctx, s.db, &rows, "insert_uniform", first.Queue, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
 		return store.Inserted{}, err
 	}
 	if len(rows) != 1 || rows[0].Size != len(tasks) {
 		return store.Inserted{}, errNoTasks
 	}
-	receipt := store.Receipt{ID: rows[0].ID, Lane: first.Lane, Tickets: make([]message.Ticket, len(tasks))}
-	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks)), Receipts: []store.Receipt{receipt}}
+	entry := store.OutboxEntry{ID: rows[0].ID, Queue: first.Queue, Tickets: make([]message.Ticket, len(tasks))}
+	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks)), Entries: []store.OutboxEntry{entry}}
 	for i := range tasks {
 		id := rows[0].First + int64(i)
 		if len(rows[0].Tasks) > 0 {
 			id = rows[0].Tasks[i]
 		}
 		inserted.Tasks[i].ID = holdfast.TaskID(id)
-		receipt.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
+		entry.Tickets[i] = message.Ticket{Task: holdfast.TaskID(id), Attempt: 1}
 	}
 	return inserted, nil
 }
 
 const (
-	// probeLimit bounds the search for held keys.
+	// probeLimit limits the time of the search for held keys.
 	probeLimit = time.Second
-	// probeWait is how long the search waits for each of them.
+	// probeWait is how long the search waits for each key.
 	probeWait = 20 * time.Millisecond
 )
 
 // errProbed rolls a probe back.
 var errProbed = errors.New("the keys are free")
 
-// nameKeys adds the keys that are held to a *store.KeyHeldError; it returns every other error as it is. If the search
-// fails, or lasts too long, the error has the keys found by then.
+// nameKeys adds the held keys to a *store.KeyHeldError, and returns every other error unchanged. If the search fails or
+// takes too long, the error has the keys that were found by then.
 func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	held := new(store.KeyHeldError)
 	if !errors.As(err, &held) {
@@ -86,7 +85,7 @@ func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	return err
 }
 
-// probeKeys adds the keys that other open transactions hold to held. It halves the list until one key is left.
+// probeKeys adds to held the keys that other open transactions hold. It halves the list until one key is left.
 func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
 	err := s.probe(ctx, b, keys)
 	switch waited := new(store.KeyHeldError); {
@@ -111,7 +110,7 @@ func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
 	one := []int{0}
 	tasks := batch{
 		size: len(keys), keys: keys, unique: true,
-		types: slices.Repeat(pick(b.types, one), len(keys)), lanes: slices.Repeat(pick(b.lanes, one), len(keys)),
+		types: slices.Repeat(pick(b.types, one), len(keys)), queues: slices.Repeat(pick(b.queues, one), len(keys)),
 		maxAttempts: slices.Repeat(pick(b.maxAttempts, one), len(keys)), payloads: slices.Repeat([]string{"null"}, len(keys)),
 		delays: b.delays[:0], moments: b.moments[:0],
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// callersDB is what a program has for its own tables: a plain pool, without the
-// settings of the store.
+// callersDB returns a plain connection pool, as a program has for its own tables.
 func callersDB(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", pgtest.URL(t))
@@ -33,10 +32,10 @@ func TestInsertTx(t *testing.T) {
 	s := pgtest.Open(t)
 	db := callersDB(t)
 	tasks := []holdfast.NewTask{
-		{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Payload: []byte(`{"a": "é\"\\"}`)},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Delay: time.Hour},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
+		{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Payload: []byte(`{"a": "é\"\\"}`)},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Delay: time.Hour},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Unique: "k"},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Unique: "k"},
 	}
 	type transaction interface {
 		store.Tx
@@ -56,7 +55,7 @@ func TestInsertTx(t *testing.T) {
 				t.Fatal(err)
 			}
 			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Second)
-			if err != nil || len(plain.Receipts) != 1 {
+			if err != nil || len(plain.Entries) != 1 {
 				t.Fatalf("%s: %+v, %v", name, plain, err)
 			}
 			unique, err := s.InsertTx(t.Context(), tx, tasks[2:], time.Second)
@@ -64,10 +63,10 @@ func TestInsertTx(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", name, unique, err)
 			}
 			if _, err := s.Task(t.Context(), plain.Tasks[0].ID); !errors.Is(err, holdfast.ErrNotFound) {
-				t.Errorf("%s: the task is seen before the commit: %v", name, err)
+				t.Errorf("%s: the task is visible before the commit: %v", name, err)
 			}
-			// Others may use the new lane meanwhile.
-			if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "new", MaxAttempts: 1}}, 0); err != nil {
+			// Other callers can use the new queue before the commit.
+			if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "new", MaxAttempts: 1}}, 0); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			end := tx.Rollback
@@ -88,11 +87,11 @@ func TestInsertTx(t *testing.T) {
 	}
 }
 
-// Two callers that want each other's keys in the opposite order.
+// Two callers insert the same keys in opposite order.
 func TestInsertOppositeKeys(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	tasks := []holdfast.NewTask{{Type: "t", Lane: "default", MaxAttempts: 1, Unique: "a"}, {Type: "t", Lane: "default", MaxAttempts: 1, Unique: "b"}}
+	tasks := []holdfast.NewTask{{Type: "t", Queue: "default", MaxAttempts: 1, Unique: "a"}, {Type: "t", Queue: "default", MaxAttempts: 1, Unique: "b"}}
 	tx, err := callersDB(t).BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +106,7 @@ func TestInsertOppositeKeys(t *testing.T) {
 	go func() {
 		inserted, err := s.Insert(ctx, []holdfast.NewTask{tasks[1], tasks[0]}, 0)
 		if err == nil && (inserted.Tasks[0].Duplicate == inserted.Tasks[1].Duplicate) {
-			err = errors.New("the keys were not taken by one each")
+			err = errors.New("want exactly one duplicate")
 		}
 		done <- err
 	}()
@@ -119,17 +118,17 @@ func TestInsertOppositeKeys(t *testing.T) {
 	}
 }
 
-// If an insert with a unique key waits in vain, the error says whether another transaction holds the key or its lane, or a
-// table is locked.
+// If an insert with a unique key has waited without success, the error says whether another transaction holds the key,
+// stores the queue, or locks a table.
 func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	db := callersDB(t)
-	keyed := []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Unique: "k"}}
-	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Second); err != nil {
-		t.Fatal(err) // so that the lane is known
+	keyed := []holdfast.NewTask{{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Unique: "k"}}
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3}}, time.Second); err != nil {
+		t.Fatal(err)
 	}
-	insertBeside := func(other func(*sql.Tx) error) error {
+	insertDuring := func(other func(*sql.Tx) error) error {
 		t.Helper()
 		tx, err := db.BeginTx(t.Context(), nil)
 		if err != nil {
@@ -143,41 +142,41 @@ func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 		return err
 	}
 	held := new(store.KeyHeldError)
-	err := insertBeside(func(tx *sql.Tx) error {
+	err := insertDuring(func(tx *sql.Tx) error {
 		_, err := s.InsertTx(t.Context(), tx, keyed, time.Second)
 		return err
 	})
 	if !errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("beside a transaction that holds the key: %v", err)
+		t.Errorf("during a transaction that holds the key: %v", err)
 	}
 	for _, table := range []string{"tasks", "outbox"} {
-		err = insertBeside(func(tx *sql.Tx) error {
+		err = insertDuring(func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(t.Context(), "lock table "+s.Schema()+"."+table+" in share mode")
 			return err
 		})
 		if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "locked a table") {
-			t.Errorf("beside a lock on %s: %v", table, err)
+			t.Errorf("during a lock on %s: %v", table, err)
 		}
 	}
-	// A failover has lost the lane, and the first transaction that stores a task of it has not ended.
-	execute(t, "delete from "+s.Schema()+".lanes")
-	err = insertBeside(func(tx *sql.Tx) error {
-		_, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Second)
+	// A failover has lost the queue, and an open transaction stores it again.
+	execute(t, "delete from "+s.Schema()+".queues")
+	err = insertDuring(func(tx *sql.Tx) error {
+		_, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3}}, time.Second)
 		return err
 	})
-	if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "stores the same lane") {
-		t.Errorf("beside a transaction that stores the lane: %v", err)
+	if errors.As(err, &held) || !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "stores the same queue") {
+		t.Errorf("during a transaction that stores the queue: %v", err)
 	}
 }
 
-// An insert names each of its unique keys that another open transaction holds, and no other one.
+// The error of an insert names exactly the unique keys that another open transaction holds.
 func TestInsertNamesTheHeldKeys(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	keyed := func(keys ...string) []holdfast.NewTask {
 		tasks := make([]holdfast.NewTask, len(keys))
 		for i, key := range keys {
-			tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Unique: key}
+			tasks[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Unique: key}
 		}
 		return tasks
 	}

@@ -10,12 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
@@ -25,88 +24,90 @@ import (
 // leaser is the role store.Leases.
 type leaser struct {
 	*database
-	heard heard
-	// historyless is set once the server has refused to name the history.
-	historyless atomic.Bool
-	renewers    renewers
+	renewals renewals
+	// noHistory is set after the server has failed to return the history.
+	noHistory atomic.Bool
+	renewers  renewers
 }
 
-// OpenRun implements store.Leases.
-func (s *leaser) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
-	var run holdfast.RunID
-	err := s.do(ctx, "open run", func() error {
-		if _, err := s.exec(ctx, s.db, "insert_lanes", append(pq.StringArray{}, info.Lanes...)); err != nil {
+// RegisterWorker implements store.Leases.
+func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, lease time.Duration) (holdfast.WorkerID, error) {
+	var worker holdfast.WorkerID
+	err := s.do(ctx, "register worker", func() error {
+		if _, err := s.exec(ctx, s.db, "insert_queues", append(pq.StringArray{}, info.Queues...)); err != nil {
 			return err
 		}
-		row, err := one[struct{ ID holdfast.RunID }](ctx, s, s.db, "open_run",
-			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, append(pq.StringArray{}, info.Lanes...), micros(lease),
+		row, err := one[struct{ ID holdfast.WorkerID }](ctx, s, s.db, "register_worker",
+			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, append(pq.StringArray{}, info.Queues...), micros(lease),
 			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started, pq.StringArray(info.Types))
-		run = row.ID
+		worker = row.ID
 		return err
 	})
-	return run, err
+	return worker, err
 }
 
-// Renew implements store.Leases. It has connections of its own and never queues behind other calls. A session of the run's
-// own ends with an error: nobody knows what state it is in.
-func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
-	var news store.News
+// Renew implements store.Leases. It uses separate connections, so it never waits for other calls. After an error it
+// closes the worker's own session, because the state of that session is unknown.
+func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
+	var result store.RenewResult
 	err := s.do(ctx, "renew lease", func() error {
-		over := store.Tx(s.leases)
+		conn := store.Tx(s.leases)
 		if r.OwnSession && s.sessions {
 			var err error
-			if over, err = s.renewer(ctx, r.Run); err != nil {
+			if conn, err = s.renewer(ctx, r.Worker); err != nil {
 				return err
 			}
 		}
-		row, err := s.renew(ctx, over, r)
+		row, err := s.renew(ctx, conn, r)
 		if errors.Is(err, sql.ErrNoRows) {
-			s.heard.forget(r.Run)
-			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
+			s.renewals.forget(r.Worker)
+			return fmt.Errorf("worker %s: %w", r.Worker, store.ErrFenced)
 		}
 		if err != nil {
 			return err
 		}
-		s.heard.set(r.Run, row.News)
-		if s.heard.setBack(r.Run, row.Before, row.Renewed) {
-			s.noteSetback(ctx, over, r.Run)
+		s.renewals.setReceived(r.Worker, row.Notices)
+		if s.renewals.noteAnswered(r.Worker, row.Before, row.Renewed) {
+			s.noteSetback(ctx, conn, r.Worker)
 		}
-		news = store.News{History: s.heard.history(r.Run, row.History), Draining: row.Draining, Lanes: row.Lanes, Cancelled: make([]message.Ticket, len(row.Tasks))}
+		result = store.RenewResult{History: s.renewals.history(r.Worker, row.History), Draining: row.Draining, Queues: row.Queues, Cancelled: make([]message.Ticket, len(row.Tasks))}
 		for i := range row.Tasks {
-			news.Cancelled[i] = message.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
+			result.Cancelled[i] = message.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
 		}
 		return nil
 	})
 	if err != nil {
-		s.renewers.end(r.Run)
+		s.renewers.end(r.Worker)
 	}
-	return news, err
+	return result, err
 }
 
-// noteSetback records for the doctor that the store was set back under a worker that lives.
-func (s *leaser) noteSetback(ctx context.Context, over store.Tx, run holdfast.RunID) {
-	log := s.log.WithField("run", run)
-	if _, err := s.exec(ctx, over, "note_setback"); err != nil {
+// noteSetback records for the doctor that the store has lost a renewal of a live worker.
+func (s *leaser) noteSetback(ctx context.Context, conn store.Tx, worker holdfast.WorkerID) {
+	log := s.log.WithField("worker", worker)
+	if _, err := s.exec(ctx, conn, "note_setback"); err != nil {
 		log = log.WithError(err)
 	}
-	log.Warn("the store has only an older renewal of this worker: a backup was restored, or commits were lost")
+	log.Warn("store has only an older renewal of this worker: a backup was restored or commits were lost")
 }
 
-type newsRow struct {
-	Draining              bool
-	Renewed, Before       int64
-	History               string
-	Lanes                 pq.StringArray
-	News, Tasks, Attempts pq.Int64Array
+type renewRow struct {
+	Draining        bool
+	Renewed, Before int64
+	History         string
+	Queues          pq.StringArray
+	Notices         pq.Int64Array `db:"news"`
+	Tasks, Attempts pq.Int64Array
 }
 
-// renew does without the history where the server does not tell it, as some services do: no lease may end for that.
-func (s *leaser) renew(ctx context.Context, over store.Tx, r store.Renewal) (newsRow, error) {
-	send := func(name string) (newsRow, error) {
-		return one[newsRow](ctx, s, over, name, int64(r.Run), micros(r.Lease), r.Taken, r.Settled, r.Running, s.heard.of(r.Run),
-			column.Text(r.By.Name), column.Text(r.By.Host), r.By.PID, r.Shown)
+// renew renews the lease. If the server does not return the history, as with some hosted services, renew omits the
+// history, so that no lease expires for this reason.
+func (s *leaser) renew(ctx context.Context, conn store.Tx, r store.Renewal) (renewRow, error) {
+	send := func(name string) (renewRow, error) {
+		return one[renewRow](ctx, s, conn, name, int64(r.Worker), micros(r.Lease), r.Taken, r.Settled, r.Running, s.renewals.receivedBy(r.Worker),
+			column.Text(r.By.Name), column.Text(r.By.Host), r.By.PID, r.Present)
 	}
-	if s.historyless.Load() {
+	if s.noHistory.Load() {
 		return send(plainRenew)
 	}
 	row, err := send(renew)
@@ -115,108 +116,112 @@ func (s *leaser) renew(ctx context.Context, over store.Tx, r store.Renewal) (new
 	}
 	plain, plainErr := send(plainRenew)
 	if plainErr != nil && !errors.Is(plainErr, sql.ErrNoRows) {
-		return row, err // it was not the history's fault
+		return row, err // the history is not the cause
 	}
-	s.historyless.Store(true)
-	s.log.WithError(err).Warn("the server does not tell its WAL timeline: if it loses commits in a failover, restart the workers")
+	s.noHistory.Store(true)
+	s.log.WithError(err).Warn("server does not report its WAL timeline: restart the workers if a failover loses commits")
 	return plain, plainErr
 }
 
-// heard remembers, for each run of this process, the news that the last renewal brought.
-// The next one deletes them: deleted any earlier, they would be lost with an answer that is lost.
-type heard struct {
-	mu       sync.Mutex
-	runs     map[holdfast.RunID]pq.Int64Array
-	answered map[holdfast.RunID]renewals
-}
-
-// renewals are what this process knows of a run's renewals.
+// renewals is what this process remembers about the renewals of its workers.
 type renewals struct {
-	at       int64 // the time of the last one that was answered, by the store's clock
-	setbacks int   // how often the store knew only an older one
+	mu sync.Mutex
+	// received has the ids of the cancellations that the last renewal returned. The next renewal deletes them from the
+	// store. If the last renewal had deleted them, a lost answer would have lost them.
+	received map[holdfast.WorkerID]pq.Int64Array
+	answered map[holdfast.WorkerID]workerRenewals
 }
 
-// setBack notes a renewal that was answered. It reports whether the one before it that the store knew is older than the last
-// one that was answered: then the store has lost that one, and perhaps other commits.
-func (h *heard) setBack(run holdfast.RunID, before, at int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.answered == nil {
-		h.answered = make(map[holdfast.RunID]renewals)
+// workerRenewals is what this process remembers about the renewals of one worker.
+type workerRenewals struct {
+	at       int64 // the time of the last answered renewal, by the store's clock, in microseconds
+	setbacks int   // how often the store had only an older renewal
+}
+
+// noteAnswered records an answered renewal. before is the time of the previous renewal in the store. noteAnswered
+// reports whether before is older than the last answered renewal. If it is, the store has lost that renewal, and
+// perhaps other commits.
+func (r *renewals) noteAnswered(worker holdfast.WorkerID, before, at int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered == nil {
+		r.answered = make(map[holdfast.WorkerID]workerRenewals)
 	}
-	known := h.answered[run]
+	known := r.answered[worker]
 	lost := before < known.at
 	if lost {
 		known.setbacks++
 	}
 	known.at = at
-	h.answered[run] = known
+	r.answered[worker] = known
 	return lost
 }
 
-// history adds to the name of the history how often the store was set back without another name, as by a snapshot.
-func (h *heard) history(run holdfast.RunID, name string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := h.answered[run].setbacks; n > 0 {
+// history returns name with the number of setbacks appended, because a restored snapshot does not change the name.
+func (r *renewals) history(worker holdfast.WorkerID, name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.answered[worker].setbacks; n > 0 {
 		return fmt.Sprintf("%s/%d", name, n)
 	}
 	return name
 }
 
-// forget ends what is known of a run.
-func (h *heard) forget(run holdfast.RunID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.runs, run)
-	delete(h.answered, run)
+// forget deletes what is remembered about a worker.
+func (r *renewals) forget(worker holdfast.WorkerID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.received, worker)
+	delete(r.answered, worker)
 }
 
-func (h *heard) of(run holdfast.RunID) pq.Int64Array {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append(pq.Int64Array{}, h.runs[run]...)
+// receivedBy returns the ids of the cancellations that the last renewal of the worker returned.
+func (r *renewals) receivedBy(worker holdfast.WorkerID) pq.Int64Array {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(pq.Int64Array{}, r.received[worker]...)
 }
 
-func (h *heard) set(run holdfast.RunID, news pq.Int64Array) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(news) == 0 {
-		delete(h.runs, run)
+func (r *renewals) setReceived(worker holdfast.WorkerID, notices pq.Int64Array) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(notices) == 0 {
+		delete(r.received, worker)
 		return
 	}
-	if h.runs == nil {
-		h.runs = make(map[holdfast.RunID]pq.Int64Array)
+	if r.received == nil {
+		r.received = make(map[holdfast.WorkerID]pq.Int64Array)
 	}
-	h.runs[run] = news
+	r.received[worker] = notices
 }
 
-// renewers are the sessions that carry the renewals of one run each, and hold a sign of it.
+// renewers is the sessions for renewals. Each session serves one worker, and holds a lock that proves its presence.
 type renewers struct {
 	db *sqlx.DB
 
 	mu       sync.Mutex
-	sessions map[holdfast.RunID]*sql.Conn
+	sessions map[holdfast.WorkerID]*sql.Conn
 	closed   bool
 }
 
-// renewer returns the session for a run's renewals. It opens one if there is none, or if the server has ended it.
-func (s *leaser) renewer(ctx context.Context, run holdfast.RunID) (store.Tx, error) {
+// renewer returns the session for a worker's renewals. It opens a session if there is none, or if the server has closed
+// it.
+func (s *leaser) renewer(ctx context.Context, worker holdfast.WorkerID) (store.Tx, error) {
 	r := &s.renewers
 	r.mu.Lock()
-	session := r.sessions[run]
+	session := r.sessions[worker]
 	r.mu.Unlock()
 	if session != nil {
 		if session.Raw(func(inner any) error { return inner.(driver.SessionResetter).ResetSession(ctx) }) == nil {
 			return session, nil
 		}
-		r.end(run)
+		r.end(worker)
 	}
 	session, err := r.db.DB.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = one[struct{ Held bool }](ctx, s, session, "presence_renewing", int64(run)); errors.Is(err, sql.ErrNoRows) {
+	if _, err = one[struct{ Held bool }](ctx, s, session, "presence_renewing", int64(worker)); errors.Is(err, sql.ErrNoRows) {
 		err = schema.Outdated("the incarnation is missing")
 	}
 	r.mu.Lock()
@@ -225,24 +230,24 @@ func (s *leaser) renewer(ctx context.Context, run holdfast.RunID) (store.Tx, err
 		err = fmt.Errorf("%w: the store was closed", holdfast.ErrUnavailable)
 	}
 	if err != nil {
-		_ = session.Close() // the reason is known
+		_ = session.Close() // the first error is the one to report
 		return nil, err
 	}
 	if r.sessions == nil {
-		r.sessions = make(map[holdfast.RunID]*sql.Conn)
+		r.sessions = make(map[holdfast.WorkerID]*sql.Conn)
 	}
-	r.sessions[run] = session
+	r.sessions[worker] = session
 	return session, nil
 }
 
-// end ends the session for a run's renewals, if there is one.
-func (r *renewers) end(run holdfast.RunID) {
+// end ends the session for a worker's renewals, if there is one.
+func (r *renewers) end(worker holdfast.WorkerID) {
 	r.mu.Lock()
-	session := r.sessions[run]
-	delete(r.sessions, run)
+	session := r.sessions[worker]
+	delete(r.sessions, worker)
 	r.mu.Unlock()
 	if session != nil {
-		_ = session.Close() // an error says that the session has ended already
+		_ = session.Close() // an error means that the session has already ended
 	}
 }
 
@@ -258,42 +263,42 @@ func (r *renewers) close() error {
 	return r.db.Close()
 }
 
-// CloseRun implements store.Leases.
-func (s *leaser) CloseRun(ctx context.Context, run holdfast.RunID, clean bool) error {
-	err := s.do(ctx, "close run", func() error {
-		_, err := s.exec(ctx, s.leases, "close_run", int64(run), clean)
+// DeregisterWorker implements store.Leases.
+func (s *leaser) DeregisterWorker(ctx context.Context, worker holdfast.WorkerID, clean bool) error {
+	err := s.do(ctx, "deregister worker", func() error {
+		_, err := s.exec(ctx, s.leases, "deregister_worker", int64(worker), clean)
 		return err
 	})
-	s.renewers.end(run)
+	s.renewers.end(worker)
 	if err == nil {
-		s.heard.forget(run)
+		s.renewals.forget(worker)
 	}
 	return err
 }
 
 // Drain implements store.Leases.
-func (s *leaser) Drain(ctx context.Context, run holdfast.RunID) error {
-	return s.do(ctx, "drain run", func() error {
-		row, err := one[struct{ State store.RunState }](ctx, s, s.db, "drain", int64(run))
+func (s *leaser) Drain(ctx context.Context, worker holdfast.WorkerID) error {
+	return s.do(ctx, "drain worker", func() error {
+		row, err := one[struct{ State store.WorkerState }](ctx, s, s.db, "drain", int64(worker))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return fmt.Errorf("%w: there is no run %s", holdfast.ErrNotFound, run)
+			return fmt.Errorf("%w: there is no worker %s", holdfast.ErrNotFound, worker)
 		case err != nil:
 			return err
-		case row.State != store.RunLive:
-			return fmt.Errorf("%w: run %s is %s", holdfast.ErrConflict, run, row.State)
+		case row.State != store.WorkerLive:
+			return fmt.Errorf("%w: worker %s is %s", holdfast.ErrConflict, worker, row.State)
 		}
 		return nil
 	})
 }
 
-// Runs implements store.Leases.
-func (s *leaser) Runs(ctx context.Context, all bool) ([]store.Run, error) {
-	const operation = "list runs"
-	rows, err := list[scan.Run](ctx, s, operation, "runs", all)
+// Workers implements store.Leases.
+func (s *leaser) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
+	const operation = "list workers"
+	rows, err := list[scan.Worker](ctx, s, operation, "workers", all)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := scan.Runs(rows)
-	return runs, translate(ctx, operation, err)
+	workers, err := scan.Workers(rows)
+	return workers, translate(ctx, operation, err)
 }

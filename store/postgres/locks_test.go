@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// named returns a store whose connections are known by the name of its schema.
+// named returns a store whose connections have the name of its schema as application_name.
 func named(t *testing.T, o postgres.Options) *postgres.Store {
 	t.Helper()
 	address, name := pgtest.Schema(t)
@@ -27,7 +27,7 @@ func named(t *testing.T, o postgres.Options) *postgres.Store {
 	return pgtest.Connect(t, o)
 }
 
-// waiting is how many statements of s wait for a lock.
+// waiting returns how many statements of s, made by named, wait for a lock.
 func waiting(t *testing.T, s *postgres.Store) (n int) {
 	t.Helper()
 	err := pgtest.Admin(t).QueryRow("select count(*) from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'", s.Schema()).Scan(&n)
@@ -37,11 +37,12 @@ func waiting(t *testing.T, s *postgres.Store) (n int) {
 	return n
 }
 
-// A claim that is committed after its run was closed and looked through would be lost.
-func TestCloseRunWaitsForClaims(t *testing.T) {
+// DeregisterWorker waits for claims in progress. Otherwise a claim could commit after the tasks of the worker were
+// searched.
+func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{})
-	run, tickets := openRun(t, s), insert(t, s, 1)
+	worker, tickets := registerWorker(t, s), insert(t, s, 1)
 	lock, err := callersDB(t).Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func TestCloseRunWaitsForClaims(t *testing.T) {
 	}
 	claimed, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
-		claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err == nil && claims[0].Verdict != store.Claimed {
 			err = fmt.Errorf("the verdict is %d", claims[0].Verdict)
 		}
@@ -67,10 +68,10 @@ func TestCloseRunWaitsForClaims(t *testing.T) {
 		}
 	}
 	eventually(t, "the claim waits", waits(1))
-	go func() { closed <- s.CloseRun(t.Context(), run, false) }()
-	eventually(t, "closing waits for the claim", func() error {
+	go func() { closed <- s.DeregisterWorker(t.Context(), worker, false) }()
+	eventually(t, "DeregisterWorker waits for the claim", func() error {
 		if len(closed) > 0 {
-			t.Fatal("the run is closed, and a claim of its own is in flight")
+			t.Fatal("the worker was deregistered while its claim was in progress")
 		}
 		return waits(2)()
 	})
@@ -81,37 +82,37 @@ func TestCloseRunWaitsForClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tasks, err := s.Abandoned(t.Context(), 0, 10); err != nil || len(tasks) != 1 {
-		t.Errorf("abandoned are %v, %v", tasks, err)
+		t.Errorf("abandoned tasks: %v, %v; want one", tasks, err)
 	}
 }
 
-// A busy pool must neither end a lease nor make the store seem out of reach.
+// A busy pool must neither let a lease expire nor make the store seem unreachable.
 func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{MaxConns: 1})
-	run := openRun(t, s)
-	if _, err := s.UnticketLane(t.Context(), holdfast.DefaultLane); err != nil {
+	worker := registerWorker(t, s)
+	if _, err := s.UnticketQueue(t.Context(), holdfast.DefaultQueue); err != nil {
 		t.Fatal(err)
 	}
 	tickets := insert(t, s, 1)
 	if _, err := s.Unticket(t.Context(), tickets); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.DispatchDue(t.Context(), store.Lanes{}, 1, func(_ context.Context, due []store.Due) []bool { // has the one connection
+	_, err := s.DispatchDue(t.Context(), store.Queues{}, 1, func(_ context.Context, due []store.Due) []bool { // occupies the only connection
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		now, err := s.Now(ctx)
 		if err != nil {
 			t.Errorf("the time: %v", err)
 		}
-		if _, err := s.Renew(ctx, store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+		if _, err := s.Renew(ctx, store.Renewal{Worker: worker, Lease: time.Hour}); err != nil {
 			t.Errorf("renew: %v", err)
 		}
 		if _, err := s.Fence(ctx, now, 0, 0); err != nil {
 			t.Errorf("fence: %v", err)
 		}
-		if err := s.CloseRun(ctx, run, false); err != nil {
-			t.Errorf("close: %v", err)
+		if err := s.DeregisterWorker(ctx, worker, false); err != nil {
+			t.Errorf("deregister: %v", err)
 		}
 		return slices.Repeat([]bool{true}, len(due))
 	})
@@ -120,10 +121,10 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A dispatcher that is frozen while it publishes lets its rows go before its tasks are half a minute late.
+// If a dispatcher is frozen while it publishes, other dispatchers get its rows after publishLimit.
 func TestFrozenDispatchersLetGo(t *testing.T) {
 	t.Parallel()
-	slow.Skip(t) // it takes eleven seconds
+	slow.Skip(t) // takes eleven seconds
 	s := pgtest.Open(t)
 	tickets := insert(t, s, 2)
 	change(t, s, "update outbox set publish_after = now()")
@@ -138,40 +139,40 @@ func TestFrozenDispatchersLetGo(t *testing.T) {
 	}
 	ended := make(chan error, 2)
 	go func() {
-		_, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return freeze(len(due)) })
+		_, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return freeze(len(due)) })
 		ended <- err
 	}()
 	go func() {
-		_, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, r []store.Receipt) []bool { return freeze(len(r)) })
+		_, err := s.DispatchOutbox(t.Context(), store.Queues{}, 10, func(_ context.Context, r []store.OutboxEntry) []bool { return freeze(len(r)) })
 		ended <- err
 	}()
 	<-frozen
 	<-frozen
 	began := time.Now()
-	tasks, receipts := 0, 0
-	eventually(t, "others get the tasks and the receipt", func() error {
-		_, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	tasks, entries := 0, 0
+	eventually(t, "other dispatchers get the tasks and the outbox entry", func() error {
+		_, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 			tasks = len(due)
 			return slices.Repeat([]bool{true}, len(due))
 		})
 		if err == nil {
-			_, err = s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, r []store.Receipt) []bool {
-				receipts = len(r)
+			_, err = s.DispatchOutbox(t.Context(), store.Queues{}, 10, func(_ context.Context, r []store.OutboxEntry) []bool {
+				entries = len(r)
 				return slices.Repeat([]bool{true}, len(r))
 			})
 		}
-		if err == nil && (tasks != 2 || receipts != 1) {
+		if err == nil && (tasks != 2 || entries != 1) {
 			err = errors.New("not yet")
 		}
 		return err
 	})
 	if took := time.Since(began); took < 9*time.Second {
-		t.Errorf("their rows were free after %s, while they may still be publishing", took)
+		t.Errorf("the rows were unlocked after %s, while a dispatcher may still be publishing them", took)
 	}
 	close(thaw)
 	for range 2 {
 		if err := <-ended; !errors.Is(err, holdfast.ErrUnavailable) {
-			t.Errorf("the frozen one ended with %v, want an ErrUnavailable", err)
+			t.Errorf("a frozen dispatcher returned %v, want an ErrUnavailable", err)
 		}
 	}
 }

@@ -14,56 +14,56 @@ import (
 )
 
 const (
-	// blockSize is how many ids the list takes together as perhaps ticketed. After a retry of one old task the next
-	// look reads that many. A build with another size makes the lists of running processes wrong.
+	// blockSize is the number of ids in a block of the list. After a retry of one old task, the next scan reads a whole
+	// block. All processes must use the same size, because they share the list.
 	blockSize = 5000
-	// blocksPerStep bounds the rows that one step reads, and how long dispatchers wait for it.
+	// blocksPerStep limits the rows that one step reads, and how long dispatchers wait for it.
 	blocksPerStep = 4
-	// lookLimit is how long one call looks without a lost ticket. The next call continues from there. firstLookLimit is
-	// the same for a call that reads tasks for the first time.
-	lookLimit      = 3 * time.Second
-	firstLookLimit = 15 * time.Second
-	// writersLimit is how long a call waits for transactions that may store an id below others. lookPause is the pause
-	// between two checks whether they have ended.
+	// scanLimit is how long one call scans without finding a lost ticket. The next call continues where it ended.
+	// firstScanLimit is the same for a call that reads tasks for the first time.
+	scanLimit      = 3 * time.Second
+	firstScanLimit = 15 * time.Second
+	// writersLimit is how long a call waits for open transactions that may still store ids in the scanned range.
+	// scanPause is the pause between two checks whether they have ended.
 	writersLimit = time.Second
-	lookPause    = 20 * time.Millisecond
+	scanPause    = 20 * time.Millisecond
 )
 
-// UnticketLost implements store.Repair. No index finds the ticketed tasks, because claims would have to update it. So
-// the look reads the tasks in steps and keeps a list of the blocks of ids with ticketed tasks: see ticketed_blocks in
-// the schema. A step adds to the list when it reads tasks for the first time, and DispatchDue when it marks a task that
-// a step has read before. A task that leaves the list, because it runs, returns through DispatchDue only. All processes
-// share the list and the progress.
+// UnticketLost implements store.Repair. There is no index of the ticketed tasks, because every claim would have to
+// update it. Instead UnticketLost scans the tasks in steps, and keeps a list of the blocks of ids that contain ticketed
+// tasks: see ticketed_blocks in the schema. A step lists a block when it reads its tasks for the first time.
+// DispatchDue lists a block when it marks a task that a step has already read. A task that has started is ticketed
+// again only by DispatchDue. All processes share the list and the progress.
 func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error) {
 	const operation = "unticket lost tasks"
 	scan := lostScan{slack: slack}
-	if scan.lanes, scan.moments, err = s.proofs(ctx, operation, slack); err != nil || len(scan.lanes) == 0 {
+	if scan.queues, scan.moments, err = s.proofs(ctx, operation, slack); err != nil || len(scan.queues) == 0 {
 		return 0, 0, err
 	}
 	if err := s.do(ctx, operation, func() error { return s.beginLostScan(ctx, &scan, writersLimit) }); err != nil {
 		return 0, 0, err
 	}
 	for began, more := time.Now(), true; more; {
-		var did lostStep
+		var result lostStep
 		err := s.tx(ctx, func(tx *sqlx.Tx) error {
 			var err error
-			did, err = s.lostStep(ctx, tx, &scan)
+			result, err = s.lostStep(ctx, tx, &scan)
 			return err
 		})
-		limit := lookLimit
-		if did.first {
-			limit = firstLookLimit
+		limit := scanLimit
+		if result.first {
+			limit = firstScanLimit
 		}
 		spent := time.Since(began) > limit
 		if err != nil && !spent && (passing(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
-			err = backoff.Sleep(ctx, lookPause) // let dispatchers go first
-			did = lostStep{resume: scan.resume, more: true}
+			err = backoff.Sleep(ctx, scanPause) // let dispatchers go first
+			result = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
 			return lost, doubtful, translate(ctx, operation, err)
 		}
-		lost, doubtful, scan.resume = lost+did.lost, doubtful+did.changed-did.lost, did.resume
-		more = did.more && (did.changed > 0 || !spent)
+		lost, doubtful, scan.resume = lost+result.lost, doubtful+result.changed-result.lost, result.resume
+		more = result.more && (result.changed > 0 || !spent)
 	}
 	return lost, doubtful, s.do(ctx, operation, func() error {
 		_, err := s.exec(ctx, s.db, "unticket_lost_resume", scan.resume)
@@ -71,16 +71,16 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 	})
 }
 
-// lostScan is what the steps of one call share.
+// lostScan is the state that the steps of one call share.
 type lostScan struct {
-	lanes, moments pq.StringArray // see proofs
-	slack          time.Duration
-	bound          int64 // the last id to look at
-	certain        int64 // no transaction can store an id up to this one any more; at most bound
-	resume         int64 // the block to go on with
+	queues, moments pq.StringArray // see proofs
+	slack           time.Duration
+	bound           int64 // the last id to read
+	certain         int64 // no open transaction can still store an id up to this one; at most bound
+	resume          int64 // the block to continue with
 }
 
-// beginLostScan determines the first and the last id of the look. It waits for open transactions for at most patience.
+// beginLostScan determines the first and the last id of the scan. It waits for open transactions for at most patience.
 func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience time.Duration) error {
 	if _, err := s.exec(ctx, s.db, "unticket_lost_begin"); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 	if err != nil {
 		return err
 	}
-	// If another call sets through back, steps move it up to certain again. So they must read that far.
+	// If another call resets through, the steps of this call advance it to certain again. So they must read that far.
 	scan.bound, scan.certain, scan.resume = max(row.Bound, row.Through), row.Through, row.Resume
 	if row.Bound <= row.Through {
 		return nil
@@ -101,7 +101,7 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 
 // unsettled is a bound, and the transactions that may still store an id up to it.
 type unsettled struct {
-	server int64 // when the server started; another server may give out the same ids again
+	server int64 // the start time of the server; another server may give out the same ids again
 	bound  int64
 	open   []writer
 }
@@ -110,21 +110,22 @@ type writer struct {
 	Name string `db:"virtualtransaction"`
 }
 
-// outlived removes the transactions that are not among writers, a later list, and reports whether all of them have
-// ended.
+// outlived removes the transactions that are not in writers, a later list of open transactions. It reports whether all
+// transactions have ended.
 func (u *unsettled) outlived(writers []writer) bool {
 	u.open = slices.DeleteFunc(u.open, func(w writer) bool { return !slices.Contains(writers, w) })
 	return len(u.open) == 0
 }
 
 // earlierBound is the bound of an earlier call whose transactions had not all ended. The calls of a process share it.
-// If short transactions overlap, one is always open, but those of an earlier call end.
+// If short transactions overlap, some transaction is always open, but those of an earlier call have ended.
 type earlierBound struct {
 	mu sync.Mutex
 	unsettled
 }
 
-// settle returns the earlier bound if all its transactions have ended, otherwise 0. It keeps the next bound to wait for.
+// settle returns the earlier bound if all its transactions have ended, otherwise 0. If they have ended, or if the
+// server has restarted, it stores next as the bound to wait for.
 func (e *earlierBound) settle(next unsettled, writers []writer) (certain int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,8 +139,8 @@ func (e *earlierBound) settle(next unsettled, writers []writer) (certain int64) 
 	return certain
 }
 
-// certainThrough waits for the transactions that write tasks now. If all of them end in time, it returns the bound of
-// now. Otherwise it returns the bound of an earlier call whose transactions have ended, or 0.
+// certainThrough waits for the transactions that are writing tasks. If all of them end in time, it returns now.bound.
+// Otherwise it returns the bound of an earlier call whose transactions have ended, or 0.
 func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience time.Duration) (int64, error) {
 	for began, first := time.Now(), true; ; first = false {
 		var writers []writer
@@ -156,7 +157,7 @@ func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience t
 			}
 			return certain, nil
 		}
-		if err := backoff.Sleep(ctx, lookPause); err != nil {
+		if err := backoff.Sleep(ctx, scanPause); err != nil {
 			return 0, err
 		}
 	}
@@ -165,19 +166,21 @@ func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience t
 // lostStep is the result of a step.
 type lostStep struct {
 	changed int
-	lost    int   // of these, those without doubt
-	resume  int64 // the block to go on with, 0 at the end
+	lost    int   // how many of them have certainly lost their ticket
+	resume  int64 // the block to continue with, 0 at the end
 	more    bool
-	first   bool // it read tasks that no step had read
+	first   bool // the step read tasks that no step had read before
 }
 
-// lostStep looks at the next few blocks.
+// lostStep processes the next few blocks.
 //
-// The invariant: at each commit, every ticketed row with id <= through is in a listed block, and no transaction can
-// store another row there, except a due one. Three rules keep it. A step reads each of its blocks up to through at
-// least, before it unlists the block. A step that moves through reads all rows that through passes, from the old
-// through on, and all of them are certain. A dispatcher either marks a task before the step reads, or it waits for the
-// step, and then lists the block.
+// Invariant: at each commit, every ticketed row with id <= through is in a listed block. No open transaction can store
+// another row with such an id, except a row that is due. Three rules keep the invariant:
+//
+//   - A step reads a block at least up to through before it unlists the block.
+//   - A step that advances through reads all rows between the old and the new value. No open transaction can still
+//     store a row there.
+//   - A dispatcher either marks a task before the step reads it, or waits for the step and then lists the block.
 func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
 	for _, name := range []string{"steps_settings", "unticket_lost_settings"} {
 		if _, err := s.exec(ctx, tx, name); err != nil {
@@ -192,27 +195,27 @@ func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (l
 	if err != nil || len(blocks) == 0 {
 		return lostStep{}, err
 	}
-	did, err := one[struct{ Changed, Lost int }](ctx, s, tx, "unticket_lost",
-		numbers(blocks), blockSize, max(scan.bound, progress.Through), unticketStep, scan.lanes, scan.moments, micros(scan.slack), through)
+	result, err := one[struct{ Changed, Lost int }](ctx, s, tx, "unticket_lost",
+		numbers(blocks), blockSize, max(scan.bound, progress.Through), unticketStep, scan.queues, scan.moments, micros(scan.slack), through)
 	if err != nil {
 		return lostStep{}, err
 	}
 	resume := blocks[len(blocks)-1] + 1
-	if did.Changed == unticketStep { // there may be more in these blocks
+	if result.Changed == unticketStep { // there may be more in these blocks
 		resume = blocks[0]
 	}
-	return lostStep{did.Changed, did.Lost, resume, true, through > progress.Through}, nil
+	return lostStep{result.Changed, result.Lost, resume, true, through > progress.Through}, nil
 }
 
-// nextBlocks returns the blocks to look at next, in their order: the listed ones, then those above through. It skips a
-// gap of any width at no cost. It also returns the value of through after a look at them.
+// nextBlocks returns the blocks to read next, in their order: first the listed blocks, then those above through. It
+// skips a gap of any width at no cost. after is the value of through after a step that reads these blocks.
 func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
 	var rows []struct {
 		Block int64
 		Above bool
 	}
 	above, moves := through, through < scan.certain
-	if !moves { // only then may a step skip what an earlier one has read: through stays below it
+	if !moves { // through does not change, so the step may skip blocks that an earlier step has read
 		above = max(through, scan.resume*blockSize)
 	}
 	err = s.all(ctx, tx, &rows, "unticket_lost_blocks", scan.resume, through, scan.bound, blocksPerStep, blockSize, above)
@@ -226,7 +229,7 @@ func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, 
 			continue
 		}
 		for block := row.Block; len(blocks) < blocksPerStep && block*blockSize < scan.bound; block++ {
-			if !slices.Contains(blocks, block) { // that of through may be listed too
+			if !slices.Contains(blocks, block) { // the block of through may be listed too
 				blocks = append(blocks, block)
 			}
 			if moves {
@@ -237,16 +240,17 @@ func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, 
 	return blocks, after, nil
 }
 
-// proofs lists the lanes of which something is proved, and through when: a sentinel was sent then and has come out, and so
-// has another one that was sent at least slack after that.
-func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) (lanes, moments pq.StringArray, err error) {
-	var rows []struct{ Lane, Moment string }
+// proofs returns the queues that are proved to be drained, and for each queue the time through which. A sentinel that
+// was sent at that time has come out of the main queue. Another sentinel, sent at least slack after the first one came
+// out, has come out too.
+func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) (queues, moments pq.StringArray, err error) {
+	var rows []struct{ Queue, Moment string }
 	err = s.do(ctx, operation, func() error {
 		rows = nil
 		return s.all(ctx, s.db, &rows, "unticket_lost_proofs", micros(slack))
 	})
 	for _, row := range rows {
-		lanes, moments = append(lanes, row.Lane), append(moments, row.Moment)
+		queues, moments = append(queues, row.Queue), append(moments, row.Moment)
 	}
-	return lanes, moments, err
+	return queues, moments, err
 }

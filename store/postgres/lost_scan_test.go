@@ -10,24 +10,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// prove makes a sentinel of four minutes ago a proof for the next look, which uses it up.
+// prove makes a sentinel of four minutes ago a proof for the next scan. The scan uses it up.
 func prove(ctx context.Context, t *testing.T, s *postgres.Store) error {
 	t.Helper()
-	_, err := pgtest.Admin(t).ExecContext(ctx, fmt.Sprintf(`update %s.lanes set held_through = now() - interval '4 minutes',
+	_, err := pgtest.Admin(t).ExecContext(ctx, fmt.Sprintf(`update %s.queues set held_through = now() - interval '4 minutes',
 		held_at = now() - interval '2 minutes', drained_through = now(), drained_at = now()`, s.Schema()))
 	return err
 }
 
-// look calls UnticketLost with a proof and a slack of a minute, and returns how many tasks it found lost.
-func look(t *testing.T, s *postgres.Store) int {
+// findLost calls UnticketLost with a proof and a slack of a minute, and returns the number of lost tickets.
+func findLost(t *testing.T, s *postgres.Store) int {
 	t.Helper()
 	for began := time.Now(); ; {
 		err := prove(t.Context(), t, s)
@@ -40,18 +39,18 @@ func look(t *testing.T, s *postgres.Store) int {
 			return n
 		case !errors.Is(err, holdfast.ErrUnavailable) || time.Since(began) > time.Minute:
 			t.Fatal(err)
-		} // else the server has ended a transaction in which a busy machine was idle for seconds
+		} // the server has ended a transaction that was idle for seconds on a busy machine
 	}
 }
 
-// progress returns through which id the tasks were looked at, and how many blocks are listed.
+// progress returns the last id that the scan has read, and the number of listed blocks.
 func progress(t *testing.T, s *postgres.Store) (through, blocks int) {
 	t.Helper()
 	through = number(t, s, "select through from %s.ticket_scan")
 	return through, number(t, s, "select count(*) from %s.ticketed_blocks")
 }
 
-// number reads one number. %s in the query is the schema.
+// number returns the number that a query selects. %s in the query is the schema.
 func number(t *testing.T, s *postgres.Store, query string) (n int) {
 	t.Helper()
 	if err := pgtest.Admin(t).QueryRow(fmt.Sprintf(query, s.Schema())).Scan(&n); err != nil {
@@ -63,12 +62,12 @@ func number(t *testing.T, s *postgres.Store, query string) (n int) {
 func newTasks(n int) []holdfast.NewTask {
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 100}
+		tasks[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 100}
 	}
 	return tasks
 }
 
-// What is final, runs or waits for a later time is read once. A task that waits for next year holds nothing up.
+// A scan reads final, running and waiting tasks only once. A task that waits for a year does not hold the scan up.
 func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -78,34 +77,35 @@ func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	tickets := insert(t, s, 3)
-	if n := look(t, s); n != 0 {
+	if n := findLost(t, s); n != 0 {
 		t.Fatalf("%d tickets are lost", n)
 	}
 	last := int(tickets[2].Task)
 	if through, blocks := progress(t, s); through != last || blocks != 1 {
-		t.Errorf("three tasks are ticketed: looked at through %d, %d blocks are listed; want %d, 1", through, blocks, last)
+		t.Errorf("with three ticketed tasks: read through %d, %d blocks are listed; want %d, 1", through, blocks, last)
 	}
-	if _, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
+	if _, err := s.Claim(t.Context(), registerWorker(t, s), store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Fatal(err)
 	}
-	look(t, s)
+	findLost(t, s)
 	if through, blocks := progress(t, s); through != last || blocks != 0 {
-		t.Errorf("the tasks run: looked at through %d, %d blocks are listed; want %d, 0", through, blocks, last)
+		t.Errorf("with running tasks: read through %d, %d blocks are listed; want %d, 0", through, blocks, last)
 	}
 }
 
-// A look that has read a task finds its later ticket too. A second one goes on where an earlier one has ended, and begins again.
+// A scan finds the later ticket of a task that it has already read. The next scan continues where an earlier one has
+// ended, and then starts again.
 func TestALookFindsWhatIsTicketedAgain(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	tickets := scattered(t, s, 1)
 	change(t, s, "delete from outbox")
 	change(t, s, "update tasks set due_at = now(), ticketed_at = null")
-	look(t, s)
+	findLost(t, s)
 	if through, blocks := progress(t, s); through != int(tickets[len(tickets)-1].Task) || blocks != 0 {
-		t.Fatalf("no task is ticketed: looked at through %d, %d blocks are listed", through, blocks)
+		t.Fatalf("without ticketed tasks: read through %d, %d blocks are listed", through, blocks)
 	}
-	dispatched, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	dispatched, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		published := make([]bool, len(due))
 		for i := range published {
 			published[i] = true
@@ -116,19 +116,20 @@ func TestALookFindsWhatIsTicketedAgain(t *testing.T) {
 		t.Fatalf("published %+v, %v", dispatched, err)
 	}
 	if _, blocks := progress(t, s); blocks == 0 {
-		t.Error("tasks are ticketed again and no block is listed")
+		t.Error("no block is listed although tasks are ticketed again")
 	}
 	change(t, s, "update tasks set ticketed_at = now() - interval '1 hour'")
 	change(t, s, "update ticket_scan set resume = 1")
-	if n := look(t, s); n != len(tickets)-1 {
-		t.Errorf("%d tickets are lost behind the first block, want %d", n, len(tickets)-1)
+	if n := findLost(t, s); n != len(tickets)-1 {
+		t.Errorf("%d tickets are lost after the first block, want %d", n, len(tickets)-1)
 	}
-	if n := look(t, s); n != 1 {
+	if n := findLost(t, s); n != 1 {
 		t.Errorf("%d tickets are lost in the first block, want 1", n)
 	}
 }
 
-// A task that is stored late has an id below others that were looked at. It is found nevertheless.
+// A transaction that commits late stores a task with an id below others that were read. The scan finds the task
+// nevertheless.
 func TestALookDoesNotPassTransactionsThatAreOpen(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -138,22 +139,22 @@ func TestALookDoesNotPassTransactionsThatAreOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := ticketed(t, s, time.Hour, false)
-	if n := look(t, s); n != 1 {
-		t.Errorf("beside an open transaction %d tickets are lost, want 1", n)
+	if n := findLost(t, s); n != 1 {
+		t.Errorf("during an open transaction %d tickets are lost, want 1", n)
 	}
 	if through, _ := progress(t, s); through >= int(inserted.Tasks[0].ID) {
-		t.Errorf("looked at through %d, and task %s is not stored yet", through, inserted.Tasks[0].ID)
+		t.Errorf("read through %d, but task %s is not committed yet", through, inserted.Tasks[0].ID)
 	}
 	if err := early.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	change(t, s, "delete from outbox")
 	change(t, s, "update tasks set due_at = null, ticketed_at = now() - interval '1 hour' where id = $1", int64(inserted.Tasks[0].ID))
-	if n := look(t, s); n != 1 {
+	if n := findLost(t, s); n != 1 {
 		t.Errorf("after the commit %d tickets are lost, want 1", n)
 	}
 	if through, _ := progress(t, s); through < int(other.Task) {
-		t.Errorf("no transaction is open: looked at through %d, want %d", through, other.Task)
+		t.Errorf("without open transactions: read through %d, want %d", through, other.Task)
 	}
 }
 
@@ -167,32 +168,32 @@ func begin(t *testing.T, s *postgres.Store) *sql.Tx {
 	return tx
 }
 
-// Once a day the look begins again, and also if the clock was set back.
+// The scan starts again once a day, and after the clock was set back.
 func TestALookBeginsAgainEveryDay(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	insert(t, s, 2)
 	change(t, s, "update tasks set state = 'done', ticketed_at = null")
 	for _, begun := range []string{"now() - interval '25 hours'", "now() + interval '2 hours'"} {
-		look(t, s)
-		// By hand, or by a build that keeps no list.
+		findLost(t, s)
+		// A change by hand, or by a build without the list.
 		change(t, s, "update tasks set state = 'ready', due_at = null, ticketed_at = now() - interval '1 hour' where id = 1")
 		change(t, s, "delete from outbox")
-		if n := look(t, s); n != 0 {
-			t.Fatalf("%d tickets are lost: the look reads what it has read", n)
+		if n := findLost(t, s); n != 0 {
+			t.Fatalf("%d tickets are lost, want 0: the scan has read old tasks again", n)
 		}
 		change(t, s, "update ticket_scan set begun_at = "+begun)
-		if n := look(t, s); n != 1 {
-			t.Errorf("begun at %s: %d tickets are lost, want 1", begun, n)
+		if n := findLost(t, s); n != 1 {
+			t.Errorf("with begun_at %s: %d tickets are lost, want 1", begun, n)
 		}
 	}
 }
 
-// Whatever happens at once, in every moment each ticketed task that was looked at is in a listed block.
+// At any time, each ticketed task that was read is in a listed block, whatever happens concurrently.
 func TestALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	var group sync.WaitGroup
@@ -207,7 +208,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 		})
 	}
 	for seed := range uint64(3) {
-		repeat(seed, func(r *rand.Rand) error { // stores some, soon or late, far from each other by id
+		repeat(seed, func(r *rand.Rand) error { // stores tasks with distant ids, and commits early or late
 			tx, err := s.Begin(ctx)
 			if err != nil {
 				return err
@@ -230,12 +231,12 @@ func TestALookListsEveryTicket(t *testing.T) {
 		}
 		return tickets, err
 	}
-	repeat(10, func(*rand.Rand) error { // runs some, and hands them back
+	repeat(10, func(*rand.Rand) error { // claims tasks and hands them back
 		tickets, err := anyTickets()
 		if err != nil {
 			return err
 		}
-		claims, err := s.Claim(ctx, run, store.AnyOf("t"), tickets, store.IntoExecutors)
+		claims, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err != nil {
 			return err
 		}
@@ -261,7 +262,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 	})
 	for seed := range uint64(2) {
 		repeat(20+seed, func(*rand.Rand) error {
-			_, err := s.DispatchDue(ctx, store.Lanes{}, 20, func(_ context.Context, due []store.Due) []bool {
+			_, err := s.DispatchDue(ctx, store.Queues{}, 20, func(_ context.Context, due []store.Due) []bool {
 				published := make([]bool, len(due))
 				for i := range published {
 					published[i] = true
@@ -278,7 +279,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 			return err
 		})
 	}
-	looks, through := 0, 0
+	comparisons, through := 0, 0
 	for ctx.Err() == nil {
 		var missing int
 		err := pgtest.Admin(t).QueryRowContext(ctx, fmt.Sprintf(`
@@ -290,13 +291,13 @@ func TestALookListsEveryTicket(t *testing.T) {
 			t.Fatal(err)
 		}
 		if missing > 0 {
-			t.Errorf("%d tasks up to %d are ticketed and in no listed block", missing, through)
+			t.Errorf("%d ticketed tasks up to %d are in no listed block", missing, through)
 			cancel()
 		}
-		looks++
+		comparisons++
 	}
 	group.Wait()
-	if looks < 10 || through < 50_000 {
-		t.Errorf("%d comparisons, looked at through %d: too few to mean anything", looks, through)
+	if comparisons < 10 || through < 50_000 {
+		t.Errorf("%d comparisons, read through %d: too few for a result", comparisons, through)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// unlisted counts the ticketed tasks up to through that are in no listed block.
+// unlisted returns the number of ticketed tasks up to through that are in no listed block.
 func unlisted(t *testing.T, s *postgres.Store) int {
 	t.Helper()
 	return number(t, s, `select count(*) from %s.ticket_scan s join %[1]s.tasks t on t.id <= s.through
@@ -21,37 +21,36 @@ func unlisted(t *testing.T, s *postgres.Store) int {
 			and not exists (select from %[1]s.ticketed_blocks b where b.block = (t.id - 1) / 5000)`)
 }
 
-// After each step of two processes every ticketed task up to through is in a listed block: whether calls end midway or a
-// process dies, while transactions are open and dispatchers work, and when the look begins again.
+// After each step of two processes, every ticketed task up to through is in a listed block. Meanwhile calls end midway,
+// processes die, transactions stay open, dispatchers work, and the scan starts again.
 func TestEachStepOfALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			newLookWorld(t, seed).run(700)
+			newScanWorld(t, seed).run(700)
 		})
 	}
 }
 
-// lookWorld is two processes that look for lost tickets in one database, and what else happens there, one action at a
-// time.
-type lookWorld struct {
+// scanWorld is a database in which two processes scan for lost tickets. It executes one action at a time.
+type scanWorld struct {
 	*testing.T
 	r         *rand.Rand
 	processes [2]*postgres.Store
-	looks     [2]*postgres.Look // the call that each process is in
+	scans     [2]*postgres.LostScan // the current call of each process
 	open      []*sql.Tx
 	counts    map[string]int
 }
 
-func newLookWorld(t *testing.T, seed uint64) *lookWorld {
-	w := &lookWorld{T: t, r: rand.New(rand.NewPCG(seed, 21)), counts: map[string]int{}}
+func newScanWorld(t *testing.T, seed uint64) *scanWorld {
+	w := &scanWorld{T: t, r: rand.New(rand.NewPCG(seed, 21)), counts: map[string]int{}}
 	w.processes[0] = pgtest.Open(t)
 	w.processes[1] = pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: w.processes[0].Schema()})
 	return w
 }
 
-func (w *lookWorld) run(actions int) {
+func (w *scanWorld) run(actions int) {
 	w.Cleanup(func() {
 		for _, tx := range w.open {
 			_ = tx.Rollback()
@@ -74,7 +73,7 @@ func (w *lookWorld) run(actions int) {
 		{"finish tasks", 2, func() { w.changeSome("state = 'done', ticketed_at = null") }},
 		{"lose tickets", 1, func() { w.changeSome("ticketed_at = now() - interval '1 hour'") }},
 		{"dispatch", 4, w.dispatch},
-		{"look", 30, w.look},
+		{"scan", 30, w.scan},
 	}
 	total := 0
 	for _, kind := range kinds {
@@ -91,14 +90,14 @@ func (w *lookWorld) run(actions int) {
 		}
 	}
 	through, _ := progress(w.T, w.processes[0])
-	w.Logf("looked at through %d; %v", through, w.counts)
+	w.Logf("read through %d; %v", through, w.counts)
 	if through < 10*5000 || w.counts["ended midway"] == 0 || w.counts["began again"] == 0 || w.counts["dispatched"] == 0 {
-		w.Errorf("looked at through %d; %v: too little to mean anything", through, w.counts)
+		w.Errorf("read through %d; %v: too little for a result", through, w.counts)
 	}
 }
 
-// store stores tasks far from each other by id, in a transaction that it leaves open.
-func (w *lookWorld) store() {
+// store stores tasks with distant ids in a transaction that it leaves open.
+func (w *scanWorld) store() {
 	s := w.processes[0]
 	tx := begin(w.T, s)
 	w.open = append(w.open, tx)
@@ -114,7 +113,7 @@ func (w *lookWorld) store() {
 }
 
 // end commits an open transaction; -1 means none.
-func (w *lookWorld) end(n int) {
+func (w *scanWorld) end(n int) {
 	if n < 0 {
 		return
 	}
@@ -125,14 +124,14 @@ func (w *lookWorld) end(n int) {
 	change(w.T, w.processes[0], "delete from outbox")
 }
 
-// changeSome changes ticketed tasks: many or few of them, anywhere or near the highest id.
-func (w *lookWorld) changeSome(set string) {
+// changeSome changes many or few of the ticketed tasks, anywhere or near the highest id.
+func (w *scanWorld) changeSome(set string) {
 	every, above := 1+w.r.IntN(4), w.r.IntN(2)*w.r.IntN(30_000)
 	change(w.T, w.processes[0], "update tasks set "+set+` where state = 'ready' and due_at is null and id % $1 = $2
 		and ($3 = 0 or id > (select max(id) from tasks) - $3)`, every, w.r.IntN(every), above)
 }
 
-func (w *lookWorld) dispatch() {
+func (w *scanWorld) dispatch() {
 	publish := func(_ context.Context, due []store.Due) []bool {
 		published := make([]bool, len(due))
 		for i := range published {
@@ -140,23 +139,23 @@ func (w *lookWorld) dispatch() {
 		}
 		return published
 	}
-	dispatched, err := w.processes[0].DispatchDue(w.Context(), store.Lanes{}, 1+w.r.IntN(30), publish)
+	dispatched, err := w.processes[0].DispatchDue(w.Context(), store.Queues{}, 1+w.r.IntN(30), publish)
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.counts["dispatched"] += dispatched.Marked
 }
 
-// look begins a call in one of the processes, or goes on with it, or ends it at its limit, or kills the process.
-func (w *lookWorld) look() {
+// scan begins or continues a call in one of the processes, ends the call at its limit, or kills the process.
+func (w *scanWorld) scan() {
 	var err error
-	n := w.r.IntN(len(w.looks))
+	n := w.r.IntN(len(w.scans))
 	defer func() {
 		if err != nil {
 			w.Fatal(err)
 		}
 	}()
-	if w.looks[n] == nil {
+	if w.scans[n] == nil {
 		if w.r.IntN(12) == 0 {
 			change(w.T, w.processes[0], "update ticket_scan set begun_at = now() - interval '25 hours'")
 			w.counts["began again"]++
@@ -164,26 +163,26 @@ func (w *lookWorld) look() {
 		if err = prove(w.Context(), w.T, w.processes[0]); err != nil {
 			return
 		}
-		w.looks[n], err = w.processes[n].BeginLook(w.Context(), time.Minute)
+		w.scans[n], err = w.processes[n].BeginLostScan(w.Context(), time.Minute)
 		return
 	}
 	var more bool
 	switch w.r.IntN(15) {
 	case 0: // the process dies
 	case 1, 2:
-		err = w.looks[n].End(w.Context())
+		err = w.scans[n].End(w.Context())
 		w.counts["ended midway"]++
 	default:
 		w.counts["steps"]++
-		if more, err = w.looks[n].Step(w.Context()); err != nil || more {
+		if more, err = w.scans[n].Step(w.Context()); err != nil || more {
 			return
 		}
-		err = w.looks[n].End(w.Context())
+		err = w.scans[n].End(w.Context())
 	}
-	w.looks[n] = nil
+	w.scans[n] = nil
 }
 
-// Transactions that overlap without end do not hold the look up, if each of them ends.
+// Overlapping transactions do not hold the scan up, if each of them ends.
 func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -199,7 +198,7 @@ func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 		open, id := writer()
 		for range rounds {
 			insert(t, s, 1)
-			look(t, s)
+			findLost(t, s)
 			next, nextID := writer()
 			if err := open.Commit(); err != nil {
 				t.Fatal(err)
@@ -207,9 +206,9 @@ func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 			ids = append(ids, id)
 			open, id = next, nextID
 		}
-		look(t, s)
+		findLost(t, s)
 		if through, _ := progress(t, s); through >= id {
-			t.Errorf("looked at through %d, and task %d is not stored yet", through, id)
+			t.Errorf("read through %d, but task %d is not committed yet", through, id)
 		}
 		if err := open.Commit(); err != nil {
 			t.Fatal(err)
@@ -219,18 +218,19 @@ func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 	ids := overlap(2)
 	last := ids[len(ids)-1]
 	if through, _ := progress(t, s); through < last {
-		t.Errorf("looked at through %d, want %d or more: all transactions of that time have ended", through, last)
+		t.Errorf("read through %d, want at least %d: all transactions of that time have ended", through, last)
 	}
-	// What was known of another server says nothing: after a failover it may give out the same ids again.
+	// The earlier bound of another server does not count, because after a failover the server may give out the same ids
+	// again.
 	s.SetServerStart("clock_timestamp()")
 	before, _ := progress(t, s)
 	overlap(2)
 	if through, _ := progress(t, s); through > before {
-		t.Errorf("looked at through %d, want %d: the server is another one", through, before)
+		t.Errorf("read through %d, want %d: the server has changed", through, before)
 	}
 }
 
-// A step that reads an old snapshot after it has waited for a dispatcher would not see what the dispatcher marked.
+// A step must see what a dispatcher has marked while the step was waiting. An old snapshot would not show it.
 func TestAStepReadsWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -243,6 +243,6 @@ func TestAStepReadsWhatIsCommitted(t *testing.T) {
 	}
 	var level string
 	if err := tx.QueryRow("show transaction_isolation").Scan(&level); err != nil || level != "read committed" {
-		t.Errorf("a step runs at the level %q, %v", level, err)
+		t.Errorf("the isolation level of a step is %q, %v", level, err)
 	}
 }

@@ -6,64 +6,64 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 	"github.com/holdfastq/holdfast/store/storetest"
 )
 
-// lanePast moves what is known of all lanes into the past.
-func lanePast(t *testing.T, s *postgres.Store, age time.Duration) {
+// moveToPast moves all times of queues and tickets into the past by age.
+func moveToPast(t *testing.T, s *postgres.Store, age time.Duration) {
 	t.Helper()
-	change(t, s, `update lanes set drained_through = drained_through - $1 * interval '1 second', drained_at = drained_at - $1 * interval '1 second',
+	change(t, s, `update queues set drained_through = drained_through - $1 * interval '1 second', drained_at = drained_at - $1 * interval '1 second',
 		held_through = held_through - $1 * interval '1 second', held_at = held_at - $1 * interval '1 second',
 		sentinel_sent_at = sentinel_sent_at - $1 * interval '1 second'`, age.Seconds())
 	change(t, s, "update tasks set ticketed_at = ticketed_at - $1 * interval '1 second'", age.Seconds())
 }
 
-// ticketed stores a task that got its ticket some time ago.
-func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, again bool) message.Ticket {
+// ticketed stores a task whose ticket was published some time ago.
+func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, requeued bool) message.Ticket {
 	t.Helper()
 	ticket := insert(t, s, 1)[0]
 	change(t, s, "delete from outbox")
-	change(t, s, "update tasks set ticketed_at = now() - $2 * interval '1 second', again = $3 where id = $1", int64(ticket.Task), ago.Seconds(), again)
+	change(t, s, "update tasks set ticketed_at = now() - $2 * interval '1 second', requeued = $3 where id = $1", int64(ticket.Task), ago.Seconds(), requeued)
 	return ticket
 }
 
+// drain records a sentinel that was sent some time ago and has come out now.
 func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	t.Helper()
 	now, err := s.Now(t.Context())
 	if err == nil {
-		err = s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)})
+		err = s.Drained(t.Context(), message.Sentinel{Queue: holdfast.DefaultQueue, At: now.Add(-ago)})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What lay just before the sentinel was given to somebody just now, however old it is.
+// A ticket just before the sentinel was delivered just now, however old it is. So it is not lost yet.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
-	drain(t, s, 30*time.Minute) // it has waited behind a backlog
+	drain(t, s, 30*time.Minute) // the sentinel has waited behind a backlog
 	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, 29*time.Minute, false)
-	near := ticketed(t, s, 30*time.Minute+5*time.Second, false)
-	lanePast(t, s, 50*time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, near: false})
+	slightlyOlder := ticketed(t, s, 30*time.Minute+5*time.Second, false)
+	moveToPast(t, s, 50*time.Second)
+	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, near: false})
-	lanePast(t, s, 20*time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	moveToPast(t, s, 20*time.Second)
+	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, near: false})
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
 }
 
-// Sentinels come out every ten seconds, and yet one is some day old enough.
+// If sentinels come out every ten seconds, one of them still becomes old enough.
 func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -73,61 +73,61 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 		if elapsed%(30*time.Second) == 0 {
 			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
-		lanePast(t, s, 10*time.Second)
+		moveToPast(t, s, 10*time.Second)
 	}
-	// And the next proof is held meanwhile.
+	// Meanwhile the store keeps the next proof.
 	next := ticketed(t, s, 3*time.Minute, false)
-	lanePast(t, s, 30*time.Second)
+	moveToPast(t, s, 30*time.Second)
 	drain(t, s, time.Second)
 	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
-// A task that is due again has its ticket in the other queue of the lane.
+// The ticket of a requeued task is in the requeue queue, so it counts as lost later.
 func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	drain(t, s, 2*time.Minute)
 	storetest.CheckLost(t, s, "it is held", nil)
-	lanePast(t, s, 2*time.Minute) // so it was sent four minutes ago
+	moveToPast(t, s, 2*time.Minute) // so the sentinel was sent four minutes ago
 	drain(t, s, 0)
-	first, again, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
-	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, again: false, older: true})
+	first, requeued, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, requeued: false, older: true})
 }
 
-// The word of an earlier sentinel is not newer for coming late.
+// A sentinel that is recorded twice counts from the first time.
 func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
-	sentinel := message.Sentinel{Lane: holdfast.DefaultLane, At: time.Now().Add(-20 * time.Minute)}
+	sentinel := message.Sentinel{Queue: holdfast.DefaultQueue, At: time.Now().Add(-20 * time.Minute)}
 	for range 2 {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
 			t.Fatal(err)
 		}
-		change(t, s, "update lanes set drained_at = drained_at - interval '40 seconds'")
+		change(t, s, "update queues set drained_at = drained_at - interval '40 seconds'")
 	}
 	storetest.CheckLost(t, s, "it is held", nil)
 	drain(t, s, 0)
 	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
-// The waits of a parked task grow with the number of times it was parked at this attempt, and never with its age.
+// The wait of a parked task grows with the number of parks at its attempt, and never with its age.
 func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	const asked = 15 * time.Second
+	const first = 15 * time.Second
 	for _, c := range []struct {
 		count, attempt int
 		want           time.Duration
 	}{
-		{0, 0, asked}, {1, 1, 2 * asked}, {3, 1, 8 * asked}, {6, 1, 10 * time.Minute}, {1 << 30, 1, 10 * time.Minute}, {6, 2, asked},
+		{0, 0, first}, {1, 1, 2 * first}, {3, 1, 8 * first}, {6, 1, 10 * time.Minute}, {1 << 30, 1, 10 * time.Minute}, {6, 2, first},
 	} {
 		ticket := insert(t, s, 1)
 		change(t, s, "update tasks set created_at = now() - interval '1 hour', park_count = nullif($2, 0), park_attempt = nullif($3, 0) where id = $1",
 			int64(ticket[0].Task), c.count, c.attempt)
 		before, err := s.Now(t.Context())
 		if err == nil {
-			err = s.Park(t.Context(), ticket, asked, "no handler")
+			err = s.Park(t.Context(), ticket, first, "no handler")
 		}
 		task, readErr := s.Task(t.Context(), ticket[0].Task)
 		if err := errors.Join(err, readErr); err != nil {
@@ -139,17 +139,18 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	}
 }
 
-// If a clock was two hours ahead and is set back, the store holds times in the future. They delay neither sentinels nor proofs.
+// If a clock was two hours ahead and is set back, the store has times in the future. They delay neither sentinels nor
+// proofs.
 func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	first := storetest.SentinelDue(t, s, "at the start")
-	change(t, s, "update lanes set sentinel_sent_at = now() + interval '2 hours'")
+	change(t, s, "update queues set sentinel_sent_at = now() + interval '2 hours'")
 	storetest.SentinelDue(t, s, "the last one was sent in the future")
 	if err := s.Drained(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	change(t, s, `update lanes set drained_through = now() + interval '2 hours', drained_at = now() + interval '2 hours',
+	change(t, s, `update queues set drained_through = now() + interval '2 hours', drained_at = now() + interval '2 hours',
 		held_through = now() + interval '2 hours', held_at = now() + interval '2 hours'`)
 	second := storetest.SentinelDue(t, s, "the last one came out in the future")
 	old := ticketed(t, s, time.Hour, false)
@@ -160,37 +161,37 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lanes, err := s.Lanes(t.Context())
-	if err != nil || !lanes[0].DrainedAt.Equal(second.At) {
-		t.Errorf("drained through %v, %v; want %s, when the second one was sent", lanes, err, second.At)
+	queues, err := s.Queues(t.Context())
+	if err != nil || !queues[0].DrainedAt.Equal(second.At) {
+		t.Errorf("drained through %v, %v; want %s, when the second sentinel was sent", queues, err, second.At)
 	}
 	storetest.CheckLost(t, s, "it is held", nil)
-	lanePast(t, s, 70*time.Second)
+	moveToPast(t, s, 70*time.Second)
 	drain(t, s, 0)
 	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true})
 }
 
-// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the delay that a
-// caller gave.
+// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the
+// delay that a caller gave.
 func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	correct := func(want bool) {
 		t.Helper()
 		if setBack, err := s.CorrectTimes(t.Context()); setBack != want || err != nil {
-			t.Fatalf("the clock was set back: %v, %v; want %v", setBack, err, want)
+			t.Fatalf("CorrectTimes reports %v, %v; want %v", setBack, err, want)
 		}
 	}
 	correct(false)
 	correct(false)
 	tickets := insert(t, s, 6)
-	waits := storetest.ComputeTimes(t, s, openRun(t, s), tickets)
+	waits := storetest.ComputeTimes(t, s, registerWorker(t, s), tickets)
 	change(t, s, "update tasks set due_at = next_run_at, ticketed_at = null where id = $1", int64(tickets[4].Task)) // its delay is set below
 	change(t, s, `update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours',
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
 	change(t, s, "update tasks set due_at = next_run_at + interval '1 hour', next_run_at = next_run_at + interval '1 hour' where id = $1",
 		int64(tickets[4].Task))
-	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // it began before the clock went ahead
+	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // it started before the clock was ahead
 	change(t, s, "update attempts set started_at = started_at + interval '2 hours', finished_at = finished_at + interval '2 hours'")
 	change(t, s, "update outbox set created_at = created_at + interval '2 hours', publish_after = publish_after + interval '2 hours'")
 	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
@@ -203,23 +204,24 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		}
 	}
 	if wait := storetest.Wait(t, s, tickets[4].Task); wait < 2*time.Hour {
-		t.Errorf("a delay that was given is cut to %s", wait)
+		t.Errorf("the delay of a caller was cut to %s", wait)
 	}
 	if late := number(t, s, "select count(*) from %s.tasks where ticketed_at > now()"); late > 0 {
-		t.Errorf("%d tasks got their tickets in the future", late)
+		t.Errorf("%d tasks have tickets from the future", late)
 	}
 	if published := storetest.DispatchOutbox(t, s); published != 6 {
-		t.Errorf("the outbox gave %d tickets, want 6", published)
+		t.Errorf("the outbox published %d tickets, want 6", published)
 	}
 }
 
-// After the clock was set back, a living worker renews. A dead worker is fenced a lease later, not two hours later.
+// After the clock was set back, a live worker has time to renew. A dead worker is fenced after one lease, not after two
+// hours.
 func TestLeasesFromTheFutureAreCutShort(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
-	run := openRun(t, s)
-	change(t, s, "update runs set renewed_at = now() + interval '2 hours', lease_until = now() + interval '2 hours 30 seconds'")
-	fence := func() []holdfast.RunID {
+	worker := registerWorker(t, s)
+	change(t, s, "update workers set renewed_at = now() + interval '2 hours', lease_until = now() + interval '2 hours 30 seconds'")
+	fence := func() []holdfast.WorkerID {
 		t.Helper()
 		asked, err := s.Now(t.Context())
 		if err != nil {
@@ -232,27 +234,27 @@ func TestLeasesFromTheFutureAreCutShort(t *testing.T) {
 		return fenced
 	}
 	if fenced := fence(); len(fenced) != 0 {
-		t.Errorf("fenced %v without a lease to renew in", fenced)
+		t.Errorf("fenced %v before a whole lease had passed", fenced)
 	}
-	left := number(t, s, "select extract(epoch from lease_until - now())::int from %s.runs")
+	left := number(t, s, "select extract(epoch from lease_until - now())::int from %s.workers")
 	if left < 10 || left > 30 {
 		t.Errorf("%d s of the lease are left, want about 30", left)
 	}
-	change(t, s, "update runs set renewed_at = renewed_at - interval '40 seconds', lease_until = lease_until - interval '40 seconds'")
-	if fenced := fence(); len(fenced) != 1 || fenced[0] != run {
-		t.Errorf("fenced %v after the lease, want %s", fenced, run)
+	change(t, s, "update workers set renewed_at = renewed_at - interval '40 seconds', lease_until = lease_until - interval '40 seconds'")
+	if fenced := fence(); len(fenced) != 1 || fenced[0] != worker {
+		t.Errorf("fenced %v after the lease, want %s", fenced, worker)
 	}
 }
 
-// After a failover the clock may be behind. A ticket that is out must do all the same: nothing would
-// publish another one.
+// After a failover the clock may be behind. A published ticket must still be valid, because no other ticket is
+// published.
 func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	tickets := insert(t, s, 2)
 	change(t, s, "update tasks set next_run_at = now() + interval '1 minute', created_at = now() + interval '1 minute'")
 	change(t, s, "insert into turns (duty, taken_at) values ('duty', now() + interval '1 hour')")
-	claims, err := s.Claim(t.Context(), openRun(t, s), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), registerWorker(t, s), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Errorf("claimed %+v, %v", claims, err)
 	}
@@ -262,6 +264,6 @@ func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 		t.Errorf("parked %+v, %v", task, err)
 	}
 	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
-		t.Errorf("a turn from the future keeps everybody away: %v", err)
+		t.Errorf("a turn from the future blocks other turns: %v", err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// lockTimeout is how long a migration waits for a lock. Statements of the workers queue behind it meanwhile. A statement
-	// that locks several tables may wait that long for each.
+	// lockTimeout is how long a migration waits for a lock. Meanwhile statements of the workers wait behind it. A
+	// statement that locks several tables may wait that long for each.
 	lockTimeout = 100 * time.Millisecond
 	// lockPause is how long a migration leaves the tables to the workers before it tries again.
 	lockPause = time.Second
@@ -47,7 +47,7 @@ func (s *migrator) CheckSchema(ctx context.Context) error {
 	return s.compare(operation, schema.Newest(applied))
 }
 
-// compare reports an ErrSchema if version is not the one this build needs.
+// compare returns an ErrSchema if this build cannot run on the version.
 func (s *migrator) compare(operation string, version int64) error {
 	if err := schema.Postgres.Compare(fmt.Sprintf("schema %q", s.schema), version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -55,15 +55,19 @@ func (s *migrator) compare(operation string, version int64) error {
 	return nil
 }
 
-// versions returns the versions that are applied, none if there is no schema.
+// versions returns the applied versions. It returns none if the schema does not exist.
 func (s *migrator) versions(ctx context.Context) ([]schema.Applied, error) {
 	var rows []struct {
-		Number    int64
-		AppliedAt time.Time `db:"applied_at"`
+		Number      int64
+		AppliedAt   time.Time `db:"applied_at"`
+		FormerNames bool      `db:"former_names"`
 	}
 	err := s.all(ctx, s.db, &rows, "schema_versions")
 	if missing(err) {
 		return nil, nil
+	}
+	if len(rows) > 0 && rows[0].FormerNames {
+		return nil, schema.FormerNames(fmt.Sprintf("schema %q", s.schema))
 	}
 	applied := make([]schema.Applied, len(rows))
 	for i, row := range rows {
@@ -111,20 +115,20 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 		return owned(err)
 	})
 	if err == nil {
-		s.lanes.Clear()
+		s.queues.Clear()
 	}
 	return migration, err
 }
 
-// DropSchema deletes the schema with everything in it, whoever made it, and nothing brings it back. That there is none is
-// no error. Nobody may be at work in it.
+// DropSchema deletes the schema with everything in it, also tables that Holdfast did not create. It returns no error if
+// the schema does not exist. No process may use the schema meanwhile.
 func (s *migrator) DropSchema(ctx context.Context) error {
 	err := s.alone(ctx, "drop the schema", func() error {
 		_, err := s.exec(ctx, s.migrations, "schema_drop")
 		return err
 	})
 	if err == nil {
-		s.lanes.Clear()
+		s.queues.Clear()
 	}
 	return err
 }
@@ -146,7 +150,7 @@ func (s *migrator) createSchema(ctx context.Context) error {
 	return err
 }
 
-// owned adds the hint which role may migrate to a refusal.
+// owned adds a hint to an error about missing privileges. The hint says which role may migrate.
 func owned(err error) error {
 	if pq.As(err, pqerror.InsufficientPrivilege) == nil {
 		return err
@@ -157,15 +161,16 @@ func owned(err error) error {
 // alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. While f
 // fails because another session holds a lock on a table, alone runs f again.
 func (s *migrator) alone(ctx context.Context, operation string, f func() error) error {
-	// Callers in this process queue here: waiting for the lock they would take the connections that
-	// the one who has it needs.
+	// Callers in this process wait here. If they waited for the lock of the database, they would occupy the connections
+	// that the migrating call needs.
 	select {
 	case s.migrating <- struct{}{}:
 		defer func() { <-s.migrating }()
 	case <-ctx.Done():
 		return translate(ctx, operation, ctx.Err())
 	}
-	// A lock of a transaction, not of a session: a pooler may lend sessions for one transaction each.
+	// The lock belongs to a transaction and not to a session, because a pooler may lend a session for one transaction
+	// only.
 	lock, err := s.migrations.BeginTxx(ctx, nil)
 	if err != nil {
 		return translate(ctx, operation, err)
@@ -178,8 +183,8 @@ func (s *migrator) alone(ctx context.Context, operation string, f func() error) 
 	if err != nil {
 		return translate(ctx, operation, err)
 	}
-	if version := schema.Newest(applied); version > schema.Postgres.Latest() {
-		return s.compare(operation, version)
+	if err := schema.Postgres.Ahead(fmt.Sprintf("schema %q", s.schema), schema.Newest(applied)); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
 	}
 	var warned time.Time
 	for {

@@ -23,7 +23,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// reader begins a transaction that has read every table of the schema, as pg_dump does. End ends it.
+// reader begins a transaction that has read every table of the schema, as pg_dump does. end ends the transaction.
 func reader(t *testing.T, schema string) (end func()) {
 	t.Helper()
 	tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
@@ -53,9 +53,9 @@ func reader(t *testing.T, schema string) (end func()) {
 	return func() { _ = tx.Rollback() }
 }
 
-// renewals renews the lease of a run without a pause, as a worker of an older build does. Done returns how many renewals
-// have been answered. Stop returns the longest one.
-func renewals(t *testing.T, db *sql.DB, schema string, run holdfast.RunID) (done func() int64, stop func() time.Duration) {
+// startRenewals renews the lease of a worker without a pause, with the statement of an older build. done returns the
+// number of answered renewals. stop ends the renewals and returns the time of the longest one.
+func startRenewals(t *testing.T, db *sql.DB, schema string, worker holdfast.WorkerID) (done func() int64, stop func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var answered atomic.Int64
@@ -64,7 +64,7 @@ func renewals(t *testing.T, db *sql.DB, schema string, run holdfast.RunID) (done
 	group.Go(func() {
 		for ctx.Err() == nil {
 			began := time.Now()
-			_, err := db.Exec("update "+schema+".runs set renewed_at = now(), lease_until = now() + interval '5 seconds' where id = $1 and state = 'live'", run)
+			_, err := db.Exec("update "+schema+".workers set renewed_at = now(), lease_until = now() + interval '5 seconds' where id = $1 and state = 'live'", worker)
 			if err != nil {
 				t.Errorf("renew: %v", err)
 				return
@@ -80,8 +80,8 @@ func renewals(t *testing.T, db *sql.DB, schema string, run holdfast.RunID) (done
 	})
 }
 
-// A transaction that reads the tables, such as a backup, stays open while a migration needs them for itself. The
-// migration neither blocks the renewals nor fails: it is applied once the reader has ended.
+// A migration needs exclusive locks on tables that a transaction, such as a backup, is reading. The migration neither
+// blocks renewals nor fails. It is applied when the reader has ended.
 func TestMigrationsLetRenewalsPass(t *testing.T) {
 	t.Parallel()
 	log, hook := logtest.NewNullLogger()
@@ -89,7 +89,7 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	moves := []struct {
 		name string
 		move func() error
@@ -106,28 +106,28 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 	}
 	for _, m := range moves {
 		end := reader(t, s.Schema())
-		answered, longest := renewals(t, pgtest.Admin(t), s.Schema(), run)
+		answered, longest := startRenewals(t, pgtest.Admin(t), s.Schema(), worker)
 		t.Cleanup(func() { longest() })
 		done := make(chan error, 1)
 		go func() { done <- m.move() }()
-		eventually(t, "it says that it waits, and for whom", func() error { return said(hook, "holds a lock") })
+		eventually(t, "the migration logs what blocks it", func() error { return logged(hook, "holds a lock") })
 		before := answered()
-		eventually(t, m.name+": renewals pass while the reader reads", func() error {
+		eventually(t, m.name+": renewals are answered during the transaction of the reader", func() error {
 			if n := answered() - before; n < 20 {
-				return fmt.Errorf("%d did", n)
+				return fmt.Errorf("%d renewals were answered", n)
 			}
 			return nil
 		})
 		select {
 		case err := <-done:
-			t.Errorf("%s: returned in spite of the reader: %v", m.name, err)
+			t.Errorf("%s: returned before the reader had ended: %v", m.name, err)
 		case <-time.After(time.Second): // several tries
 		}
 		end()
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
-		// The migration gives up after 0.1 s without its lock. A machine that does other work adds to it.
+		// The migration waits for a lock for at most lockTimeout. On a busy machine a renewal takes longer.
 		if took := longest(); took > 10*time.Second {
 			t.Errorf("%s: a renewal took %s", m.name, took)
 		} else {
@@ -140,16 +140,16 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 	}
 }
 
-// said returns an error until something was logged that contains the text.
-func said(hook *logtest.Hook, text string) error {
+// logged returns an error until a log message contains text.
+func logged(hook *logtest.Hook, text string) error {
 	if slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, text) }) {
 		return nil
 	}
 	return errors.New("not yet")
 }
 
-// What takes long on a large table must not be done to one that workers use: no migration writes a table anew, or
-// makes an index on tasks, while it keeps others away.
+// No migration may block workers for long: none rewrites a table, or creates an index on a large table under a lock
+// that blocks writes.
 func TestMigrationsRewriteNoTable(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -164,11 +164,11 @@ func TestMigrationsRewriteNoTable(t *testing.T) {
 	}
 	after := fileNodes(t, s.Schema())
 	if len(before) < 8 {
-		t.Fatalf("only these tables were found: %v", before)
+		t.Fatalf("found only the tables %v, want at least 8", before)
 	}
 	for table, node := range before {
 		if after[table] != node {
-			t.Errorf("a migration has rewritten %s", table)
+			t.Errorf("a migration rewrites the table %s", table)
 		}
 	}
 	indexes := regexp.MustCompile(`(?i)create (unique )?index \S+ on (tasks|attempts|outbox)\b`)
@@ -178,12 +178,12 @@ func TestMigrationsRewriteNoTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, made := range indexes.FindAllString(string(text), -1) {
-			t.Errorf("version %d blocks all writes meanwhile: %s", version.Number, made)
+			t.Errorf("version %d blocks writes while it runs: %s", version.Number, made)
 		}
 	}
 }
 
-// fileNodes returns the number of each table's file.
+// fileNodes returns the file number of each table.
 func fileNodes(t *testing.T, schema string) map[string]int64 {
 	t.Helper()
 	rows, err := pgtest.Admin(t).Query("select relname, relfilenode from pg_class where relnamespace = $1::regnamespace and relkind = 'r'", schema)

@@ -20,7 +20,7 @@ func TestOpenUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String() // nobody listens there once it is closed
+	address := listener.Addr().String() // no server listens there after Close
 	_ = listener.Close()
 	_, err = postgres.Open(t.Context(), postgres.Options{URL: "postgres://user:hunter2@" + address + "/jobs?sslmode=disable"})
 	if !errors.Is(err, holdfast.ErrUnavailable) {
@@ -39,7 +39,7 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 }
 
-// A list of servers, as libpq reads it, leads to the first one that takes writes.
+// With a list of servers, Open connects to the first server that accepts writes.
 func TestOpenOneOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(pgtest.URL(t))
@@ -69,7 +69,7 @@ func TestOpenOneOfSeveralServers(t *testing.T) {
 	u.Host = closed.Addr().String() + "," + closed.Addr().String()
 	_, err = postgres.Open(t.Context(), postgres.Options{URL: u.String()})
 	if !errors.Is(err, holdfast.ErrUnavailable) || strings.Count(err.Error(), closed.Addr().String()) < 2 {
-		t.Errorf("with no server there: %v", err)
+		t.Errorf("without any server: %v", err)
 	}
 }
 
@@ -111,12 +111,30 @@ func TestCloseTwice(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Runs(context.Background(), true); err == nil {
-		t.Error("a closed store answers")
+	if _, err := s.Workers(context.Background(), true); err == nil {
+		t.Error("a call of a closed store succeeded")
 	}
 }
 
-// A newer build has migrated the schema: this one must neither work on it nor take anything back.
+// A build before the first release has made the tables. This build neither uses them nor migrates them.
+func TestFormerNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	address, name := pgtest.Schema(t)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
+	if _, err := pgtest.Admin(t).Exec("create table " + name + ".lanes (name text)"); err != nil {
+		t.Fatal(err)
+	}
+	_, upErr := s.MigrateUp(t.Context())
+	_, downErr := s.MigrateDown(t.Context())
+	_, statusErr := s.MigrationStatus(t.Context())
+	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr, "status": statusErr} {
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "before the first release") || holdfast.HintOf(err).Kind != holdfast.HintAdvice {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+}
+
+// If the schema is several versions ahead, this build must neither use it nor migrate it.
 func TestSchemaAhead(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
@@ -133,7 +151,7 @@ func TestSchemaAhead(t *testing.T) {
 	}
 }
 
-// Whoever may not make the schema is told what permits it.
+// If the user may not create the schema, the hint is the statement that permits it.
 func TestSchemaNotPermitted(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(pgtest.URL(t))
@@ -141,7 +159,7 @@ func TestSchemaNotPermitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	query := u.Query()
-	query.Set("role", "pg_monitor") // a role that every server has, and that owns nothing
+	query.Set("role", "pg_monitor") // a role that exists on every server and owns nothing
 	u.RawQuery = query.Encode()
 	_, err = pgtest.Connect(t, postgres.Options{URL: u.String(), Schema: pgtest.Name(t)}).MigrateUp(t.Context())
 	hint := holdfast.HintOf(err).Arg
@@ -153,7 +171,7 @@ func TestSchemaNotPermitted(t *testing.T) {
 func TestDropSchemaLeavesNothingAndNoOtherSchema(t *testing.T) {
 	t.Parallel()
 	s, other := pgtest.Open(t), pgtest.Open(t)
-	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}}, 0); err != nil {
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "queue"}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pgtest.Admin(t).Exec("create table " + s.Schema() + ".mine (id int)"); err != nil {
@@ -174,12 +192,12 @@ func TestDropSchemaLeavesNothingAndNoOtherSchema(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}}, 0); err != nil {
-		t.Errorf("it cannot be made and used again: %v", err)
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "queue"}}, 0); err != nil {
+		t.Errorf("insert into the recreated schema: %v", err)
 	}
 }
 
-// Before the first migration there is not even a schema.
+// Before the first migration there is no schema.
 func TestSchemaMissing(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: pgtest.Name(t)})
@@ -187,8 +205,8 @@ func TestSchemaMissing(t *testing.T) {
 	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
 		t.Errorf("check: %v", err)
 	}
-	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
-		t.Errorf("list lanes: %v", err)
+	if _, err := s.QueueNames(t.Context()); !errors.Is(err, store.ErrSchema) || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
+		t.Errorf("list queues: %v", err)
 	}
 	if status, err := s.MigrationStatus(t.Context()); err != nil || len(status) == 0 || status[0].Applied {
 		t.Errorf("the status is %+v, %v", status, err)

@@ -17,14 +17,15 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Debian's PgBouncer does not track prepared statements; that of Debian 13 does.
+// The versions of PgBouncer: the installed version of Debian 12 does not track prepared statements, and that of Debian
+// 13 does.
 const (
 	untracked = ""
 	tracked   = "tracked"
 )
 
-// bouncer starts a PgBouncer before a server. It returns the URL that leads through it, and how to call
-// scripts/private-pgbouncer for it.
+// bouncer starts a PgBouncer in front of the server target. It returns the URL of the PgBouncer, and a function that
+// calls scripts/private-pgbouncer for it.
 func bouncer(t *testing.T, target, version, mode, conf string) (address string, script func(args ...string) string) {
 	t.Helper()
 	slow.Skip(t)
@@ -46,21 +47,21 @@ func bouncer(t *testing.T, target, version, mode, conf string) (address string, 
 	return address, script
 }
 
-// works has several callers insert, claim and finish tasks at once.
-func works(t *testing.T, s *postgres.Store) {
+// useStore inserts and claims tasks in several goroutines at once.
+func useStore(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
 			for range 20 {
-				inserted, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}, {Type: "t", Lane: "lane"}}, 0)
+				inserted, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "queue"}, {Type: "t", Queue: "queue"}}, 0)
 				if err != nil {
 					t.Errorf("insert: %v", err)
 					return
 				}
 				tickets := []message.Ticket{{Task: inserted.Tasks[0].ID, Attempt: 1}, {Task: inserted.Tasks[1].ID, Attempt: 1}}
-				claims, err := s.Claim(t.Context(), run, []store.Wanted{{Type: "t"}}, tickets, store.IntoExecutors)
+				claims, err := s.Claim(t.Context(), worker, []store.Wanted{{Type: "t"}}, tickets, store.IntoExecutors)
 				if err != nil || claims[0].Verdict != store.Claimed {
 					t.Errorf("claim: %+v, %v", claims, err)
 					return
@@ -69,7 +70,7 @@ func works(t *testing.T, s *postgres.Store) {
 		})
 	}
 	group.Wait()
-	renewShown(t, s, run, false)
+	renewPresent(t, s, worker, false)
 }
 
 func TestPoolersThatMixStatementsAreRefused(t *testing.T) {
@@ -84,7 +85,7 @@ func TestPoolersThatMixStatementsAreRefused(t *testing.T) {
 			for _, direct := range []string{"", pgtest.URL(t)} {
 				s, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: direct})
 				if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(holdfast.HintOf(err).Arg, "docs/poolers.md") {
-					t.Errorf("%q: opened with %v", conf, err)
+					t.Errorf("%q: Open returned %v, want an ErrInvalid", conf, err)
 				}
 				if err == nil {
 					_ = s.Close()
@@ -94,7 +95,7 @@ func TestPoolersThatMixStatementsAreRefused(t *testing.T) {
 	}
 }
 
-// fill has the pooler open several sessions of the server.
+// fill makes the pooler open several sessions.
 func fill(t *testing.T, address string) {
 	t.Helper()
 	db := openDB(t, address)
@@ -116,11 +117,11 @@ func TestPoolersInSessionMode(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	works(t, s)
-	_, release := show(t, s, openRun(t, s))
+	useStore(t, s)
+	_, release := acquire(t, s, registerWorker(t, s))
 	release()
 	if !s.KeepsSessions() || s.Ready(t.Context()) != nil {
-		t.Errorf("keeps sessions: %t, ready: %v", s.KeepsSessions(), s.Ready(t.Context()))
+		t.Errorf("KeepsSessions: %t, Ready: %v", s.KeepsSessions(), s.Ready(t.Context()))
 	}
 }
 
@@ -133,30 +134,30 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	works(t, s)
+	useStore(t, s)
 	if err := s.Ready(t.Context()); err != nil {
 		t.Errorf("ready: %v", err)
 	}
-	run := openRun(t, s)
-	if _, _, err := s.Show(t.Context(), run); s.KeepsSessions() || !errors.Is(err, holdfast.ErrInvalid) {
-		t.Errorf("keeps sessions: %t; show: %v", s.KeepsSessions(), err)
+	worker := registerWorker(t, s)
+	if _, _, err := s.Acquire(t.Context(), worker); s.KeepsSessions() || !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("KeepsSessions: %t; Acquire: %v", s.KeepsSessions(), err)
 	}
-	if f := finding(t, s, "store pooler"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintSessionSettings || !strings.Contains(f.Detail, "enable_seqscan") {
+	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintSessionSettings || !strings.Contains(f.Detail, "enable_seqscan") {
 		t.Errorf("%+v", f)
 	}
-	if f := finding(t, s, "store presence"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintDirectURL {
+	if f := checkNamed(t, s, "store presence"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintDirectURL {
 		t.Errorf("%+v", f)
 	}
 
-	// Past the pooler there are sessions for the signs.
+	// A direct URL provides sessions for presence locks.
 	both := pgtest.Connect(t, postgres.Options{URL: address, DirectURL: pgtest.URL(t), Schema: name})
-	works(t, both)
-	gone, release := show(t, both, run)
-	renewShown(t, both, run, true)
-	absentAre(t, both, "shown past the pooler")
-	stays(t, "shown past the pooler", gone)
+	useStore(t, both)
+	gone, release := acquire(t, both, worker)
+	renewPresent(t, both, worker, true)
+	checkMissing(t, both, "with a direct URL")
+	checkPresent(t, "with a direct URL", gone)
 	release()
-	if f := finding(t, both, "store presence"); f.Severity != doctor.OK {
+	if f := checkNamed(t, both, "store presence"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
 	if _, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: address}); !errors.Is(err, holdfast.ErrInvalid) || holdfast.HintOf(err).Kind != holdfast.HintDirectURL {
@@ -164,7 +165,8 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	}
 }
 
-// A pooler that is switched while a process runs makes it unready, and ready again when it is switched back.
+// If the mode of a pooler changes while a process runs, the store is not ready. It is ready again when the mode is
+// changed back.
 func TestAPoolerThatChangesItsMode(t *testing.T) {
 	t.Parallel()
 	address, script := bouncer(t, pgtest.URL(t), untracked, "session", "server_lifetime = 1")
@@ -172,18 +174,18 @@ func TestAPoolerThatChangesItsMode(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	works(t, s)
+	useStore(t, s)
 	disturb := func() {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				_, _ = s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Lane: "lane"}, {Type: "t", Lane: "lane"}}, 0)
+				_, _ = s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "queue"}, {Type: "t", Queue: "queue"}}, 0)
 			})
 		}
 		group.Wait()
 	}
 	script("mode", "transaction")
-	eventually(t, "it is not ready", func() error {
+	eventually(t, "the store is not ready", func() error {
 		disturb()
 		if err := s.Ready(t.Context()); err == nil || !strings.Contains(holdfast.HintOf(err).Arg, "docs/poolers.md") {
 			return errors.New("ready")
@@ -191,10 +193,10 @@ func TestAPoolerThatChangesItsMode(t *testing.T) {
 		return nil
 	})
 	script("mode", "session")
-	eventually(t, "it is ready again", func() error { return s.Ready(t.Context()) })
+	eventually(t, "the store is ready again", func() error { return s.Ready(t.Context()) })
 }
 
-// What the doctor advises about settings that a pooler does not keep: they become those of the role.
+// The advice of the doctor for settings that a pooler does not keep: the role gets the settings.
 func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	t.Parallel()
 	slow.Skip(t)
@@ -202,10 +204,10 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	address, script := bouncer(t, target, tracked, "transaction", "")
 	_, err := postgres.Open(t.Context(), postgres.Options{URL: address + "&statement_timeout=5000"})
 	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "sets statement_timeout") {
-		t.Errorf("a setting that cannot be kept: %v", err)
+		t.Errorf("a URL with a setting that the pooler does not keep: %v", err)
 	}
 	s := pgtest.Connect(t, postgres.Options{URL: address, DirectURL: target})
-	f := finding(t, s, "store pooler")
+	f := checkNamed(t, s, "store pooler")
 	_, lacks, ok := strings.Cut(f.Detail, "the sessions lack ")
 	if !ok || f.Remedy != (holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: `"` + role + `"`}) {
 		t.Fatalf("%+v", f)
@@ -217,7 +219,7 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	script("down")
 	script("up")
 	s = pgtest.Connect(t, postgres.Options{URL: script("url"), DirectURL: target})
-	if f := finding(t, s, "store pooler"); f.Severity != doctor.OK {
+	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Statements that connections keep prepared are planned once for all, perhaps for a table that is empty or has a handful of rows. Whenever it
-// is, they look tasks up by their ids: in a table that has grown since, anything else would read all of it for every page.
+// The server plans a prepared statement once, perhaps when the table is empty. Whenever it does, the plan must look up
+// tasks by their ids. In a table that has grown since, any other plan would read the whole table for every page.
 func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -26,19 +26,19 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	}
 	run("set plan_cache_mode = force_generic_plan")
 	calls := map[string]string{
-		"claim_near":    `1, '\x01', 1, '{t}', '{1}', false, '{1}', '{1}', '{0}'`,
-		"complete_near": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
+		"claim_range":    `1, '\x01', 1, '{t}', '{1}', false, '{1}', '{1}', '{0}'`,
+		"complete_range": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 	}
 	byID := regexp.MustCompile(`Index Cond: \(+id `)
 	for name := range calls {
 		run("prepare " + name + " as " + s.Text(name))
 	}
-	for _, rows := range []int{-1, 0, 1, 500} { // -1: before the server has counted any
+	for _, rows := range []int{-1, 0, 1, 500} { // -1: before the first analyze
 		if rows > 0 {
 			insert(t, s, rows)
 		}
 		if rows >= 0 {
-			change(t, s, "analyze tasks") // which has it planned anew
+			change(t, s, "analyze tasks") // the server then plans the statements again
 		}
 		for name, args := range calls {
 			lines, err := conn.QueryContext(t.Context(), "explain execute "+name+" ("+args+")")

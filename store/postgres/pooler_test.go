@@ -20,7 +20,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// openDB returns connections without any setting.
+// openDB returns a connection pool without settings.
 func openDB(t *testing.T, address string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", address)
@@ -31,15 +31,15 @@ func openDB(t *testing.T, address string) *sql.DB {
 	return db
 }
 
-// forgetful is a proxy that drops what a connection asks for at its start, as a pooler with ignore_startup_parameters
-// does.
-type forgetful struct {
+// parameterDropper is a proxy that drops the startup parameters of a connection, like a pooler with
+// ignore_startup_parameters.
+type parameterDropper struct {
 	mu   sync.Mutex
-	seen map[string]bool // the parameters that were asked for
+	seen map[string]bool // the startup parameters of all connections
 }
 
-// newForgetful returns a proxy before the server, and the URL that leads through it.
-func newForgetful(t *testing.T, address string) (f *forgetful, through string) {
+// newParameterDropper returns a proxy in front of the server, and the URL of the proxy.
+func newParameterDropper(t *testing.T, address string) (f *parameterDropper, through string) {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -50,7 +50,7 @@ func newForgetful(t *testing.T, address string) (f *forgetful, through string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = &forgetful{seen: map[string]bool{}}
+	f = &parameterDropper{seen: map[string]bool{}}
 	var group sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); group.Wait() })
 	group.Go(func() {
@@ -66,7 +66,7 @@ func newForgetful(t *testing.T, address string) (f *forgetful, through string) {
 	return f, u.String()
 }
 
-func (f *forgetful) serve(client net.Conn, server string) {
+func (f *parameterDropper) serve(client net.Conn, server string) {
 	defer client.Close()
 	behind, err := net.Dial("tcp", server)
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *forgetful) serve(client net.Conn, server string) {
 		}
 		kept = append(kept, 0)
 	} else {
-		kept = body // to cancel
+		kept = body // a cancel request
 	}
 	_, err = behind.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(kept)+4)), kept...))
 	if err != nil {
@@ -109,14 +109,14 @@ func (f *forgetful) serve(client net.Conn, server string) {
 	_ = behind.Close()
 }
 
-// A pooler that drops startup parameters must not lead the tables into another schema, nor take the limits away.
+// If a pooler drops startup parameters, the tables are still in the right schema, and the time limits still hold.
 func TestNothingReliesOnStartupParameters(t *testing.T) {
 	t.Parallel()
 	role, direct := newRole(t)
-	name, astray := pgtest.Name(t), role+"_astray" // where tables come whose schema is not named
+	name, astray := pgtest.Name(t), role+"_astray" // the schema of tables that are created without a schema name
 	execute(t, "grant create on database "+pq.QuoteIdentifier(strings.TrimPrefix(parse(t, direct).Path, "/"))+" to "+role,
 		"create schema "+astray+" authorization "+role, "alter role "+role+" set search_path = "+astray)
-	f, address := newForgetful(t, direct)
+	f, address := newParameterDropper(t, direct)
 	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -140,19 +140,19 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 			t.Errorf("%s is %q, not %q: %v", name, got, want, err)
 		}
 	}
-	if f := finding(t, s, "store pooler"); f.Severity != doctor.OK {
+	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.OK {
 		t.Errorf("%+v", f)
 	}
 	if _, err := s.MigrateDown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// Those that the protocol itself has, which every pooler knows.
+	// The parameters of the protocol itself, which every pooler knows.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := []string{"application_name", "client_encoding", "database", "datestyle", "user"}
 	for _, name := range slices.Sorted(maps.Keys(f.seen)) {
 		if !slices.Contains(known, name) {
-			t.Errorf("%s is asked for at the start of a connection", name)
+			t.Errorf("a connection sends the startup parameter %s", name)
 		}
 	}
 }

@@ -16,41 +16,42 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// pooling says how a connection shares the sessions of the server.
+// pooling is how connections share the sessions of the server.
 type pooling int
 
 const (
-	// ownSession: each connection has a session of its own, without a pooler or in a pooler's session mode.
+	// ownSession: each connection has a session of its own. There is no pooler, or the pooler is in session mode.
 	ownSession pooling = iota
-	// lentSession: a pooler lends a session for each transaction, but prepared statements follow their connection.
+	// lentSession: a pooler lends a session for each transaction, and tracks the prepared statements of each
+	// connection.
 	lentSession
-	// mixedSession: a pooler lends a session for each transaction, and a connection may find the prepared statements of
-	// another one there.
+	// mixedSession: a pooler lends a session for each transaction, and does not track prepared statements. A connection
+	// may find the prepared statements of another connection in its session.
 	mixedSession
 )
 
 const (
-	// poolingRounds is how often a probe asks each of its two connections for its session.
+	// poolingRounds is how many times the probe queries the sessions of its two connections.
 	poolingRounds = 8
 	// sessionWait is how long the second connection may wait for a session.
 	sessionWait = 2 * time.Second
 )
 
-// errCrowded says that the second connection of a probe got no session. The pooler may be in session mode and have one
-// session only, or in transaction mode while other clients use all its sessions.
+// errCrowded means that the second connection of a probe got no session. Either the pooler is in session mode and has
+// only one session, or it is in transaction mode and other clients use all its sessions.
 var errCrowded = holdfast.WithHint(
 	fmt.Errorf("%w: a connection pooler gave no session to a second connection within %s, so its mode is unknown", holdfast.ErrUnavailable, sessionWait),
 	holdfast.Advice("try again when it is less busy, or give it more sessions (PgBouncer: default_pool_size), see docs/poolers.md"))
 
-// errMixed refuses poolers that mix up statements.
+// errMixed is the error for poolers of the kind mixedSession.
 var errMixed = holdfast.WithHint(
 	fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements", holdfast.ErrInvalid),
 	holdfast.Advice("connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md"))
 
-// poolingOf returns how connections share sessions. If the server sees the client's own port, the connection is direct,
-// which one statement shows. Otherwise poolingOf compares the sessions of two connections. A pooler with few sessions
-// gives the same session to both, and a pooler that spreads connections changes the session of each. If one of them
-// gets no session, poolingOf returns an error, because each mode may be the reason.
+// poolingOf returns how connections share sessions. If the server reports the client's own port, the connection is
+// direct, and one statement is enough. Otherwise poolingOf compares the sessions of two connections. A pooler with few
+// sessions gives the same session to both connections. A pooler that spreads connections changes the session of each
+// connection. If the second connection gets no session, poolingOf returns an error, because both modes are possible.
 func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 	db := open(&connector{config: config, readTimeout: readTimeout}, 2)
 	defer db.Close()
@@ -96,14 +97,14 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 //go:embed sql/pooler_session.sql
 var sessionText string
 
-// backend returns the server's process of the connection, and the client's port as the server sees it: 0 for a Unix
-// socket.
+// backend sets session to the ID of the connection's server process, and returns the client's port as the server sees
+// it. The port of a Unix socket is 0.
 func backend(ctx context.Context, conn *sqlx.Conn, session *int64) (port int, err error) {
 	err = conn.QueryRowContext(ctx, sessionText).Scan(session, &port)
 	return port, err
 }
 
-// localPort returns the port of this side of a connection; -1 if it has none.
+// localPort returns the local port of a connection, or -1 if it has none.
 func localPort(db *sqlx.Conn) int {
 	port := -1
 	_ = db.Raw(func(driver any) error {
@@ -115,8 +116,8 @@ func localPort(db *sqlx.Conn) int {
 	return port
 }
 
-// tracking returns whether prepared statements follow the connections that share sessions. Both connections give their
-// statements the same names.
+// tracking returns lentSession if the pooler tracks the prepared statements of each connection, and mixedSession if it
+// does not. Both connections give their statements the same names.
 func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	kind, err := lentSession, error(nil)
 	texts := [2]string{"select $1::int + 0", "select $1::int + 1"}
@@ -142,7 +143,7 @@ func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	if isMixed(err) {
 		kind, err = mixedSession, nil
 	}
-	if kind == mixedSession { // no prepared statement may stay there for other connections
+	if kind == mixedSession { // leave no prepared statement in a session that other connections use
 		for _, conn := range conns {
 			_, _ = conn.ExecContext(ctx, "deallocate all")
 		}
@@ -150,13 +151,14 @@ func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	return kind, err
 }
 
-// isMixed reports whether a connection found the prepared statement of another one, or did not find its own.
+// isMixed reports whether err means that a connection found the prepared statement of another connection, or did not
+// find its own.
 func isMixed(err error) bool {
 	return pq.As(err, pqerror.InvalidSQLStatementName, pqerror.DuplicatePstatement, pqerror.ProtocolViolation) != nil
 }
 
-// Ready returns an ErrInvalid if a pooler mixes up the statements of its connections. It checks again only after a
-// prepared statement was not found or was another one.
+// Ready returns an error that wraps holdfast.ErrInvalid if a pooler does not track prepared statements. It probes the
+// pooler again only after a connection has not found its prepared statement.
 func (s *Store) Ready(ctx context.Context) error {
 	if !s.mixed.Load() {
 		return nil
@@ -164,7 +166,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	kind, err := poolingOf(ctx, s.config)
 	switch {
 	case err != nil:
-		return translate(ctx, "look for a connection pooler", err)
+		return translate(ctx, "probe the connection pooler", err)
 	case kind == mixedSession:
 		return errMixed
 	case kind != s.pooling:
@@ -174,5 +176,5 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// KeepsSessions reports whether the store has sessions of its own, which presence needs.
+// KeepsSessions reports whether the store has sessions of its own. Presence requires them.
 func (s *Store) KeepsSessions() bool { return s.sessions }

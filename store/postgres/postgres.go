@@ -1,25 +1,25 @@
 // Package postgres is the store on PostgreSQL 13 or newer.
 //
-// Each role of the contract is a type of its own in one .go file, and a Store is their sum. All of them embed the same
-// database: see database.go. Their statements are in sql/, named after the operations. The
-// statements name tables as holdfast.tasks and so on; the configured schema is put in when the
-// store is opened, so that they mean the same inside a caller's transaction, whatever
-// its search_path is.
+// Each role of the store contract is a type in a file of its own, and a Store is the sum of the roles. All roles embed
+// the same database: see database.go. Their statements are in sql/, named after the operations. The statements name
+// tables as holdfast.tasks and so on. Open replaces "holdfast" with the configured schema, so a statement means the
+// same in a caller's transaction, whatever its search_path is.
 //
-// # What it promises
+// # What the store promises
 //
-// Every call returns soon after its context ends, even if the network or the server
-// hangs; calls whose context has no end give up after [readTimeout] of silence, but for those that wait for a sign
-// of presence. A statement
-// whose answer was lost is never sent a second time behind the caller's back.
-// Deadlocks and serialization failures are repeated a few times inside the call. Rows are locked in
-// the order of their ids, so that there are next to none. Repairs that have to look at all tasks do so in steps
-// that are each a short transaction over a range of ids, however many tasks there are.
+// Every call returns soon after its context ends, even if the network or the server hangs. A call whose context has no
+// deadline fails after [readTimeout] without an answer. Only calls that wait for a presence lock wait longer.
 //
-// # What it keeps in memory
+// If the answer to a statement is lost, the store does not send the statement again. The caller decides.
 //
-// The lanes it has stored before, and which cancellations the runs of this process have been told of.
-// Nothing goes wrong when that is lost.
+// A call that fails with a deadlock or a serialization failure is repeated a few times. Such failures are rare, because
+// statements lock rows in the order of their ids. A repair that reads all tasks works in steps. Each step is a short
+// transaction over a range of ids, so its length does not depend on the number of tasks.
+//
+// # What the store keeps in memory
+//
+// The store remembers the queues that it has stored, and which cancellations the workers of this process have received.
+// Losing this memory does no harm.
 package postgres
 
 import (
@@ -57,33 +57,31 @@ const (
 const (
 	statementTimeout = 30 * time.Second
 	connectTimeout   = 5 * time.Second
-	// leaseConns is enough for a renewal, a look for leases that are over, and health checks at once.
+	// leaseConns is enough for a renewal, a search for expired leases, and health checks at the same time.
 	leaseConns = 4
-	// unpooled makes a pool that bounds nothing and keeps nothing.
+	// unpooled makes a pool that has no limit and keeps no idle connection.
 	unpooled = -1
-	// idleInTransaction ends the transaction of a process that was frozen in the middle of it, so that
-	// the rows it has locked are free again. Dispatching has less: see publishLimit.
+	// idleInTransaction ends the transaction of a frozen process, which unlocks its rows. Dispatching has a shorter
+	// limit: see publishLimit.
 	idleInTransaction = 30 * time.Second
 )
 
 // Options configures a Store. URL is required.
 type Options struct {
-	// URL says where the server is, as postgres://user:password@host:port/database
-	// or in the form key=value.
+	// URL is the address of the server: postgres://user:password@host:port/database, or the form key=value.
 	URL string
-	// DirectURL leads to the same database past any connection pooler. The sessions of its connections hold the signs of
-	// presence and the locks of migrations. Empty means URL.
+	// DirectURL leads to the same database without a connection pooler in between. The sessions of its connections hold
+	// the presence locks and the locks of migrations. Empty means URL.
 	DirectURL string
-	// Schema is where the tables are: a lower-case identifier. Empty means DefaultSchema.
+	// Schema is the schema of the tables, a lower-case identifier. Empty means DefaultSchema.
 	Schema string
-	// MaxConns bounds the connections; 0 means DefaultMaxConns. Four more are kept for
-	// leases: renewing them and fencing. Each sign that is shown, and watching, takes one more.
+	// MaxConns is the maximum number of connections; 0 means DefaultMaxConns. The store opens up to four more to renew
+	// leases and to fence workers, and one more for each Acquire and each Watch of package presence.
 	MaxConns int
 	Log      logrus.FieldLogger // nil discards
 }
 
-// Store is a store.Store on one schema of one PostgreSQL database. It is safe for
-// concurrent use.
+// Store is a store.Store on one schema of one PostgreSQL database. It is safe for concurrent use.
 type Store struct {
 	*database
 	inserter
@@ -110,9 +108,9 @@ var _ store.Store = (*Store)(nil)
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// Open connects to the server. It neither makes nor checks the schema: see
-// MigrateUp and CheckSchema. The error wraps holdfast.ErrUnavailable if the server cannot be
-// reached and holdfast.ErrInvalid if an option is wrong; it never shows the password.
+// Open connects to the server. It neither creates nor checks the schema: see MigrateUp and CheckSchema. The error wraps
+// holdfast.ErrUnavailable if the server cannot be reached, and holdfast.ErrInvalid if an option is wrong. It never
+// contains the password.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
@@ -139,12 +137,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		err := fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep", holdfast.ErrInvalid, strings.Join(given, ", "))
 		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(config.User)})
 	}
-	direct, directSession, sessions, err := directly(ctx, o.DirectURL, kind)
+	direct, directSession, sessions, err := configureDirect(ctx, o.DirectURL, kind)
 	if err != nil {
 		return nil, err
 	}
 	if kind == lentSession {
-		session = nil // the next connection of the same session would find these settings, whatever program it belongs to
+		session = nil // other programs may get the same session later, and would inherit these settings
 	}
 	if o.DirectURL == "" {
 		direct, directSession = config, session
@@ -153,7 +151,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	d := &database{
 		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts), mixed: mixed}, o.MaxConns),
 		leases:     open(&connector{config: config, settings: session, readTimeout: readTimeout}, leaseConns),
-		migrations: open(&connector{config: direct, settings: directSession, local: unlimited(o.Schema)}, 4),
+		migrations: open(&connector{config: direct, settings: directSession, local: migrationSettings(o.Schema)}, 4),
 		schema:     o.Schema,
 		sessions:   sessions,
 		statements: texts,
@@ -171,10 +169,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},
-		inspector:  roles.NewDesk(named{d}, choose),
+		inspector:  roles.NewInspector(named{d}, choose),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
-		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(present)}, unpooled), newPresences()},
+		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},
 		config:     config,
 		pooling:    kind,
 		mixed:      mixed,
@@ -185,9 +183,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// directly reads the direct URL, which may be empty, and checks that no pooler is in between. sessions reports whether
-// the store has sessions of its own.
-func directly(ctx context.Context, address string, kind pooling) (config pq.Config, session settings, sessions bool, err error) {
+// configureDirect reads the direct URL, which may be empty, and checks that no pooler is in between. sessions reports
+// whether the store has sessions of its own.
+func configureDirect(ctx context.Context, address string, kind pooling) (config pq.Config, session settings, sessions bool, err error) {
 	if address == "" {
 		if kind == mixedSession {
 			err = errMixed
@@ -214,10 +212,10 @@ func directly(ctx context.Context, address string, kind pooling) (config pq.Conf
 // Schema returns the name of the schema the tables are in.
 func (s *Store) Schema() string { return s.schema }
 
-// Close implements store.Store. It ends all signs that are still held.
+// Close implements store.Store. It also releases all presence locks.
 func (s *Store) Close() error {
-	s.presences.close()
-	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close(), s.signs.Close(), s.renewers.close())
+	s.presenceSessions.close()
+	return errors.Join(s.db.Close(), s.leases.Close(), s.migrations.Close(), s.locks.Close(), s.renewers.close())
 }
 
 func open(c *connector, conns int) *sqlx.DB {
@@ -228,16 +226,16 @@ func open(c *connector, conns int) *sqlx.DB {
 	return db
 }
 
-// configure reads a URL. It returns how to connect, and the settings of a session: the standard ones, and those of the
-// URL, which win. given names the settings of the URL.
+// configure reads a URL. It returns how to connect, and the settings of a session. They are the standard settings,
+// overridden by those of the URL. given lists the names of the settings in the URL.
 func configure(address string) (config pq.Config, session settings, given []string, err error) {
 	if address == "" {
 		return pq.Config{}, nil, nil, holdfast.WithHint(fmt.Errorf("%w: the URL of PostgreSQL is empty", holdfast.ErrInvalid),
 			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host/database"})
 	}
-	if config, err = pq.NewConfig(spread(address)); err != nil {
+	if config, err = pq.NewConfig(splitHosts(address)); err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
-			err = wrong.Err // the rest of its text is the URL, with the password
+			err = wrong.Err // the text of url.Error contains the URL with the password
 		}
 		return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
 	}
@@ -257,29 +255,29 @@ func configure(address string) (config pq.Config, session settings, given []stri
 var standard = settings{
 	"statement_timeout":                   milliseconds(statementTimeout),
 	"idle_in_transaction_session_timeout": milliseconds(idleInTransaction),
-	// A server that sends to a process that has ended or is frozen would keep the locks of the statement for a quarter
-	// of an hour.
+	// Without this limit, a server that sends to an ended or frozen process keeps the locks of the statement for a
+	// quarter of an hour.
 	"tcp_user_timeout":              milliseconds(15 * time.Second),
 	"tcp_keepalives_idle":           "10",
 	"tcp_keepalives_interval":       "5",
 	"tcp_keepalives_count":          "3",
 	"default_transaction_isolation": "read committed",
 	"timezone":                      "UTC",
-	// The statements are short look-ups by id, in tables whose statistics are always out of date. Another plan is
+	// The statements look up a few rows by id, in tables whose statistics are always out of date. Other plans are
 	// sometimes a little faster, and often many times slower.
 	"jit":              "off",
-	"enable_seqscan":   "off", // if the planner has another plan
+	"enable_seqscan":   "off", // the planner still uses it if there is no other plan
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
 	"random_page_cost": "1.1",
 }
 
-// spread rewrites a URL of several servers, each with a port, as libpq reads them
-// (postgres://user@a:5432,b:5433/app): lib/pq knows such lists in parameters only.
-func spread(address string) string {
+// splitHosts rewrites a URL that lists several servers, each with a port, as in postgres://user@a:5432,b:5433/app.
+// libpq reads such a URL, but lib/pq reads lists of servers in parameters only.
+func splitHosts(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || !strings.Contains(u.Host, ",") {
-		return address // whatever is wrong with it is said by whoever reads it next
+		return address // the caller parses it next and reports the error
 	}
 	var hosts, ports []string
 	for _, server := range strings.Split(u.Host, ",") {
@@ -296,10 +294,10 @@ func spread(address string) string {
 	return u.String()
 }
 
-// unlimited returns the settings of a transaction that migrates: it may take long, but may not make others wait for long.
-// They belong to the transaction, not to its session, so that no pooler can separate the two: the tables must not come
-// into another schema.
-func unlimited(schema string) settings {
+// migrationSettings returns the settings of a transaction that migrates. The transaction may take long, but other
+// transactions must not wait for it for long. The settings belong to the transaction, not to its session: a pooler may
+// give the transaction another session, and the tables would then be created in another schema.
+func migrationSettings(schema string) settings {
 	return settings{
 		"statement_timeout":                   "0",
 		"idle_in_transaction_session_timeout": "0",
@@ -310,7 +308,7 @@ func unlimited(schema string) settings {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// unreachable says why the first connection failed. Its hint is what to do.
+// unreachable returns the error for a failed first connection, with a hint.
 func unreachable(ctx context.Context, config pq.Config, err error) error {
 	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	for _, more := range config.Multi {
@@ -320,7 +318,7 @@ func unreachable(ctx context.Context, config pq.Config, err error) error {
 	if errors.Is(err, errCrowded) {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	encrypted := ofTLS(err)
+	encrypted := isTLSError(err)
 	err = translate(ctx, operation, err)
 	if encrypted {
 		return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintCheckDatabase,
@@ -332,16 +330,16 @@ func unreachable(ctx context.Context, config pq.Config, err error) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintCheckDatabase, Arg: "user, password, database and sslmode"})
 }
 
-// ofTLS reports whether err says that an encrypted connection could not be made: the certificate of one side does not satisfy
-// the other one, or one side does not encrypt.
-func ofTLS(err error) bool {
+// isTLSError reports whether err means that no encrypted connection was possible: one side rejected the certificate of
+// the other side, or does not support encryption.
+func isTLSError(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
-	if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "remote error" { // an alert of the server's
+	if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "remote error" { // a TLS alert from the server
 		return true
 	}
 	return errors.Is(err, pq.ErrSSLNotSupported)

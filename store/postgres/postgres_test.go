@@ -14,20 +14,20 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return pgtest.Open(t) })
 }
 
-func TestExaminer(t *testing.T) {
+func TestChecker(t *testing.T) {
 	t.Parallel()
-	storetest.RunExaminer(t, func(t *testing.T) storetest.Examinable { return pgtest.Open(t) })
+	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return pgtest.Open(t) })
 }
 
 func TestPresence(t *testing.T) {
 	t.Parallel()
-	storetest.RunPresence(t, func(s storetest.Present) { terminate(t, s.(*postgres.Store)) }, func(t *testing.T) (here, elsewhere storetest.Present) {
+	storetest.WorkerPresence(t, func(s storetest.Present) { terminate(t, s.(*postgres.Store)) }, func(t *testing.T) (here, elsewhere storetest.Present) {
 		first := named(t, postgres.Options{})
 		return first, pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: first.Schema()})
 	})
 }
 
-// terminate has the server end all sessions of a store that named made.
+// terminate makes the server end all sessions of a store that named has made.
 func terminate(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	if _, err := pgtest.Admin(t).Exec("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = $1", s.Schema()); err != nil {

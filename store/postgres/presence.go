@@ -10,41 +10,41 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// A sign is an advisory lock of a session that does nothing else. Its key is two numbers: one made of the incarnation,
-// so that schemas of one database do not meet, and the run's.
+// The presence lock of a worker is an advisory lock of a session that does nothing else. Its key has two numbers. The
+// first is a hash of the incarnation, so that the schemas of one database do not conflict. The second is the worker's
+// ID.
 
 // presenter is the role presence.Store.
 type presenter struct {
 	*database
-	// signs opens the sessions that hold signs. Each is used by one caller and never again.
-	signs     *sqlx.DB
-	presences *presences
+	// locks opens the sessions that hold presence locks. Each session serves one caller and is then closed.
+	locks            *sqlx.DB
+	presenceSessions *presenceSessions
 }
 
 var _ presence.Store = (*Store)(nil)
 
 const (
-	// watcher is the number of the watcher's place; runs are numbered from 1 on.
-	watcher = 0
-	// waitRound is how long one statement waits for a sign. While a statement waits, VACUUM must spare every row version
-	// that has died since it began; a janitor may wait for the watcher's place for weeks.
+	// watcherKey is the second number of the watcher lock. The IDs of workers begin with 1.
+	watcherKey = 0
+	// waitRound is how long one statement waits for a lock. While a statement waits, VACUUM cannot remove row versions
+	// that died since it began, and a janitor may wait for the watcher lock for weeks.
 	waitRound = 10 * time.Second
-	// farewell is how long the server may take to end a session in good order.
-	farewell = time.Second
+	// closeTimeout is how long the server may take to close a session.
+	closeTimeout = time.Second
 )
 
-// presences are the sessions that hold signs, or wait for one.
-type presences struct {
+// presenceSessions is the set of sessions that hold a presence lock or wait for one.
+type presenceSessions struct {
 	ending context.Context // done when the store closes
 	end    context.CancelFunc
 	work   sync.WaitGroup // of all sessions
@@ -53,14 +53,14 @@ type presences struct {
 	closed bool
 }
 
-func newPresences() *presences {
-	p := &presences{}
+func newPresenceSessions() *presenceSessions {
+	p := &presenceSessions{}
 	p.ending, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// enter begins a session, leave ends it.
-func (p *presences) enter() (leave func(), err error) {
+// enter adds a session, and leave removes it. enter fails if the store was closed.
+func (p *presenceSessions) enter() (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -70,8 +70,8 @@ func (p *presences) enter() (leave func(), err error) {
 	return p.work.Done, nil
 }
 
-// close returns when all sessions have ended.
-func (p *presences) close() {
+// close ends all sessions, and returns when they have ended.
+func (p *presenceSessions) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
@@ -79,40 +79,40 @@ func (p *presences) close() {
 	p.work.Wait()
 }
 
-// present are the settings of sessions that hold signs: they are idle for as long as a process lives.
-var present = settings{"statement_timeout": "0", "lock_timeout": milliseconds(waitRound)}
+// presenceSettings is the settings of the sessions that hold presence locks. They are idle while their process lives.
+var presenceSettings = settings{"statement_timeout": "0", "lock_timeout": milliseconds(waitRound)}
 
-// Show implements presence.Store. Whatever the server says on an idle session counts as its end, and ends it: gone is
-// closed.
-func (s *presenter) Show(ctx context.Context, run holdfast.RunID) (gone <-chan struct{}, release func(), err error) {
-	return s.hold(ctx, fmt.Sprintf("show the sign of run %s", run), int32(uint32(run)))
+// Acquire implements presence.Store. If the server sends anything on the idle session, the session is closed, and gone
+// with it.
+func (s *presenter) Acquire(ctx context.Context, worker holdfast.WorkerID) (gone <-chan struct{}, release func(), err error) {
+	return s.acquire(ctx, fmt.Sprintf("acquire the presence of worker %s", worker), int32(uint32(worker)))
 }
 
-// Watch implements presence.Store. Gone is closed as in Show.
+// Watch implements presence.Store. It closes gone like Acquire.
 func (s *presenter) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
-	return s.hold(ctx, "wait for the watcher's place", watcher)
+	return s.acquire(ctx, "acquire the watcher lock", watcherKey)
 }
 
-// hold opens a session and takes the lock with that number.
-func (s *presenter) hold(ctx context.Context, operation string, number int32) (<-chan struct{}, func(), error) {
+// acquire opens a session and acquires the lock with the key.
+func (s *presenter) acquire(ctx context.Context, operation string, key int32) (<-chan struct{}, func(), error) {
 	if !s.sessions {
 		err := fmt.Errorf("%s: %w: the connection pooler keeps no session", operation, holdfast.ErrInvalid)
 		return nil, nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintDirectURL})
 	}
-	leave, err := s.presences.enter()
+	leave, err := s.presenceSessions.enter()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.presences.ending, func() { cancel(errors.New("the store was closed")) })()
+	defer context.AfterFunc(s.presenceSessions.ending, func() { cancel(errors.New("the store was closed")) })()
 	p, err := s.openPresence(waiting)
 	if err == nil {
-		if err = s.obtain(waiting, p.session, number); err == nil && p.conn.wire.over() {
+		if err = s.lock(waiting, p.session, key); err == nil && p.conn.wire.wasCut() {
 			err = errLost
 		}
 		if err != nil {
-			_ = p.session.Close() // the reason is known
+			_ = p.session.Close() // the first error is the one to report
 		}
 	}
 	if err != nil {
@@ -124,16 +124,16 @@ func (s *presenter) hold(ctx context.Context, operation string, number int32) (<
 	}
 	go func() {
 		defer leave()
-		defer context.AfterFunc(s.presences.ending, p.close)()
+		defer context.AfterFunc(s.presenceSessions.ending, p.close)()
 		p.watch()
 	}()
 	return p.gone, p.release, nil
 }
 
-// obtain returns when the session has the lock. The first statement is all that most callers need.
-func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32) error {
+// lock returns when the session holds the lock. Usually the first statement acquires it.
+func (s *presenter) lock(ctx context.Context, session *sql.Conn, key int32) error {
 	for waiting := false; ; waiting = true {
-		got, err := one[struct{ Held bool }](ctx, s, session, "presence_take", number)
+		got, err := one[struct{ Held bool }](ctx, s, session, "presence_take", key)
 		if errors.Is(err, sql.ErrNoRows) {
 			return schema.Outdated("the incarnation is missing")
 		}
@@ -141,7 +141,7 @@ func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32)
 			return err
 		}
 		if !waiting {
-			names, values := settings{"presence.sign": strconv.Itoa(int(number))}.columns()
+			names, values := settings{"presence.key": strconv.Itoa(int(key))}.columns()
 			if _, err := s.exec(ctx, session, "set", names, values, false); err != nil {
 				return err
 			}
@@ -152,23 +152,24 @@ func (s *presenter) obtain(ctx context.Context, session *sql.Conn, number int32)
 	}
 }
 
-// heldSign is one session.
-type heldSign struct {
+// presenceSession is a session that holds a presence lock.
+type presenceSession struct {
 	session  *sql.Conn
 	conn     *conn
-	gone     chan struct{} // closed if the session ended without a release
-	ended    chan struct{} // closed when it has ended
+	gone     chan struct{} // closed if the session has ended without a release
+	ended    chan struct{} // closed when the session has ended
 	released atomic.Bool
 	closing  sync.Once
 }
 
-// openPresence opens a session. Some limits are unknown to older servers, so they cannot be part of the configuration.
-func (s *presenter) openPresence(ctx context.Context) (*heldSign, error) {
-	session, err := s.signs.Conn(ctx)
+// openPresence opens a session without time limits. Older servers do not know some of the limits, so the limits cannot
+// be among the settings of the connector.
+func (s *presenter) openPresence(ctx context.Context) (*presenceSession, error) {
+	session, err := s.locks.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &heldSign{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
+	p := &presenceSession{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
 	err = session.Raw(func(driver any) error {
 		p.conn = driver.(*conn)
 		return nil
@@ -183,11 +184,11 @@ func (s *presenter) openPresence(ctx context.Context) (*heldSign, error) {
 	return p, nil
 }
 
-// watch waits for the end of the session. It reads past the driver: the server has answered everything, and has
-// nothing more to say to an idle session than that it ends.
-func (p *heldSign) watch() {
+// watch waits for the end of the session. It reads from the network connection directly. The driver has read all
+// answers, so the server sends nothing more until it closes the idle session.
+func (p *presenceSession) watch() {
 	var anything [1]byte
-	_, _ = p.conn.wire.Conn.Read(anything[:]) // whatever it is, this is the end
+	_, _ = p.conn.wire.Conn.Read(anything[:]) // returns when the session ends
 	p.close()
 	_ = p.conn.wire.Conn.Close()
 	close(p.ended)
@@ -196,53 +197,53 @@ func (p *heldSign) watch() {
 	}
 }
 
-// release ends the session and waits for that. If the server does not end it within a second it is cut; the server then
-// gives the lock back when it notices.
-func (p *heldSign) release() {
+// release ends the session and waits for its end. If the server does not close the session within a second, release
+// cuts the connection. The server then releases the lock when it detects the cut.
+func (p *presenceSession) release() {
 	p.released.Store(true)
 	p.close()
 	<-p.ended
 }
 
-// close takes leave of the server, which gives the lock back before it hangs up. The wire stays open until then, if
-// watch waits for that.
-func (p *heldSign) close() {
+// close sends the end of the session to the server. The server releases the lock before it closes the connection. The
+// wire stays open until then, because watch waits for that.
+func (p *presenceSession) close() {
 	p.closing.Do(func() {
 		p.conn.wire.kept.Store(true)
-		_ = p.session.Close() // an error says that the connection has ended already
-		p.conn.wire.cut(farewell)
+		_ = p.session.Close() // an error means that the connection has already ended
+		p.conn.wire.cut(closeTimeout)
 	})
 }
 
-// Absent implements presence.Store.
-func (s *presenter) Absent(ctx context.Context) ([]presence.Absence, error) {
+// Missing implements presence.Store.
+func (s *presenter) Missing(ctx context.Context) ([]presence.MissingWorker, error) {
 	var rows []struct {
-		ID        holdfast.RunID
+		ID        holdfast.WorkerID
 		RenewedAt time.Time `db:"renewed_at"`
 	}
-	err := s.do(ctx, "look for absent runs", func() error {
+	err := s.do(ctx, "find missing workers", func() error {
 		rows = nil
-		return s.all(ctx, s.leases, &rows, "absent")
+		return s.all(ctx, s.leases, &rows, "missing")
 	})
 	if err != nil {
 		return nil, err
 	}
-	absences := make([]presence.Absence, len(rows))
+	missing := make([]presence.MissingWorker, len(rows))
 	for i, row := range rows {
-		absences[i] = presence.Absence{Run: row.ID, RenewedAt: row.RenewedAt.UTC()}
+		missing[i] = presence.MissingWorker{Worker: row.ID, RenewedAt: row.RenewedAt.UTC()}
 	}
-	return absences, nil
+	return missing, nil
 }
 
 // Neighbors implements presence.Store.
 func (s *presenter) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
 	var rows []struct {
-		ID        holdfast.RunID
+		ID        holdfast.WorkerID
 		RenewedAt time.Time `db:"renewed_at"`
 		PID       int
 		Started   int64
 	}
-	err := s.do(ctx, "look for runs of this machine", func() error {
+	err := s.do(ctx, "find workers of this machine", func() error {
 		rows = nil
 		return s.all(ctx, s.leases, &rows, "neighbors", boot, namespace)
 	})
@@ -251,17 +252,17 @@ func (s *presenter) Neighbors(ctx context.Context, boot, namespace string) ([]pr
 	}
 	neighbors := make([]presence.Neighbor, len(rows))
 	for i, row := range rows {
-		neighbors[i] = presence.Neighbor{Run: row.ID, RenewedAt: row.RenewedAt.UTC(), PID: row.PID, Started: row.Started}
+		neighbors[i] = presence.Neighbor{Worker: row.ID, RenewedAt: row.RenewedAt.UTC(), PID: row.PID, Started: row.Started}
 	}
 	return neighbors, nil
 }
 
-// FenceAbsent implements presence.Store.
-func (s *presenter) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
+// FenceMissing implements presence.Store.
+func (s *presenter) FenceMissing(ctx context.Context, a presence.MissingWorker, asked time.Time, settle time.Duration) (bool, error) {
 	var rows []scan.ID
-	err := s.do(ctx, "fence an absent run", func() error {
+	err := s.do(ctx, "fence a missing worker", func() error {
 		rows = nil
-		return s.all(ctx, s.leases, &rows, "fence_absent", int64(a.Run), a.RenewedAt, micros(settle), asked)
+		return s.all(ctx, s.leases, &rows, "fence_missing", int64(a.Worker), a.RenewedAt, micros(settle), asked)
 	})
 	return len(rows) > 0, err
 }

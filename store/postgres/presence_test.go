@@ -14,25 +14,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// A test that kills a process starts this binary again, which then shows the sign of this run, in this schema, until it is
-// killed.
+// A test that kills a process starts this binary with these environment variables. The process then holds the presence
+// lock of the worker in the schema until it is killed.
 const (
-	signVariable   = "HOLDFAST_TEST_SIGN"
+	workerVariable = "HOLDFAST_TEST_WORKER"
 	schemaVariable = "HOLDFAST_TEST_SCHEMA"
 )
 
 func TestMain(m *testing.M) {
-	if run := os.Getenv(signVariable); run != "" {
-		if err := showForEver(run, os.Getenv(schemaVariable)); err != nil {
+	if worker := os.Getenv(workerVariable); worker != "" {
+		if err := holdPresence(worker, os.Getenv(schemaVariable)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -42,9 +41,9 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// showForEver is the life of such a process.
-func showForEver(run, schema string) error {
-	id, err := strconv.ParseInt(run, 10, 64)
+// holdPresence is the main function of such a process.
+func holdPresence(worker, schema string) error {
+	id, err := strconv.ParseInt(worker, 10, 64)
 	if err != nil {
 		return err
 	}
@@ -52,21 +51,21 @@ func showForEver(run, schema string) error {
 	if err != nil {
 		return err
 	}
-	_, release, err := s.Show(context.Background(), holdfast.RunID(id))
+	_, release, err := s.Acquire(context.Background(), holdfast.WorkerID(id))
 	if err != nil {
 		return err
 	}
 	defer release()
-	fmt.Println("shown")
-	_, err = io.Copy(io.Discard, os.Stdin) // until the parent is gone
+	fmt.Println("present")
+	_, err = io.Copy(io.Discard, os.Stdin) // returns when the parent ends
 	return err
 }
 
-// startShowing returns once another process shows the sign of the run, and how to kill it.
-func startShowing(t *testing.T, s *postgres.Store, run holdfast.RunID) (kill func()) {
+// startPresent starts a process that holds the presence lock of the worker. kill kills the process.
+func startPresent(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), signVariable+"="+run.String(), schemaVariable+"="+s.Schema(), "DATABASE_URL="+pgtest.URL(t))
+	cmd.Env = append(os.Environ(), workerVariable+"="+worker.String(), schemaVariable+"="+s.Schema(), "DATABASE_URL="+pgtest.URL(t))
 	cmd.Stderr = os.Stderr
 	must := func(err error) {
 		t.Helper()
@@ -81,15 +80,16 @@ func startShowing(t *testing.T, s *postgres.Store, run holdfast.RunID) (kill fun
 	must(cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() })
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "shown" {
-		t.Fatalf("the process said %q", lines.Text())
+	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "present" {
+		t.Fatalf("the process printed %q", lines.Text())
 	}
 	return func() { must(cmd.Process.Kill()) }
 }
 
-func show(t *testing.T, s *postgres.Store, run holdfast.RunID) (gone <-chan struct{}, release func()) {
+// acquire acquires the presence of the worker, and releases it when the test ends.
+func acquire(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) (gone <-chan struct{}, release func()) {
 	t.Helper()
-	gone, release, err := s.Show(t.Context(), run)
+	gone, release, err := s.Acquire(t.Context(), worker)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,131 +97,132 @@ func show(t *testing.T, s *postgres.Store, run holdfast.RunID) (gone <-chan stru
 	return gone, release
 }
 
-func renewShown(t *testing.T, s *postgres.Store, run holdfast.RunID, shown bool) {
+func renewPresent(t *testing.T, s *postgres.Store, worker holdfast.WorkerID, present bool) {
 	t.Helper()
-	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour, Shown: shown}); err != nil {
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Present: present}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// absentAre checks which runs are absent.
-func absentAre(t *testing.T, s *postgres.Store, when string, want ...holdfast.RunID) {
+// checkMissing checks which workers are missing.
+func checkMissing(t *testing.T, s *postgres.Store, when string, want ...holdfast.WorkerID) {
 	t.Helper()
-	absences, err := s.Absent(t.Context())
+	missing, err := s.Missing(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := runsOf(absences); !slices.Equal(got, want) {
-		t.Errorf("%s: absent are %v, want %v", when, got, want)
+	if got := workersOf(missing); !slices.Equal(got, want) {
+		t.Errorf("%s: missing workers are %v, want %v", when, got, want)
 	}
 }
 
-func runsOf(absences []presence.Absence) (runs []holdfast.RunID) {
-	for _, a := range absences {
-		runs = append(runs, a.Run)
+func workersOf(missing []presence.MissingWorker) (workers []holdfast.WorkerID) {
+	for _, a := range missing {
+		workers = append(workers, a.Worker)
 	}
-	return runs
+	return workers
 }
 
-// becomesAbsent waits until the run is absent.
-func becomesAbsent(t *testing.T, s *postgres.Store, run holdfast.RunID) {
+// waitMissing waits until the worker is missing.
+func waitMissing(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) {
 	t.Helper()
-	eventually(t, "the run is absent", func() error {
-		absences, err := s.Absent(t.Context())
-		if err == nil && !slices.Contains(runsOf(absences), run) {
+	eventually(t, "the worker is missing", func() error {
+		missing, err := s.Missing(t.Context())
+		if err == nil && !slices.Contains(workersOf(missing), worker) {
 			err = errors.New("not yet")
 		}
 		return err
 	})
 }
 
-func ended(t *testing.T, gone <-chan struct{}) {
+func checkGone(t *testing.T, gone <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-gone:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody says that the sign is gone")
+		t.Fatal("gone was not closed within 20 s")
 	}
 }
 
-func stays(t *testing.T, when string, gone <-chan struct{}) {
+func checkPresent(t *testing.T, when string, gone <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-gone:
-		t.Errorf("%s: the sign is gone", when)
+		t.Errorf("%s: gone was closed", when)
 	default:
 	}
 }
 
-// What dies is missed at once, whoever waits for its sign gets it, and it can be fenced.
-func TestSignOfAKilledProcess(t *testing.T) {
+// A worker is missing as soon as its process is killed. It can be fenced, and another session can acquire its presence.
+func TestPresenceOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	for range 5 {
-		run := openRun(t, s)
-		kill := startShowing(t, s, run)
-		renewShown(t, s, run, true)
-		absentAre(t, s, "it lives")
+		worker := registerWorker(t, s)
+		kill := startPresent(t, s, worker)
+		renewPresent(t, s, worker, true)
+		checkMissing(t, s, "while the process lives")
 		kill()
 		began := time.Now()
-		becomesAbsent(t, s, run)
+		waitMissing(t, s, worker)
 		took := time.Since(began)
-		t.Logf("absent %s after kill -9", took.Round(time.Millisecond))
+		t.Logf("missing %s after kill -9", took.Round(time.Millisecond))
 		if took > 5*time.Second {
-			t.Errorf("it was seen for %s more", took)
+			t.Errorf("the worker was missing %s after the kill, want at most 5 s", took)
 		}
-		absences, err := s.Absent(t.Context())
+		missing, err := s.Missing(t.Context())
 		now, nowErr := s.Now(t.Context())
 		if err := errors.Join(err, nowErr); err != nil {
 			t.Fatal(err)
 		}
-		if fenced, err := s.FenceAbsent(t.Context(), absences[0], now, 0); err != nil || !fenced {
+		if fenced, err := s.FenceMissing(t.Context(), missing[0], now, 0); err != nil || !fenced {
 			t.Errorf("fenced: %t, %v", fenced, err)
 		}
-		show(t, s, run)
+		acquire(t, s, worker)
 	}
 }
 
-// A network that swallows everything ends no session soon. What the process says in its renewals counts.
-func TestSignInASilentCut(t *testing.T) {
+// If the network drops all packets, the session does not end soon. Then the renewals decide whether the worker is
+// present.
+func TestPresenceInASilentCut(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)
 	direct := pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: s.Schema()})
-	run := openRun(t, s)
-	gone, release := show(t, s, run)
-	renewShown(t, s, run, true)
+	worker := registerWorker(t, s)
+	gone, release := acquire(t, s, worker)
+	renewPresent(t, s, worker, true)
 	proxy.Cut()
-	absentAre(t, direct, "cut")
+	checkMissing(t, direct, "after the cut")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, _, err := s.Show(ctx, run+1); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("shown into the dark: %v", err)
+	if _, _, err := s.Acquire(ctx, worker+1); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("Acquire without a network: %v", err)
 	}
 	release()
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("giving up and a release took %s", took)
+		t.Errorf("a failed Acquire and a release took %s", took)
 	}
-	stays(t, "released", gone)
-	absentAre(t, direct, "released, which nobody knows")
-	renewShown(t, direct, run, false)
+	checkPresent(t, "after the release", gone)
+	checkMissing(t, direct, "after a release that the server does not know")
+	renewPresent(t, direct, worker, false)
 	proxy.Heal()
 	eventually(t, "the server knows of the release", func() error {
-		renewShown(t, direct, run, true)
-		defer renewShown(t, direct, run, false)
-		absences, err := direct.Absent(t.Context())
-		if err == nil && len(absences) == 0 {
+		renewPresent(t, direct, worker, true)
+		defer renewPresent(t, direct, worker, false)
+		missing, err := direct.Missing(t.Context())
+		if err == nil && len(missing) == 0 {
 			err = errors.New("not yet")
 		}
 		return err
 	})
-	absentAre(t, direct, "its renewal said that nothing is shown")
+	checkMissing(t, direct, "after a renewal that said not present")
 }
 
-// Idle for weeks, and waiting for as long, are what these sessions are for.
-func TestSignsHaveNoTimeLimits(t *testing.T) {
+// The sessions of presence locks may be idle, and wait, for weeks.
+func TestPresenceHasNoTimeLimits(t *testing.T) {
 	t.Parallel()
-	limited := func(address string) string { // some of these are unknown to older servers
+	limited := func(address string) string { // older servers do not know all of these
 		return address + "&statement_timeout=100&lock_timeout=100&idle_session_timeout=100"
 	}
 	address, name := pgtest.Schema(t)
@@ -230,10 +231,10 @@ func TestSignsHaveNoTimeLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if version < 140000 || !strings.Contains(address, "?") {
-		t.Skip("this server knows no limit for idle sessions, or its URL has another form")
+		t.Skip("this server has no limit for idle sessions, or DATABASE_URL has another form")
 	}
 	s := pgtest.Connect(t, postgres.Options{URL: limited(address) + "&application_name=" + name, Schema: name})
-	gone, _ := show(t, s, 1)
+	gone, _ := acquire(t, s, 1)
 	eventually(t, "idle sessions end", func() error {
 		var n int
 		if err := pgtest.Admin(t).QueryRow("select count(*) from pg_stat_activity where application_name = $1", name).Scan(&n); err != nil {
@@ -244,25 +245,25 @@ func TestSignsHaveNoTimeLimits(t *testing.T) {
 		}
 		return nil
 	})
-	stays(t, "idle", gone)
+	checkPresent(t, "in an idle session", gone)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, _, err := s.Show(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("waiting ended with %v", err)
+	if _, _, err := s.Acquire(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("Acquire returned %v while another session holds the lock", err)
 	}
 }
 
-// Signs take no connection from anybody, and schemas of one database do not meet.
-func TestSignsAreKeptApart(t *testing.T) {
+// Presence locks take no connections from the pool, and the schemas of one database do not conflict.
+func TestSchemasDoNotSharePresence(t *testing.T) {
 	t.Parallel()
 	s, other := named(t, postgres.Options{MaxConns: 1}), pgtest.Open(t)
 	for range 30 {
-		show(t, s, openRun(t, s))
-		renewShown(t, other, openRun(t, other), true)
+		acquire(t, s, registerWorker(t, s))
+		renewPresent(t, other, registerWorker(t, other), true)
 	}
 	insert(t, s, 1)
-	if absences, err := other.Absent(t.Context()); err != nil || len(absences) != 30 {
-		t.Errorf("absent are %v, %v", runsOf(absences), err)
+	if missing, err := other.Missing(t.Context()); err != nil || len(missing) != 30 {
+		t.Errorf("missing workers are %v, %v; want 30", workersOf(missing), err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -273,16 +274,17 @@ func TestSignsAreKeptApart(t *testing.T) {
 			return err
 		}
 		if n > 0 {
-			return fmt.Errorf("%d are left", n)
+			return fmt.Errorf("%d sessions are left", n)
 		}
 		return nil
 	})
 }
 
-// A statement that waits for weeks would keep VACUUM from every row that died meanwhile.
-func TestWaitingForASignHoldsBackNoVacuum(t *testing.T) {
+// The wait for a lock is split into short statements. While a statement waits, VACUUM cannot remove rows that died
+// since.
+func TestWaitingForALockHoldsBackNoVacuum(t *testing.T) {
 	t.Parallel()
-	slow.Skip(t) // it takes ten seconds
+	slow.Skip(t) // takes ten seconds
 	s := named(t, postgres.Options{})
 	_, release, err := s.Watch(t.Context())
 	if err != nil {
@@ -299,11 +301,11 @@ func TestWaitingForASignHoldsBackNoVacuum(t *testing.T) {
 	}()
 	since := func() (since string) {
 		const waits = "select query_start::text from pg_stat_activity where application_name = $1 and wait_event = 'advisory'"
-		eventually(t, "somebody waits", func() error { return pgtest.Admin(t).QueryRow(waits, s.Schema()).Scan(&since) })
+		eventually(t, "a session waits", func() error { return pgtest.Admin(t).QueryRow(waits, s.Schema()).Scan(&since) })
 		return since
 	}
 	first := since()
-	eventually(t, "it waits anew", func() error {
+	eventually(t, "a new statement waits", func() error {
 		if since() == first {
 			return errors.New("not yet")
 		}
@@ -315,13 +317,13 @@ func TestWaitingForASignHoldsBackNoVacuum(t *testing.T) {
 	}
 }
 
-// Reading the locks stops all others for a moment, and Absent is asked many times a second.
-func TestAbsentReadsTheLocksOnceIfAtAll(t *testing.T) {
+// Missing is called many times a second, and reading the locks blocks other sessions. So it reads them at most once.
+func TestMissingReadsTheLocksOnceIfAtAll(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	plan := func() string {
 		var lines []string
-		rows, err := pgtest.Admin(t).Query("explain (analyze, costs off, timing off) " + s.Text("absent"))
+		rows, err := pgtest.Admin(t).Query("explain (analyze, costs off, timing off) " + s.Text("missing"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,15 +345,15 @@ func TestAbsentReadsTheLocksOnceIfAtAll(t *testing.T) {
 		_, line, found := strings.Cut(plan(), "Function Scan on pg_lock_status")
 		line, _, _ = strings.Cut(line, "\n")
 		if !found || !strings.Contains(line, want) {
-			t.Errorf("the locks are not read as %q:\n%s", want, plan())
+			t.Errorf("reading the locks: the plan does not contain %q:\n%s", want, plan())
 		}
 	}
-	openRun(t, s)
+	registerWorker(t, s)
 	locks("(never executed)")
 	for range 30 {
-		run := openRun(t, s)
-		show(t, s, run)
-		renewShown(t, s, run, true)
+		worker := registerWorker(t, s)
+		acquire(t, s, worker)
+		renewPresent(t, s, worker, true)
 	}
 	locks("loops=1)")
 }

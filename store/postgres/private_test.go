@@ -15,10 +15,11 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// privateServer starts a PostgreSQL for this test alone. It returns its URL and how to call scripts/private-postgres for it.
+// privateServer starts a PostgreSQL server for this test only. It returns the URL of the server, and a function that
+// calls scripts/private-postgres for it.
 func privateServer(t *testing.T) (address string, script func(args ...string) string) {
 	t.Helper()
-	pgtest.URL(t) // no servers wanted, no private ones either
+	pgtest.URL(t) // skips the test if no server is configured
 	slow.Skip(t)
 	address, script, installed := private(t, "private-postgres")
 	if !installed {
@@ -27,8 +28,9 @@ func privateServer(t *testing.T) (address string, script func(args ...string) st
 	return address, script
 }
 
-// private starts a private server with a program of scripts/, which gets the settings as variables. It returns the URL of the
-// server and how to call the program for it. installed is false if the software of the server is missing.
+// private starts a private server with a program of scripts/. The settings are environment variables of the program.
+// private returns the URL of the server, and a function that calls the program. installed is false if the server is not
+// installed.
 func private(t *testing.T, program string, settings ...string) (address string, script func(args ...string) string, installed bool) {
 	t.Helper()
 	path, err := filepath.Abs("../../scripts/" + program)
@@ -74,64 +76,65 @@ func private(t *testing.T, program string, settings ...string) (address string, 
 	}, true
 }
 
-// When the server goes down all signs end, of those who live too. They say so, and nobody is fenced in the meantime.
-func TestSignsAndTheirServer(t *testing.T) {
+// When the server stops, all presence locks end, even those of live workers. The workers report that in a renewal, and
+// the server fences none of them until then.
+func TestPresenceAndItsServer(t *testing.T) {
 	t.Parallel()
 	address, script := privateServer(t)
-	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: "signs"})
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: "presence"})
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	for name, inflict := range map[string]func(){
 		"a restart": func() { script("restart") },
 		"a crash":   func() { script("kill"); script("up") },
 	} {
-		gone, release, err := s.Show(t.Context(), run)
+		gone, release, err := s.Acquire(t.Context(), worker)
 		if err != nil {
 			t.Fatalf("before %s: %v", name, err)
 		}
-		renewShown(t, s, run, true)
-		absentAre(t, s, "before "+name)
+		renewPresent(t, s, worker, true)
+		checkMissing(t, s, "before "+name)
 		inflict()
-		ended(t, gone)
-		becomesAbsent(t, s, run)
-		absences, err := s.Absent(t.Context())
+		checkGone(t, gone)
+		waitMissing(t, s, worker)
+		missing, err := s.Missing(t.Context())
 		now, nowErr := s.Now(t.Context())
 		if err := errors.Join(err, nowErr); err != nil {
 			t.Fatal(err)
 		}
-		if fenced, err := s.FenceAbsent(t.Context(), absences[0], now, time.Hour); err != nil || fenced {
+		if fenced, err := s.FenceMissing(t.Context(), missing[0], now, time.Hour); err != nil || fenced {
 			t.Errorf("after %s: fenced %t, %v", name, fenced, err)
 		}
-		renewShown(t, s, run, false)
-		absentAre(t, s, "it says what happened")
+		renewPresent(t, s, worker, false)
+		checkMissing(t, s, "after a renewal that said not present")
 		release()
 	}
-	// A server tells its clients of a setting like this one, but not in the middle of nothing.
-	gone, release := show(t, s, run)
+	// A server reports a change of this setting to its clients, but not on an idle session.
+	gone, release := acquire(t, s, worker)
 	script("psql", "-c", "alter system set intervalstyle = 'iso_8601'", "-c", "select pg_reload_conf()")
-	eventually(t, "it is reloaded", func() error {
+	eventually(t, "the configuration is reloaded", func() error {
 		if script("psql", "-At", "-c", "show intervalstyle") != "iso_8601" {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-	stays(t, "reloaded", gone)
-	waitersAreTold(t, s, run, script)
-	ended(t, gone)
+	checkPresent(t, "after the reload", gone)
+	checkWaiters(t, s, worker, script)
+	checkGone(t, gone)
 	release()
 }
 
-// waitersAreTold stops the server under somebody who waits for the sign of the run.
-func waitersAreTold(t *testing.T, s *postgres.Store, run holdfast.RunID, script func(...string) string) {
+// checkWaiters stops the server while a call waits for the presence lock of the worker.
+func checkWaiters(t *testing.T, s *postgres.Store, worker holdfast.WorkerID, script func(...string) string) {
 	t.Helper()
 	waiting := make(chan error, 1)
 	go func() {
-		_, _, err := s.Show(t.Context(), run)
+		_, _, err := s.Acquire(t.Context(), worker)
 		waiting <- err
 	}()
-	eventually(t, "it waits", func() error {
+	eventually(t, "the call waits", func() error {
 		if script("psql", "-At", "-c", "select count(*) from pg_stat_activity where wait_event = 'advisory'") != "1" {
 			return errors.New("not yet")
 		}
@@ -139,9 +142,9 @@ func waitersAreTold(t *testing.T, s *postgres.Store, run holdfast.RunID, script 
 	})
 	script("down")
 	if err := <-waiting; !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("waiting ended with %v", err)
+		t.Errorf("the waiting call returned %v, want an ErrUnavailable", err)
 	}
-	if _, _, err := s.Show(t.Context(), run); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("without a server: %v", err)
+	if _, _, err := s.Acquire(t.Context(), worker); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("Acquire without a server: %v", err)
 	}
 }

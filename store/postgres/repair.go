@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/store"
 )
 
 // repairer is the role store.Repair.
 type repairer struct {
 	*database
-	earlier earlierBound // of UnticketLost
+	earlier earlierBound // see UnticketLost
 }
 
 // Unticket implements store.Repair.
@@ -20,7 +19,7 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 	if len(tickets) == 0 {
 		return 0, nil
 	}
-	tasks, attempts := pairs(tickets)
+	tasks, attempts := ticketColumns(tickets)
 	changed := 0
 	err := s.do(ctx, "unticket tasks", func() error {
 		var err error
@@ -30,21 +29,22 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 	return changed, err
 }
 
+// unticketStep is the maximum number of rows that one step of a repair changes.
 const unticketStep = 5000
 
-// UnticketLane implements store.Repair. After an error some tasks are changed and
-// others are not; calling it again does the rest.
-func (s *repairer) UnticketLane(ctx context.Context, lane string) (int, error) {
-	return s.inSteps(ctx, "unticket lane "+lane, walk{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
-		return one[step](ctx, s, tx, "unticket_lane", r.after, r.through, r.size, lane)
+// UnticketQueue implements store.Repair. After an error some tasks are changed and others are not. A second call
+// changes the rest.
+func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
+	return s.inSteps(ctx, "unticket queue "+queue, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
+		return one[step](ctx, s, tx, "unticket_queue", r.after, r.through, r.size, queue)
 	})
 }
 
 // SentinelsDue implements store.Repair.
 func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
 	var rows []struct {
-		Lane string
-		At   time.Time
+		Queue string
+		At    time.Time
 	}
 	err := s.do(ctx, "choose sentinels", func() error {
 		rows = nil
@@ -55,7 +55,7 @@ func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duratio
 	}
 	sentinels := make([]message.Sentinel, len(rows))
 	for i, row := range rows {
-		sentinels[i] = message.Sentinel{Lane: row.Lane, At: row.At.UTC()}
+		sentinels[i] = message.Sentinel{Queue: row.Queue, At: row.At.UTC()}
 	}
 	return sentinels, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// newRole creates a role that may log in. It returns its name, and the URL with which it does.
+// newRole creates a role that may log in. It returns the name of the role, and the URL for logging in.
 func newRole(t *testing.T) (name, address string) {
 	t.Helper()
 	name = "test_" + strings.ToLower(rand.Text()[:16])
@@ -29,7 +29,7 @@ func newRole(t *testing.T) (name, address string) {
 	return name, u.String()
 }
 
-// execute runs statements as the owner of the server.
+// execute executes statements as the user of DATABASE_URL.
 func execute(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
@@ -41,11 +41,11 @@ func execute(t *testing.T, statements ...string) {
 
 func rightsOf(t *testing.T, s *postgres.Store) doctor.Check {
 	t.Helper()
-	return finding(t, s, "store rights")
+	return checkNamed(t, s, "store rights")
 }
 
-// finding returns what a check of the doctor says.
-func finding(t *testing.T, s *postgres.Store, check string) doctor.Check {
+// checkNamed returns the doctor's check with the name.
+func checkNamed(t *testing.T, s *postgres.Store, check string) doctor.Check {
 	t.Helper()
 	checks, err := s.Settings(t.Context())
 	if err != nil {
@@ -53,12 +53,12 @@ func finding(t *testing.T, s *postgres.Store, check string) doctor.Check {
 	}
 	i := slices.IndexFunc(checks, func(f doctor.Check) bool { return f.Name == check })
 	if i < 0 {
-		t.Fatalf("no finding is about %s: %+v", check, checks)
+		t.Fatalf("no check is named %s: %+v", check, checks)
 	}
 	return checks[i]
 }
 
-// The recipe of docs/upgrade.md: one role owns the tables and migrates, another one works and may only read and write.
+// The setup of docs/upgrade.md: one role owns the tables and migrates, and another role may only read and write.
 func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	t.Parallel()
 	owner, ownerURL := newRole(t)
@@ -71,10 +71,10 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	execute(t, "create schema "+name+" authorization "+owner)
 	migrates := pgtest.Connect(t, postgres.Options{URL: ownerURL, Schema: name})
 	if applied, err := migrates.MigrateUp(t.Context()); err != nil || len(applied) == 0 {
-		t.Fatalf("the owner of the schema, who may create none: %d applied, %v", len(applied), err)
+		t.Fatalf("migrate as the owner of the schema: %d applied, %v", len(applied), err)
 	}
 
-	// The doctor names what is missing, and what it advises is enough.
+	// The doctor names the missing rights, and its advice is enough.
 	for range 3 {
 		f := rightsOf(t, works)
 		if f.Severity == doctor.OK {
@@ -93,33 +93,33 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	if f := rightsOf(t, works); f.Severity != doctor.Failed || !strings.HasSuffix(f.Detail, "may not read and write tasks") {
 		t.Errorf("without one right: %+v", f)
 	}
-	task := []holdfast.NewTask{{Type: "t", Lane: "lane"}}
+	task := []holdfast.NewTask{{Type: "t", Queue: "queue"}}
 	if _, err := works.Insert(t.Context(), task, 0); holdfast.HintOf(err).Kind != holdfast.HintFindGrant {
 		t.Errorf("insert without the right: %v", err)
 	}
 	execute(t, "grant insert on "+name+".tasks to "+app)
 
-	// Nothing is missing, so nothing but reading is needed.
+	// If all migrations are applied, MigrateUp needs only the right to read.
 	if applied, err := works.MigrateUp(t.Context()); err != nil || len(applied) > 0 {
-		t.Errorf("nothing to apply: %d applied, %v", len(applied), err)
+		t.Errorf("migrate a complete schema: %d applied, %v", len(applied), err)
 	}
-	run, err := works.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, time.Hour)
+	worker, err := works.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := works.Insert(t.Context(), task, 0); err != nil {
 		t.Error(err)
 	}
-	if _, err := works.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); err != nil {
+	if _, err := works.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour}); err != nil {
 		t.Error(err)
 	}
 
-	// What is missing only its owner may apply. Default privileges hold for the tables that come with it.
+	// Only the owner may apply a missing migration. Default privileges apply to the tables that it creates.
 	if _, err := migrates.MigrateDown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := works.MigrateUp(t.Context()); !strings.Contains(holdfast.HintOf(err).Arg, "migrate as the role that owns the schema") {
-		t.Errorf("something to apply, without the right: %v", err)
+		t.Errorf("migrate without the right: %v", err)
 	}
 	for len(status(t, migrates)) > 0 {
 		if _, err := migrates.MigrateDown(t.Context()); err != nil {
@@ -136,7 +136,7 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	}
 }
 
-// status returns the versions that are applied.
+// status returns the applied migrations.
 func status(t *testing.T, s *postgres.Store) []store.Migration {
 	t.Helper()
 	list, err := s.MigrationStatus(t.Context())

@@ -5,23 +5,22 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
-// The roles that are the same over every adapter.
+// The roles that all adapters share.
 type (
 	ticketer  = roles.Tickets
 	patroller = roles.Patrol
-	inspector = roles.Desk
+	inspector = roles.Inspector
 )
 
-// named runs statements for these roles.
+// named executes statements for the shared roles.
 type named struct{ *database }
 
 // Read implements roles.Statements.
@@ -40,17 +39,17 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 	})
 }
 
-// arguments writes arguments as statements take them. Tickets are two lists.
+// arguments converts arguments to what the statements take. Tickets become two lists.
 func arguments(args []any) []any {
 	var encoded []any
 	for _, arg := range args {
 		switch arg := arg.(type) {
 		case []message.Ticket:
-			tasks, attempts := pairs(arg)
+			tasks, attempts := ticketColumns(arg)
 			encoded = append(encoded, tasks, attempts)
 		case []holdfast.TaskID:
 			encoded = append(encoded, numbers(arg))
-		case []holdfast.RunID:
+		case []holdfast.WorkerID:
 			encoded = append(encoded, numbers(arg))
 		case []holdfast.State:
 			states := make(pq.StringArray, len(arg))
@@ -69,5 +68,5 @@ func arguments(args []any) []any {
 	return encoded
 }
 
-// choose returns the name of the statement for a filter: one does for all.
+// choose returns the name of the statement for a filter. One statement serves all filters.
 func choose(operation string, _ store.Filter) string { return operation }

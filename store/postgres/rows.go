@@ -9,8 +9,8 @@ import (
 	"github.com/lib/pq"
 )
 
-// pairs lists tickets as the two columns that unnest joins again.
-func pairs(tickets []message.Ticket) (tasks pq.Int64Array, attempts pq.Int64Array) {
+// ticketColumns returns tickets as two columns, for unnest. See also binaryTickets.
+func ticketColumns(tickets []message.Ticket) (tasks pq.Int64Array, attempts pq.Int64Array) {
 	tasks, attempts = make(pq.Int64Array, len(tickets)), make(pq.Int64Array, len(tickets))
 	for i, t := range tickets {
 		tasks[i], attempts[i] = int64(t.Task), int64(t.Attempt)
@@ -18,7 +18,7 @@ func pairs(tickets []message.Ticket) (tasks pq.Int64Array, attempts pq.Int64Arra
 	return tasks, attempts
 }
 
-// numbers lists ids of any kind.
+// numbers returns ids of any kind as an array.
 func numbers[ID ~int64](ids []ID) pq.Int64Array {
 	list := make(pq.Int64Array, len(ids))
 	for i, id := range ids {
@@ -27,10 +27,11 @@ func numbers[ID ~int64](ids []ID) pq.Int64Array {
 	return list
 }
 
-// Arrays in PostgreSQL's binary form, the one of array_recv, which neither side has to quote or to parse. lib/pq sends
-// bytes as they are on connections with binary_parameters, which all of this package's have; a caller's may have not.
+// The functions below write arrays in PostgreSQL's binary form, which array_recv reads. Neither side has to quote or
+// parse text. lib/pq sends byte slices unchanged on connections with binary_parameters. All connections of this package
+// have that setting, but a caller's connection may not.
 
-// The elements' types, from pg_type.
+// The types of the elements, from pg_type.
 const (
 	int8OID = 20
 	int4OID = 23
@@ -38,6 +39,7 @@ const (
 	jsonOID = 114
 )
 
+// arrayOf returns the header of an array, with capacity for n elements of bytes bytes in all.
 func arrayOf(element uint32, n, bytes int) []byte {
 	b := make([]byte, 0, 20+4*n+bytes)
 	if n == 0 {
@@ -49,10 +51,10 @@ func arrayOf(element uint32, n, bytes int) []byte {
 	b = binary.BigEndian.AppendUint32(b, 0) // no element is null
 	b = binary.BigEndian.AppendUint32(b, element)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
-	return binary.BigEndian.AppendUint32(b, 1) // the index of the first
+	return binary.BigEndian.AppendUint32(b, 1) // the index of the first element
 }
 
-// bigints is a bigint[] of n elements.
+// bigints returns a bigint[] of n elements.
 func bigints(n int, element func(i int) int64) []byte {
 	b := arrayOf(int8OID, n, 8*n)
 	for i := range n {
@@ -62,7 +64,7 @@ func bigints(n int, element func(i int) int64) []byte {
 	return b
 }
 
-// integers is an integer[] of n elements, all of which must fit.
+// integers returns an integer[] of n elements. All of them must fit into 32 bits.
 func integers(n int, element func(i int) int) []byte {
 	b := arrayOf(int4OID, n, 4*n)
 	for i := range n {
@@ -72,10 +74,10 @@ func integers(n int, element func(i int) int) []byte {
 	return b
 }
 
-// texts is a text[] of n elements.
+// texts returns a text[] of n elements.
 func texts(n int, element func(i int) string) []byte { return words(textOID, n, element) }
 
-// jsons is a json[] of n elements.
+// jsons returns a json[] of n elements.
 func jsons(n int, element func(i int) []byte) []byte { return words(jsonOID, n, element) }
 
 func words[T string | []byte](oid uint32, n int, element func(i int) T) []byte {
@@ -92,28 +94,29 @@ func words[T string | []byte](oid uint32, n int, element func(i int) T) []byte {
 	return b
 }
 
-// nearEnough is how many ids a range scan skips at most; behind a larger gap a new range begins. To read a row and skip
-// it costs a fraction of a descent of the index.
-const nearEnough = 8
+// maxGap is the maximum number of missing ids between two ids of one range. Reading a row and skipping it costs a
+// fraction of an index descent.
+const maxGap = 8
 
-// near is a set of ids as sql/*_near.sql scan them, range by range. Each range has a first id, a last id, and a bit for
-// each id between that says whether it is in the set. An id that is far from all others is a range of its own.
-type near struct {
+// idRanges is a set of ids in the form that sql/*_range.sql take. Each range has a first id, a last id, and one bit for
+// each id from the first to the last. The bit says whether the id is in the set. An id far from all others is a range
+// of its own.
+type idRanges struct {
 	firsts, lasts []int64
-	starts        []int  // where a range's bits begin
-	bits          []byte // of the ids of all ranges, the lowest bit of a byte first, as get_bit counts them
+	starts        []int  // the position of the first bit of each range
+	bits          []byte // the bits of all ranges; the lowest bit of a byte comes first, as in get_bit
 }
 
-// nearby returns the ids of n different tasks as such a set.
-func nearby(n int, id func(i int) int64) near {
+// idRangesOf returns the ids of n different tasks as a set.
+func idRangesOf(n int, id func(i int) int64) idRanges {
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = id(i)
 	}
 	slices.Sort(ids)
-	var set near
+	var set idRanges
 	for i, id := range ids {
-		if i == 0 || uint64(id)-uint64(ids[i-1]) > nearEnough+1 {
+		if i == 0 || uint64(id)-uint64(ids[i-1]) > maxGap+1 {
 			set.begin(id)
 		}
 		set.add(id)
@@ -121,25 +124,25 @@ func nearby(n int, id func(i int) int64) near {
 	return set
 }
 
-// begin begins a range.
-func (n *near) begin(first int64) {
-	n.firsts, n.lasts, n.starts = append(n.firsts, first), append(n.lasts, first), append(n.starts, 8*len(n.bits))
+// begin adds a range.
+func (r *idRanges) begin(first int64) {
+	r.firsts, r.lasts, r.starts = append(r.firsts, first), append(r.lasts, first), append(r.starts, 8*len(r.bits))
 }
 
-// add adds an id that is near to the end of the last range to that range.
-func (n *near) add(id int64) {
-	last := len(n.firsts) - 1
-	n.lasts[last] = id
-	at := n.starts[last] + int(id-n.firsts[last])
-	for at/8 >= len(n.bits) {
-		n.bits = append(n.bits, 0)
+// add adds an id to the last range. The id must be at most maxGap+1 above the end of the range.
+func (r *idRanges) add(id int64) {
+	last := len(r.firsts) - 1
+	r.lasts[last] = id
+	at := r.starts[last] + int(id-r.firsts[last])
+	for at/8 >= len(r.bits) {
+		r.bits = append(r.bits, 0)
 	}
-	n.bits[at/8] |= 1 << (at % 8)
+	r.bits[at/8] |= 1 << (at % 8)
 }
 
-// columns are the ranges as unnest joins them again.
-func (n *near) columns() (firsts, lasts, starts []byte) {
-	count := len(n.firsts)
-	return bigints(count, func(i int) int64 { return n.firsts[i] }), bigints(count, func(i int) int64 { return n.lasts[i] }),
-		integers(count, func(i int) int { return n.starts[i] })
+// columns returns the ranges as three columns, for unnest.
+func (r *idRanges) columns() (firsts, lasts, starts []byte) {
+	count := len(r.firsts)
+	return bigints(count, func(i int) int64 { return r.firsts[i] }), bigints(count, func(i int) int64 { return r.lasts[i] }),
+		integers(count, func(i int) int { return r.starts[i] })
 }

@@ -12,14 +12,14 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// The statements of Renew: the second one does not ask for the history.
+// The statements of Renew. The second statement does not read the history.
 const (
 	renew      = "renew"
 	plainRenew = "renew_plain"
 )
 
-// statements reads the embedded files for one schema. {{schema}} stands for its name, and so does "holdfast." before the
-// name of a table.
+// statements returns the texts of the embedded files for one schema. The name of the schema replaces {{schema}}, and
+// the "holdfast." before the name of a table.
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
 	texts := statement.Load(files, map[string]string{"schema": quoted},
@@ -31,16 +31,17 @@ func statements(schema string) map[string]string {
 	return texts
 }
 
-// identifier quotes a name for the text of a statement. A statement takes values as parameters, but no names: those of a
-// schema or a role must be in its text. Nothing else writes a name into SQL.
+// identifier quotes a name for the text of a statement. A statement takes values as parameters, but the name of a
+// schema or a role must be in its text. All names that are written into SQL pass through identifier.
 func identifier(name string) string { return pq.QuoteIdentifier(name) }
 
-// frequent are the texts of the statements that every task goes through, or that an idle janitor asks all the time. Connections
-// prepare them, and the server soon plans them once for all: they look up rows by id or an index of few rows, and the settings of
-// the connection leave it no worse way, whatever the statistics say.
+// frequent returns the texts of the statements that are executed for every task, or all the time by an idle janitor.
+// Connections prepare them, and the server soon uses one generic plan for each. The plan is good whatever the
+// statistics say: the statements look up rows by id or in an index of few rows, and the settings of the connection
+// exclude worse plans.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_alike", "claim_near", "complete_near", "discharge", "dispatch_due_next"} {
+	for _, name := range []string{"insert", "insert_uniform", "claim_range", "complete_range", "delete_outbox", "dispatch_due_next"} {
 		list[texts[name]] = true
 	}
 	return list

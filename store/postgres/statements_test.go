@@ -15,11 +15,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// The state machine is the domain's; SQL may only quote its words.
+// The states and events are defined by the domain. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	known := map[string]bool{"epoch": true, "incarnation": true, "advisory": true, "relation": true, "synchronous_commit": true, "off": true,
-		// keys of exported lines
-		"task": true, "attempt": true, "event": true, "worker": true, "started_at": true, "finished_at": true,
+		// the keys of exported records
+		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
 		"migrations": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for event := range holdfast.Moves() {
@@ -28,7 +28,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range holdfast.States() {
 		known[string(state)] = true
 	}
-	for _, state := range []store.RunState{store.RunLive, store.RunDead, store.RunStopped} {
+	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
 	}
 	word := regexp.MustCompile(`'\{?([a-z_]+)\}?'`)
@@ -49,14 +49,14 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 
 // A caller's transaction may have any search_path.
 func TestStatementsNameTheSchema(t *testing.T) {
-	table := regexp.MustCompile(`(?i)\b(from|join|into|update|delete from) (tasks|outbox|runs|attempts|cancellations|lanes|meta|migrations)\b`)
+	table := regexp.MustCompile(`(?i)\b(from|join|into|update|delete from) (tasks|outbox|workers|attempts|cancellations|queues|meta|migrations)\b`)
 	for _, name := range slices.Sorted(maps.Keys(statements("odd_name"))) {
 		text := statements("odd_name")[name]
 		if match := table.FindString(text); match != "" {
-			t.Errorf("%s says %q without a schema", name, match)
+			t.Errorf("%s contains %q without a schema", name, match)
 		}
 		if strings.Contains(text, "holdfast.") || strings.Contains(text, "{{") || strings.Contains(text, "--") {
-			t.Errorf("%s is not filled in: %s", name, text)
+			t.Errorf("%s contains a placeholder or a comment: %s", name, text)
 		}
 	}
 }

@@ -6,17 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// change runs a statement on the tables of s.
+// change executes a statement on the tables of s.
 func change(t *testing.T, s *postgres.Store, query string, args ...any) {
 	t.Helper()
 	tx, err := pgtest.Admin(t).Begin()
@@ -35,7 +34,7 @@ func change(t *testing.T, s *postgres.Store, query string, args ...any) {
 	}
 }
 
-// scattered stores n tasks in each of several places that are far apart by id.
+// scattered stores n tasks at each of several distant ids.
 func scattered(t *testing.T, s *postgres.Store, n int) (tickets []message.Ticket) {
 	t.Helper()
 	for _, first := range []int64{1, postgres.RangeSize, postgres.RangeSize + 100, 3*postgres.RangeSize + 7, 1_000_000_000_000} {
@@ -45,8 +44,9 @@ func scattered(t *testing.T, s *postgres.Store, n int) (tickets []message.Ticket
 	return tickets
 }
 
-// A walk finds what lies anywhere, and gaps cost it nothing: in a trillion ids there are twenty million steps.
-func TestWalksReachEverything(t *testing.T) {
+// A range scan finds all tasks, and skips gaps at no cost: without that, a trillion ids would take twenty million
+// steps.
+func TestRangeScansReachEverything(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	began := time.Now()
@@ -58,10 +58,10 @@ func TestWalksReachEverything(t *testing.T) {
 			t.Errorf("%s: %d, %v; want %d", what, got, err, want)
 		}
 	}
-	changed, err := s.UnticketLane(t.Context(), holdfast.DefaultLane)
+	changed, err := s.UnticketQueue(t.Context(), holdfast.DefaultQueue)
 	expect("unticketed", changed, n, err)
 
-	// All of them ticketed again, long ago.
+	// All tasks are ticketed again, long ago.
 	change(t, s, "delete from outbox")
 	change(t, s, "update tasks set due_at = null, ticketed_at = now() - interval '1 hour'")
 	if err := prove(t.Context(), t, s); err != nil {
@@ -70,15 +70,15 @@ func TestWalksReachEverything(t *testing.T) {
 	changed, _, err = s.UnticketLost(t.Context(), time.Second)
 	expect("unticketed as lost", changed, n, err)
 
-	run := openRun(t, s)
-	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
+	worker := registerWorker(t, s)
+	if _, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CloseRun(t.Context(), run, false); err != nil {
+	if err := s.DeregisterWorker(t.Context(), worker, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []int{1, 4, n - 1, n, n + 1} {
-		for _, of := range []holdfast.RunID{0, run} {
+		for _, of := range []holdfast.WorkerID{0, worker} {
 			tasks, err := s.Abandoned(t.Context(), of, limit)
 			expect("abandoned", len(tasks), min(limit, n), err)
 			for i, task := range tasks {
@@ -100,24 +100,24 @@ func TestWalksReachEverything(t *testing.T) {
 	}
 }
 
-// A statement that looks for what there is not reads no more than its range, in a table whose statistics
-// are from a time when the range was all there was.
+// A statement that matches no row reads at most its range of ids. The statistics of the table are from a time when the
+// range was the whole table.
 func TestStepsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	fill := func(n int) {
-		change(t, s, "insert into tasks (type, lane, max_attempts, ticketed_at) select 't', 'default', 1, now() from generate_series(1, $1::int)", n)
+		change(t, s, "insert into tasks (type, queue, max_attempts, ticketed_at) select 't', 'default', 1, now() from generate_series(1, $1::int)", n)
 	}
 	change(t, s, "alter table tasks set (autovacuum_enabled = false)")
 	fill(postgres.RangeSize)
 	change(t, s, "analyze tasks")
 	fill(2 * postgres.RangeSize)
-	lanes, moments := pq.StringArray{"nowhere"}, pq.StringArray{"2026-01-01"}
+	queues, moments := pq.StringArray{"nowhere"}, pq.StringArray{"2026-01-01"}
 	for _, c := range []struct {
 		name string
 		args []any
 	}{
-		{"unticket_lane", []any{"nowhere"}},
+		{"unticket_queue", []any{"nowhere"}},
 		{"abandoned", []any{0}},
 		{"prune_tasks", []any{1, 1, 1}},
 	} {
@@ -129,8 +129,8 @@ func TestStepsAreBounded(t *testing.T) {
 		}
 	}
 	for block := range int64(2) {
-		args := []any{pq.Int64Array{block}, postgres.RangeSize, 3 * postgres.RangeSize, 1000, lanes, moments, 1, 0}
-		if n := rowsRead(t, s, "unticket_lost", args); n < postgres.RangeSize || n > 2*postgres.RangeSize { // once, and once as ticketed
+		args := []any{pq.Int64Array{block}, postgres.RangeSize, 3 * postgres.RangeSize, 1000, queues, moments, 1, 0}
+		if n := rowsRead(t, s, "unticket_lost", args); n < postgres.RangeSize || n > 2*postgres.RangeSize { // once as tasks, and once as ticketed
 			t.Errorf("unticket_lost in block %d reads %d rows", block, n)
 		}
 	}
@@ -139,7 +139,7 @@ func TestStepsAreBounded(t *testing.T) {
 	}
 }
 
-// rowsRead runs a statement as a step does and returns how many rows of tasks it has looked at.
+// rowsRead executes a statement like a step, and returns the number of rows of tasks that it reads.
 func rowsRead(t *testing.T, s *postgres.Store, name string, args []any) int {
 	t.Helper()
 	tx, err := pgtest.Admin(t).Begin()

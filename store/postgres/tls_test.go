@@ -12,10 +12,10 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres"
 )
 
-// What is wrong with an encrypted connection is no matter of the password.
+// The hint of an error of TLS is about sslmode and certificates, not about the password.
 func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 	t.Parallel()
-	https := httptest.NewTLSServer(nil) // for its certificate, which nobody trusts
+	https := httptest.NewTLSServer(nil) // for its certificate, which no client trusts
 	defer https.Close()
 	for answer, want := range map[string]string{"S": "certificate", "N": "SSL is not enabled"} {
 		server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,7 +29,7 @@ func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = io.ReadFull(conn, make([]byte, 8)) // asks for TLS
+				_, _ = io.ReadFull(conn, make([]byte, 8)) // the request for TLS
 				_, _ = io.WriteString(conn, answer)
 				_ = tls.Server(conn, &tls.Config{Certificates: https.TLS.Certificates}).Handshake()
 				_ = conn.Close()

@@ -24,7 +24,7 @@ var _ store.Transfer = (*Store)(nil)
 
 // Export implements store.Transfer.
 func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
-	var ofCaller error
+	var callerErr error
 	err = s.transfer(ctx, s.migrations, func(ctx context.Context, tx *sqlx.Tx) error {
 		row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
 		if err != nil {
@@ -32,18 +32,18 @@ func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (las
 		}
 		last = row.Last
 		return s.eachRecord(ctx, tx, func(record store.Record) error {
-			ofCaller = f(record)
-			return ofCaller
+			callerErr = f(record)
+			return callerErr
 		})
 	})
-	if ofCaller != nil {
-		return 0, ofCaller
+	if callerErr != nil {
+		return 0, callerErr
 	}
 	return last, translate(ctx, "export tasks", err)
 }
 
-// eachRecord calls f with every record. After an error it does not close the rows, because the driver would read all of
-// them; they end with the transaction.
+// eachRecord calls f with every record. After an error it does not close the rows, because the driver would first read
+// all remaining rows. The end of the transaction discards them.
 func (s *transfers) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
 	rows, err := tx.QueryxContext(ctx, s.text("export"))
 	if err != nil {
@@ -116,14 +116,14 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 	return stored, nil
 }
 
-// importTasks stores the records whose tasks the store does not have, and returns their ids.
+// importTasks stores the tasks that the store does not have, and returns their ids.
 func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []store.Record) (map[holdfast.TaskID]bool, error) {
 	stored := make(map[holdfast.TaskID]bool, len(records))
 	if len(records) == 0 {
 		return stored, nil
 	}
 	tasks := taskColumnsOf(records)
-	if _, err := s.exec(ctx, tx, "insert_lanes", pq.StringArray(slices.Compact(slices.Sorted(slices.Values(tasks.lanes))))); err != nil {
+	if _, err := s.exec(ctx, tx, "insert_queues", pq.StringArray(slices.Compact(slices.Sorted(slices.Values(tasks.queues))))); err != nil {
 		return nil, err
 	}
 	var rows []struct{ ID holdfast.TaskID }
@@ -145,7 +145,7 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	return stored, err
 }
 
-// clash checks whether the store has the tasks of the records that were not stored.
+// clash returns an error if the store does not have the task of a skipped record.
 func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
 	if len(skipped) == 0 {
 		return nil
@@ -158,26 +158,27 @@ func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Reco
 	if err := s.all(ctx, tx, &rows, "task", ids); err != nil {
 		return err
 	}
-	there := make([]holdfast.Task, len(rows))
+	existing := make([]holdfast.Task, len(rows))
 	for i, row := range rows {
-		there[i] = row.Value()
+		existing[i] = row.Value()
 	}
-	return store.Clash(skipped, there, func(unique string) (holdfast.TaskID, error) {
-		row, err := one[scan.Holder](ctx, s, tx, "insert_holders", pq.StringArray{unique})
+	return store.Clash(skipped, existing, func(unique string) (holdfast.TaskID, error) {
+		row, err := one[scan.Keeper](ctx, s, tx, "insert_holders", pq.StringArray{unique})
 		if errors.Is(err, sql.ErrNoRows) {
-			err = fmt.Errorf("the server left out a task whose id and unique key %.100q are free", unique)
+			err = fmt.Errorf("the server skipped a task although its id and its unique key %.100q are free", unique)
 		}
 		return row.ID, err
 	})
 }
 
-// taskColumns are tasks, and attemptColumns are attempts, as sql/import*.sql unnest them.
+// taskColumns is a list of tasks as the arguments of sql/import.sql. attemptColumns is a list of attempts as the
+// arguments of sql/import_attempts.sql.
 type taskColumns struct {
 	ids                                                 pq.Int64Array
-	types, lanes, states, payloads, keys                pq.StringArray
+	types, queues, states, payloads, keys               pq.StringArray
 	attempts, maxAttempts, failures, crashes, deferrals pq.Int64Array
 	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
-	again                                               pq.BoolArray
+	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
 	parks                                               pq.Int64Array
 }
@@ -190,13 +191,13 @@ type attemptColumns struct {
 func taskColumnsOf(records []store.Record) (c taskColumns) {
 	for _, r := range records {
 		c.ids = append(c.ids, int64(r.ID))
-		c.types, c.lanes, c.states = append(c.types, r.Type), append(c.lanes, r.Lane), append(c.states, string(r.State))
+		c.types, c.queues, c.states = append(c.types, r.Type), append(c.queues, r.Queue), append(c.states, string(r.State))
 		c.payloads, c.keys = append(c.payloads, string(r.Payload)), append(c.keys, r.Unique)
 		c.attempts, c.maxAttempts = append(c.attempts, int64(r.Attempt)), append(c.maxAttempts, int64(r.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(r.Failures)), append(c.crashes, int64(r.Crashes)), append(c.deferrals, int64(r.Deferrals))
-		c.nextRunAt, c.createdAt = append(c.nextRunAt, exactly(r.NextRunAt)), append(c.createdAt, exactly(r.CreatedAt))
-		c.startedAt, c.finishedAt = append(c.startedAt, exactly(r.StartedAt)), append(c.finishedAt, exactly(r.FinishedAt))
-		c.again = append(c.again, r.Again)
+		c.nextRunAt, c.createdAt = append(c.nextRunAt, timeText(r.NextRunAt)), append(c.createdAt, timeText(r.CreatedAt))
+		c.startedAt, c.finishedAt = append(c.startedAt, timeText(r.StartedAt)), append(c.finishedAt, timeText(r.FinishedAt))
+		c.requeued = append(c.requeued, r.Requeued)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
 		c.idempotencyKeys = append(c.idempotencyKeys, r.Key)
 		c.parks = append(c.parks, int64(r.Parks))
@@ -204,7 +205,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 	return c
 }
 
-// attemptColumnsOf are the attempts of the records whose tasks were stored.
+// attemptColumnsOf returns the attempts of the records whose tasks were stored.
 func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (c attemptColumns) {
 	for _, r := range records {
 		if !stored[r.ID] {
@@ -212,8 +213,8 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 		}
 		for _, a := range r.Attempts {
 			c.tasks, c.attempts = append(c.tasks, int64(r.ID)), append(c.attempts, int64(a.Attempt))
-			c.events, c.workers = append(c.events, string(a.Event)), append(c.workers, a.Worker)
-			c.startedAt, c.finishedAt = append(c.startedAt, exactly(a.StartedAt)), append(c.finishedAt, exactly(a.FinishedAt))
+			c.events, c.workers = append(c.events, string(a.Event)), append(c.workers, a.WorkerName)
+			c.startedAt, c.finishedAt = append(c.startedAt, timeText(a.StartedAt)), append(c.finishedAt, timeText(a.FinishedAt))
 			c.classes, c.errors = append(c.classes, a.Class), append(c.errors, a.Error)
 			c.stacks, c.details = append(c.stacks, a.Stack), append(c.details, string(a.Details))
 		}
@@ -223,8 +224,8 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 
 func (c *taskColumns) args() []any {
 	return []any{
-		c.ids, c.types, c.lanes, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.again, c.lastErrors, c.parked, c.idempotencyKeys, c.parks,
+		c.ids, c.types, c.queues, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks,
 	}
 }
 
@@ -234,8 +235,8 @@ func (c *attemptColumns) args() []any {
 	}
 }
 
-// exactly writes a time with its microseconds, and a zero time as an empty text.
-func exactly(at time.Time) string {
+// timeText formats a time with its microseconds, and a zero time as an empty text.
+func timeText(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}

@@ -40,14 +40,14 @@ func insertUncommitted(t *testing.T, s *postgres.Store, unique string) (*sql.Tx,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback() })
-	inserted, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 1, Unique: unique}}, 0)
+	inserted, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 1, Unique: unique}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tx, inserted.Tasks[0].ID
 }
 
-// A task of a transaction that is still open is not left out.
+// An export waits for open transactions that store tasks.
 func TestExportWaitsForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{})
@@ -73,7 +73,7 @@ func TestExportWaitsForOpenTransactions(t *testing.T) {
 	}
 }
 
-// It does not wait for ever, and says for what it has waited.
+// If a transaction stays open, an export fails with an error that says why.
 func TestExportGivesUp(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -85,7 +85,7 @@ func TestExportGivesUp(t *testing.T) {
 	}
 }
 
-// waits reports whether n statements of the store wait for locks.
+// waits returns a function that fails until n statements of the store wait for locks.
 func waits(t *testing.T, s *postgres.Store, n int) func() error {
 	return func() error {
 		if got := waiting(t, s); got < n {
@@ -95,7 +95,7 @@ func waits(t *testing.T, s *postgres.Store, n int) func() error {
 	}
 }
 
-// The password need not be in the URL, where everybody on the machine can read it.
+// The password can be in the environment or in a file instead of the URL, which all users of the machine can read.
 func TestPasswordFromTheEnvironment(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		if _, err := postgres.Open(t.Context(), postgres.Options{URL: address}); err == nil {
-			t.Error("opened")
+			t.Error("Open succeeded")
 		}
 		if password := <-got; password != want {
 			t.Errorf("the password is %q, want %q", password, want)
@@ -136,7 +136,7 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 	check("of the file")
 }
 
-// askPassword is a server that asks for a password in the clear, and hangs up.
+// askPassword acts as a server that requests a clear-text password. It returns the password and closes the connection.
 func askPassword(conn net.Conn) string {
 	defer conn.Close()
 	message := func() string {
@@ -150,32 +150,6 @@ func askPassword(conn net.Conn) string {
 	}
 	message()
 	_, _ = conn.Write([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 3})
-	_, _ = io.ReadFull(conn, make([]byte, 1)) // the kind of the answer
+	_, _ = io.ReadFull(conn, make([]byte, 1)) // the type of the message
 	return strings.TrimRight(message(), "\x00")
-}
-
-// What an import of an earlier release has left unfinished is not dropped; what it has finished is.
-func TestMigrateUpKeepsUnfinishedImports(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Open(t)
-	for {
-		if m, err := s.MigrateDown(t.Context()); err != nil {
-			t.Fatal(err)
-		} else if m.Name == "drop_transfers" {
-			break
-		}
-	}
-	db := callersDB(t)
-	if _, err := db.Exec("insert into " + s.Schema() + ".imports (source, transfer, origin, shift) values ('s', 't', 'o', 0)"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.MigrateUp(t.Context()); err == nil || !strings.Contains(err.Error(), "an import from a file is not finished: finish it or take it back") {
-		t.Fatalf("unfinished: %v", err)
-	}
-	if _, err := db.Exec("update " + s.Schema() + ".imports set committed_at = now()"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.MigrateUp(t.Context()); err != nil {
-		t.Errorf("finished: %v", err)
-	}
 }

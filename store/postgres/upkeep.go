@@ -10,10 +10,11 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the row of turns that has the newest recorded time.
+// noteDuty is the duty whose row in the table turns has the newest recorded time.
 const noteDuty = "clock"
 
-// CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats a call that failed.
+// CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed
+// call.
 func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	const operation = "correct times"
 	var noted struct{ Ahead bool }
@@ -26,7 +27,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if noted.Ahead {
-		// The outbox comes first: a task that an entry covers must not look older than the entry.
+		// The outbox is corrected first, because a task must not look older than its outbox entry.
 		err := s.do(ctx, operation, func() error {
 			_, err := s.exec(ctx, s.db, "correct_outbox")
 			return err
@@ -34,7 +35,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		_, err = s.inSteps(ctx, operation, walk{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
+		_, err = s.inSteps(ctx, operation, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
 			return one[step](ctx, s, tx, "correct_tasks", r.after, r.through, r.size)
 		})
 		if err != nil {
@@ -63,22 +64,22 @@ func (d *database) turn(ctx context.Context, duty string, every time.Duration) (
 	return n == 1, err
 }
 
-// pruneStep bounds the rows that one transaction deletes.
+// pruneStep is the maximum number of tasks that one transaction deletes.
 const pruneStep = 1000
 
-// Prune implements store.Upkeep. After an error some rows are gone and others are not.
+// Prune implements store.Upkeep. After an error some rows are deleted and others are not.
 func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total, err := s.pruneTasks(ctx, ages, limit)
 	if err != nil {
 		return total, err
 	}
-	err = s.do(ctx, "prune runs", func() error {
+	err = s.do(ctx, "prune workers", func() error {
 		most := 0
-		if ages.Runs > 0 {
+		if ages.Workers > 0 {
 			most = max(0, limit-total)
 		}
-		runs, err := s.exec(ctx, s.db, "prune_runs", micros(ages.Runs), most)
-		total += runs
+		pruned, err := s.exec(ctx, s.db, "prune_workers", micros(ages.Workers), most)
+		total += pruned
 		return err
 	})
 	return total, err
@@ -103,7 +104,7 @@ func (s *keeper) pruneTasks(ctx context.Context, ages store.PruneAges, limit int
 	if err != nil || bound == 0 {
 		return 0, err
 	}
-	return s.inSteps(ctx, "prune tasks", walk{through: bound, size: pruneStep, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
+	return s.inSteps(ctx, "prune tasks", rangeScan{through: bound, size: pruneStep, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
 		return one[step](ctx, s, tx, "prune_tasks", r.after, r.through, r.size, micros(ages.Done), micros(ages.Cancelled), micros(ages.Archived))
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// dialer opens the network connections of one database connection: its own, and those over which
-// lib/pq asks to cancel.
+// dialer opens the network connections of one database connection: its own connection, and those over which lib/pq
+// sends cancel requests.
 type dialer struct {
 	mu     sync.Mutex
 	newest *wire
-	done   bool // the connection is there: whatever is dialled now is to cancel
+	done   bool // the database connection is open, so later network connections are for cancel requests
 }
 
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -50,7 +50,7 @@ func (d *dialer) last() *wire {
 	return d.newest
 }
 
-// connected returns the connection that was dialled last, which is the one that is used.
+// connected returns the connection that was dialed last, which is the connection in use.
 func (d *dialer) connected() *wire {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,30 +64,30 @@ func (d *dialer) cut() {
 	}
 }
 
-// wire is a network connection that can be cut from another goroutine for good, and does not wait
-// for an answer for ever.
+// wire is a network connection that another goroutine can cut permanently, and whose reads and writes have a time
+// limit.
 type wire struct {
 	net.Conn
-	silence atomic.Int64 // longest wait of one Read; 0 means no limit of its own
+	silence atomic.Int64 // the longest time of one Read or Write, in nanoseconds; 0 means no limit
 	written atomic.Int64 // bytes
-	kept    atomic.Bool  // somebody else closes the connection: Close does not
+	kept    atomic.Bool  // Close does nothing: the owner closes the network connection itself
 
-	mu     sync.Mutex
-	isOver bool
+	mu    sync.Mutex
+	isCut bool
 }
 
-// cut makes all reads and writes fail from grace on.
+// cut makes all reads and writes fail after grace.
 func (w *wire) cut(grace time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.isOver = true
+	w.isCut = true
 	_ = w.Conn.SetDeadline(time.Now().Add(grace))
 }
 
-func (w *wire) over() bool {
+func (w *wire) wasCut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.isOver
+	return w.isCut
 }
 
 func (w *wire) Read(b []byte) (int, error) {
@@ -118,11 +118,11 @@ func (w *wire) SetDeadline(t time.Time) error      { return w.limit(w.Conn.SetDe
 func (w *wire) SetReadDeadline(t time.Time) error  { return w.limit(w.Conn.SetReadDeadline, t) }
 func (w *wire) SetWriteDeadline(t time.Time) error { return w.limit(w.Conn.SetWriteDeadline, t) }
 
-// limit sets a deadline, except after a cut, whose deadline is the last.
+// limit sets a deadline. After a cut it does nothing, so the deadline of the cut remains.
 func (w *wire) limit(set func(time.Time) error, t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.isOver {
+	if w.isCut {
 		return nil
 	}
 	return set(t)

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// applier is the part of the role store.Work that takes results.
+// applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. Successes are one statement; other moves go one by one, those of the same
-// task in their order.
+// Apply implements store.Work. One statement applies plain successes. All other moves are applied one after another, in
+// their order.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	if len(moves) == 0 {
@@ -38,7 +38,8 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
-// partition returns the indexes of the plain successes of tasks that no other move is about, and of the rest.
+// partition returns the indexes of the moves in two lists. plain has the plain successes whose tasks have no other
+// move, and others has the rest.
 func partition(moves []holdfast.Transition) (plain, others []int) {
 	times := make(map[holdfast.TaskID]int, len(moves))
 	for i := range moves {
@@ -54,6 +55,7 @@ func partition(moves []holdfast.Transition) (plain, others []int) {
 	return plain, others
 }
 
+// complete applies the plain successes at the indexes.
 func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	if len(indexes) == 0 {
 		return nil
@@ -62,7 +64,7 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 	byTask := make(map[int64]int, len(indexes))
 	for i, index := range indexes {
 		move := &moves[index]
-		list[i] = []int64{int64(move.Task), int64(move.Attempt), int64(move.Run)}
+		list[i] = []int64{int64(move.Task), int64(move.Attempt), int64(move.Worker)}
 		byTask[int64(move.Task)] = index
 	}
 	done, err := all[scan.ID](ctx, tx, "complete", tuples(list), tx.now)
@@ -72,28 +74,28 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 	return err
 }
 
-// apply makes one move, if its task still stands where the judge saw it.
+// apply applies one move, if its task is still in the state for which the move was computed.
 func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, error) {
 	var origins strings.Builder
 	for _, state := range m.From {
 		origins.WriteString("," + string(state))
 	}
-	stands := []any{int64(m.Task), m.Attempt, int64(m.Run), origins.String() + ","}
+	expected := []any{int64(m.Task), m.Attempt, int64(m.Worker), origins.String() + ","}
 	class, text := column.Text(m.Report.Class), column.Text(m.Report.Error)
 	if column.HasReport(m.Report) {
-		args := append(stands[:4:4], string(m.Event), tx.now, class, text, column.Text(m.Report.Stack), column.Details(m.Report))
+		args := append(expected[:4:4], string(m.Event), tx.now, class, text, column.Text(m.Report.Stack), column.Details(m.Report))
 		if _, err := tx.exec(ctx, "apply_record", args...); err != nil {
 			return false, err
 		}
 	}
 	if m.Event == holdfast.EventCancel {
-		if _, err := tx.exec(ctx, "apply_tell", append(stands[:4:4], tx.now)...); err != nil {
+		if _, err := tx.exec(ctx, "apply_notify", append(expected[:4:4], tx.now)...); err != nil {
 			return false, err
 		}
 	}
-	again := m.Event == holdfast.EventCrash || m.Event == holdfast.EventInterrupt
-	args := append(stands[:4:4], tx.now, string(m.To), tx.now+micros(m.Wait), m.NextAttempt,
-		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, again)
+	requeued := m.Event == holdfast.EventCrash || m.Event == holdfast.EventInterrupt
+	args := append(expected[:4:4], tx.now, string(m.To), tx.now+micros(m.Wait), m.NextAttempt,
+		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, requeued)
 	n, err := tx.exec(ctx, "apply", args...)
 	return n == 1, err
 }

@@ -8,19 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// Each iteration is one batch; the figure to look at is tasks/s.
+// Each iteration is one batch. The result is in tasks/s.
 
 func benchTasks(n int) []holdfast.NewTask {
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "bench", Lane: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
+		tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`)}
 	}
 	return tasks
 }
@@ -51,7 +50,7 @@ func BenchmarkInsertUnique(b *testing.B) {
 	perSecond(b, size)
 }
 
-// BenchmarkInsertLong has payloads that are kept apart from their tasks.
+// BenchmarkInsertLong inserts long payloads, which are in a table of their own.
 func BenchmarkInsertLong(b *testing.B) {
 	const size = 100
 	s := open(b)
@@ -65,12 +64,12 @@ func BenchmarkInsertLong(b *testing.B) {
 	perSecond(b, size)
 }
 
-// BenchmarkClaimApply is the store's part of a task's life between its ticket and its success.
+// BenchmarkClaimApply measures the calls of the store from the ticket of a task to its success.
 func BenchmarkClaimApply(b *testing.B) {
 	for _, size := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			s := open(b)
-			run := openRun(b, s)
+			worker := registerWorker(b, s)
 			var tickets []message.Ticket
 			for b.Loop() {
 				if len(tickets) < size {
@@ -81,7 +80,7 @@ func BenchmarkClaimApply(b *testing.B) {
 					}
 					b.StartTimer()
 				}
-				claimApply(b, s, run, tickets[:size])
+				claimApply(b, s, worker, tickets[:size])
 				tickets = tickets[size:]
 			}
 			perSecond(b, size)
@@ -89,15 +88,15 @@ func BenchmarkClaimApply(b *testing.B) {
 	}
 }
 
-// BenchmarkRetry is a claim and a failure that is kept and tried again at once.
+// BenchmarkRetry measures a claim, and a failure that is stored and retried at once.
 func BenchmarkRetry(b *testing.B) {
 	const size = 64
 	s := open(b)
-	run := openRun(b, s)
+	worker := registerWorker(b, s)
 	policy := holdfast.Policy{Strategy: holdfast.Fixed, MaxAttempts: 1, MaxCrashes: 1}
 	tickets := insertAll(b, s, benchTasks(size))
 	for b.Loop() {
-		claims, err := s.Claim(b.Context(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
+		claims, err := s.Claim(b.Context(), worker, store.AnyOf("bench"), tickets, store.IntoExecutors)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -117,37 +116,37 @@ func BenchmarkRetry(b *testing.B) {
 	perSecond(b, size)
 }
 
-// BenchmarkIdle is what a janitor asks for all the time, of a store with nothing to do.
+// BenchmarkIdle measures the calls that a janitor repeats all the time, on a store with nothing to do.
 func BenchmarkIdle(b *testing.B) {
 	s := open(b)
 	insertAll(b, s, benchTasks(1000))
-	questions := map[string]func(context.Context) error{
+	calls := map[string]func(context.Context) error{
 		"Now":   func(ctx context.Context) error { _, err := s.Now(ctx); return err },
 		"Fence": func(ctx context.Context) error { _, err := s.Fence(ctx, time.Now(), 0, 0); return err },
 		"DispatchDue": func(ctx context.Context) error {
-			_, err := s.DispatchDue(ctx, store.Lanes{}, 1000, nil)
+			_, err := s.DispatchDue(ctx, store.Queues{}, 1000, nil)
 			return err
 		},
-		"DispatchReceipts": func(ctx context.Context) error {
-			_, err := s.DispatchReceipts(ctx, store.Lanes{}, 100, nil)
+		"DispatchOutbox": func(ctx context.Context) error {
+			_, err := s.DispatchOutbox(ctx, store.Queues{}, 100, nil)
 			return err
 		},
 		"Turn":         func(ctx context.Context) error { _, err := s.Turn(ctx, "duty", time.Hour); return err },
 		"SentinelsDue": func(ctx context.Context) error { _, err := s.SentinelsDue(ctx, time.Hour, time.Hour); return err },
 		"UnticketLost": func(ctx context.Context) error { _, _, err := s.UnticketLost(ctx, time.Minute); return err },
 		"Abandoned":    func(ctx context.Context) error { _, err := s.Abandoned(ctx, 0, 100); return err },
-		"LaneNames":    func(ctx context.Context) error { _, err := s.LaneNames(ctx); return err },
+		"QueueNames":   func(ctx context.Context) error { _, err := s.QueueNames(ctx); return err },
 		"Prune": func(ctx context.Context) error {
-			_, err := s.Prune(ctx, store.PruneAges{Done: time.Hour, Cancelled: time.Hour, Archived: time.Hour, Runs: time.Hour}, 1000)
+			_, err := s.Prune(ctx, store.PruneAges{Done: time.Hour, Cancelled: time.Hour, Archived: time.Hour, Workers: time.Hour}, 1000)
 			return err
 		},
 	}
-	for name, ask := range questions {
+	for name, call := range calls {
 		b.Run(name, func(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			for b.Loop() {
-				if err := ask(ctx); err != nil {
+				if err := call(ctx); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -161,15 +160,15 @@ func insertAll(b *testing.B, s *sqlite.Store, tasks []holdfast.NewTask) []messag
 	if err != nil {
 		b.Fatal(err)
 	}
-	if len(inserted.Receipts) != 1 {
-		b.Fatalf("%d receipts", len(inserted.Receipts))
+	if len(inserted.Entries) != 1 {
+		b.Fatalf("%d outbox entries", len(inserted.Entries))
 	}
-	return inserted.Receipts[0].Tickets
+	return inserted.Entries[0].Tickets
 }
 
-func claimApply(b *testing.B, s *sqlite.Store, run holdfast.RunID, tickets []message.Ticket) {
+func claimApply(b *testing.B, s *sqlite.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
 	b.Helper()
-	claims, err := s.Claim(context.Background(), run, store.AnyOf("bench"), tickets, store.IntoExecutors)
+	claims, err := s.Claim(context.Background(), worker, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)
 	}

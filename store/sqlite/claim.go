@@ -8,23 +8,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// claimer is the part of the role store.Work that takes tasks.
+// claimer is the part of the role store.Work that claims tasks.
 type claimer struct{ *database }
 
-// Claim implements store.Work. It is one statement if every ticket is good; one more looks
-// where the other tasks stand.
-func (s *claimer) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+// Claim implements store.Work. One statement claims the tasks. If it leaves some out, a second statement reads those.
+func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	c := &claiming{Answers: scan.NewAnswers(run, wanted, len(tickets)), into: into}
+	c := &claiming{Answers: scan.NewAnswers(worker, wanted, len(tickets)), into: into}
 	err := s.write(ctx, "claim tasks", func(ctx context.Context, tx *transaction) error {
 		return c.claim(ctx, tx, scan.Distinct(tickets))
 	})
@@ -40,64 +38,65 @@ type claiming struct {
 	into store.Place
 }
 
-// limits writes how many crashes a task of each type may have had, by type.
+// limits returns the highest allowed number of crashes by type, as a JSON object.
 func limits(wanted []store.Wanted) string {
 	crashes := make(map[string]int, len(wanted))
 	for _, w := range wanted {
 		crashes[w.Type] = w.MostCrashes
 	}
-	text, _ := json.Marshal(crashes) // which cannot fail
+	text, _ := json.Marshal(crashes) // a map from strings to integers always encodes
 	return string(text)
 }
 
-// claim takes what can be taken and judges the rest. Nobody else writes meanwhile.
+// claim claims the tasks that can be claimed, and answers the other tickets. No other transaction writes meanwhile.
 func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
-	if _, err := one[scan.ID](ctx, tx, "claim_live", int64(c.Run)); err != nil {
+	if _, err := one[scan.ID](ctx, tx, "claim_live", int64(c.Worker)); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
-			err = fmt.Errorf("run %s: %w", c.Run, store.ErrFenced)
+			err = fmt.Errorf("worker %s: %w", c.Worker, store.ErrFenced)
 		}
 		return err
 	}
-	rows, err := all[scan.Whole](ctx, tx, "claim", pairs(tickets), words(c.Types()), int64(c.Run), tx.now, limits(c.Wanted), c.into == store.IntoBuffer)
+	rows, err := all[scan.Whole](ctx, tx, "claim", ticketPairs(tickets), stringList(c.Types()), int64(c.Worker), tx.now, limits(c.Wanted), c.into == store.IntoBuffer)
 	if err != nil {
 		return err
 	}
-	c.accept(rows, moment(tx.now))
-	return c.judge(ctx, tx, c.Unanswered(tickets, 0))
+	c.accept(rows, timeOf(tx.now))
+	return c.answerUnclaimed(ctx, tx, c.Unanswered(tickets, 0))
 }
 
+// accept adds the tasks of the rows as claimed.
 func (c *claiming) accept(rows []scan.Whole, now time.Time) {
 	for _, row := range rows {
 		c.Accept(store.Claim{Verdict: store.Claimed, Task: row.Value(), Now: now})
 	}
 }
 
-// judge answers the tickets that were not claimed.
-func (c *claiming) judge(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
+// answerUnclaimed answers the tickets that were not claimed.
+func (c *claiming) answerUnclaimed(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
-	rows, err := all[scan.Refused](ctx, tx, "claim_refused", pairs(tickets), tx.now)
+	refused, err := all[scan.Refused](ctx, tx, "claim_refused", ticketPairs(tickets), tx.now)
 	if err != nil {
 		return err
 	}
-	held, again, err := c.Judge(rows, tickets, moment(tx.now))
+	held, retry, err := c.Judge(refused, tickets, timeOf(tx.now))
 	switch {
 	case err != nil:
 		return err
-	case len(again) > 0: // no other transaction changes a task meanwhile
-		return fmt.Errorf("the database did not give task %s, which can be claimed", again[0].Task)
+	case len(retry) > 0: // no other transaction changes a task meanwhile
+		return fmt.Errorf("the database did not claim task %s, which can be claimed", retry[0].Task)
 	case len(held) == 0:
 		return nil
 	}
-	taken, err := all[scan.Whole](ctx, tx, "claim_held", pairs(held), int64(c.Run))
-	c.accept(taken, moment(tx.now))
+	rows, err := all[scan.Whole](ctx, tx, "claim_held", ticketPairs(held), int64(c.Worker))
+	c.accept(rows, timeOf(tx.now))
 	return err
 }
 
 // Held implements store.Work.
-func (s *claimer) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
-	rows, err := list[scan.Task](ctx, s, "find held tasks", "held", int64(run), int64(after), int64(through))
+func (s *claimer) Held(ctx context.Context, worker holdfast.WorkerID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+	rows, err := list[scan.Task](ctx, s, "find held tasks", "held", int64(worker), int64(after), int64(through))
 	if err != nil {
 		return nil, err
 	}

@@ -7,61 +7,63 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// leap is by how much the two clocks of the machine may come apart between two looks.
-const leap = time.Second
+// maxDrift is the largest difference between the two clocks of the machine, from one reading to the next, that is not a
+// jump.
+const maxDrift = time.Second
 
-// reading is one look at both clocks.
-type look struct {
-	wall  time.Time     // as people tell the time; it can be set, and goes on while the machine sleeps
-	awake time.Duration // since some moment; it stands still while the machine sleeps
+// clockReading is the time on both clocks of the machine.
+type clockReading struct {
+	wall  time.Time     // the wall clock, which can be set and continues while the machine sleeps
+	awake time.Duration // the monotonic clock, which cannot be set and stops while the machine sleeps
 }
 
 // machineClock reads the clocks of the machine.
-func machineClock() func() look {
+func machineClock() func() clockReading {
 	start := time.Now()
-	return func() look {
+	return func() clockReading {
 		now := time.Now()
-		return look{wall: now.Round(0), awake: now.Sub(start)}
+		return clockReading{wall: now.Round(0), awake: now.Sub(start)}
 	}
 }
 
-// clock is the store's clock. It notices when the machine slept or its clock was set: then leases are over that
-// nobody could renew.
+// clock is the store's clock. It detects that the machine slept or that its clock was set. Either is a jump, after
+// which leases have expired that no worker could renew.
 type clock struct {
-	read func() look
+	read func() clockReading
 	log  logrus.FieldLogger
 
 	mu    sync.Mutex
-	last  look
-	since time.Duration // by the clock that cannot be set, from when on time went on evenly
+	last  clockReading
+	since time.Duration // the time of the latest jump, or of the first reading, on the monotonic clock
 }
 
-func newClock(read func() look) *clock {
+func newClock(read func() clockReading) *clock {
 	first := read()
 	return &clock{read: read, last: first, since: first.awake}
 }
 
-// now is the time, in whole microseconds.
+// now returns the time in UTC, truncated to microseconds.
 func (c *clock) now() time.Time {
-	now, _ := c.look()
+	now, _ := c.check()
 	return now
 }
 
-// even is for how long time has gone on evenly: since the last leap, or since the store was opened.
-func (c *clock) even() time.Duration {
-	_, even := c.look()
-	return even
+// steady returns how long ago the clock jumped, or the store was opened if the clock has not jumped since.
+func (c *clock) steady() time.Duration {
+	_, steady := c.check()
+	return steady
 }
 
-func (c *clock) look() (now time.Time, even time.Duration) {
+// check reads both clocks and detects a jump.
+func (c *clock) check() (now time.Time, steady time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	current := c.read()
-	off := current.wall.Sub(c.last.wall) - (current.awake - c.last.awake)
-	if off > leap || off < -leap {
+	drift := current.wall.Sub(c.last.wall) - (current.awake - c.last.awake)
+	if drift > maxDrift || drift < -maxDrift {
 		c.since = current.awake
 		if c.log != nil {
-			c.log.WithField("leap", off).Warn("the machine slept, or its clock was set; leases that are over prove nothing for a while")
+			c.log.WithField("leap", drift).Warn("machine slept or its clock was set: expired leases are ignored for some time")
 		}
 	}
 	c.last = current

@@ -7,28 +7,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/store/storetest"
 )
 
-// machine has clocks that a test moves.
+// machine is a machine whose clocks are set by a test.
 type machine struct {
 	mu    sync.Mutex
 	wall  time.Time
 	awake time.Duration
 }
 
-// clocked is a store on a machine of its own, which has been awake for a day.
-func clocked(t *testing.T) (*sqlite.Store, *machine) {
+// openClocked returns a store and its machine, which has been awake for a day.
+func openClocked(t *testing.T) (*sqlite.Store, *machine) {
 	t.Helper()
 	s := open(t)
 	m := &machine{wall: time.Now()}
 	s.SetClocks(m.read)
-	m.pass(24 * time.Hour)
+	m.advance(24 * time.Hour)
 	if _, err := s.Now(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,16 +40,18 @@ func (m *machine) read() (time.Time, time.Duration) {
 	return m.wall, m.awake
 }
 
-func (m *machine) pass(d time.Duration) { m.move(d, d) }
+// advance advances both clocks.
+func (m *machine) advance(d time.Duration) { m.shift(d, d) }
 
-func (m *machine) move(wall, awake time.Duration) {
+// shift advances the wall clock and the monotonic clock by different durations.
+func (m *machine) shift(wall, awake time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wall, m.awake = m.wall.Add(wall), m.awake+awake
 }
 
-// fences asks who is fenced now, with a settle of ten seconds.
-func fences(t *testing.T, s *sqlite.Store, m *machine) []holdfast.RunID {
+// fence calls Fence with a settle of ten seconds.
+func fence(t *testing.T, s *sqlite.Store, m *machine) []holdfast.WorkerID {
 	t.Helper()
 	now, _ := m.read()
 	fenced, err := s.Fence(t.Context(), now, time.Second, 10*time.Second)
@@ -60,111 +61,112 @@ func fences(t *testing.T, s *sqlite.Store, m *machine) []holdfast.RunID {
 	return fenced
 }
 
-func leased(t *testing.T, s *sqlite.Store, lease time.Duration) holdfast.RunID {
+// registerLeased registers a worker with the given lease.
+func registerLeased(t *testing.T, s *sqlite.Store, lease time.Duration) holdfast.WorkerID {
 	t.Helper()
-	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "worker"}, lease)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker"}, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return worker
 }
 
-// Whoever slept could not renew.
-func TestFenceSparesAfterALeap(t *testing.T) {
+// While the machine sleeps, no worker can renew its lease.
+func TestFenceWaitsAfterClockJump(t *testing.T) {
 	t.Parallel()
-	for name, leap := range map[string]func(*machine){
-		"the machine slept":         func(m *machine) { m.move(time.Hour, time.Millisecond) },
-		"the clock was set forward": func(m *machine) { m.move(2*time.Minute, 0) },
-		"a frozen virtual machine":  func(m *machine) { m.move(time.Hour, time.Minute) },
+	for name, jump := range map[string]func(*machine){
+		"the machine slept":         func(m *machine) { m.shift(time.Hour, time.Millisecond) },
+		"the clock was set forward": func(m *machine) { m.shift(2*time.Minute, 0) },
+		"a frozen virtual machine":  func(m *machine) { m.shift(time.Hour, time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, m := clocked(t)
-			run := leased(t, s, time.Minute)
-			leap(m)
-			if fenced := fences(t, s, m); len(fenced) > 0 {
+			s, m := openClocked(t)
+			worker := registerLeased(t, s, time.Minute)
+			jump(m)
+			if fenced := fence(t, s, m); len(fenced) > 0 {
 				t.Errorf("fenced %v at once", fenced)
 			}
-			m.pass(9 * time.Second)
-			if fenced := fences(t, s, m); len(fenced) > 0 {
-				t.Errorf("fenced %v before it has settled", fenced)
+			m.advance(9 * time.Second)
+			if fenced := fence(t, s, m); len(fenced) > 0 {
+				t.Errorf("fenced %v before the settle time", fenced)
 			}
-			m.pass(2 * time.Second)
-			if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
-				t.Errorf("fenced %v, want %s", fenced, run)
+			m.advance(2 * time.Second)
+			if fenced := fence(t, s, m); !slices.Equal(fenced, []holdfast.WorkerID{worker}) {
+				t.Errorf("fenced %v, want %s", fenced, worker)
 			}
 		})
 	}
 }
 
-func TestFenceAfterALeapSparesWhoRenews(t *testing.T) {
+func TestRenewedWorkerIsNotFencedAfterClockJump(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
-	run := leased(t, s, time.Minute)
-	m.move(time.Hour, 0)
-	m.pass(5 * time.Second)
-	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Minute}); err != nil {
+	s, m := openClocked(t)
+	worker := registerLeased(t, s, time.Minute)
+	m.shift(time.Hour, 0)
+	m.advance(5 * time.Second)
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	m.pass(30 * time.Second)
-	if fenced := fences(t, s, m); len(fenced) > 0 {
+	m.advance(30 * time.Second)
+	if fenced := fence(t, s, m); len(fenced) > 0 {
 		t.Errorf("fenced %v", fenced)
 	}
 }
 
-// A clock that is corrected little by little is no leap, and one that goes back keeps leases longer.
-func TestFenceBesideAClockThatIsCorrected(t *testing.T) {
+// A clock that is corrected in small steps does not jump. If the clock goes back, leases last longer.
+func TestFenceWhileClockIsCorrected(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
-	run := leased(t, s, time.Minute)
+	s, m := openClocked(t)
+	worker := registerLeased(t, s, time.Minute)
 	for range 20 {
-		m.move(3*time.Second+100*time.Millisecond, 3*time.Second)
+		m.shift(3*time.Second+100*time.Millisecond, 3*time.Second)
 		if _, err := s.Now(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
-		t.Errorf("fenced %v, want %s", fenced, run)
+	if fenced := fence(t, s, m); !slices.Equal(fenced, []holdfast.WorkerID{worker}) {
+		t.Errorf("fenced %v, want %s", fenced, worker)
 	}
-	other := leased(t, s, time.Minute)
-	m.move(-time.Hour, 0)
-	m.pass(30 * time.Minute)
-	if fenced := fences(t, s, m); len(fenced) > 0 {
-		t.Errorf("fenced %v, whose lease is not over", fenced)
+	other := registerLeased(t, s, time.Minute)
+	m.shift(-time.Hour, 0)
+	m.advance(30 * time.Minute)
+	if fenced := fence(t, s, m); len(fenced) > 0 {
+		t.Errorf("fenced %v before the lease expired", fenced)
 	}
-	m.pass(time.Hour)
-	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{other}) {
+	m.advance(time.Hour)
+	if fenced := fence(t, s, m); !slices.Equal(fenced, []holdfast.WorkerID{other}) {
 		t.Errorf("fenced %v, want %s", fenced, other)
 	}
 }
 
-// As a server that has just come up.
-func TestFenceSettlesAfterOpening(t *testing.T) {
+// An open store behaves like a server that has just started.
+func TestFenceWaitsAfterOpen(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	m := &machine{wall: time.Now()}
 	s.SetClocks(m.read)
-	run := leased(t, s, time.Second)
-	m.pass(9 * time.Second)
-	if fenced := fences(t, s, m); len(fenced) > 0 {
+	worker := registerLeased(t, s, time.Second)
+	m.advance(9 * time.Second)
+	if fenced := fence(t, s, m); len(fenced) > 0 {
 		t.Errorf("fenced %v", fenced)
 	}
-	m.pass(2 * time.Second)
-	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
-		t.Errorf("fenced %v, want %s", fenced, run)
+	m.advance(2 * time.Second)
+	if fenced := fence(t, s, m); !slices.Equal(fenced, []holdfast.WorkerID{worker}) {
+		t.Errorf("fenced %v, want %s", fenced, worker)
 	}
 }
 
-// A ticket that is out must do although the clock is behind now: nothing would publish another one.
+// After the clock was set back, a published ticket must still be valid, because no other ticket is published.
 func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	tickets := insert(t, s, 2)
 	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
 		t.Fatal(err)
 	}
-	m.move(-time.Hour, 0)
-	claims, err := s.Claim(t.Context(), leased(t, s, time.Minute), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
+	m.shift(-time.Hour, 0)
+	claims, err := s.Claim(t.Context(), registerLeased(t, s, time.Minute), store.AnyOf("t"), tickets[:1], store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Errorf("claimed %+v, %v", claims, err)
 	}
@@ -175,26 +177,26 @@ func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 		t.Errorf("parked %+v, %v", task, err)
 	}
 	if mine, err := s.Turn(t.Context(), "duty", time.Minute); err != nil || !mine {
-		t.Errorf("a turn from the future keeps everybody away: %v", err)
+		t.Errorf("a turn from the future blocks other turns: %v", err)
 	}
 }
 
-// What a walk makes due, and the scheduler publishes meanwhile, is not made due again.
-func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
+// UnticketQueue makes tasks due while DispatchDue publishes them. It must not make the same tasks due again.
+func TestUnticketQueueEndsWhileDispatching(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	insert(t, s, 1200)
-	m.move(-time.Hour, 0) // those published from now on seem older than the others
+	m.shift(-time.Hour, 0) // tickets that are published from now on seem older than the others
 	done := make(chan int, 1)
 	go func() {
-		n, err := s.UnticketLane(t.Context(), holdfast.DefaultLane)
+		n, err := s.UnticketQueue(t.Context(), holdfast.DefaultQueue)
 		if err != nil {
 			t.Error(err)
 		}
 		done <- n
 	}()
 	for {
-		if _, err := s.DispatchDue(t.Context(), store.Lanes{}, 100, publishAll); err != nil {
+		if _, err := s.DispatchDue(t.Context(), store.Queues{}, 100, publishAll); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -208,57 +210,57 @@ func TestUnticketLaneEndsBesideTheScheduler(t *testing.T) {
 	}
 }
 
-// If a clock was two hours ahead and is set back, the store holds times in the future. A living worker renews, a dead worker is
-// fenced a lease later, and the next sentinels are due at once.
+// If a clock was two hours ahead and is set back, the store has times in the future. A live worker renews, a dead
+// worker is fenced a lease later, and the next sentinels are due at once.
 func TestTimesFromTheFutureHoldNothingUp(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
-	m.move(2*time.Hour, 0)
-	run := leased(t, s, time.Minute)
+	s, m := openClocked(t)
+	m.shift(2*time.Hour, 0)
+	worker := registerLeased(t, s, time.Minute)
 	first := storetest.SentinelDue(t, s, "at the start")
 	if err := s.Drained(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	m.move(-2*time.Hour, 0)
-	m.pass(time.Second)
+	m.shift(-2*time.Hour, 0)
+	m.advance(time.Second)
 	second := storetest.SentinelDue(t, s, "the clock was set back")
-	m.pass(time.Second)
+	m.advance(time.Second)
 	for _, sentinel := range []message.Sentinel{first, second} {
 		if err := s.Drained(t.Context(), sentinel); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lanes, err := s.Lanes(t.Context())
-	if err != nil || !lanes[0].DrainedAt.Equal(second.At) {
-		t.Errorf("drained through %v, %v; want %s, when the second one was sent", lanes, err, second.At)
+	queues, err := s.Queues(t.Context())
+	if err != nil || !queues[0].DrainedAt.Equal(second.At) {
+		t.Errorf("drained through %v, %v; want %s, when the second sentinel was sent", queues, err, second.At)
 	}
-	m.pass(15 * time.Second)
-	if fenced := fences(t, s, m); len(fenced) != 0 {
-		t.Errorf("fenced %v without a lease to renew in", fenced)
+	m.advance(15 * time.Second)
+	if fenced := fence(t, s, m); len(fenced) != 0 {
+		t.Errorf("fenced %v before a whole lease had passed", fenced)
 	}
-	m.pass(70 * time.Second)
-	if fenced := fences(t, s, m); !slices.Equal(fenced, []holdfast.RunID{run}) {
-		t.Errorf("fenced %v a lease later, want %s", fenced, run)
+	m.advance(70 * time.Second)
+	if fenced := fence(t, s, m); !slices.Equal(fenced, []holdfast.WorkerID{worker}) {
+		t.Errorf("fenced %v a lease later, want %s", fenced, worker)
 	}
 }
 
-// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the delay that a
-// caller gave.
+// If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the
+// delay that a caller gave.
 func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	correct := func(want bool) {
 		t.Helper()
 		if setBack, err := s.CorrectTimes(t.Context()); setBack != want || err != nil {
-			t.Fatalf("the clock was set back: %v, %v; want %v", setBack, err, want)
+			t.Fatalf("CorrectTimes reports %v, %v; want %v", setBack, err, want)
 		}
 	}
 	correct(false)
-	begun, err := s.Claim(t.Context(), leased(t, s, time.Minute), store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors)
+	begun, err := s.Claim(t.Context(), registerLeased(t, s, time.Minute), store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.move(2*time.Hour, 0)
+	m.shift(2*time.Hour, 0)
 	correct(false)
 	handBack, err := holdfast.Settle(begun[0].Task, holdfast.Interrupted(nil), time.Now(), holdfast.DefaultPolicy())
 	if err != nil {
@@ -267,8 +269,8 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	if _, err := s.Apply(t.Context(), []holdfast.Transition{handBack}); err != nil {
 		t.Fatal(err)
 	}
-	tickets := insert(t, s, 5) // whose outbox entries stay
-	waits := storetest.ComputeTimes(t, s, leased(t, s, time.Minute), tickets)
+	tickets := insert(t, s, 5) // their outbox entries stay
+	waits := storetest.ComputeTimes(t, s, registerLeased(t, s, time.Minute), tickets)
 	given := newTasks(1)
 	given[0].Delay = time.Hour
 	inserted, err := s.Insert(t.Context(), given, time.Hour)
@@ -276,7 +278,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	m.move(-2*time.Hour, 0)
+	m.shift(-2*time.Hour, 0)
 	correct(true)
 	correct(false)
 	if published := storetest.DispatchOutbox(t, s); published != 6 {
@@ -288,13 +290,13 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		}
 	}
 	if wait := storetest.Wait(t, s, handBack.Task); wait > 0 {
-		t.Errorf("a task handed back waits for %s", wait)
+		t.Errorf("a task that was handed back waits for %s", wait)
 	}
 	if wait := storetest.Wait(t, s, inserted.Tasks[0].ID); wait < 2*time.Hour {
-		t.Errorf("a delay that was given is cut to %s", wait)
+		t.Errorf("a given delay is shortened to %s", wait)
 	}
 	due := map[message.Ticket]bool{}
-	if _, err := s.DispatchDue(t.Context(), store.Lanes{}, 100, func(_ context.Context, list []store.Due) []bool {
+	if _, err := s.DispatchDue(t.Context(), store.Queues{}, 100, func(_ context.Context, list []store.Due) []bool {
 		for _, d := range list {
 			due[d.Ticket] = true
 		}

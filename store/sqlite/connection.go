@@ -19,27 +19,27 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// pragma is a setting of a connection, as name(value).
+// pragma is a setting of a connection in the form name(value).
 type pragma string
 
 const (
-	impatient pragma = "busy_timeout(0)" // see patiently
-	patient   pragma = "busy_timeout(30000)"
+	noWait   pragma = "busy_timeout(0)" // see retryBusy
+	lockWait pragma = "busy_timeout(30000)"
 )
 
-// common are those of every connection.
+// common returns the settings of every connection.
 func common(wait pragma) []pragma {
 	return []pragma{wait, "foreign_keys(on)", "temp_store(memory)", "trusted_schema(off)"}
 }
 
-// writing are those of connections that write. Full: a transaction is on the disk when it returns. What the file of
-// changes has grown to in a burst it gives back when it is over.
+// writing returns the settings of connections that write. With synchronous(full), a transaction is on disk when its
+// commit returns. journal_size_limit truncates the write-ahead log that has grown in a burst.
 func writing(wait pragma) []pragma {
 	return append(common(wait), "synchronous(full)", "journal_size_limit(67108864)", "cache_size(-16000)")
 }
 
-// reading are those of connections that only read.
-func reading() []pragma { return append(common(impatient), "query_only(on)", "cache_size(-4000)") }
+// reading returns the settings of connections that only read.
+func reading() []pragma { return append(common(noWait), "query_only(on)", "cache_size(-4000)") }
 
 // opener opens connections to one file.
 type opener struct {
@@ -47,9 +47,9 @@ type opener struct {
 	name   string
 }
 
-// connector returns what opens connections to the file, each with the settings.
+// connector returns a connector that opens connections to the file with the settings.
 func connector(path string, settings []pragma) driver.Connector {
-	// A driver of its own, so that the function is nobody else's.
+	// With a separate driver, only these connections have the function.
 	d := &sqlite.Driver{}
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
 	query := make(url.Values)
@@ -59,7 +59,7 @@ func connector(path string, settings []pragma) driver.Connector {
 	return &opener{driver: d, name: dataSource(path) + "&" + query.Encode()}
 }
 
-// dataSource writes an absolute path as SQLite's URI, which does not make the file if it is gone.
+// dataSource returns an absolute path as a URI of SQLite. With it, SQLite does not create a missing file.
 func dataSource(path string) string {
 	path = filepath.ToSlash(path)
 	if runtime.GOOS == "windows" {
@@ -79,10 +79,10 @@ func (o *opener) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (o *opener) Driver() driver.Driver { return o.driver }
 
-// contains is the SQL function contains(text, part): whether part is in text, ignoring case in
-// every script. SQLite's own functions know that of ASCII only.
+// contains is the SQL function contains(text, part). It reports whether part is in text, ignoring case in every script.
+// The functions of SQLite ignore case only in ASCII.
 func contains(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-	text, _ := args[0].(string) // nil contains nothing
+	text, _ := args[0].(string) // "" if null
 	part, ok := args[1].(string)
 	if !ok {
 		return nil, fmt.Errorf("contains: the second argument is a %T", args[1])
@@ -93,7 +93,7 @@ func contains(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, err
 	return int64(0), nil
 }
 
-// session is a connection with the statements that are prepared on it. One goroutine at a time has it.
+// session is a connection with its prepared statements. Only one goroutine at a time may use it.
 type session struct {
 	conn     *sqlx.Conn
 	texts    map[string]string
@@ -104,10 +104,11 @@ type session struct {
 // querier runs the statements of sql/ by their names.
 type querier interface {
 	query(ctx context.Context, name string, args ...any) (*sql.Rows, error)
-	// exec returns how many rows were changed.
+	// exec returns the number of changed rows.
 	exec(ctx context.Context, name string, args ...any) (int, error)
 }
 
+// statement returns the prepared statement with the given name, and prepares it at its first use.
 func (c *session) statement(ctx context.Context, name string) (*sql.Stmt, error) {
 	if prepared, ok := c.prepared[name]; ok {
 		return prepared, nil
@@ -136,8 +137,9 @@ func (c *session) exec(ctx context.Context, name string, args ...any) (int, erro
 	return changed(statement.ExecContext(ctx, args...))
 }
 
-// close ends the connection, and with it a transaction that is open. A connection with statements would live on in
-// SQLite, with its files and locks, and database/sql knows nothing of those that belong to one connection.
+// close closes the connection, which rolls an open transaction back. It closes the prepared statements first, because
+// SQLite keeps a connection with open statements, its files and its locks. database/sql does not close statements that
+// were prepared on a single connection.
 func (c *session) close() error {
 	for _, statement := range c.prepared {
 		_ = statement.Close()
@@ -152,20 +154,21 @@ func (c *session) close() error {
 	return err
 }
 
-// callers is a transaction of a caller, whose connection we know nothing of.
-type callers struct {
+// callerTx is a transaction of a caller. Its connection has no prepared statements of this package.
+type callerTx struct {
 	tx    store.Tx
 	texts map[string]string
 }
 
-func (c callers) query(ctx context.Context, name string, args ...any) (*sql.Rows, error) {
+func (c callerTx) query(ctx context.Context, name string, args ...any) (*sql.Rows, error) {
 	return c.tx.QueryContext(ctx, statement.Text(c.texts, name), args...)
 }
 
-func (c callers) exec(ctx context.Context, name string, args ...any) (int, error) {
+func (c callerTx) exec(ctx context.Context, name string, args ...any) (int, error) {
 	return changed(c.tx.ExecContext(ctx, statement.Text(c.texts, name), args...))
 }
 
+// changed returns the number of changed rows.
 func changed(result sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err
@@ -174,7 +177,7 @@ func changed(result sql.Result, err error) (int, error) {
 	return int(n), err
 }
 
-// all reads every row of a statement; Row is a struct.
+// all returns all rows of a statement. Row is a struct.
 func all[Row any](ctx context.Context, q querier, name string, args ...any) ([]Row, error) {
 	rows, err := q.query(ctx, name, args...)
 	if err != nil {
@@ -188,7 +191,7 @@ func all[Row any](ctx context.Context, q querier, name string, args ...any) ([]R
 	return list, nil
 }
 
-// one reads the first row of a statement; sql.ErrNoRows if there is none.
+// one returns the first row of a statement, or sql.ErrNoRows if there is none.
 func one[Row any](ctx context.Context, q querier, name string, args ...any) (Row, error) {
 	list, err := all[Row](ctx, q, name, args...)
 	if err == nil && len(list) == 0 {
@@ -204,7 +207,7 @@ func one[Row any](ctx context.Context, q querier, name string, args ...any) (Row
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements reads the embedded files.
+// statements returns the embedded statements by name.
 func statements() map[string]string {
 	texts := statement.Load(files, nil,
 		statement.Variant{Name: "list_dead", Of: "list", Part: "all_tasks", Is: "dead_tasks"},

@@ -15,59 +15,59 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// database is what all roles share: the file, sessions, transactions, the clock and errors. Each role is a type of its
-// own around it.
+// database is the part that all roles share: the file, sessions, transactions, the clock and errors. Each role embeds
+// it.
 type database struct {
-	path   string      // of the file itself, whatever symbolic link led to it
-	opened os.FileInfo // the file that was there when it was opened
+	path   string      // with symbolic links resolved
+	opened os.FileInfo // the identity of the file when it was opened
 	writer *writer
 	reader *pool
 	clock  *clock
 	log    logrus.FieldLogger
-	owned  atomic.Pointer[os.FileInfo] // the lock file, if this store has it because of Own
+	owned  atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
 }
 
-// role is a type around the database.
+// role is a type that embeds the database.
 type role interface{ inner() *database }
 
 func (d *database) inner() *database { return d }
 
-// now is the store's clock.
+// now returns the time of the store.
 func (d *database) now() time.Time { return d.clock.now() }
 
-// gone reports, as an error, that the file is not the one that was opened. What is written to a file that was
-// deleted is lost when it is closed.
-func (d *database) gone() error {
+// checkFile returns an ErrUnavailable if the path no longer names the open file, or if this store has lost its lock
+// file. Data that is written to a deleted file is lost when the file is closed.
+func (d *database) checkFile() error {
 	info, err := os.Stat(d.path)
 	if err != nil || !os.SameFile(info, d.opened) {
 		return holdfast.WithHint(fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use", holdfast.ErrUnavailable, d.path),
 			holdfast.Hint{Kind: holdfast.HintReturnDatabase})
 	}
-	return d.disowned()
+	return d.checkLock()
 }
 
-// busyLimit is how long a call waits for another process that holds the lock of the file.
+// busyLimit is how long a call waits for another process to unlock the file.
 const busyLimit = 10 * time.Second
 
-// transaction is a session that alone may write.
+// transaction is a session with an open write transaction.
 type transaction struct {
 	*session
-	now int64 // the store's clock when the transaction began, in microseconds
+	now int64 // the time of the store when the transaction began, in microseconds
 }
 
-// read answers a question with one statement or several, each of which sees what was stored before it.
+// read calls f with a session that only reads. Each statement of f sees everything that was committed before it.
 func (d *database) read(ctx context.Context, operation string, f func(context.Context, *session) error) error {
 	err := d.reader.with(ctx, func(c *session) error {
-		return d.patiently(ctx, func() error { return f(ctx, c) })
+		return d.retryBusy(ctx, func() error { return f(ctx, c) })
 	})
 	return d.translate(ctx, operation, err)
 }
 
-// write runs f in a transaction that is stored when write returns nil, and undone if f returns an error or
-// panics. The context that f gets does not end: an interrupt in the middle of a transaction would leave open
-// what became of it.
+// write runs f in a transaction. It commits the transaction if f returns nil, and rolls it back if f returns an error
+// or panics. The context that f gets does not end, because after an interrupted statement the state of the transaction
+// would be unknown.
 func (d *database) write(ctx context.Context, operation string, f func(context.Context, *transaction) error) error {
-	err := d.gone()
+	err := d.checkFile()
 	if err == nil {
 		err = d.writer.with(ctx, func(c *session) error { return d.transact(ctx, c, f) })
 	}
@@ -76,7 +76,7 @@ func (d *database) write(ctx context.Context, operation string, f func(context.C
 
 func (d *database) transact(ctx context.Context, c *session, f func(context.Context, *transaction) error) error {
 	inner := context.WithoutCancel(ctx)
-	err := d.patiently(ctx, func() error {
+	err := d.retryBusy(ctx, func() error {
 		_, err := c.exec(inner, begin)
 		return err
 	})
@@ -103,12 +103,13 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 	return err
 }
 
-// busyPause is the pause before this process tries again to get a lock that another process holds.
+// busyPause is the pause between two tries to get a lock that another process holds.
 const busyPause = time.Millisecond
 
-// patiently calls f again for as long as another process is in the way. SQLite can wait by itself, but in
-// steps of up to a tenth of a second, in which others always come first.
-func (d *database) patiently(ctx context.Context, f func() error) error {
+// retryBusy calls f until no other process holds a lock that f needs, or until ctx ends. It returns an ErrUnavailable
+// after the limit of the writer. SQLite can wait too, but it pauses for up to a tenth of a second, and meanwhile other
+// processes take the lock.
+func (d *database) retryBusy(ctx context.Context, f func() error) error {
 	began, pause := time.Now(), backoff.New(busyPause, busyPause)
 	for {
 		err := f()
@@ -125,18 +126,18 @@ func (d *database) patiently(ctx context.Context, f func() error) error {
 	}
 }
 
-// micros is how durations are stored: as whole microseconds.
+// micros returns a duration in whole microseconds, as the statements take it.
 func micros(d time.Duration) int64 { return column.Micros(d) }
 
-// moment reads a time; 0 is one that is missing.
-func moment(micros int64) time.Time {
+// timeOf returns the time for a number of microseconds since 1970, and the zero time for 0.
+func timeOf(micros int64) time.Time {
 	if micros == 0 {
 		return time.Time{}
 	}
 	return time.UnixMicro(micros).UTC()
 }
 
-// list answers a question that is one statement.
+// list runs a statement that only reads, and returns its rows.
 func list[Row any](ctx context.Context, r role, operation, name string, args ...any) ([]Row, error) {
 	var rows []Row
 	err := r.inner().read(ctx, operation, func(ctx context.Context, c *session) error {
@@ -147,13 +148,14 @@ func list[Row any](ctx context.Context, r role, operation, name string, args ...
 	return rows, err
 }
 
-// application is the id that the first migration gives the file: "Hold" in ASCII.
+// application is the application id that the first migration writes into the file: "Hold" in ASCII.
 const application = 0x486f6c64
 
+// ownerRow describes the program that the file belongs to.
 type ownerRow struct {
 	Application int64
 	Migrated    bool
-	Table       string // one that no migration has made yet
+	Table       string // the first table, except that of the migrations; "" if there is none
 }
 
 // checkOwner returns an ErrInvalid if the file is the database of another program.
@@ -167,19 +169,23 @@ func (d *database) checkOwner(ctx context.Context, q querier) error {
 	return holdfast.WithHint(err, anotherFile)
 }
 
-// versions returns the versions that are applied, none if there are no tables. Its errors are the driver's.
+// versions returns the applied versions, or none if there are no tables. It returns errors of the driver untranslated.
 func (d *database) versions(ctx context.Context) ([]schema.Applied, error) {
 	var applied []schema.Applied
 	err := d.reader.with(ctx, func(c *session) error {
-		return d.patiently(ctx, func() error {
+		return d.retryBusy(ctx, func() error {
 			owner, err := one[ownerRow](ctx, c, "schema_owner")
 			if err != nil || !owner.Migrated {
 				return err
 			}
 			rows, err := all[struct {
-				Number    int64
-				AppliedAt int64 `db:"applied_at"`
+				Number      int64
+				AppliedAt   int64 `db:"applied_at"`
+				FormerNames bool  `db:"former_names"`
 			}](ctx, c, "schema_versions")
+			if len(rows) > 0 && rows[0].FormerNames {
+				return schema.FormerNames(d.path)
+			}
 			for _, row := range rows {
 				applied = append(applied, schema.Applied{Number: row.Number, At: time.Unix(row.AppliedAt, 0)})
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// translate turns an error of the driver into one of the contract, with the name of the operation and a
-// hint what to do. Errors that already belong to the contract pass.
+// translate turns an error of the driver into an error of the store contract. It adds the name of the operation and a
+// hint. Errors of the contract keep their kind.
 func (d *database) translate(ctx context.Context, operation string, err error) error {
 	switch {
 	case err == nil:
@@ -22,7 +22,7 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	code, ofDriver := codeOf(err)
-	if ended := ctx.Err(); ended != nil && (code == codes.SQLITE_INTERRUPT || isEnd(err)) {
+	if ended := ctx.Err(); ended != nil && (code == codes.SQLITE_INTERRUPT || isContextEnd(err)) {
 		if errors.Is(ended, context.DeadlineExceeded) {
 			return fmt.Errorf("%s: %w: no answer from %s in time: %w", operation, holdfast.ErrUnavailable, d.path, ended)
 		}
@@ -31,7 +31,7 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 	if !ofDriver {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if code == codes.SQLITE_ERROR { // of SQL, most of all because a table or a column is missing
+	if code == codes.SQLITE_ERROR { // an error in SQL, usually because a table or a column is missing
 		if applied, readErr := d.versions(context.WithoutCancel(ctx)); readErr == nil {
 			if mismatch := schema.SQLite.Compare(d.path, schema.Newest(applied)); mismatch != nil {
 				return fmt.Errorf("%s: %w: %w", operation, mismatch, err)
@@ -51,7 +51,8 @@ func (d *database) translate(ctx context.Context, operation string, err error) e
 	return err
 }
 
-// explain says what a primary result code means, what to do, and which error of the contract stands for it, nil if none.
+// explain returns the meaning of a primary result code and a hint. kind is the error of the contract, or nil if there
+// is none.
 func (d *database) explain(code int) (why string, hint holdfast.Hint, kind error) {
 	switch code {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_PROTOCOL:
@@ -59,22 +60,22 @@ func (d *database) explain(code int) (why string, hint holdfast.Hint, kind error
 	case codes.SQLITE_FULL:
 		return "the disk that holds " + d.path + " is full", holdfast.Advice("free space; nothing that was accepted is lost"), holdfast.ErrUnavailable
 	case codes.SQLITE_IOERR:
-		return "the disk that holds " + d.path + " does not answer as it should, or the file was changed by other means",
-			holdfast.Advice("look whether the disk is full, and into the system's log"), holdfast.ErrUnavailable
+		return "the disk that holds " + d.path + " reports an error, or another program has changed the file",
+			holdfast.Advice("check whether the disk is full, and read the system log"), holdfast.ErrUnavailable
 	case codes.SQLITE_CANTOPEN:
 		return d.path + " cannot be opened",
-			holdfast.Advice("look whether the file and its folder exist, and whether this user may write in the folder and to the files beside it that end in -wal and -shm"), holdfast.ErrUnavailable
+			holdfast.Advice("check that the file and its folder exist, and that this user may write to the folder and to the files beside the database that end in -wal and -shm"), holdfast.ErrUnavailable
 	case codes.SQLITE_NOMEM:
-		return "there is no memory left", hint, holdfast.ErrUnavailable
+		return "there is not enough memory", hint, holdfast.ErrUnavailable
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		return "this user may not write to " + d.path,
-			holdfast.Advice("give this user the right to write to the file, to those beside it that end in -wal and -shm, and to the folder"), nil
+			holdfast.Advice("give this user the right to write to the folder, to the file, and to the files beside it that end in -wal and -shm"), nil
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_FORMAT:
 		return d.path + " is damaged or is not an SQLite database", holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: d.path}, nil
 	case codes.SQLITE_TOOBIG, codes.SQLITE_MISMATCH:
-		return "the database cannot hold such a value", hint, holdfast.ErrInvalid
+		return "the database cannot store such a value", hint, holdfast.ErrInvalid
 	}
-	return d.path + " answers with an error", hint, nil
+	return "SQLite reports an error for " + d.path, hint, nil
 }
 
 // codeOf returns the primary result code of an error of the driver.
@@ -86,12 +87,12 @@ func codeOf(err error) (code int, ok bool) {
 	return failure.Code() & 0xff, true
 }
 
-// isEnd reports whether err is what the end of a context leads to.
-func isEnd(err error) bool {
+// isContextEnd reports whether err is a consequence of the end of a context.
+func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// busy reports whether another process was in the way, and nothing was done.
+// busy reports whether err means that another connection holds a lock. Then nothing was changed.
 func busy(err error) bool {
 	code, _ := codeOf(err)
 	return code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED

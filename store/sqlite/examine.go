@@ -16,8 +16,8 @@ import (
 var _ doctor.StoreChecker = (*Store)(nil)
 
 const (
-	scarce = 1 << 30  // bytes: time to make room
-	little = 64 << 20 // bytes: what the file of changes alone may grow to in a burst
+	lowSpace      = 1 << 30  // bytes; below this limit, the check warns
+	criticalSpace = 64 << 20 // bytes; the write-ahead log alone may need this much in a burst
 )
 
 // Settings implements doctor.StoreChecker. It reads the whole file.
@@ -33,21 +33,22 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 
 func (s *Store) fileCheck(ctx context.Context) (doctor.Check, error) {
 	f := doctor.Check{Name: "store file", Severity: doctor.OK}
-	if err := s.gone(); err != nil {
+	if err := s.checkFile(); err != nil {
 		return doctor.Failure("store file", err, holdfast.Hint{Kind: holdfast.HintReturnDatabase}), nil
 	}
 	problems, err := list[struct{ Problem string }](ctx, s, "check the database", "quick_check")
 	if err != nil {
 		return f, err
 	}
-	f.Detail = "it is sound, " + megabytes(uint64(size(s.path)))
+	f.Detail = "no damage found, " + megabytes(uint64(size(s.path)))
 	if len(problems) > 0 && problems[0].Problem != "ok" {
-		f.Severity, f.Detail = doctor.Failed, "it is damaged: "+problems[0].Problem
+		f.Severity, f.Detail = doctor.Failed, "the file is damaged: "+problems[0].Problem
 		f.Remedy = holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: s.path}
 	}
 	return f, nil
 }
 
+// size returns the size of a file in bytes, or 0 if it is unknown.
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// probe makes a file in the folder and removes it, as SQLite does with those beside the database.
+// probe creates a file in the folder and removes it, as SQLite does with the files beside the database.
 func probe(folder string) error {
 	file, err := os.CreateTemp(folder, ".holdfast-probe-")
 	if err != nil {
@@ -73,9 +74,9 @@ func folderCheck(folder, network string, writing error) doctor.Check {
 		f.Remedy = holdfast.Advice("move the file to a disk of this machine, or use PostgreSQL")
 	case errors.Is(writing, fs.ErrPermission):
 		f.Severity, f.Detail = doctor.Failed, "this user cannot write to "+folder
-		f.Remedy = holdfast.Advice("run as the user that owns the folder, or give it a group that both share")
+		f.Remedy = holdfast.Advice("run as the user that owns the folder, or give this user the right to write to it")
 	case writing != nil:
-		f.Severity, f.Detail, f.Remedy = doctor.Failed, "nothing can be written: "+writing.Error(), holdfast.Advice("make room, or mount the disk writable")
+		f.Severity, f.Detail, f.Remedy = doctor.Failed, "no file can be written: "+writing.Error(), holdfast.Advice("free space, or mount the disk writable")
 	}
 	return f
 }
@@ -84,11 +85,11 @@ func diskCheck(folder string, free uint64, known bool) doctor.Check {
 	f := doctor.Check{Name: "store disk", Severity: doctor.OK, Detail: megabytes(free) + " free"}
 	switch {
 	case !known:
-		f.Severity, f.Detail, f.Remedy = doctor.Skipped, "this system does not tell how much is free", holdfast.Advice("look yourself: df "+folder)
-	case free < little:
-		f.Severity, f.Remedy = doctor.Failed, holdfast.Advice("make room on the disk of "+folder)
-	case free < scarce:
-		f.Severity, f.Remedy = doctor.Warning, holdfast.Advice("make room on the disk of "+folder)
+		f.Severity, f.Detail, f.Remedy = doctor.Skipped, "this system does not report the free space", holdfast.Advice("check it with: df "+folder)
+	case free < criticalSpace:
+		f.Severity, f.Remedy = doctor.Failed, holdfast.Advice("free space on the disk of "+folder)
+	case free < lowSpace:
+		f.Severity, f.Remedy = doctor.Warning, holdfast.Advice("free space on the disk of "+folder)
 	}
 	return f
 }
@@ -97,12 +98,12 @@ func megabytes(n uint64) string { return fmt.Sprintf("%d MB", n/1_000_000) }
 
 // Janitors implements doctor.StoreChecker.
 func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitors, error) {
-	rows, err := list[struct{ Receipts, Oldest, Turned int64 }](ctx, s, "look for the janitors", "janitors", s.now().UnixMicro(), age.Microseconds())
+	rows, err := list[struct{ Entries, Oldest, Turned int64 }](ctx, s, "read the janitors' progress", "janitors", s.now().UnixMicro(), age.Microseconds())
 	if err != nil || len(rows) == 0 {
 		return doctor.Janitors{}, err
 	}
 	return doctor.Janitors{
-		OutboxEntries: rows[0].Receipts, Oldest: time.Duration(rows[0].Oldest) * time.Microsecond,
+		OutboxEntries: rows[0].Entries, Oldest: time.Duration(rows[0].Oldest) * time.Microsecond,
 		LastTurn: time.Duration(rows[0].Turned) * time.Microsecond,
 	}, nil
 }

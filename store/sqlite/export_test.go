@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Statements returns the statements as they are prepared.
+// Statements returns the statements by name.
 func Statements() map[string]string { return statements() }
 
-// NetworkKind, DataSource and the rest are what tests look at from outside.
+// Names for the external tests.
 var (
 	NetworkKind = networkKind
 	DataSource  = dataSource
 )
 
-// Change runs a statement in the session that writes.
+// Change executes a statement in the session that writes.
 func (s *Store) Change(ctx context.Context, statement string, args ...any) error {
 	return s.writer.with(ctx, func(c *session) error {
 		_, err := c.conn.ExecContext(ctx, statement, args...)
@@ -24,13 +24,13 @@ func (s *Store) Change(ctx context.Context, statement string, args ...any) error
 	})
 }
 
-// Number reads one number.
+// Number returns the number that a statement selects.
 func (s *Store) Number(ctx context.Context, statement string) (n int64, err error) {
 	err = s.reader.with(ctx, func(c *session) error { return c.conn.QueryRowContext(ctx, statement).Scan(&n) })
 	return n, err
 }
 
-// Plan returns what SQLite means to do for a statement, one line a step.
+// Plan returns the steps of the query plan of a statement.
 func (s *Store) Plan(ctx context.Context, statement string) (steps []string, err error) {
 	err = s.writer.with(ctx, func(c *session) error {
 		rows, err := c.conn.QueryContext(ctx, "explain query plan "+statement, make([]any, 20)...)
@@ -55,9 +55,9 @@ func (s *Store) Plan(ctx context.Context, statement string) (steps []string, err
 func (s *Store) SetClocks(read func() (wall time.Time, awake time.Duration)) {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
-	s.clock.read = func() look {
+	s.clock.read = func() clockReading {
 		wall, awake := read()
-		return look{wall, awake}
+		return clockReading{wall, awake}
 	}
 	s.clock.last = s.clock.read()
 	s.clock.since = s.clock.last.awake
@@ -66,13 +66,13 @@ func (s *Store) SetClocks(read func() (wall time.Time, awake time.Duration)) {
 // SetBusyLimit replaces the longest wait for other processes.
 func (s *Store) SetBusyLimit(limit time.Duration) { s.writer.limit = limit }
 
-// Hold has the session that writes until release is called.
+// Hold occupies the session that writes until release is called.
 func (s *Store) Hold(ctx context.Context) (release func(), err error) {
-	c, err := s.writer.take(ctx)
-	return func() { s.writer.give(c, true) }, err
+	c, err := s.writer.get(ctx)
+	return func() { s.writer.put(c, true) }, err
 }
 
-// Parse is ParseURL where the environment is another one.
+// Parse is ParseURL in the given environment.
 func Parse(address, system, home string, variables map[string]string, noHome error) (string, error) {
 	return environment{
 		variable: func(name string) string { return variables[name] },
@@ -81,15 +81,15 @@ func Parse(address, system, home string, variables map[string]string, noHome err
 	}.parse(address)
 }
 
-// Sound returns an error if SQLite finds that the file is damaged.
-func (s *Store) Sound(ctx context.Context) error {
+// CheckIntegrity returns an error if SQLite finds damage in the file.
+func (s *Store) CheckIntegrity(ctx context.Context) error {
 	return s.reader.with(ctx, func(c *session) error {
-		var verdict string
-		if err := c.conn.QueryRowContext(ctx, "pragma quick_check").Scan(&verdict); err != nil {
+		var result string
+		if err := c.conn.QueryRowContext(ctx, "pragma quick_check").Scan(&result); err != nil {
 			return err
 		}
-		if verdict != "ok" {
-			return errors.New(verdict)
+		if result != "ok" {
+			return errors.New(result)
 		}
 		return nil
 	})
@@ -103,7 +103,7 @@ func (s *Store) Write(ctx context.Context, f func()) error {
 	})
 }
 
-// Fail has a session for questions and the one that writes replaced, as after an error of the driver.
+// Fail makes the store replace a session that reads and the session that writes, as after an error of the driver.
 func (s *Store) Fail(context.Context) error {
 	bad := func(c *session) error {
 		if _, err := c.statement(context.Background(), "now"); err != nil {

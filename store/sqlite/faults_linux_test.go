@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// mount mounts a file system in memory, of a size in bytes.
+// mount mounts a file system in memory with the given options, and returns its folder.
 func mount(t *testing.T, options string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -30,12 +30,12 @@ func mount(t *testing.T, options string) (folder string) {
 	return folder
 }
 
-// A disk that is full loses nothing that was accepted, and when there is room again the same call succeeds.
+// A full disk loses no accepted task. When space is free again, the same call succeeds.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	folder := mount(t, "size=4m")
 	s := openAt(t, filepath.Join(folder, "jobs.db"))
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	ballast := filepath.Join(folder, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -48,16 +48,16 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	tickets := insert(t, s, 100)
-	if _, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
+	if _, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors); err != nil {
 		t.Error(err)
 	}
 	if n := number(t, s, "select count(*) from tasks"); n != int64(accepted)+100 {
 		t.Errorf("%d tasks were accepted, %d are there", accepted+100, n)
 	}
-	checkSound(t, s)
+	checkIntegrity(t, s)
 }
 
-// fill inserts until there is no room, and returns how many tasks were accepted.
+// fill inserts tasks until the disk is full, and returns how many tasks were accepted.
 func fill(t *testing.T, s *sqlite.Store) (accepted int) {
 	t.Helper()
 	for range 10_000 {
@@ -67,16 +67,16 @@ func fill(t *testing.T, s *sqlite.Store) (accepted int) {
 			continue
 		}
 		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(err.Error(), "full") {
-			t.Errorf("without room: %v", err)
+			t.Errorf("on a full disk: %v", err)
 		}
-		for range 3 { // it stays so
+		for range 3 { // further calls fail too
 			if _, err := s.Insert(t.Context(), newTasks(100), 0); !errors.Is(err, holdfast.ErrUnavailable) {
-				t.Errorf("without room, again: %v", err)
+				t.Errorf("on a full disk, a further call: %v", err)
 			}
 		}
 		return accepted
 	}
-	t.Fatal("there is room without end")
+	t.Fatal("the disk is never full")
 	return 0
 }
 
@@ -107,12 +107,12 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	}
 }
 
-// descriptors counts the files this process has open for a database.
+// descriptors returns how many files of a database this process has open.
 func descriptors(t *testing.T, path string) (n int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skipf("NOT TESTED: this system does not tell which files are open: %v", err)
+		t.Skipf("NOT TESTED: this system does not list open files: %v", err)
 	}
 	for _, entry := range entries {
 		if target, err := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && strings.HasPrefix(target, path) {
@@ -122,7 +122,7 @@ func descriptors(t *testing.T, path string) (n int) {
 	return n
 }
 
-// A connection that is replaced, and one that is closed, leaves nothing open.
+// The store closes all files of a connection that it replaces or closes.
 func TestConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -131,7 +131,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 		cancel()
 		_ = s.Fail(ctx)
 		insert(t, s, 1)
-		if _, err := s.Runs(t.Context(), true); err != nil {
+		if _, err := s.Workers(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := descriptors(t, s.Path()); n != 0 {
-		t.Errorf("%d files are open after the end", n)
+		t.Errorf("%d files are open after Close", n)
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(s.Path() + suffix); err == nil {
@@ -151,7 +151,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// A file that is mounted by itself, as containers do with single files, has a log at each end of the mount.
+// Containers may mount a single file. Such a file has a write-ahead log at each path.
 func TestMountedFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -163,7 +163,7 @@ func TestMountedFilesAreRefused(t *testing.T) {
 		t.Skipf("NOT TESTED: a file cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(inside, unix.MNT_DETACH) })
-	if text := refusal(t, inside, true, holdfast.ErrInvalid); !strings.Contains(text, "mount its folder instead") {
+	if text := openError(t, inside, true, holdfast.ErrInvalid); !strings.Contains(text, "mount its folder instead") {
 		t.Error(text)
 	}
 }

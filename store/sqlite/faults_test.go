@@ -17,25 +17,25 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// A bound that SQLite itself sets is answered like a full disk, by the session that has it.
+// SQLite's own limit of the file size leads to the same error as a full disk. The limit belongs to one session.
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	stored := insert(t, s, 100)
-	change(t, s, "pragma max_page_count = 1") // means as many as there are
+	change(t, s, "pragma max_page_count = 1") // the smallest possible value is the current size
 	_, err := s.Insert(t.Context(), newTasks(5000), 0)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, "free space") {
-		t.Errorf("without room: %v", err)
+		t.Errorf("at the limit: %v", err)
 	}
-	// The session was replaced after the error.
+	// After the error the store has replaced the session.
 	insert(t, s, 5000)
 	if n := number(t, s, "select count(*) from tasks"); n != int64(len(stored))+5000 {
 		t.Errorf("there are %d tasks", n)
 	}
-	checkSound(t, s)
+	checkIntegrity(t, s)
 }
 
-// closed is a file with tasks that nobody has open, all in one piece.
+// closedFile returns the path of a closed database with tasks, without a write-ahead log.
 func closedFile(t *testing.T, tasks int) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "jobs.db")
@@ -53,7 +53,7 @@ func closedFile(t *testing.T, tasks int) (path string) {
 	return path
 }
 
-// damage overwrites a part of a file.
+// damage overwrites a part of a file with random bytes.
 func damage(t *testing.T, path string, offset, size int64) {
 	t.Helper()
 	noise := make([]byte, size)
@@ -68,8 +68,8 @@ func damage(t *testing.T, path string, offset, size int64) {
 	}
 }
 
-// use opens the file and goes through all tasks.
-func use(t *testing.T, path string) error {
+// useFile opens the file, reads all tasks and inserts some.
+func useFile(t *testing.T, path string) error {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: true})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestDamagedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = use(t, path)
+		err = useFile(t, path)
 		if holdfast.HintOf(err) != (holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: path}) {
 			t.Errorf("%s: the hint is %+v", name, holdfast.HintOf(err))
 		}
@@ -121,15 +121,15 @@ func TestDamagedFile(t *testing.T) {
 			}
 		}
 		if errors.Is(err, holdfast.ErrUnavailable) {
-			t.Errorf("%s: trying again does not help: %v", name, err)
+			t.Errorf("%s: the error claims that a second try may succeed: %v", name, err)
 		}
 		if after, err := os.ReadFile(path); err != nil || len(after) < len(before) {
-			t.Errorf("%s: the file was made anew: %d bytes, then %d, %v", name, len(before), len(after), err)
+			t.Errorf("%s: the file was replaced: %d bytes, then %d, %v", name, len(before), len(after), err)
 		}
 	}
 }
 
-// The end of the file of changes is missing after a crash: whole transactions are missing, and no parts of any.
+// If a crash has truncated the write-ahead log, whole transactions are lost, and no transaction is lost in part.
 func TestTruncatedChanges(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -156,15 +156,15 @@ func TestTruncatedChanges(t *testing.T) {
 	if n := number(t, other, "select count(*) from tasks"); n == 0 || n >= 2000 || n%100 != 0 {
 		t.Errorf("%d tasks are left", n)
 	}
-	checkSound(t, other)
+	checkIntegrity(t, other)
 	insert(t, other, 100)
 }
 
-// A backup that is made while others write is one moment of the database.
+// A backup that is made during writes is a consistent snapshot of the database.
 func TestBackupWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	begun := make(chan struct{}, 2)
@@ -173,7 +173,7 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 			for n := 0; ; n++ {
 				inserted, err := s.Insert(t.Context(), newTasks(50), time.Hour)
 				if err == nil {
-					_, err = s.Claim(t.Context(), run, store.AnyOf("t"), inserted.Receipts[0].Tickets[:20], store.IntoExecutors)
+					_, err = s.Claim(t.Context(), worker, store.AnyOf("t"), inserted.Entries[0].Tickets[:20], store.IntoExecutors)
 				}
 				if err != nil {
 					t.Error(err)
@@ -203,7 +203,7 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 	group.Wait()
 	for _, path := range copies {
 		backup := connect(t, path)
-		if err := errors.Join(backup.Sound(t.Context()), backup.CheckSchema(t.Context())); err != nil {
+		if err := errors.Join(backup.CheckIntegrity(t.Context()), backup.CheckSchema(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		counts, err := backup.Count(t.Context(), store.Filter{})
@@ -212,13 +212,13 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 		}
 		inserted := number(t, backup, "select coalesce(sum(json_array_length(task_ids)), 0) from outbox")
 		if all := counts[holdfast.Ready] + counts[holdfast.Running]; all != inserted || all%50 != 0 || counts[holdfast.Running]%20 != 0 {
-			t.Errorf("the backup has %v, and receipts for %d tasks", counts, inserted)
+			t.Errorf("the backup has %v, and outbox entries for %d tasks", counts, inserted)
 		}
 		insert(t, backup, 10)
 	}
 }
 
-// A call that ends while it waits leaves nothing behind: the next one goes on.
+// A call whose context ends while it waits leaves no open transaction, so the next call succeeds.
 func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -241,15 +241,15 @@ func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
 	}
 	group.Wait()
 	insert(t, s, 20)
-	insert(t, openAt(t, s.Path()), 20) // not even another connection is kept waiting
+	insert(t, openAt(t, s.Path()), 20) // another connection does not wait either
 	if n := number(t, s, "select count(*) % 20 from tasks"); n != 0 {
 		t.Errorf("parts of batches were stored")
 	}
-	checkSound(t, s)
+	checkIntegrity(t, s)
 }
 
-// Writers wait their turn, and those who give up are not missed.
-func TestCancelledInTheQueue(t *testing.T) {
+// If the context of a waiting writer ends, only that call fails.
+func TestCancelWhileWaitingToWrite(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	release, err := s.Hold(t.Context())
@@ -266,14 +266,14 @@ func TestCancelledInTheQueue(t *testing.T) {
 	if err := <-failed; !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := s.Runs(t.Context(), true); err != nil {
-		t.Errorf("a question waits for those who write: %v", err)
+	if _, err := s.Workers(t.Context(), true); err != nil {
+		t.Errorf("a call that only reads waits for a writer: %v", err)
 	}
 	release()
 	insert(t, s, 1)
 }
 
-// What is written to a file that was deleted would be lost.
+// Data that is written to a deleted file would be lost, so the store refuses to write.
 func TestFileGone(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(path string) error{
@@ -296,7 +296,7 @@ func TestFileGone(t *testing.T) {
 	}
 }
 
-// A handler that panics in the middle of a transaction must not keep it open.
+// A panic in a transaction must not keep the transaction open.
 func TestPanicEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -311,13 +311,13 @@ func TestPanicEndsTheTransaction(t *testing.T) {
 	insert(t, openAt(t, s.Path()), 1)
 }
 
-// Another program's database is left alone, down to its journal mode.
+// The store must not change the database of another program, not even its journal mode.
 func TestForeignDatabase(t *testing.T) {
 	t.Parallel()
 	for name, statements := range map[string]string{
 		"with tables":                "create table bookmarks (url text); insert into bookmarks values ('x')",
 		"with an id":                 "pragma application_id = 252006673; create table repository (x)",
-		"with a table of our names":  "create table tasks (id integer primary key, title text)",
+		"with a table named tasks":   "create table tasks (id integer primary key, title text)",
 		"with migrations of its own": "create table migrations (version); create table users (id)",
 	} {
 		path := filepath.Join(t.TempDir(), "other.db")

@@ -11,11 +11,11 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// creating keeps a file from being opened by SQLite while this process has it open as a plain file: closing
-// that would take away the locks of SQLite, which belong to the process.
+// creating is locked while this process has the file open as a plain file. Meanwhile SQLite must not open the file,
+// because closing the plain file would release the locks of SQLite, which belong to the process.
 var creating sync.Mutex
 
-// find returns the path and the identity of the file, which is made first if create is true.
+// find returns the absolute path and the identity of the file. If create is true, find creates a missing file.
 func find(path string, create bool) (string, os.FileInfo, error) {
 	if path == "" {
 		return "", nil, fmt.Errorf("%w: the path of the database is empty", holdfast.ErrInvalid)
@@ -28,10 +28,10 @@ func find(path string, create bool) (string, os.FileInfo, error) {
 	defer creating.Unlock()
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) && create {
-		if err := orphaned(path); err != nil {
+		if err := checkOrphans(path); err != nil {
 			return "", nil, err
 		}
-		if err := makeFile(path); err != nil {
+		if err := createFile(path); err != nil {
 			return "", nil, err
 		}
 		info, err = os.Stat(path)
@@ -41,59 +41,59 @@ func find(path string, create bool) (string, os.FileInfo, error) {
 		return "", nil, holdfast.WithHint(fmt.Errorf("%w: there is no database at %s yet", holdfast.ErrNotFound, path),
 			holdfast.Hint{Kind: holdfast.HintCreateDatabase})
 	case err != nil:
-		return "", nil, refused(path, err)
+		return "", nil, fileError(path, err)
 	case !info.Mode().IsRegular():
-		return "", nil, holdfast.WithHint(fmt.Errorf("%w: %s is not a file but a %s", holdfast.ErrInvalid, path, kindOfFile(info)), anotherFile)
+		return "", nil, holdfast.WithHint(fmt.Errorf("%w: %s is a %s, not a file", holdfast.ErrInvalid, path, kindOfFile(info)), anotherFile)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", nil, refused(path, err)
+		return "", nil, fileError(path, err)
 	}
 	if why := otherNames(real, info); why != "" {
-		err := fmt.Errorf("%w: %s can be reached under two names, for %s; then two processes do not see each other's locks and overwrite what the other has stored",
+		err := fmt.Errorf("%w: %s can be opened under two names, because %s; two processes could miss each other's locks and overwrite each other's data",
 			holdfast.ErrInvalid, real, why)
-		return "", nil, holdfast.WithHint(err, holdfast.Advice("leave the file one name"))
+		return "", nil, holdfast.WithHint(err, holdfast.Advice("remove the other names of the file"))
 	}
 	return real, info, nil
 }
 
 const hardLinked = "there are hard links to it (find them with: find -samefile)"
 
-// orphaned refuses to make a file where another one was: its write-ahead log, which may hold tasks, would be
-// thrown away with the first look into the new file.
-func orphaned(path string) error {
+// checkOrphans returns an ErrConflict if files of an earlier database are left at the path. The write-ahead log of that
+// database may contain tasks, and SQLite would delete it when it opens a new file.
+func checkOrphans(path string) error {
 	for _, beside := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(path + beside); err == nil {
-			err := fmt.Errorf("%w: %s is gone, but %s is there: it was moved or deleted, perhaps while in use", holdfast.ErrConflict, path, path+beside)
-			return holdfast.WithHint(err, holdfast.Advice("put the file back, or delete the files beside it to begin with no tasks"))
+			err := fmt.Errorf("%w: %s does not exist, but %s does: the database was moved or deleted, perhaps while in use", holdfast.ErrConflict, path, path+beside)
+			return holdfast.WithHint(err, holdfast.Advice("restore the file, or delete the files beside it to start without tasks"))
 		}
 	}
 	return nil
 }
 
-// makeFile makes an empty file, which is a database to SQLite, and its folder.
-func makeFile(path string) error {
+// createFile creates the folder and an empty file, which is a valid database for SQLite.
+func createFile(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return refused(path, err)
+		return fileError(path, err)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) { // another process was quicker, or it is a symbolic link to nothing
+	if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile, or the path is a dangling symbolic link
 		return nil
 	}
 	if err == nil {
 		err = file.Close()
 	}
 	if err != nil {
-		return refused(path, err)
+		return fileError(path, err)
 	}
 	return nil
 }
 
-// anotherFile is the hint to keep the database in another file.
+// anotherFile is the hint to use another file.
 var anotherFile = holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "sqlite:/path/to/holdfast.db"}
 
-// refused explains an error of the operating system.
-func refused(path string, err error) error {
+// fileError returns the error for an error of the operating system, with a hint.
+func fileError(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return holdfast.WithHint(fmt.Errorf("this user may not use %s: %w", path, err), holdfast.Hint{Kind: holdfast.HintDatabaseAccess})
 	}
@@ -104,11 +104,11 @@ func kindOfFile(info os.FileInfo) string {
 	if info.IsDir() {
 		return "folder"
 	}
-	return "device or the like"
+	return "device or another special file"
 }
 
-// networks names the file systems on which SQLite's locks and its shared memory do not work between machines, and
-// often not on one, by the magic numbers of statfs(2).
+// networks has the names of network file systems by their magic numbers in statfs(2). There SQLite's locks and shared
+// memory do not work between machines, and often not on one machine either.
 var networks = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",
@@ -128,5 +128,5 @@ var networks = map[uint32]string{
 	0x786f4256: "a shared folder of VirtualBox",
 }
 
-// networkKind names a file system by its magic number if it is one of the networks, else it is "".
+// networkKind returns the name of the network file system with the magic number, or "" if it is another file system.
 func networkKind(magic int64) string { return networks[uint32(magic)] }

@@ -4,28 +4,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// openRun starts a run that outlives the test.
-func openRun(t testing.TB, s *sqlite.Store) holdfast.RunID {
+// registerWorker registers a worker whose lease outlasts the test.
+func registerWorker(t testing.TB, s *sqlite.Store) holdfast.WorkerID {
 	t.Helper()
-	run, err := s.OpenRun(t.Context(), store.RunInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, time.Hour)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return worker
 }
 
-// tasksOf are n plain tasks of type "t".
+// newTasks returns n plain tasks of type "t".
 func newTasks(n int) []holdfast.NewTask {
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3}
+		tasks[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3}
 	}
 	return tasks
 }
@@ -37,10 +36,10 @@ func insert(t testing.TB, s *sqlite.Store, n int) []message.Ticket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inserted.Receipts[0].Tickets
+	return inserted.Entries[0].Tickets
 }
 
-// change runs a statement of the test's own.
+// change executes a statement of the test.
 func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	t.Helper()
 	if err := s.Change(t.Context(), statement, args...); err != nil {
@@ -48,7 +47,7 @@ func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	}
 }
 
-// number reads one number with a statement of the test's own.
+// number returns the number that a statement of the test selects.
 func number(t testing.TB, s *sqlite.Store, statement string) (n int64) {
 	t.Helper()
 	n, err := s.Number(t.Context(), statement)

@@ -18,8 +18,8 @@ import (
 // inserter is the role store.Inserter.
 type inserter struct{ *database }
 
-// longPayload is from how many bytes on a payload is kept apart from its task. A shorter one is cheaper to
-// write with every move than to look up.
+// longPayload is the size in bytes from which on a payload is in a table of its own. Every move writes the row of its
+// task. For a shorter payload, that costs less than a look-up in another table.
 const longPayload = 1024
 
 // Insert implements store.Inserter.
@@ -28,7 +28,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
 	}
-	if err := storable(tasks); err != nil {
+	if err := checkTimes(tasks); err != nil {
 		return store.Inserted{}, fmt.Errorf("%s: %w", operation, err)
 	}
 	var inserted store.Inserted
@@ -43,23 +43,25 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 	return inserted, nil
 }
 
-// InsertTx implements store.Inserter. tx is a transaction of this driver on the same file. Everything is stored
-// through it, a new lane as well: nobody else can write until it ends. It should have begun with the right to
-// write (_txlock=immediate in the caller's data source name): one that has read first may lose it to another
-// writer, which is an ErrUnavailable, and has to be repeated as a whole.
+// InsertTx implements store.Inserter. tx must be a transaction of this driver on the same file. New queues are stored
+// in tx too, because no other connection can write until tx ends.
+//
+// tx should begin as a write transaction: set _txlock=immediate in the caller's data source name. If tx has read first
+// and another connection has written since, InsertTx returns an ErrUnavailable, and the caller must repeat the whole
+// transaction.
 func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	const operation = "insert tasks into a transaction"
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
 	}
-	if err := storable(tasks); err != nil {
+	if err := checkTimes(tasks); err != nil {
 		return store.Inserted{}, fmt.Errorf("%s: %w", operation, err)
 	}
-	inserted, err := insert(ctx, callers{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
+	inserted, err := insert(ctx, callerTx{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
 	if busy(err) {
 		err = fmt.Errorf("%s: %w: another connection writes to %s: %w", operation, holdfast.ErrUnavailable, s.path, err)
 		return store.Inserted{}, holdfast.WithHint(err,
-			holdfast.Advice("roll back, try again, and begin with the right to write: open the database with _txlock=immediate"))
+			holdfast.Advice("roll back and try again; to prevent this, open the database with _txlock=immediate"))
 	}
 	if err != nil {
 		return store.Inserted{}, s.translate(ctx, operation, err)
@@ -67,8 +69,8 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	return inserted, nil
 }
 
-// storable reports what no store of tasks can hold.
-func storable(tasks []holdfast.NewTask) error {
+// checkTimes returns an ErrInvalid if a task has a time that not every store can represent.
+func checkTimes(tasks []holdfast.NewTask) error {
 	for _, task := range tasks {
 		if task.At.UTC().Year() > 9999 {
 			return fmt.Errorf("%w: the year of %s is beyond 9999", holdfast.ErrInvalid, task.At)
@@ -77,10 +79,10 @@ func storable(tasks []holdfast.NewTask) error {
 	return nil
 }
 
-// insert stores tasks at the time now; now and grace are in microseconds.
+// insert stores tasks. The current time and the grace are in microseconds.
 func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace int64) (store.Inserted, error) {
 	b := batchOf(tasks, now)
-	if _, err := q.exec(ctx, "insert_lanes", words(b.lanes), now); err != nil {
+	if _, err := q.exec(ctx, "insert_queues", stringList(b.queues), now); err != nil {
 		return store.Inserted{}, err
 	}
 	before, err := one[scan.ID](ctx, q, "insert_first")
@@ -100,7 +102,7 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 		inserted.Tasks[i].ID = holdfast.TaskID(before.ID + 1 + int64(i))
 	}
 	if len(b.keys) > 0 {
-		err = duplicates(ctx, q, b, inserted.Tasks)
+		err = findHolders(ctx, q, b, inserted.Tasks)
 	} else if stored != len(tasks) {
 		err = fmt.Errorf("the database stored %d of %d tasks", stored, len(tasks))
 	}
@@ -108,17 +110,17 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 		err = insertPayloads(ctx, q, b, inserted.Tasks)
 	}
 	if err == nil {
-		inserted.Receipts, err = insertReceipts(ctx, q, b, inserted.Tasks, now, grace)
+		inserted.Entries, err = insertEntries(ctx, q, b, inserted.Tasks, now, grace)
 	}
 	return inserted, err
 }
 
-// batch is a list of new tasks with what has been found out about them.
+// batch is a list of new tasks, with data that is derived from them.
 type batch struct {
-	tasks []holdfast.NewTask
-	later []int64  // when each is due, 0 at once
-	lanes []string // each once, in the order they appear
-	keys  []string // those there are
+	tasks  []holdfast.NewTask
+	later  []int64  // the time at which each task is due, in microseconds; 0 means at once
+	queues []string // without duplicates, in the order of the tasks
+	keys   []string // the unique keys of the tasks that have one
 }
 
 func batchOf(tasks []holdfast.NewTask, now int64) batch {
@@ -130,8 +132,8 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 		case !task.At.IsZero() && task.At.UnixMicro() > now:
 			b.later[i] = task.At.UnixMicro()
 		}
-		if !slices.Contains(b.lanes, task.Lane) {
-			b.lanes = append(b.lanes, task.Lane)
+		if !slices.Contains(b.queues, task.Queue) {
+			b.queues = append(b.queues, task.Queue)
 		}
 		if task.Unique != "" {
 			b.keys = append(b.keys, task.Unique)
@@ -140,13 +142,13 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 	return b
 }
 
-// rows writes the tasks as sql/insert.sql takes them.
+// rows returns the tasks in the form that sql/insert.sql takes.
 func (b batch) rows() (string, error) {
 	rows := make([][6]any, len(b.tasks))
 	for i := range b.tasks {
 		task := &b.tasks[i]
 		row := &rows[i]
-		row[0], row[1], row[3] = task.Type, task.Lane, task.MaxAttempts
+		row[0], row[1], row[3] = task.Type, task.Queue, task.MaxAttempts
 		if len(task.Payload) < longPayload {
 			row[2] = string(column.Payload(task))
 		}
@@ -160,7 +162,7 @@ func (b batch) rows() (string, error) {
 	return encode(rows)
 }
 
-// encode writes JSON without the escapes that only web pages need.
+// encode returns a value as JSON. It does not escape the special characters of HTML, which would make the text longer.
 func encode(value any) (string, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -171,11 +173,11 @@ func encode(value any) (string, error) {
 	return text.String(), nil
 }
 
-var errNoHolder = errors.New("a task was refused for its unique key, which no task has")
+var errNoHolder = errors.New("the database skipped a task although its unique key is free")
 
-// duplicates finds the tasks that were not stored, and those that have their keys.
-func duplicates(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
-	holders, err := all[scan.Holder](ctx, q, "insert_holders", words(b.keys))
+// findHolders fills in the duplicates. A duplicate was not stored, because another task holds its key.
+func findHolders(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
+	holders, err := all[scan.Keeper](ctx, q, "insert_holders", stringList(b.keys))
 	if err != nil {
 		return err
 	}
@@ -198,7 +200,7 @@ func duplicates(ctx context.Context, q querier, b batch, tasks []store.InsertedT
 	return nil
 }
 
-// insertPayloads stores the payloads that are too long for the row of their task.
+// insertPayloads stores the long payloads; see longPayload.
 func insertPayloads(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	var long [][2]any
 	for i := range b.tasks {
@@ -217,35 +219,35 @@ func insertPayloads(ctx context.Context, q querier, b batch, tasks []store.Inser
 	return err
 }
 
-// insertReceipts leaves one receipt per lane for the tasks that are due at once.
-func insertReceipts(ctx context.Context, q querier, b batch, tasks []store.InsertedTask, now, grace int64) ([]store.Receipt, error) {
-	var receipts []store.Receipt
-	for _, lane := range b.lanes {
+// insertEntries stores one outbox entry per queue for the tasks that are due at once.
+func insertEntries(ctx context.Context, q querier, b batch, tasks []store.InsertedTask, now, grace int64) ([]store.OutboxEntry, error) {
+	var entries []store.OutboxEntry
+	for _, queue := range b.queues {
 		var ids []int64
 		for i := range b.tasks {
-			if b.tasks[i].Lane == lane && b.later[i] == 0 && !tasks[i].Duplicate {
+			if b.tasks[i].Queue == queue && b.later[i] == 0 && !tasks[i].Duplicate {
 				ids = append(ids, int64(tasks[i].ID))
 			}
 		}
 		if len(ids) == 0 {
 			continue
 		}
-		row, err := one[scan.ID](ctx, q, "insert_receipts", lane, numbers(ids), now, grace)
+		row, err := one[scan.ID](ctx, q, "insert_outbox", queue, numbers(ids), now, grace)
 		if err != nil {
 			return nil, err
 		}
-		receipts = append(receipts, scan.Receipt(row.ID, lane, ids))
+		entries = append(entries, scan.Entry(row.ID, queue, ids))
 	}
-	return receipts, nil
+	return entries, nil
 }
 
-// Discharge implements store.Inserter.
-func (s *inserter) Discharge(ctx context.Context, receipts []int64) error {
-	if len(receipts) == 0 {
+// DeleteOutbox implements store.Inserter.
+func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
+	if len(entries) == 0 {
 		return nil
 	}
-	return s.write(ctx, "discharge receipts", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "discharge", numbers(receipts))
+	return s.write(ctx, "delete outbox entries", func(ctx context.Context, tx *transaction) error {
+		_, err := tx.exec(ctx, "delete_outbox", numbers(entries))
 		return err
 	})
 }

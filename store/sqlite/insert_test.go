@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// callersDB is what a program has for its own tables in the same file.
+// callersDB returns a pool of connections to the file, as a program has for its own tables in the same file.
 func callersDB(t *testing.T, s *sqlite.Store, parameters string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", sqlite.DataSource(s.Path())+parameters)
@@ -33,10 +33,10 @@ func TestInsertTx(t *testing.T) {
 	db := callersDB(t, s, "&_txlock=immediate")
 	long := []byte(`"` + strings.Repeat("é", 3000) + `"`)
 	tasks := []holdfast.NewTask{
-		{Type: "t", Lane: holdfast.DefaultLane, MaxAttempts: 3, Payload: []byte(`{"a": "é\"\\<>"}`)},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Delay: time.Hour, Payload: long},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
-		{Type: "t", Lane: "new", MaxAttempts: 3, Unique: "k"},
+		{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Payload: []byte(`{"a": "é\"\\<>"}`)},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Delay: time.Hour, Payload: long},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Unique: "k"},
+		{Type: "t", Queue: "new", MaxAttempts: 3, Unique: "k"},
 	}
 	type transaction interface {
 		store.Tx
@@ -53,7 +53,7 @@ func TestInsertTx(t *testing.T) {
 				t.Fatal(err)
 			}
 			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Second)
-			if err != nil || len(plain.Receipts) != 1 {
+			if err != nil || len(plain.Entries) != 1 {
 				t.Fatalf("%s: %+v, %v", name, plain, err)
 			}
 			unique, err := s.InsertTx(t.Context(), tx, tasks[2:], time.Second)
@@ -61,7 +61,7 @@ func TestInsertTx(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", name, unique, err)
 			}
 			if _, err := s.Task(t.Context(), plain.Tasks[0].ID); !errors.Is(err, holdfast.ErrNotFound) {
-				t.Errorf("%s: the task is seen before the commit: %v", name, err)
+				t.Errorf("%s: the task is visible before the commit: %v", name, err)
 			}
 			end := tx.Rollback
 			if commit {
@@ -76,18 +76,18 @@ func TestInsertTx(t *testing.T) {
 					t.Errorf("%s, commit %t: %+v, %v", name, commit, got, err)
 				}
 			}
-			lanes, err := s.LaneNames(t.Context())
-			if err != nil || (len(lanes) == 2) != commit {
-				t.Errorf("%s, commit %t: the lanes are %v, %v", name, commit, lanes, err)
+			queues, err := s.QueueNames(t.Context())
+			if err != nil || (len(queues) == 2) != commit {
+				t.Errorf("%s, commit %t: the queues are %v, %v", name, commit, queues, err)
 			}
 		}
 		change(t, s, "delete from tasks")
-		change(t, s, "delete from lanes where name = 'new'")
+		change(t, s, "delete from queues where name = 'new'")
 	}
 }
 
-// Everybody else waits while a caller's transaction is open, and goes on when it ends.
-func TestInsertTxHoldsUpOthers(t *testing.T) {
+// While a caller's transaction is open, other writers wait. They continue when it ends.
+func TestInsertTxBlocksOtherWriters(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	tx, err := callersDB(t, s, "&_txlock=immediate").Begin()
@@ -101,9 +101,9 @@ func TestInsertTxHoldsUpOthers(t *testing.T) {
 	s.SetBusyLimit(50 * time.Millisecond)
 	_, err = s.Insert(t.Context(), newTasks(1), 0)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(holdfast.HintOf(err).Arg, "fuser") {
-		t.Errorf("beside a transaction that does not end: %v", err)
+		t.Errorf("during a transaction that does not end: %v", err)
 	}
-	s.SetBusyLimit(time.Minute) // so that the deadline comes first, however busy the machine is
+	s.SetBusyLimit(time.Minute) // so that the deadline comes first, even on a busy machine
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err = s.Insert(ctx, newTasks(1), 0); !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
@@ -125,8 +125,8 @@ func TestInsertTxHoldsUpOthers(t *testing.T) {
 	}
 }
 
-// A transaction that has read may not write any more once somebody else has.
-func TestInsertTxLosesItsUpgrade(t *testing.T) {
+// A transaction that has read cannot write after another connection has written.
+func TestInsertTxCannotUpgradeAfterWrite(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	tx, err := callersDB(t, s, "").Begin()
@@ -145,18 +145,18 @@ func TestInsertTxLosesItsUpgrade(t *testing.T) {
 	}
 }
 
-// An id is never given again, not even that of the newest task.
+// The store never gives out an id twice, not even that of the newest task.
 func TestIDsAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	last := insert(t, s, 3)[2]
 	change(t, s, "delete from tasks")
-	if again := insert(t, s, 1)[0]; again.Task <= last.Task {
-		t.Errorf("task %s was followed by task %s", last.Task, again.Task)
+	if next := insert(t, s, 1)[0]; next.Task <= last.Task {
+		t.Errorf("task %s was followed by task %s", last.Task, next.Task)
 	}
 }
 
-// Long payloads stay away from the row that every move writes, and go with it.
+// A long payload is not in the row that every move writes. It is deleted with that row.
 func TestLongPayloads(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// UnticketLost implements store.Repair. An index finds the tasks, so it costs little if there are none.
+// UnticketLost implements store.Repair. An index finds the tasks, so a call that finds no lost ticket is cheap.
 func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error) {
 	const operation = "unticket lost tasks"
-	lanes, err := s.proofs(ctx, operation, slack)
+	queues, err := s.proofs(ctx, operation, slack)
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, lane := range lanes {
-		// The ticket of a new task goes out a moment after the row says so: see dispatch_receipts_settle.
-		before := lane.ProvedThrough - micros(min(slack, 10*time.Second))
-		if lane.Uncertain != 0 {
-			before = min(before, lane.Uncertain)
+	for _, queue := range queues {
+		// The ticket of a new task is published shortly after ticketed_at: see dispatch_outbox.sql.
+		before := queue.ProvedThrough - micros(min(slack, 10*time.Second))
+		if queue.Uncertain != 0 {
+			before = min(before, queue.Uncertain)
 		}
-		n, err := s.unticketBefore(ctx, operation, lane.Name, before, false)
-		if lane.Full { // its worker may hold or return the same ticket whenever a sentinel goes past it
+		n, err := s.unticketBefore(ctx, operation, queue.Name, before, false)
+		if queue.Full { // the worker may hold or return the same ticket whenever a sentinel passes
 			doubtful += n
 		} else {
 			lost += n
@@ -28,9 +28,9 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		if err != nil {
 			return lost, doubtful, err
 		}
-		// The tickets of these went to the requeue queue, about which the sentinel proves nothing.
-		again := min(before, lane.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
-		n, err = s.unticketBefore(ctx, operation, lane.Name, again, true)
+		// The tickets of these tasks went to the requeue queue, about which a sentinel proves nothing.
+		requeuedBefore := min(before, queue.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
+		n, err = s.unticketBefore(ctx, operation, queue.Name, requeuedBefore, true)
 		doubtful += n
 		if err != nil {
 			return lost, doubtful, err
@@ -39,54 +39,55 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 	return lost, doubtful, nil
 }
 
-// unticketBefore makes the tasks of a lane due that were ticketed before a time and whose Again is as given.
-func (s *repairer) unticketBefore(ctx context.Context, operation, lane string, before int64, again bool) (int, error) {
+// unticketBefore makes ready tasks of a queue due at once, and returns their number. These are the tasks, either
+// requeued or not, that were ticketed before a time in microseconds.
+func (s *repairer) unticketBefore(ctx context.Context, operation, queue string, before int64, requeued bool) (int, error) {
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_find", lane, from.At, int64(from.ID), before, again, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), before, requeued, unticketStep)
 	})
 }
 
-// provedLane is a lane of which sentinels came out. Times are in microseconds, 0 for one that is missing.
-type provedLane struct {
+// provedQueue is a queue with a delivered sentinel. Times are in microseconds; 0 means none.
+type provedQueue struct {
 	Name           string
 	DrainedThrough int64 `db:"drained_through"`
 	DrainedAt      int64 `db:"drained_at"`
 	HeldThrough    int64 `db:"held_through"`
 	HeldAt         int64 `db:"held_at"`
 	ProvedThrough  int64 `db:"proved_through"`
-	// Uncertain is when the oldest receipt of the lane was stored. Tasks since then have perhaps never had
-	// a ticket; the receipt will give them one.
+	// Uncertain is the time of the oldest outbox entry of the queue. A task that was inserted after it may not have had
+	// a ticket yet; the outbox entry provides it.
 	Uncertain int64
-	Full      bool // a live run says that all its executors are busy; the same for every lane
+	Full      bool // a live worker reports that all its executors are busy; the same for every queue
 }
 
-// proofs returns the lanes of which something is proved: a sentinel has come out, and so has another one that was sent at
-// least slack after that.
+// proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when another
+// sentinel, sent at least slack after the first one came out, has come out too.
 //
-// The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
-// become a proof.
-func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedLane, error) {
-	lanes, err := list[provedLane](ctx, s, operation, "unticket_lost_lanes")
+// In a busy queue the newest sentinel has always come out just now. So the store keeps an older sentinel, and replaces
+// it only when it has become a proof.
+func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedQueue, error) {
+	queues, err := list[provedQueue](ctx, s, operation, "unticket_lost_queues")
 	if err != nil {
 		return nil, err
 	}
-	var proved []provedLane
-	var hold []string
-	for _, lane := range lanes {
-		isProof := lane.HeldAt != 0 && lane.DrainedThrough-lane.HeldAt >= micros(slack)
-		if (lane.HeldAt == 0 || isProof) && (lane.HeldAt != lane.DrainedAt || lane.ProvedThrough != lane.HeldThrough) {
-			hold = append(hold, lane.Name)
+	var proved []provedQueue
+	var replace []string
+	for _, queue := range queues {
+		isProof := queue.HeldAt != 0 && queue.DrainedThrough-queue.HeldAt >= micros(slack)
+		if (queue.HeldAt == 0 || isProof) && (queue.HeldAt != queue.DrainedAt || queue.ProvedThrough != queue.HeldThrough) {
+			replace = append(replace, queue.Name)
 		}
 		if isProof {
-			lane.ProvedThrough = lane.HeldThrough
+			queue.ProvedThrough = queue.HeldThrough
 		}
-		if lane.ProvedThrough != 0 {
-			proved = append(proved, lane)
+		if queue.ProvedThrough != 0 {
+			proved = append(proved, queue)
 		}
 	}
-	if len(hold) > 0 {
+	if len(replace) > 0 {
 		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			_, err := tx.exec(ctx, "unticket_lost_hold", words(hold), micros(slack))
+			_, err := tx.exec(ctx, "unticket_lost_hold", stringList(replace), micros(slack))
 			return err
 		})
 	}

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/store/storetest"
@@ -22,104 +21,104 @@ func publishAll(_ context.Context, due []store.Due) []bool {
 	return outcomes
 }
 
-// ticketed stores a task that got its ticket some time ago.
-func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, again bool) message.Ticket {
+// ticketed stores a task that was ticketed some time ago.
+func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, requeued bool) message.Ticket {
 	t.Helper()
 	ticket := insert(t, s, 1)[0]
 	now, _ := m.read()
 	change(t, s, "delete from outbox")
-	change(t, s, "update tasks set ticketed_at = ?2, again = ?3 where id = ?1", int64(ticket.Task), now.Add(-ago).UnixMicro(), again)
+	change(t, s, "update tasks set ticketed_at = ?2, requeued = ?3 where id = ?1", int64(ticket.Task), now.Add(-ago).UnixMicro(), requeued)
 	return ticket
 }
 
-// drainLane has a sentinel come out that was sent some time ago.
-func drainLane(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
+// drainQueue records that a sentinel that was sent some time ago has come out.
+func drainQueue(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	t.Helper()
 	now, _ := m.read()
-	if err := s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-ago)}); err != nil {
+	if err := s.Drained(t.Context(), message.Sentinel{Queue: holdfast.DefaultQueue, At: now.Add(-ago)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What lay just before the sentinel was given to somebody just now, however old it is.
+// A ticket just before the sentinel was delivered just now, however old it is. So it is not lost yet.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
-	drainLane(t, s, m, 30*time.Minute) // it has waited behind a backlog
+	drainQueue(t, s, m, 30*time.Minute) // the sentinel has waited behind a backlog
 	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, m, 29*time.Minute, false)
-	near := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
-	m.pass(50 * time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, near: false})
-	drainLane(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, near: false})
-	m.pass(20 * time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, near: false})
-	drainLane(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, near: false})
+	slightlyOlder := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
+	m.advance(50 * time.Second)
+	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	drainQueue(t, s, m, 0)
+	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	m.advance(20 * time.Second)
+	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	drainQueue(t, s, m, 0)
+	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
 }
 
-// Sentinels come out every ten seconds, and yet one is some day old enough.
+// If sentinels come out every ten seconds, one of them still becomes old enough.
 func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
-		drainLane(t, s, m, time.Second)
+		drainQueue(t, s, m, time.Second)
 		if elapsed%(30*time.Second) == 0 {
 			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
-		m.pass(10 * time.Second)
+		m.advance(10 * time.Second)
 	}
-	// And the next proof is held meanwhile.
+	// Meanwhile the store keeps the next proof.
 	next := ticketed(t, s, m, 3*time.Minute, false)
-	m.pass(30 * time.Second)
-	drainLane(t, s, m, time.Second)
+	m.advance(30 * time.Second)
+	drainQueue(t, s, m, time.Second)
 	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
-// A task that is due again has its ticket in the other queue of the lane.
+// The ticket of a requeued task is in the requeue queue, so it counts as lost later.
 func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
-	drainLane(t, s, m, 2*time.Minute)
+	s, m := openClocked(t)
+	drainQueue(t, s, m, 2*time.Minute)
 	storetest.CheckLost(t, s, "it is held", nil)
-	m.pass(2 * time.Minute) // so it was sent four minutes ago
-	drainLane(t, s, m, 0)
-	first, again, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
-	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, again: false, older: true})
+	m.advance(2 * time.Minute) // so the sentinel was sent four minutes ago
+	drainQueue(t, s, m, 0)
+	first, requeued, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
+	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, requeued: false, older: true})
 }
 
-// The word of an earlier sentinel is not newer for coming late.
+// A sentinel that is recorded twice counts from the first time.
 func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
 	now, _ := m.read()
 	for range 2 {
-		if err := s.Drained(t.Context(), message.Sentinel{Lane: holdfast.DefaultLane, At: now.Add(-20 * time.Minute)}); err != nil {
+		if err := s.Drained(t.Context(), message.Sentinel{Queue: holdfast.DefaultQueue, At: now.Add(-20 * time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
-		m.pass(40 * time.Second)
+		m.advance(40 * time.Second)
 	}
 	storetest.CheckLost(t, s, "it is held", nil)
-	drainLane(t, s, m, 0)
+	drainQueue(t, s, m, 0)
 	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
-// The waits of a parked task grow with the number of times it was parked, and never with its age.
+// The wait of a parked task grows with the number of parks at its attempt, and never with its age.
 func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
-	const asked = 15 * time.Second
+	s, m := openClocked(t)
+	const first = 15 * time.Second
 	ticket := insert(t, s, 1)
-	m.pass(time.Hour)
+	m.advance(time.Hour)
 	for n, want := range []time.Duration{
-		asked, 2 * asked, 4 * asked, 8 * asked, 16 * asked, 32 * asked, 10 * time.Minute, 10 * time.Minute,
+		first, 2 * first, 4 * first, 8 * first, 16 * first, 32 * first, 10 * time.Minute, 10 * time.Minute,
 	} {
 		now, _ := m.read()
-		if err := s.Park(t.Context(), ticket, asked, "no handler"); err != nil {
+		if err := s.Park(t.Context(), ticket, first, "no handler"); err != nil {
 			t.Fatal(err)
 		}
 		task, err := s.Task(t.Context(), ticket[0].Task)
@@ -129,39 +128,39 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 		if wait := task.NextRunAt.Sub(now).Round(time.Millisecond); wait != want {
 			t.Errorf("parked for time %d, it waits for %s, want %s", n+1, wait, want)
 		}
-		m.pass(want)
+		m.advance(want)
 	}
 }
 
-// A receipt that is published long after its tasks were stored dates their tickets anew.
-func TestLateReceiptDatesTheTickets(t *testing.T) {
+// If an outbox entry is published long after its tasks were stored, the tasks count as ticketed when it is published.
+func TestLateEntryUpdatesTicketedAt(t *testing.T) {
 	t.Parallel()
-	s, m := clocked(t)
+	s, m := openClocked(t)
 	inserted, err := s.Insert(t.Context(), newTasks(1), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.pass(20 * time.Minute)
-	drainLane(t, s, m, time.Minute)
-	deleted, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, receipts []store.Receipt) []bool { return []bool{true} })
+	m.advance(20 * time.Minute)
+	drainQueue(t, s, m, time.Minute)
+	deleted, err := s.DispatchOutbox(t.Context(), store.Queues{}, 10, func(_ context.Context, entries []store.OutboxEntry) []bool { return []bool{true} })
 	if err != nil || deleted != 1 {
 		t.Fatal(deleted, err)
 	}
-	m.pass(2 * time.Minute)
-	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[message.Ticket]bool{inserted.Receipts[0].Tickets[0]: false})
+	m.advance(2 * time.Minute)
+	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[message.Ticket]bool{inserted.Entries[0].Tickets[0]: false})
 }
 
-// A row that moves on while its ticket is published is left as it is, and counts as published.
-func TestDispatchLeavesWhatMovedOn(t *testing.T) {
+// DispatchDue does not change a task that has changed while its ticket was published. It counts the task as published.
+func TestDispatchSkipsChangedTasks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	tickets := insert(t, s, 4)
 	if n, err := s.Unticket(t.Context(), tickets); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
-	result, err := s.DispatchDue(t.Context(), store.Lanes{}, 10, func(ctx context.Context, due []store.Due) []bool {
-		if _, err := s.Claim(ctx, run, store.AnyOf("t"), tickets[:1], store.IntoExecutors); err != nil {
+	result, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(ctx context.Context, due []store.Due) []bool {
+		if _, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets[:1], store.IntoExecutors); err != nil {
 			t.Error(err)
 		}
 		if err := s.Park(ctx, tickets[1:2], time.Hour, "later"); err != nil {
@@ -171,7 +170,7 @@ func TestDispatchLeavesWhatMovedOn(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		move, err := holdfast.Settle(task, holdfast.Asked(holdfast.EventCancel), task.CreatedAt, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventCancel), task.CreatedAt, holdfast.DefaultPolicy())
 		if err != nil {
 			t.Error(err)
 		}
@@ -188,7 +187,7 @@ func TestDispatchLeavesWhatMovedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []store.Position{
-		{Found: true, State: holdfast.Running, Attempt: 1, Run: run, RunState: store.RunLive},
+		{Found: true, State: holdfast.Running, Attempt: 1, Worker: worker, WorkerState: store.WorkerLive},
 		{Found: true, State: holdfast.Ready, Attempt: 1},
 		{Found: true, State: holdfast.Cancelled, Attempt: 1},
 		{Found: true, State: holdfast.Ready, Attempt: 1, Ticketed: true},

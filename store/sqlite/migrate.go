@@ -18,7 +18,7 @@ import (
 // migrator is the role store.Migrations.
 type migrator struct{ *database }
 
-// CheckSchema implements store.Migrations. The database of another program is an ErrInvalid.
+// CheckSchema implements store.Migrations. It returns an ErrInvalid for the database of another program.
 func (s *migrator) CheckSchema(ctx context.Context) error {
 	const operation = "check the schema"
 	err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) })
@@ -32,7 +32,7 @@ func (s *migrator) CheckSchema(ctx context.Context) error {
 	return s.compare(operation, applied)
 }
 
-// compare reports an ErrSchema if the newest version is not the one this build needs.
+// compare returns an ErrSchema if this build cannot run on the newest version that is applied.
 func (s *migrator) compare(operation string, applied []schema.Applied) error {
 	if err := schema.SQLite.Compare(s.path, schema.Newest(applied)); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -40,10 +40,18 @@ func (s *migrator) compare(operation string, applied []schema.Applied) error {
 	return nil
 }
 
-// MigrateUp implements store.Migrations. Concurrent calls wait for each other, those of other processes too.
+// MigrateUp implements store.Migrations. Concurrent calls wait for each other, also across processes. If no version is
+// missing, MigrateUp only reads.
 func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
+	applied, err := s.versions(ctx)
+	if err != nil {
+		return nil, s.translate(ctx, "migrate up", err)
+	}
+	if schema.SQLite.Complete(applied) {
+		return nil, s.CheckSchema(ctx)
+	}
 	var migrations []store.Migration
-	err := s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
+	err = s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
 		var err error
 		migrations, err = schema.SQLite.Up(ctx, db, "")
 		return err
@@ -65,9 +73,10 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	return migration, err
 }
 
-// alone runs f while nobody else migrates this file, and only if the file is ours and not ahead of this build.
+// alone runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast and not
+// ahead of this build.
 func (s *migrator) alone(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
-	if err := s.gone(); err != nil {
+	if err := s.checkFile(); err != nil {
 		return s.translate(ctx, operation, err)
 	}
 	unlock, err := lockMigrations(ctx, s.path+".migrate.lock")
@@ -82,29 +91,29 @@ func (s *migrator) alone(ctx context.Context, operation string, f func(*sql.DB, 
 	if err != nil {
 		return s.translate(ctx, operation, err)
 	}
-	if schema.Newest(applied) > schema.SQLite.Latest() {
-		return s.compare(operation, applied)
+	if err := schema.SQLite.Ahead(s.path, schema.Newest(applied)); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
 	}
-	db := sql.OpenDB(connector(s.path, writing(patient))) // they wait for others by themselves
+	db := sql.OpenDB(connector(s.path, writing(lockWait))) // these connections let SQLite wait for locks
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return s.translate(ctx, operation, f(db, applied))
 }
 
-// lockMigrations waits for the lock file and makes it. It is deleted with the lock, so whoever gets the lock
-// of a file that is deleted meanwhile starts again.
+// lockMigrations creates the lock file and waits for its lock. unlock deletes the file. If lockMigrations has locked a
+// file that is deleted already, it tries again.
 func lockMigrations(ctx context.Context, path string) (unlock func() error, err error) {
 	for {
 		lock := flock.New(path, flock.SetPermissions(0o600))
 		if _, err := lock.TryLockContext(ctx, 5*time.Millisecond); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), lock.Close())
 		}
-		mine, err := lock.Stat()
+		locked, err := lock.Stat()
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("look at %s: %w", path, err), lock.Close())
+			return nil, errors.Join(fmt.Errorf("read the state of %s: %w", path, err), lock.Close())
 		}
-		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+		if existing, err := os.Stat(path); err == nil && os.SameFile(locked, existing) {
 			return func() error {
-				_ = os.Remove(path) // where open files cannot be deleted it stays, and does no harm
+				_ = os.Remove(path) // where an open file cannot be deleted, it stays and does no harm
 				return lock.Close()
 			}, nil
 		}

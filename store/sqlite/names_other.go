@@ -4,5 +4,5 @@ package sqlite
 
 import "os"
 
-// otherNames would say why a file may be known under a second path. Here nothing tells.
+// otherNames returns "", because this system does not report other names of a file.
 func otherNames(string, os.FileInfo) string { return "" }

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// refusal opens a file that must be refused and returns the text.
-func refusal(t *testing.T, path string, create bool, kind error) string {
+// openError opens a file that the store must refuse, and returns the text of the error.
+func openError(t *testing.T, path string, create bool, kind error) string {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: create})
 	if err == nil {
@@ -29,7 +29,7 @@ func refusal(t *testing.T, path string, create bool, kind error) string {
 	return err.Error()
 }
 
-// A file with two names has two logs and two locks. Neither name may be used.
+// A file with two names has two write-ahead logs and two locks. So the store refuses both names.
 func TestHardLinksAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -39,7 +39,7 @@ func TestHardLinksAreRefused(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, path := range []string{s.Path(), second} {
-		if text := refusal(t, path, true, holdfast.ErrInvalid); !strings.Contains(text, "hard links") {
+		if text := openError(t, path, true, holdfast.ErrInvalid); !strings.Contains(text, "hard links") {
 			t.Error(text)
 		}
 	}
@@ -51,9 +51,8 @@ func TestHardLinksAreRefused(t *testing.T) {
 	}
 }
 
-// Where a file was moved away from its log, nothing new begins: a look into the new file would throw away
-// what is in the log.
-func TestNothingBeginsBesideAnOrphanedLog(t *testing.T) {
+// If the file was moved away from its write-ahead log, the store creates no new file: SQLite would delete the log.
+func TestOrphanedLogIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := openAt(t, path)
@@ -61,11 +60,11 @@ func TestNothingBeginsBesideAnOrphanedLog(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if text := refusal(t, path, true, holdfast.ErrConflict); !strings.Contains(text, "jobs.db-wal is there") {
+	if text := openError(t, path, true, holdfast.ErrConflict); !strings.Contains(text, "jobs.db-wal does") {
 		t.Error(text)
 	}
 	if _, err := s.Insert(t.Context(), newTasks(1), 0); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("an insert into the file that was moved: %v", err)
+		t.Errorf("an insert into the moved file: %v", err)
 	}
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
@@ -75,15 +74,15 @@ func TestNothingBeginsBesideAnOrphanedLog(t *testing.T) {
 	}
 }
 
-// Who has lost the lock file to another process writes nothing any more.
-func TestADeletedLockIsNoticed(t *testing.T) {
+// A process that has lost its lock file to another process must not write.
+func TestDeletedLockIsDetected(t *testing.T) {
 	t.Parallel()
 	first := open(t)
 	release, err := first.Own()
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := openRun(t, first)
+	worker := registerWorker(t, first)
 	if err := os.Remove(first.Path() + ".lock"); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func TestADeletedLockIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = first.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour})
+	_, err = first.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour})
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), ".lock was deleted or replaced") {
 		t.Errorf("a renewal without the lock: %v", err)
 	}

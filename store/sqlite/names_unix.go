@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// otherNames says why a file may be known under a second path, so that two processes would each keep a
-// write-ahead log and a lock of their own beside it; "" if it is not.
+// otherNames returns the reason why a file may have a second path, or "" if it has only one. With two paths, two
+// processes could each have a separate write-ahead log and a separate lock.
 func otherNames(_ string, info os.FileInfo) string {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
 		return hardLinked

@@ -2,5 +2,5 @@
 
 package sqlite_test
 
-// large is a batch that takes a few milliseconds to store.
+// large is the size of a batch that takes a few milliseconds to store.
 const large = 1000

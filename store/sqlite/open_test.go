@@ -25,11 +25,11 @@ func TestOpenMissing(t *testing.T) {
 		t.Errorf("got %v, want an ErrNotFound that names %q", err, path)
 	}
 	if _, err := os.Stat(filepath.Dir(path)); err == nil {
-		t.Error("the folder was made")
+		t.Error("the folder was created")
 	}
 }
 
-// Payloads are nobody else's business.
+// Payloads may be confidential, so no other user may read the files.
 func TestOpenMakesPrivateFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "new", "deep", "jobs.db")
@@ -75,7 +75,7 @@ func TestOpenUnusable(t *testing.T) {
 	}
 }
 
-// Whatever is in the name reaches the file system.
+// Every character of a name reaches the file system.
 func TestOpenOddNames(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -84,12 +84,12 @@ func TestOpenOddNames(t *testing.T) {
 		s := openAt(t, path)
 		insert(t, s, 1)
 		if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 {
-			t.Errorf("%q: its changes are elsewhere: %v", name, err)
+			t.Errorf("%q: the write-ahead log has another name: %v", name, err)
 		}
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil || len(entries) != 33 { // each with -wal and -shm
-		t.Errorf("%d files were made: %v, %v", len(entries), entries, err)
+		t.Errorf("%d files were created: %v, %v", len(entries), entries, err)
 	}
 }
 
@@ -111,15 +111,30 @@ func TestCloseTwice(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Runs(context.Background(), true); err == nil {
-		t.Error("a closed store answers")
+	if _, err := s.Workers(context.Background(), true); err == nil {
+		t.Error("a call of a closed store succeeded")
 	}
 	if _, err := s.Insert(context.Background(), newTasks(1), 0); err == nil {
-		t.Error("a closed store takes tasks")
+		t.Error("an insert into a closed store succeeded")
 	}
 }
 
-// A newer build has migrated the file: this one must neither work on it nor take anything back.
+// A build before the first release has made the tables. This build neither uses them nor migrates them.
+func TestFormerNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	change(t, s, "create table lanes (name text)")
+	_, upErr := s.MigrateUp(t.Context())
+	_, downErr := s.MigrateDown(t.Context())
+	_, statusErr := s.MigrationStatus(t.Context())
+	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr, "status": statusErr} {
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "before the first release") || holdfast.HintOf(err).Kind != holdfast.HintAdvice {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+}
+
+// If a newer build has migrated the file, this build must neither use the file nor migrate it.
 func TestSchemaAhead(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -141,8 +156,8 @@ func TestSchemaMissing(t *testing.T) {
 	if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "version 0") || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
 		t.Errorf("check: %v", err)
 	}
-	if _, err := s.LaneNames(t.Context()); !errors.Is(err, store.ErrSchema) || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
-		t.Errorf("list lanes: %v", err)
+	if _, err := s.QueueNames(t.Context()); !errors.Is(err, store.ErrSchema) || holdfast.HintOf(err).Kind != holdfast.HintMigrate {
+		t.Errorf("list queues: %v", err)
 	}
 	if _, err := s.Insert(t.Context(), newTasks(1), 0); !errors.Is(err, store.ErrSchema) {
 		t.Errorf("insert: %v", err)
@@ -164,7 +179,7 @@ func TestNetworkFileSystems(t *testing.T) {
 	}
 }
 
-func TestOpenOnALocalDiskWarnsOfNothing(t *testing.T) {
+func TestOpenOnLocalDiskLogsNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := logrus.New()

@@ -15,43 +15,44 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// owner is what the lock file says of the process that holds it.
+// owner is the content of the lock file: the process that holds the lock.
 type owner struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 }
 
-// ownership says which store runs the tasks of the file.
+// ownership makes one store the owner of the file.
 type ownership struct{ *database }
 
-// Own makes this store the one that runs tasks from the file, until release is called or the process ends, however it
-// ends. It is an ErrConflict if another store has the file, in this process or another one. The tables must be there.
+// Own makes this store the owner of the file, which runs its tasks, until release is called or the process ends in any
+// way. It returns an ErrConflict if another store owns the file, in this process or in another one. The tables must
+// exist.
 //
-// Whoever gets it knows that every worker of the file is gone. So all live runs are declared dead and all turns are free
-// again: the janitor gives their tasks back at once instead of waiting for leases.
+// The owner knows that all earlier workers of the file have ended. So Own declares all live workers dead, and deletes
+// all turns. The janitor then hands the tasks back at once and does not wait for leases.
 func (s *ownership) Own() (release func() error, err error) {
 	const operation = "take the database"
 	path := s.path + ".lock"
 	lock := s.lockFile(path)
-	// Served holds it for a moment.
-	ctx, cancel := context.WithTimeout(context.Background(), ownPatience)
+	// Served locks the file for a short time.
+	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
 	defer cancel()
-	locked, err := lock.TryLockContext(ctx, ownPatience/50)
-	if err != nil && !isEnd(err) {
-		return nil, fmt.Errorf("%s: %w", operation, errors.Join(refused(path, err), lock.Close()))
+	locked, err := lock.TryLockContext(ctx, ownTimeout/50)
+	if err != nil && !isContextEnd(err) {
+		return nil, fmt.Errorf("%s: %w", operation, errors.Join(fileError(path, err), lock.Close()))
 	}
 	if !locked {
 		_ = lock.Close()
-		err := fmt.Errorf("%s: %w: %s is in use by %s", operation, holdfast.ErrConflict, s.path, holder(path))
-		return nil, holdfast.WithHint(err, holdfast.Advice("stop that one first, or use another file: one process at a time runs the tasks of a file"))
+		err := fmt.Errorf("%s: %w: %s is in use by %s", operation, holdfast.ErrConflict, s.path, lockHolder(path))
+		return nil, holdfast.WithHint(err, holdfast.Advice("stop that process first, or use another file: only one process at a time may run the tasks of a file"))
 	}
-	mark, err := os.Stat(path)
-	if held, statErr := lock.Stat(); err != nil || statErr != nil || !os.SameFile(mark, held) {
+	lockInfo, err := os.Stat(path)
+	if lockedInfo, statErr := lock.Stat(); err != nil || statErr != nil || !os.SameFile(lockInfo, lockedInfo) {
 		_ = lock.Close()
 		err := fmt.Errorf("%s: %w: %s was deleted or replaced just now", operation, holdfast.ErrUnavailable, path)
 		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintRetry})
 	}
-	s.owned.Store(&mark)
+	s.owned.Store(&lockInfo)
 	release = sync.OnceValue(func() error {
 		s.owned.Store(nil)
 		return lock.Close()
@@ -62,30 +63,30 @@ func (s *ownership) Own() (release func() error, err error) {
 	return release, nil
 }
 
-// lockFile has the rights of the database: who may use that one may see whether it is served.
+// lockFile returns the lock file. It has the rights of the database, so a user of the database may call Served.
 func (d *database) lockFile(path string) *flock.Flock {
 	return flock.New(path, flock.SetPermissions(d.opened.Mode().Perm()))
 }
 
-// disowned reports, as an error, that the lock file is not the one this store has locked. Another process may
-// have locked the new one, and both would run the same tasks.
-func (d *database) disowned() error {
-	mark := d.owned.Load()
-	if mark == nil {
+// checkLock returns an ErrUnavailable if this store owns the file, but its lock file was deleted or replaced. Another
+// process may have locked the new lock file, and both would run the same tasks.
+func (d *database) checkLock() error {
+	lockInfo := d.owned.Load()
+	if lockInfo == nil {
 		return nil
 	}
 	path := d.path + ".lock"
-	if info, err := os.Stat(path); err != nil || !os.SameFile(info, *mark) {
-		err := fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s by now; this one writes nothing any more", holdfast.ErrUnavailable, path, d.path)
-		return holdfast.WithHint(err, holdfast.Advice("stop this process, and start it again if no other one serves the file"))
+	if info, err := os.Stat(path); err != nil || !os.SameFile(info, *lockInfo) {
+		err := fmt.Errorf("%w: %s was deleted or replaced, so another process may serve %s now; this process stores nothing", holdfast.ErrUnavailable, path, d.path)
+		return holdfast.WithHint(err, holdfast.Advice("stop this process, and start it again if no other process serves the file"))
 	}
 	return nil
 }
 
-// ownPatience is how long Own tries.
-const ownPatience = 250 * time.Millisecond
+// ownTimeout is how long Own tries to get the lock.
+const ownTimeout = 250 * time.Millisecond
 
-// Served reports whether a store, in this process or another one, has the file because of Own.
+// Served reports whether a store owns the file, in this process or in another one.
 func (s *ownership) Served() (bool, error) {
 	path := s.path + ".lock"
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -93,21 +94,21 @@ func (s *ownership) Served() (bool, error) {
 	}
 	lock := s.lockFile(path)
 	free, err := lock.TryRLock()
-	if errors.Is(err, fs.ErrPermission) { // only who has it keeps a lock from others
+	if errors.Is(err, fs.ErrPermission) { // only an owner withholds the lock file from this user
 		return true, lock.Close()
 	}
 	if err = errors.Join(err, lock.Close()); err != nil {
-		return false, fmt.Errorf("look who has the database: %w", refused(path, err))
+		return false, fmt.Errorf("find the owner of the database: %w", fileError(path, err))
 	}
 	return !free, nil
 }
 
-// takeOver signs the lock file and ends the runs of the owner before.
+// takeOver writes the owner into the lock file, and ends the workers of the previous owner.
 func (s *ownership) takeOver(operation, path string) error {
-	// Another descriptor than that of the lock, which some systems do not allow; then nobody learns who has it.
+	// This uses another descriptor than the lock. If the system refuses it, the lock file names no owner.
 	if text, err := json.Marshal(owner{os.Getpid(), s.now()}); err == nil {
 		if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
-			s.log.WithError(err).Debug("the lock file cannot be signed")
+			s.log.WithError(err).Debug("owner not written into the lock file")
 		}
 	}
 	return s.write(context.Background(), operation, func(ctx context.Context, tx *transaction) error {
@@ -116,8 +117,8 @@ func (s *ownership) takeOver(operation, path string) error {
 	})
 }
 
-// holder says who has the lock file.
-func holder(path string) string {
+// lockHolder describes the process that holds the lock file.
+func lockHolder(path string) string {
 	text, err := os.ReadFile(path)
 	var o owner
 	if err != nil || json.Unmarshal(text, &o) != nil || o.PID == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// own takes the file, which must be free.
+// own makes s the owner of the file, which must have no owner.
 func own(t *testing.T, s *sqlite.Store) (release func() error) {
 	t.Helper()
 	release, err := s.Own()
@@ -25,13 +25,13 @@ func own(t *testing.T, s *sqlite.Store) (release func() error) {
 	return release
 }
 
-// refusedOwn checks that the file is taken, and that the error says by whom.
-func refusedOwn(t *testing.T, s *sqlite.Store, who string) {
+// ownConflict checks that the file has an owner, and that the error names it.
+func ownConflict(t *testing.T, s *sqlite.Store, who string) {
 	t.Helper()
 	release, err := s.Own()
 	if err == nil {
 		_ = release()
-		t.Fatal("two own the file")
+		t.Fatal("two stores own the file")
 	}
 	if !strings.Contains(holdfast.HintOf(err).Arg, "stop") {
 		t.Errorf("the hint is %+v", holdfast.HintOf(err))
@@ -43,7 +43,8 @@ func refusedOwn(t *testing.T, s *sqlite.Store, who string) {
 	}
 }
 
-func served(t *testing.T, s *sqlite.Store, want bool) {
+// checkServed checks the result of Served.
+func checkServed(t *testing.T, s *sqlite.Store, want bool) {
 	t.Helper()
 	if got, err := s.Served(); err != nil || got != want {
 		t.Errorf("served: %t, %v; want %t", got, err, want)
@@ -59,21 +60,21 @@ func TestOwnIsForOneStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := openAt(t, link)
-	served(t, second, false)
+	checkServed(t, second, false)
 	release := own(t, first)
 	pid := fmt.Sprintf("pid %d", os.Getpid())
-	refusedOwn(t, second, pid)
-	refusedOwn(t, first, pid)
-	served(t, first, true)
-	served(t, second, true)
+	ownConflict(t, second, pid)
+	ownConflict(t, first, pid)
+	checkServed(t, first, true)
+	checkServed(t, second, true)
 	for range 2 {
 		if err := release(); err != nil {
 			t.Error(err)
 		}
 	}
-	served(t, second, false)
+	checkServed(t, second, false)
 	own(t, second)
-	refusedOwn(t, first, pid)
+	ownConflict(t, first, pid)
 }
 
 func TestOwnIsForOneProcess(t *testing.T) {
@@ -81,17 +82,17 @@ func TestOwnIsForOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := openAt(t, path)
 	p := start(t, "own", path)
-	run := holdfast.RunID(parse(t, p.said("owned")[0]))
-	served(t, s, true)
-	refusedOwn(t, s, fmt.Sprintf("pid %d", p.cmd.Process.Pid))
+	worker := holdfast.WorkerID(parse(t, p.expect("owned")[0]))
+	checkServed(t, s, true)
+	ownConflict(t, s, fmt.Sprintf("pid %d", p.cmd.Process.Pid))
 	refused := start(t, "own", path)
 	if line, _ := refused.line(); !strings.Contains(line, fmt.Sprintf("pid %d", p.cmd.Process.Pid)) {
-		t.Errorf("another process said %q", line)
+		t.Errorf("the other process wrote %q", line)
 	}
 
-	// The kernel lets the lock go, and what the process had in hand is free at once.
+	// The kernel releases the lock of a killed process. Its tasks and turns are available at once.
 	tickets := insert(t, s, 2)
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets, store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Fatalf("%+v, %v", claims, err)
 	}
@@ -100,21 +101,21 @@ func TestOwnIsForOneProcess(t *testing.T) {
 	}
 	p.kill()
 	own(t, s)
-	states, err := s.RunStates(t.Context(), []holdfast.RunID{run})
-	if err != nil || states[run].State != store.RunDead {
-		t.Errorf("the run of the process that is gone is %+v, %v", states, err)
+	states, err := s.WorkerStates(t.Context(), []holdfast.WorkerID{worker})
+	if err != nil || states[worker].State != store.WorkerDead {
+		t.Errorf("the worker of the killed process is %+v, %v", states, err)
 	}
-	if runs, err := s.Runs(t.Context(), true); err != nil || runs[0].EndedAt.IsZero() {
-		t.Errorf("the runs are %+v, %v", runs, err)
+	if workers, err := s.Workers(t.Context(), true); err != nil || workers[0].EndedAt.IsZero() {
+		t.Errorf("the workers are %+v, %v", workers, err)
 	}
 	if abandoned, err := s.Abandoned(t.Context(), 0, 10); err != nil || len(abandoned) != 2 {
-		t.Errorf("abandoned are %v, %v", abandoned, err)
+		t.Errorf("abandoned tasks: %v, %v", abandoned, err)
 	}
-	if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("renewed: %v", err)
 	}
 	if mine, err := s.Turn(t.Context(), "duty", time.Hour); err != nil || !mine {
-		t.Errorf("the turn of a process that is gone is not free: %t, %v", mine, err)
+		t.Errorf("the turn of the killed process is not available: %t, %v", mine, err)
 	}
 }
 
@@ -124,5 +125,5 @@ func TestOwnNeedsTables(t *testing.T) {
 	if _, err := s.Own(); !errors.Is(err, store.ErrSchema) {
 		t.Errorf("got %v, want an ErrSchema", err)
 	}
-	served(t, s, false)
+	checkServed(t, s, false)
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeBytes is what this user may still write to the disk of a folder.
+// freeBytes returns how many bytes this user can still write to the disk of a folder.
 func freeBytes(folder string) (free uint64, known bool) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(folder, &stat); err != nil {
@@ -16,17 +16,17 @@ func freeBytes(folder string) (free uint64, known bool) {
 	return stat.Bavail * uint64(stat.Bsize), true
 }
 
-// networkFileSystem names the file system that holds a folder if it is one on which a database is not safe.
+// networkFileSystem returns the name of the network file system of a folder, or "" if it is on another file system.
 func networkFileSystem(folder string) string {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(folder, &stat); err != nil {
-		return "" // whoever opens the file there finds out
+		return "" // opening the file reports the problem
 	}
 	return networkKind(int64(stat.Type))
 }
 
-// otherNames says why a file may be known under a second path, so that two processes would each keep a
-// write-ahead log and a lock of their own beside it; "" if it is not.
+// otherNames returns the reason why a file may have a second path, or "" if it has only one. With two paths, two
+// processes could each have a separate write-ahead log and a separate lock.
 func otherNames(path string, info os.FileInfo) string {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
 		return hardLinked
@@ -34,7 +34,7 @@ func otherNames(path string, info os.FileInfo) string {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS, &stat)
 	if err == nil && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return "it is mounted by itself (mount its folder instead)"
+		return "the file is a mount point (mount its folder instead)"
 	}
 	return ""
 }

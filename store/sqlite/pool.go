@@ -17,13 +17,13 @@ import (
 
 var errClosed = errors.New("the store is closed")
 
-// pool lends sessions to goroutines in the order they came, which the pool of database/sql does not.
+// pool lends sessions to goroutines, first come, first served. The pool of database/sql has no such order.
 type pool struct {
 	db    *sqlx.DB
 	texts map[string]string
 	free  chan *session // a nil session is a connection that is not open yet
-	// patiently repeats what another process is in the way of.
-	patiently func(context.Context, func() error) error
+	// patiently calls a function until no other process holds a lock that it needs; see database.
+	retryBusy func(context.Context, func() error) error
 	closed    chan struct{}
 	once      sync.Once
 }
@@ -36,22 +36,23 @@ func newPool(c driver.Connector, size int, texts map[string]string) *pool {
 	return p
 }
 
-// with calls f with a session, which goes back to the others afterwards. A session that an error of the driver
-// came from, or that may have been interrupted, is replaced.
+// with calls f with a session of the pool. It replaces the session after an error of the driver, and after a statement
+// that may have been interrupted.
 func (p *pool) with(ctx context.Context, f func(*session) error) error {
-	c, err := p.take(ctx)
+	c, err := p.get(ctx)
 	if err != nil {
 		return err
 	}
-	sound := false // not if f panics
-	defer func() { p.give(c, sound) }()
+	reusable := false // stays false if f panics
+	defer func() { p.put(c, reusable) }()
 	err = f(c)
 	_, ofDriver := errors.AsType[*sqlite.Error](err)
-	sound = !ofDriver && (err == nil || ctx.Err() == nil)
+	reusable = !ofDriver && (err == nil || ctx.Err() == nil)
 	return err
 }
 
-func (p *pool) take(ctx context.Context) (*session, error) {
+// get returns a session. It waits for a free one, and opens a connection if necessary.
+func (p *pool) get(ctx context.Context) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 		return c, nil
 	}
 	var conn *sqlx.Conn
-	err := p.patiently(ctx, func() error {
+	err := p.retryBusy(ctx, func() error {
 		var err error
 		conn, err = p.db.Connx(ctx)
 		return err
@@ -79,15 +80,16 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 	return &session{conn: conn, texts: p.texts, prepared: make(map[string]*sql.Stmt)}, nil
 }
 
-func (p *pool) give(c *session, sound bool) {
-	if !sound || c.broken {
+// put returns a session to the pool. If the session is not reusable, put closes it.
+func (p *pool) put(c *session, reusable bool) {
+	if !reusable || c.broken {
 		_ = c.close()
 		c = nil
 	}
 	p.free <- c
 }
 
-// close waits for those who have a session and ends all of them. It may be called more than once.
+// close waits until all sessions are returned, and closes them. A second call does nothing.
 func (p *pool) close() error {
 	var err error
 	p.once.Do(func() {
@@ -103,34 +105,36 @@ func (p *pool) close() error {
 }
 
 const (
-	// longTurn is for how long this process keeps others from writing before it lets them in.
-	longTurn = 20 * time.Millisecond
-	// breath is how long it lets other processes write. They try every millisecond: see patiently.
-	breath = 2 * time.Millisecond
+	// burstLimit is how long this process writes without a pause in which other processes can write.
+	burstLimit = 20 * time.Millisecond
+	// burstPause is that pause. Other processes try to get the lock every millisecond: see retryBusy.
+	burstPause = 2 * time.Millisecond
 )
 
-// writer is a pool of one session. SQLite gives its lock to whoever asks at the right moment, so a process that
-// writes without a pause would keep out all others, and their leases would run out.
+// writer is a pool of one session, which writes. SQLite has no order of processes that wait for its lock. A process
+// that writes without a pause would block all other processes until their leases expire.
 type writer struct {
 	*pool
 	limit time.Duration // the longest wait for other processes
 
-	began, ended time.Time // of the uninterrupted turn; of its last call. They belong to who has the session.
+	// burstBegan is the start of the current burst of calls, and lastEnded the end of its latest call. Only the
+	// goroutine that has the session may use them.
+	burstBegan, lastEnded time.Time
 }
 
 func (w *writer) with(ctx context.Context, f func(*session) error) error {
 	return w.pool.with(ctx, func(c *session) error {
 		now := time.Now()
 		switch {
-		case now.Sub(w.ended) > breath:
-			w.began = now
-		case now.Sub(w.began) > longTurn:
-			if err := backoff.Sleep(ctx, breath); err != nil {
+		case now.Sub(w.lastEnded) > burstPause:
+			w.burstBegan = now
+		case now.Sub(w.burstBegan) > burstLimit:
+			if err := backoff.Sleep(ctx, burstPause); err != nil {
 				return err
 			}
-			w.began = time.Now()
+			w.burstBegan = time.Now()
 		}
-		defer func() { w.ended = time.Now() }()
+		defer func() { w.lastEnded = time.Now() }()
 		return f(c)
 	})
 }

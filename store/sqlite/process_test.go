@@ -15,14 +15,13 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// Tests with several processes start this test's own binary again, with the name of a role and the
-// path of the file in the environment. What the process has to say it writes as lines.
+// Tests with several processes start the test binary again. The environment has the name of a role and the path of the
+// file. The process writes its results as lines.
 const (
 	roleVariable = "HOLDFAST_TEST_ROLE"
 	pathVariable = "HOLDFAST_TEST_PATH"
@@ -34,18 +33,18 @@ func TestMain(m *testing.M) {
 		slow.Checks(30, 100)
 		os.Exit(m.Run())
 	}
-	if err := play(context.Background(), role, os.Getenv(pathVariable)); err != nil {
+	if err := runRole(context.Background(), role, os.Getenv(pathVariable)); err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
 }
 
-// busyLimit is how long a call of these tests waits for the lock of the file: a machine that does other work as well must not
-// end it.
+// busyLimit is how long a call of these tests waits for the lock of the file. It is long, because the machine may be
+// busy.
 const busyLimit = 2 * time.Minute
 
-// play is the life of another process.
-func play(ctx context.Context, role, path string) error {
+// runRole is the main function of another process.
+func runRole(ctx context.Context, role, path string) error {
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: path, Create: true})
 	if err != nil {
 		return err
@@ -58,19 +57,19 @@ func play(ctx context.Context, role, path string) error {
 		if err != nil {
 			return err
 		}
-		run, err := s.OpenRun(ctx, store.RunInfo{Name: "worker"}, time.Hour)
+		worker, err := s.RegisterWorker(ctx, store.WorkerInfo{Name: "worker"}, time.Hour)
 		if err != nil {
 			return err
 		}
-		fmt.Println("owned", run)
-		awaitEnd()
+		fmt.Println("owned", worker)
+		awaitParent()
 		return release()
 	case "migrate":
 		applied, err := s.MigrateUp(ctx)
 		fmt.Println("applied", len(applied))
 		return err
 	case "insert":
-		return insertForEver(ctx, s)
+		return insertUntilEnd(ctx, s)
 	case "claim":
 		return claimAll(ctx, s)
 	case "unique":
@@ -79,15 +78,16 @@ func play(ctx context.Context, role, path string) error {
 	return fmt.Errorf("no such role: %s", role)
 }
 
-// awaitEnd returns when the parent closes the pipe, or is gone.
-func awaitEnd() { _, _ = io.Copy(io.Discard, os.Stdin) }
+// awaitParent returns when the parent closes the pipe, or ends.
+func awaitParent() { _, _ = io.Copy(io.Discard, os.Stdin) }
 
-// insertForEver stores batches without a pause and says the last id of each one that was accepted.
-func insertForEver(ctx context.Context, s *sqlite.Store) error {
+// insertUntilEnd inserts batches without a pause until the parent closes the pipe. It writes the last id of each batch
+// that was accepted.
+func insertUntilEnd(ctx context.Context, s *sqlite.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		awaitEnd()
+		awaitParent()
 		cancel()
 	}()
 	tasks := newTasks(large)
@@ -104,18 +104,18 @@ func insertForEver(ctx context.Context, s *sqlite.Store) error {
 	return nil
 }
 
-// claimAll tries to claim every task, in an order of its own, and says which it got.
+// claimAll tries to claim every task, in a random order, and writes the ids of the claimed tasks.
 func claimAll(ctx context.Context, s *sqlite.Store) error {
 	tasks, err := s.List(ctx, store.Filter{Limit: 1 << 20})
 	if err != nil {
 		return err
 	}
-	run, err := s.OpenRun(ctx, store.RunInfo{Name: "worker"}, time.Hour)
+	worker, err := s.RegisterWorker(ctx, store.WorkerInfo{Name: "worker"}, time.Hour)
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all begin at once
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all processes begin together
 	order := rand.Perm(len(tasks))
 	for len(order) > 0 {
 		page := make([]message.Ticket, min(7, len(order)))
@@ -123,7 +123,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 			page[i] = message.Ticket{Task: tasks[order[i]].ID, Attempt: 1}
 		}
 		order = order[len(page):]
-		claims, err := s.Claim(ctx, run, store.AnyOf("t"), page, store.IntoExecutors)
+		claims, err := s.Claim(ctx, worker, store.AnyOf("t"), page, store.IntoExecutors)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 	return nil
 }
 
-// insertKeys stores tasks with the keys that all such processes want, and says what became of each.
+// insertKeys inserts tasks with the keys that all such processes use, and writes the result of each insert.
 func insertKeys(ctx context.Context, s *sqlite.Store) error {
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
@@ -153,7 +153,7 @@ func insertKeys(ctx context.Context, s *sqlite.Store) error {
 	return nil
 }
 
-// process is one that was started by a test.
+// process is a process that a test has started.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -161,7 +161,7 @@ type process struct {
 	lines *bufio.Scanner
 }
 
-// start starts a process in a role. It is killed when the test ends.
+// start starts a process with a role. The end of the test kills it.
 func start(t *testing.T, role, path string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -185,24 +185,24 @@ func start(t *testing.T, role, path string) *process {
 	return &process{t, cmd, stdin, bufio.NewScanner(stdout)}
 }
 
-// line returns the next line, false at the end.
+// line returns the next line, and false at the end.
 func (p *process) line() (string, bool) {
 	more := p.lines.Scan()
 	return p.lines.Text(), more
 }
 
-// said returns the words behind the one that the next line must begin with.
-func (p *process) said(word string) []string {
+// expect reads the next line, which must begin with word, and returns the other words.
+func (p *process) expect(word string) []string {
 	p.t.Helper()
 	line, ok := p.line()
 	words := strings.Fields(line)
 	if !ok || len(words) == 0 || words[0] != word {
-		p.t.Fatalf("the process said %q, want %q", line, word)
+		p.t.Fatalf("the process wrote %q, want %q", line, word)
 	}
 	return words[1:]
 }
 
-// begin lets a process go on that waits for a line.
+// begin lets a process continue that waits for a line.
 func (p *process) begin() {
 	p.t.Helper()
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
@@ -210,7 +210,7 @@ func (p *process) begin() {
 	}
 }
 
-// kill ends the process as kill -9 does, and returns what it had said until then.
+// kill kills the process as kill -9 does, and returns the remaining lines.
 func (p *process) kill() (rest []string) {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {

@@ -13,20 +13,21 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// `holdfast enqueue --jsonl` into the file must not cost the process that serves it its lease.
-func TestRenewBesideABusyWriter(t *testing.T) {
+// While another process inserts tasks into the file with `holdfast enqueue --jsonl`, the owner must be able to renew
+// its leases.
+func TestRenewDuringInsertsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := openAt(t, path)
 	s.SetBusyLimit(busyLimit)
 	other := start(t, "insert", path)
-	other.said("stored") // it is under way
+	other.expect("stored") // the inserts have begun
 	stored := int64(0)
 	var group sync.WaitGroup
 	group.Go(func() {
 		for line, ok := other.line(); ok; line, ok = other.line() {
 			if !strings.HasPrefix(line, "stored") {
-				t.Errorf("the other process said %q", line)
+				t.Errorf("the other process wrote %q", line)
 			}
 			stored++
 		}
@@ -34,7 +35,7 @@ func TestRenewBesideABusyWriter(t *testing.T) {
 	worst := renewals(t, s, 25)
 	_ = other.stdin.Close()
 	group.Wait()
-	t.Logf("the slowest of 25 renewals took %s beside %d batches of another process", worst, stored)
+	t.Logf("the slowest of 25 renewals took %s during %d batches of another process", worst, stored)
 	if worst > renewalLimit {
 		t.Errorf("a renewal took %s", worst)
 	}
@@ -43,8 +44,8 @@ func TestRenewBesideABusyWriter(t *testing.T) {
 	}
 }
 
-// In one process, too, nobody is overtaken for long.
-func TestRenewBesideABusyStore(t *testing.T) {
+// Busy writers in the same process must not delay a renewal for long either.
+func TestRenewDuringInsertsOfThisProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s, other := openAt(t, path), openAt(t, path)
@@ -70,26 +71,26 @@ func TestRenewBesideABusyStore(t *testing.T) {
 	worst := renewals(t, s, 25)
 	close(stop)
 	group.Wait()
-	t.Logf("the slowest of 25 renewals took %s beside four busy writers", worst)
+	t.Logf("the slowest of 25 renewals took %s during the inserts of four writers", worst)
 	if worst > renewalLimit {
 		t.Errorf("a renewal took %s", worst)
 	}
 }
 
-// renewalLimit is far above what a renewal needs. A call asks for the lock again and again, so on a machine whose cores are
-// all busy it may miss many chances.
+// renewalLimit is far above the usual time of a renewal. A call tries to get the lock at intervals, so on a busy
+// machine it may miss many chances.
 const renewalLimit = busyLimit
 
-// renewals renews a lease every tenth of a second and returns how long the slowest one took.
+// renewals renews a lease n times, every tenth of a second, and returns the duration of the slowest renewal.
 func renewals(t *testing.T, s *sqlite.Store, n int) (worst time.Duration) {
 	t.Helper()
-	run := openRun(t, s)
+	worker := registerWorker(t, s)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for range n {
 		<-tick.C
 		began := time.Now()
-		if _, err := s.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Minute}); err != nil {
+		if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		worst = max(worst, time.Since(began))
@@ -105,7 +106,7 @@ func TestProcessesClaimEachTaskOnce(t *testing.T) {
 	insert(t, s, size)
 	workers := []*process{start(t, "claim", path), start(t, "claim", path), start(t, "claim", path)}
 	for _, w := range workers {
-		w.said("ready")
+		w.expect("ready")
 	}
 	for _, w := range workers {
 		w.begin()
@@ -115,7 +116,7 @@ func TestProcessesClaimEachTaskOnce(t *testing.T) {
 		for line, ok := w.line(); ok; line, ok = w.line() {
 			id, claimed := strings.CutPrefix(line, "claimed ")
 			if before, taken := owners[id]; !claimed || taken {
-				t.Fatalf("worker %d said %q; worker %d has it", i, line, before)
+				t.Fatalf("process %d wrote %q; process %d has the task", i, line, before)
 			}
 			owners[id] = i
 		}
@@ -131,7 +132,7 @@ func TestProcessesStoreAKeyOnce(t *testing.T) {
 	s := openAt(t, path)
 	producers := []*process{start(t, "unique", path), start(t, "unique", path), start(t, "unique", path)}
 	for _, p := range producers {
-		p.said("ready")
+		p.expect("ready")
 	}
 	for _, p := range producers {
 		p.begin()
@@ -143,7 +144,7 @@ func TestProcessesStoreAKeyOnce(t *testing.T) {
 	byKey := map[string]answers{}
 	for _, p := range producers {
 		for range 200 {
-			words := p.said("key")
+			words := p.expect("key")
 			var task store.InsertedTask
 			if err := json.Unmarshal([]byte(words[1]), &task); err != nil {
 				t.Fatal(err)
@@ -178,7 +179,7 @@ func TestProcessesMigrateOnce(t *testing.T) {
 	}
 	did := 0
 	for _, p := range processes {
-		if p.said("applied")[0] != "0" {
+		if p.expect("applied")[0] != "0" {
 			did++
 		}
 	}
@@ -193,16 +194,16 @@ func TestProcessesMigrateOnce(t *testing.T) {
 	}
 }
 
-// Whatever was accepted is there after kill -9 in the middle of writing.
+// After kill -9 during an insert, all accepted tasks are stored.
 func TestKilledProcessLosesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := openAt(t, path)
 	for range 3 {
 		p := start(t, "insert", path)
-		last := parse(t, p.said("stored")[0])
+		last := parse(t, p.expect("stored")[0])
 		for range 3 {
-			last = parse(t, p.said("stored")[0])
+			last = parse(t, p.expect("stored")[0])
 		}
 		for _, line := range p.kill() {
 			if id, ok := strings.CutPrefix(line, "stored "); ok {
@@ -217,18 +218,18 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		}
 		insert(t, s, large) // nothing is locked
 	}
-	checkSound(t, s)
+	checkIntegrity(t, s)
 }
 
-// checkSound looks at the file, and at what the schema cannot say.
-func checkSound(t *testing.T, s *sqlite.Store) {
+// checkIntegrity checks the file, and conditions that the schema cannot express.
+func checkIntegrity(t *testing.T, s *sqlite.Store) {
 	t.Helper()
-	if err := s.Sound(t.Context()); err != nil {
+	if err := s.CheckIntegrity(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for what, statement := range map[string]string{
-		"receipts name tasks that are not there": "select count(*) from outbox o, json_each(o.task_ids) e where e.value not in (select id from tasks)",
-		"tickets without a receipt":              "select count(*) from tasks where ticketed_at is not null and id not in (select e.value from outbox o, json_each(o.task_ids) e)",
+		"outbox entries name tasks that do not exist": "select count(*) from outbox o, json_each(o.task_ids) e where e.value not in (select id from tasks)",
+		"tickets without an outbox entry":             "select count(*) from tasks where ticketed_at is not null and id not in (select e.value from outbox o, json_each(o.task_ids) e)",
 	} {
 		if n := number(t, s, statement); n > 0 {
 			t.Errorf("%s: %d", what, n)

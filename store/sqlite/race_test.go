@@ -2,5 +2,6 @@
 
 package sqlite_test
 
-// large is a batch that takes a few milliseconds to store. The race detector makes everything fifty times slower.
+// large is the size of a batch that takes a few milliseconds to store. The race detector makes the store fifty times
+// slower.
 const large = 20

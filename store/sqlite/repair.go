@@ -5,9 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
 // repairer is the role store.Repair.
@@ -21,7 +20,7 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 	changed := 0
 	err := s.write(ctx, "unticket tasks", func(ctx context.Context, tx *transaction) error {
 		var err error
-		changed, err = tx.exec(ctx, "unticket", pairs(tickets), tx.now)
+		changed, err = tx.exec(ctx, "unticket", ticketPairs(tickets), tx.now)
 		return err
 	})
 	if err != nil {
@@ -30,32 +29,33 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 	return changed, nil
 }
 
-// unticketStep bounds the tasks that one transaction changes, so that it takes some ten milliseconds; each waits
-// for the disk once.
+// unticketStep is the maximum number of tasks that one transaction changes. Such a transaction takes about ten
+// milliseconds. Smaller steps would wait for the disk more often.
 const unticketStep = 2000
 
-// UnticketLane implements store.Repair. After an error some tasks are changed and
-// others are not; calling it again does the rest.
-func (s *repairer) UnticketLane(ctx context.Context, lane string) (int, error) {
-	operation := "unticket lane " + lane
-	// Those that get a new ticket while it is under way are not looked at again.
-	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_lane_last", lane)
+// UnticketQueue implements store.Repair. After an error some tasks are changed and others are not. A second call
+// changes the rest.
+func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
+	operation := "unticket queue " + queue
+	// Tasks that get a new ticket during this call are not read again.
+	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_queue_last", queue)
 	if err != nil || len(last) == 0 {
 		return 0, err
 	}
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_find", lane, from.At, int64(from.ID), last[0].At+1, nil, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), last[0].At+1, nil, unticketStep)
 	})
 }
 
-// ticketedRow is a task and when it got its ticket.
+// ticketedRow is a task and the time at which it was ticketed.
 type ticketedRow struct {
 	ID holdfast.TaskID
 	At int64
 }
 
-// unticketInSteps makes due what find returns, until that is less than a full step. find returns tasks in the order
-// of (At, ID), behind from; it only reads, and what moved on before it is changed is left alone.
+// unticketInSteps makes the tasks that find returns due at once, and returns their number. It ends after a step that is
+// not full. find only reads. It returns tasks after from, in the order of (At, ID). unticketInSteps does not change a
+// task that has changed since find read it.
 func (s *repairer) unticketInSteps(ctx context.Context, operation string, find func(ctx context.Context, from ticketedRow) ([]ticketedRow, error)) (int, error) {
 	total := 0
 	from := ticketedRow{At: math.MinInt64}
@@ -92,11 +92,11 @@ func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duratio
 	var sentinels []message.Sentinel
 	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		rows, err := all[struct {
-			Lane string
-			At   int64
+			Queue string
+			At    int64
 		}](ctx, tx, "sentinels_due", tx.now, micros(interval), micros(lost))
 		for _, row := range rows {
-			sentinels = append(sentinels, message.Sentinel{Lane: row.Lane, At: moment(row.At)})
+			sentinels = append(sentinels, message.Sentinel{Queue: row.Queue, At: timeOf(row.At)})
 		}
 		return err
 	})

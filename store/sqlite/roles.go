@@ -4,23 +4,23 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/jmoiron/sqlx"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
-// The roles that are the same over every adapter.
+// The roles that all adapters share.
 type (
 	ticketer  = roles.Tickets
 	patroller = roles.Patrol
-	inspector = roles.Desk
+	inspector = roles.Inspector
 )
 
-// named runs statements for these roles. The last parameter of each statement is the time, if it needs that.
+// named executes statements for the shared roles. The last parameter of a statement is the time, if it has that
+// parameter.
 type named struct{ *database }
 
 // Read implements roles.Statements.
@@ -43,19 +43,19 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 	})
 }
 
-// arguments writes arguments as statements take them, and the time behind them.
+// arguments converts arguments to what the statements take, and appends the time.
 func arguments(args []any, now int64) []any {
 	encoded := make([]any, len(args), len(args)+1)
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case []message.Ticket:
-			encoded[i] = pairs(arg)
+			encoded[i] = ticketPairs(arg)
 		case []holdfast.TaskID:
 			encoded[i] = numbers(arg)
-		case []holdfast.RunID:
+		case []holdfast.WorkerID:
 			encoded[i] = numbers(arg)
 		case []holdfast.State:
-			encoded[i] = words(arg)
+			encoded[i] = stringList(arg)
 		case holdfast.TaskID:
 			encoded[i] = int64(arg)
 		case time.Duration:
@@ -69,10 +69,10 @@ func arguments(args []any, now int64) []any {
 	return append(encoded, now)
 }
 
-// choose returns the name of the statement that finds the tasks of a filter soonest. Counting everything, or by states
-// alone, reads indexes and no tasks.
+// choose returns the name of the fastest statement for a filter. A count with no filter, or with a filter of states
+// only, reads indexes and no tasks.
 func choose(operation string, f store.Filter) string {
-	if operation == "count" && f.Type == "" && f.Lane == "" && f.Error == "" && f.Before == 0 && f.Since.IsZero() && f.Until.IsZero() {
+	if operation == "count" && f.Type == "" && f.Queue == "" && f.Error == "" && f.Before == 0 && f.Since.IsZero() && f.Until.IsZero() {
 		return "count_all"
 	}
 	if len(f.States) == 1 {

@@ -7,10 +7,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Lists travel to the statements as JSON, which json_each turns into rows.
+// The statements take lists as JSON, which json_each turns into rows.
 
-// pairs lists tickets as [[task, attempt], ...].
-func pairs(tickets []message.Ticket) string {
+// pairs returns tickets as [[task, attempt], ...].
+func ticketPairs(tickets []message.Ticket) string {
 	list := make([][]int64, len(tickets))
 	for i, ticket := range tickets {
 		list[i] = []int64{int64(ticket.Task), int64(ticket.Attempt)}
@@ -18,7 +18,7 @@ func pairs(tickets []message.Ticket) string {
 	return tuples(list)
 }
 
-// tuples writes lists of numbers.
+// tuples returns lists of numbers as JSON.
 func tuples(list [][]int64) string {
 	text := append(make([]byte, 0, 16*len(list)+2), '[')
 	for i, tuple := range list {
@@ -30,7 +30,7 @@ func tuples(list [][]int64) string {
 	return string(append(text, ']'))
 }
 
-// numbers lists ids of any kind.
+// numbers returns ids of any kind as JSON.
 func numbers[ID ~int64](ids []ID) string {
 	return string(appendNumbers(make([]byte, 0, 12*len(ids)+2), ids))
 }
@@ -46,11 +46,11 @@ func appendNumbers[N ~int64](text []byte, list []N) []byte {
 	return append(text, ']')
 }
 
-// words lists texts of any kind.
-func words[S ~string](list []S) string {
+// stringList returns strings of any kind as JSON.
+func stringList[S ~string](list []S) string {
 	if len(list) == 0 {
 		return "[]"
 	}
-	text, _ := json.Marshal(list) // of strings, which cannot fail
+	text, _ := json.Marshal(list) // a list of strings always encodes
 	return string(text)
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-func TestFolderAndDiskAreJudged(t *testing.T) {
+func TestFolderAndDiskAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		got   doctor.Check
-		grade doctor.Severity
-		text  string
+		got      doctor.Check
+		severity doctor.Severity
+		text     string
 	}{
 		"a disk":         {folderCheck("/d", "", nil), doctor.OK, "/d"},
 		"a network":      {folderCheck("/d", "NFS", nil), doctor.Failed, "NFS"},
@@ -26,7 +26,7 @@ func TestFolderAndDiskAreJudged(t *testing.T) {
 		"too little":     {diskCheck("/d", 1<<20, true), doctor.Failed, "/d"},
 		"not known":      {diskCheck("/d", 0, false), doctor.Skipped, "df /d"},
 	} {
-		if c.got.Severity != c.grade || !strings.Contains(c.got.Detail+c.got.Remedy.Arg, c.text) || (c.grade == doctor.OK) != (c.got.Remedy == holdfast.Hint{}) {
+		if c.got.Severity != c.severity || !strings.Contains(c.got.Detail+c.got.Remedy.Arg, c.text) || (c.severity == doctor.OK) != (c.got.Remedy == holdfast.Hint{}) {
 			t.Errorf("%s: %+v", name, c.got)
 		}
 	}

@@ -1,27 +1,28 @@
-// Package sqlite is the store in one file on this machine, through a driver that needs no C. It is for
-// one binary, one file and no server.
+// Package sqlite is the store in one file on this machine. Its driver is pure Go. With this store, Holdfast needs one
+// binary, one file and no server.
 //
-// Each role of the contract is a type of its own in one .go file, and a Store is their sum. All of them embed the same
-// database: see database.go. Their statements are in sql/, named after the operations.
+// Each role of the store contract is a type in a file of its own, and a Store is the sum of the roles. All roles embed
+// the same database: see database.go. Their statements are in sql/, named after the operations.
 //
-// # What it promises
+// # What the store promises
 //
-// What a call has stored survives the end of the process and of the machine: every transaction is on the
-// disk when its call returns. Calls that write queue in the order they came, and share the file with other
-// processes by asking for its lock every millisecond; a call gives up waiting when its context ends, and
-// after [busyLimit] at the latest. A transaction that has begun is not broken off: it is short, or it is
-// one step of many. Questions never wait for those who write.
+// Every transaction is on disk when its call returns. So it survives the end of the process and a crash of the machine.
 //
-// The clock is the machine's. When it was set, or the machine slept, leases that are over prove nothing for
-// a while; see Fence.
+// Calls that write wait for each other, first come, first served. To share the file with other processes, a call tries
+// to lock the file every millisecond. It gives up when its context ends, and after [busyLimit] at the latest. A
+// transaction that has begun is not interrupted, because it is short. A long operation is many short transactions.
+// Calls that only read never wait for calls that write.
 //
-// Only one process at a time should run tasks from a file; [Store.Own] says which. Others may look at it
-// and add to it at any time.
+// The clock is that of the machine. After the machine slept or its clock was set, the store ignores expired leases for
+// some time; see Fence.
 //
-// # What it keeps in memory
+// Only one process at a time should run tasks from a file; [Store.Own] makes sure of that. Other processes may read the
+// file and insert tasks at any time.
 //
-// The tasks and receipts that are being published. A process that ends in the middle of it has published
-// them or not, and the next one publishes them again.
+// # What the store keeps in memory
+//
+// The store remembers the tasks and outbox entries that it is publishing. If the process ends meanwhile, they may or
+// may not have been published, and the next process publishes them again.
 package sqlite
 
 import (
@@ -37,14 +38,15 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
-// readers is how many questions are answered at once. SQLite keeps the processor busy rather than waiting.
+// readers is the number of connections that only read. More would not help, because SQLite uses the processor and
+// seldom waits.
 const readers = 4
 
 // Options configures a Store. Path is required.
 type Options struct {
-	// Path is the file; see ParseURL for how people name it.
+	// Path is the path of the file; see ParseURL.
 	Path string
-	// Create makes the file and its folder if they do not exist, for this user only. It makes no tables: see
+	// Create creates the file and its folder if they do not exist, for this user only. It creates no tables: see
 	// MigrateUp.
 	Create bool
 	Log    logrus.FieldLogger // nil discards
@@ -71,15 +73,15 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the file. It neither makes nor checks the tables, but refuses the database of another
-// program: see MigrateUp and CheckSchema.
+// Open opens the file. It neither creates nor checks the tables: see MigrateUp and CheckSchema. It refuses the database
+// of another program.
 //
-// The error wraps holdfast.ErrNotFound if there is no file and Create is false, holdfast.ErrInvalid if the path
-// cannot be one of a database of holdfast, and holdfast.ErrUnavailable if trying again may help.
+// The error wraps holdfast.ErrNotFound if there is no file and Create is false, holdfast.ErrInvalid if the path cannot
+// lead to a database of Holdfast, and holdfast.ErrUnavailable if a second try may succeed.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, info, err := find(o.Path, o.Create)
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, fmt.Errorf("%s: %w", openOperation, err)
 	}
 	d := &database{
 		path: path, opened: info, clock: newClock(machineClock()),
@@ -87,12 +89,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	d.clock.log = d.log
 	if kind := networkFileSystem(filepath.Dir(path)); kind != "" {
-		d.log.Warnf("the database is on a network file system (%s), where the locks of SQLite do not work reliably and tasks can be lost; move it to a disk of this machine, or use PostgreSQL", kind)
+		d.log.WithField("file_system", kind).
+			Warn("database is on a network file system, where locks are unreliable and tasks can be lost: move it to a local disk, or use PostgreSQL")
 	}
 	texts := statements()
-	d.writer = &writer{pool: newPool(connector(path, writing(impatient)), 1, texts), limit: busyLimit}
+	d.writer = &writer{pool: newPool(connector(path, writing(noWait)), 1, texts), limit: busyLimit}
 	d.reader = newPool(connector(path, reading()), readers, texts)
-	d.writer.patiently, d.reader.patiently = d.patiently, d.patiently
+	d.writer.retryBusy, d.reader.retryBusy = d.retryBusy, d.retryBusy
 	s := &Store{
 		database:   d,
 		inserter:   inserter{d},
@@ -105,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{d},
 		keeper:     keeper{d},
-		inspector:  roles.NewDesk(named{d}, choose),
+		inspector:  roles.NewInspector(named{d}, choose),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},
@@ -117,14 +120,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// prepare looks whose file it is, and only then has it written ahead.
+// openOperation is the prefix of the errors of Open.
+const openOperation = "open the database"
+
+// prepare checks that the file is not the database of another program, and then turns on write-ahead logging.
 func (s *Store) prepare(ctx context.Context) error {
-	const operation = "open the database"
+	const operation = openOperation
 	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
 		return err
 	}
 	err := s.writer.with(ctx, func(c *session) error {
-		return s.patiently(ctx, func() error {
+		return s.retryBusy(ctx, func() error {
 			_, err := c.exec(context.WithoutCancel(ctx), "write_ahead")
 			return err
 		})
@@ -135,7 +141,7 @@ func (s *Store) prepare(ctx context.Context) error {
 // Path returns the path of the file, with symbolic links resolved.
 func (s *Store) Path() string { return s.path }
 
-// Close implements store.Store. It waits for calls that are under way.
+// Close implements store.Store. It waits for calls in progress.
 func (s *Store) Close() error {
 	return errors.Join(s.reader.close(), s.writer.close())
 }

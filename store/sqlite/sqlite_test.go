@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/holdfastq/holdfast/store"
@@ -15,9 +14,9 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 }
 
-func TestExaminer(t *testing.T) {
+func TestChecker(t *testing.T) {
 	t.Parallel()
-	storetest.RunExaminer(t, func(t *testing.T) storetest.Examinable { return open(t) })
+	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return open(t) })
 }
 
 // open returns an empty, migrated store in a file of its own.
@@ -26,7 +25,8 @@ func open(t testing.TB) *sqlite.Store {
 	return openAt(t, filepath.Join(t.TempDir(), "jobs.db"))
 }
 
-// openAt opens a store in a file, which is made and migrated if need be. It is closed when the test ends.
+// openAt returns a store in a file. It creates and migrates the file if necessary. The end of the test closes the
+// store.
 func openAt(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	s := connect(t, path)
@@ -36,7 +36,7 @@ func openAt(t testing.TB, path string) *sqlite.Store {
 	return s
 }
 
-// connect is openAt without the tables.
+// connect is openAt without the migration.
 func connect(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path, Create: true})
@@ -62,29 +62,4 @@ func TestTransfer(t *testing.T) {
 		t.Cleanup(func() { _ = second.Close() })
 		return first, second
 	})
-}
-
-// A file whose tasks an earlier release has carried to a server is not served, or they would run twice.
-func TestMigrateUpRefusesAMarkedFile(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	for {
-		if m, err := s.MigrateDown(t.Context()); err != nil {
-			t.Fatal(err)
-		} else if m.Name == "drop_transfers" {
-			break
-		}
-	}
-	if err := s.Change(t.Context(), "insert into exports values (1, 't', 'o', 'a server', 'd', 1, 2)"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.MigrateUp(t.Context()); err == nil || !strings.Contains(err.Error(), "the tasks of this file are on a server or on their way there") {
-		t.Fatalf("marked: %v", err)
-	}
-	if err := s.Change(t.Context(), "delete from exports"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.MigrateUp(t.Context()); err != nil {
-		t.Errorf("without a mark: %v", err)
-	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// The state machine is the domain's; SQL may only quote its words.
+// The states and events are defined by the domain. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	t.Parallel()
-	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true}
-	for _, key := range []string{"task", "attempt", "event", "worker", "started_at", "finished_at", "class", "error", "stack", "details"} {
-		known[key] = true // in what export makes of an attempt
+	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "lanes": true}
+	for _, key := range []string{"task", "attempt", "event", "worker_name", "started_at", "finished_at", "class", "error", "stack", "details"} {
+		known[key] = true // the keys of exported attempts
 	}
 	for event := range holdfast.Moves() {
 		known[string(event)] = true
@@ -27,7 +27,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range holdfast.States() {
 		known[string(state)] = true
 	}
-	for _, state := range []store.RunState{store.RunLive, store.RunDead, store.RunStopped} {
+	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
 	}
 	texts := sqlite.Statements()
@@ -46,15 +46,16 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 }
 
-// A statement that reads all tasks takes a second for a million of them. Only what a person asks may.
+// A statement that reads all tasks takes a second for a million tasks. Only statements for people and exports may do
+// so.
 func TestStatementsUseIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	may := []string{"list", "count", "export"}
-	// These sort what they were asked for, or the few tasks that run.
+	scans := []string{"list", "count", "export"}
+	// These statements sort the rows of their arguments, the few running tasks, or the few tables.
 	sorts := []string{"abandoned", "list_running", "claim_refused", "positions", "schema_owner"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
-	// A list of ids is looked up one by one, whatever else there is to compare.
+	// Lists of ids must be looked up by id, even if a statement has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
 	texts := sqlite.Statements()
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -74,7 +75,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 			steps = append(steps, part...)
 		}
 		for _, step := range steps {
-			if scan.MatchString(step) && !strings.Contains(step, "USING") && !slices.Contains(may, name) {
+			if scan.MatchString(step) && !strings.Contains(step, "USING") && !slices.Contains(scans, name) {
 				t.Errorf("%s reads a whole table: %s", name, strings.Join(steps, "; "))
 			}
 			if strings.Contains(text, "json_each(?1)") && !strings.HasPrefix(name, "list") && !strings.HasPrefix(name, "count") && name != "insert_holders" &&

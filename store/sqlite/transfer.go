@@ -21,24 +21,25 @@ var _ store.Transfer = (*Store)(nil)
 
 // Export implements store.Transfer.
 func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
-	var ofCaller error
-	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes meanwhile
+	var callerErr error
+	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes during a write transaction
 		before, err := one[scan.ID](ctx, tx, "insert_first")
 		if err != nil {
 			return err
 		}
 		last = holdfast.TaskID(before.ID)
 		return eachRecord(ctx, tx, func(record store.Record) error {
-			ofCaller = f(record)
-			return ofCaller
+			callerErr = f(record)
+			return callerErr
 		})
 	})
-	if ofCaller != nil {
-		return 0, ofCaller
+	if callerErr != nil {
+		return 0, callerErr
 	}
 	return last, err
 }
 
+// eachRecord calls f with every record.
 func eachRecord(ctx context.Context, tx *transaction, f func(store.Record) error) error {
 	rows, err := tx.query(ctx, "export")
 	if err != nil {
@@ -69,23 +70,23 @@ func eachRecord(ctx context.Context, tx *transaction, f func(store.Record) error
 func (s *transfers) Import(ctx context.Context, records []store.Record, last holdfast.TaskID) (int, error) {
 	stored := 0
 	err := s.write(ctx, "import tasks", func(ctx context.Context, tx *transaction) error {
-		var lanes []string
+		var queues []string
 		for _, record := range records {
-			lanes = append(lanes, record.Lane)
+			queues = append(queues, record.Queue)
 		}
-		if _, err := tx.exec(ctx, "insert_lanes", words(slices.Compact(slices.Sorted(slices.Values(lanes)))), tx.now); err != nil {
+		if _, err := tx.exec(ctx, "insert_queues", stringList(slices.Compact(slices.Sorted(slices.Values(queues)))), tx.now); err != nil {
 			return err
 		}
 		for _, record := range records {
-			is, err := importTask(ctx, tx, record)
+			isNew, err := importTask(ctx, tx, record)
 			if err != nil {
 				return err
 			}
-			if is {
+			if isNew {
 				stored++
 			}
 		}
-		return giveNone(ctx, tx, last)
+		return setLastID(ctx, tx, last)
 	})
 	if err != nil {
 		return 0, err
@@ -93,15 +94,15 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 	return stored, nil
 }
 
-// importTask stores a task with its attempts. It returns false if the store has the task already.
+// importTask stores a task with its attempts. It returns false if the store already has the task.
 func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, error) {
 	var payload any = string(r.Payload)
 	if len(r.Payload) >= longPayload {
 		payload = nil
 	}
-	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Lane, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
-		r.Failures, r.Crashes, r.Deferrals, exactly(r.NextRunAt), exactly(r.CreatedAt), exactly(r.StartedAt), exactly(r.FinishedAt),
-		r.Again, r.LastError, r.Parked, r.Key, r.Parks)
+	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Queue, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
+		r.Failures, r.Crashes, r.Deferrals, timeMicros(r.NextRunAt), timeMicros(r.CreatedAt), timeMicros(r.StartedAt), timeMicros(r.FinishedAt),
+		r.Requeued, r.LastError, r.Parked, r.Key, r.Parks)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +119,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 		}
 	}
 	for _, a := range r.Attempts {
-		_, err := tx.exec(ctx, "import_attempt", int64(r.ID), a.Attempt, string(a.Event), a.Worker, exactly(a.StartedAt), exactly(a.FinishedAt),
+		_, err := tx.exec(ctx, "import_attempt", int64(r.ID), a.Attempt, string(a.Event), a.WorkerName, timeMicros(a.StartedAt), timeMicros(a.FinishedAt),
 			a.Class, a.Error, a.Stack, string(a.Details))
 		if err != nil {
 			return false, err
@@ -127,18 +128,18 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	return true, nil
 }
 
-// clash checks whether the store has the task of a record that was not stored.
+// clash returns an error if the store does not have the task of a skipped record.
 func clash(ctx context.Context, tx *transaction, r store.Record) error {
-	var there []holdfast.Task
+	var existing []holdfast.Task
 	row, err := one[scan.Whole](ctx, tx, "task", numbers([]holdfast.TaskID{r.ID}))
 	switch {
 	case err == nil:
-		there = []holdfast.Task{row.Value()}
+		existing = []holdfast.Task{row.Value()}
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	}
-	return store.Clash([]store.Record{r}, there, func(unique string) (holdfast.TaskID, error) {
-		holder, err := one[scan.Holder](ctx, tx, "insert_holders", words([]string{unique}))
+	return store.Clash([]store.Record{r}, existing, func(unique string) (holdfast.TaskID, error) {
+		holder, err := one[scan.Keeper](ctx, tx, "insert_holders", stringList([]string{unique}))
 		if errors.Is(err, sql.ErrNoRows) {
 			err = errNoHolder
 		}
@@ -146,14 +147,14 @@ func clash(ctx context.Context, tx *transaction, r store.Record) error {
 	})
 }
 
-// giveNone makes sure that the store gives no id up to last to another task.
-func giveNone(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
+// setLastID makes sure that new tasks get ids above last.
+func setLastID(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
 	_, err := tx.exec(ctx, "import_last", int64(last))
 	return err
 }
 
-// exactly returns a time as the store keeps it, 0 for a zero time.
-func exactly(at time.Time) int64 {
+// timeMicros returns a time in microseconds since 1970, and 0 for the zero time.
+func timeMicros(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
 	}

@@ -11,13 +11,14 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the row of turns that has the newest recorded time.
+// noteDuty is the duty whose row in the table turns has the newest recorded time.
 const noteDuty = "clock"
 
-// correctRange is how many ids one step looks at, so that its transaction takes some ten milliseconds.
+// correctRange is how many ids one step reads. Its transaction takes about ten milliseconds.
 const correctRange = 10_000
 
-// CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats a call that failed.
+// CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed
+// call.
 func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	const operation = "correct times"
 	noted, err := list[numberRow](ctx, s, operation, "correct_noted", s.now().UnixMicro(), noteDuty)
@@ -36,8 +37,9 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	})
 }
 
+// correct corrects the times after the clock was set back.
 func (s *keeper) correct(ctx context.Context, operation string) error {
-	// The outbox comes first: a task that an entry covers must not look older than the entry.
+	// The outbox is corrected first, because a task must not look older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		_, err := tx.exec(ctx, "correct_outbox", tx.now)
 		return err
@@ -58,7 +60,7 @@ func (s *keeper) correct(ctx context.Context, operation string) error {
 	return err
 }
 
-// Turn implements store.Upkeep. Nearly always somebody has taken the turn, and it only reads.
+// Turn implements store.Upkeep. Nearly always another call has taken the turn, and then Turn only reads.
 func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
 	const operation = "take a turn"
 	taken, err := list[numberRow](ctx, s, operation, "turn_taken", duty, s.now().UnixMicro(), micros(every))
@@ -74,10 +76,10 @@ func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bo
 	return mine && err == nil, err
 }
 
-// pruneStep bounds the rows that one transaction deletes, so that it takes a few milliseconds.
+// pruneStep is the maximum number of rows that one transaction deletes. Such a transaction takes a few milliseconds.
 const pruneStep = 500
 
-// Prune implements store.Upkeep. After an error some rows are gone and others are not.
+// Prune implements store.Upkeep. After an error some rows are deleted and others are not.
 func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total := 0
 	for _, kind := range []struct {
@@ -94,17 +96,18 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
-	if _, err := s.prune(ctx, "prune news", limit, "prune_news", nil); err != nil {
+	if _, err := s.prune(ctx, "prune cancellations", limit, "prune_cancellations", nil); err != nil {
 		return total, err
 	}
-	if ages.Runs <= 0 {
+	if ages.Workers <= 0 {
 		return total, nil
 	}
-	n, err := s.prune(ctx, "prune runs", limit-total, "prune_runs", []any{s.now().UnixMicro() - micros(ages.Runs)})
+	n, err := s.prune(ctx, "prune workers", limit-total, "prune_workers", []any{s.now().UnixMicro() - micros(ages.Workers)})
 	return total + n, err
 }
 
-// prune deletes at most limit rows in steps. The last argument of the statement is how many rows a step may delete.
+// prune deletes at most limit rows in steps. It adds the maximum number of rows of a step as the last argument of the
+// statement.
 func (s *keeper) prune(ctx context.Context, operation string, limit int, name string, args []any) (int, error) {
 	total := 0
 	for total < limit {

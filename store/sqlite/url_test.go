@@ -94,13 +94,13 @@ func TestParseURLDefault(t *testing.T) {
 	}
 }
 
-// Whatever the path is, its URL leads back to it.
+// The URL of any path leads back to that path.
 func TestParseURLRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		path := "/" + rapid.StringMatching(`[^\x00~][^\x00]{0,30}[^\x00/]`).Draw(t, "path")
 		if strings.Contains(path, ":memory:") {
-			t.Skip("is refused")
+			t.Skip("ParseURL refuses this path")
 		}
 		address := "sqlite://" + (&url.URL{Path: path}).EscapedPath()
 		if got, err := sqlite.ParseURL(address); err != nil || got != path {
@@ -119,15 +119,15 @@ func FuzzParseURL(f *testing.F) {
 		case err != nil && path != "":
 			t.Errorf("%q: %q and %v", address, path, err)
 		case err != nil && !errors.Is(err, holdfast.ErrInvalid):
-			t.Errorf("%q: %v is no ErrInvalid", address, err)
+			t.Errorf("%q: %v is not an ErrInvalid", address, err)
 		case err != nil && (len(err.Error()) < 15 || !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\x00\n\x1b")):
-			t.Errorf("%q: %q helps nobody", address, err)
+			t.Errorf("%q: the error %q is too short or unprintable", address, err)
 		case err == nil && (path == "" || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) || !utf8.ValidString(path)):
 			t.Errorf("%q is %q", address, path)
-		case err == nil && strings.HasPrefix(path, "/"): // whatever the path is, its URL leads back to it
+		case err == nil && strings.HasPrefix(path, "/"): // the URL of any path leads back to that path
 			back := "sqlite://" + (&url.URL{Path: path}).EscapedPath()
-			if again, err := sqlite.ParseURL(back); err != nil || again != path {
-				t.Errorf("%q is %q, and %q is %q, %v", address, path, back, again, err)
+			if reparsed, err := sqlite.ParseURL(back); err != nil || reparsed != path {
+				t.Errorf("%q is %q, and %q is %q, %v", address, path, back, reparsed, err)
 			}
 		}
 	})

@@ -12,38 +12,38 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// loss is a story of a task whose ticket may be lost.
-type loss struct {
-	slack   time.Duration
-	age     time.Duration // of the ticket when a sentinel follows it
-	ripe    time.Duration // between the sentinel and the look
-	again   bool          // the task was handed back
-	covered bool          // its receipt stands
-	busy    bool          // other sentinels come out before and after
+// lossCase is a case of a task whose ticket may be lost.
+type lossCase struct {
+	slack    time.Duration
+	age      time.Duration // of the ticket when the sentinel is sent
+	elapsed  time.Duration // between the delivery of the sentinel and the check
+	requeued bool          // the task was handed back
+	covered  bool          // an outbox entry covers the task
+	busy     bool          // other sentinels are delivered before and after
 }
 
-// TestTheSimulatedStoreAgreesOnLostTickets goes through all that decides whether a ticket is proved lost, at each
-// bound and just beside it. Random walks seldom get there.
+// TestTheSimulatedStoreAgreesOnLostTickets tests all conditions that decide whether a ticket is proved lost. It tests
+// each limit and the values next to it, which random sequences of calls seldom reach.
 func TestTheSimulatedStoreAgreesOnLostTickets(t *testing.T) {
 	t.Parallel()
-	file := inFile(t)
+	file := sqliteBackend(t)
 	synctest.Test(t, func(t *testing.T) {
-		stores := []store.Store{file.open(t), inMemory(time.Now).open(t)}
+		stores := []store.Store{file.open(t), memoryBackend(time.Now).open(t)}
 		found := 0
-		for _, story := range losses() {
-			var said [2]string
+		for _, c := range lossCases() {
+			var results [2]string
 			for n, s := range stores {
-				said[n] = fmt.Sprint(teller{s}.tell(t, story))
+				results[n] = fmt.Sprint(lossStore{s}.run(t, c))
 			}
-			if said[0] != said[1] {
-				t.Errorf("%+v: in the file %s, in memory %s", story, said[0], said[1])
+			if results[0] != results[1] {
+				t.Errorf("%+v: SQLite found %s, the simulated store %s", c, results[0], results[1])
 			}
-			if said[0] != "[0 0]" && said[0] != "[0 0 0 0 0]" {
+			if results[0] != "[0 0]" && results[0] != "[0 0 0 0 0]" {
 				found++
 			}
 		}
 		if found == 0 {
-			t.Error("nothing was ever lost")
+			t.Error("no case found a lost ticket")
 		}
 		for _, s := range stores {
 			_ = s.Close()
@@ -51,103 +51,103 @@ func TestTheSimulatedStoreAgreesOnLostTickets(t *testing.T) {
 	})
 }
 
-func losses() []loss {
-	var list []loss
+func lossCases() []lossCase {
+	var list []lossCase
 	for _, slack := range []time.Duration{time.Second, time.Minute} {
-		for _, bound := range []time.Duration{min(slack, 10*time.Second), 10 * slack} {
+		for _, limit := range []time.Duration{min(slack, 10*time.Second), 10 * slack} {
 			for i := range 1 << 5 {
-				story := loss{slack: slack, age: bound, ripe: slack, again: i&4 != 0, covered: i&8 != 0, busy: i&16 != 0}
+				c := lossCase{slack: slack, age: limit, elapsed: slack, requeued: i&4 != 0, covered: i&8 != 0, busy: i&16 != 0}
 				if i&1 != 0 {
-					story.age += time.Microsecond
+					c.age += time.Microsecond
 				}
 				if i&2 != 0 {
-					story.ripe -= time.Microsecond
+					c.elapsed -= time.Microsecond
 				}
-				list = append(list, story)
+				list = append(list, c)
 			}
 		}
 	}
 	return list
 }
 
-// teller tells stories of one store.
-type teller struct{ store.Store }
+// lossStore runs cases on one store.
+type lossStore struct{ store.Store }
 
-// tell returns how many tickets each look found lost.
-func (s teller) tell(t *testing.T, l loss) (found []int) {
+// run runs a case and returns the number of lost tickets that each check found.
+func (s lossStore) run(t *testing.T, c lossCase) (found []int) {
 	t.Helper()
 	must := func(err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	look := func() {
-		n, _, err := s.UnticketLost(t.Context(), l.slack)
+	check := func() {
+		n, _, err := s.UnticketLost(t.Context(), c.slack)
 		must(err)
 		found = append(found, n)
 	}
-	comeOut := func() {
+	deliverSentinel := func() {
 		sentinels, err := s.SentinelsDue(t.Context(), 0, 0)
 		must(err)
 		must(s.Drained(t.Context(), sentinels[0]))
 	}
-	id, receipt, err := s.publish(t.Context(), l)
+	id, entry, err := s.publish(t.Context(), c)
 	must(err)
-	if l.busy {
-		comeOut()
-		look()
+	if c.busy {
+		deliverSentinel()
+		check()
 	}
-	time.Sleep(l.age)
-	comeOut()
-	if l.busy {
-		look()
-		half := (l.ripe / 2).Truncate(time.Microsecond)
+	time.Sleep(c.age)
+	deliverSentinel()
+	if c.busy {
+		check()
+		half := (c.elapsed / 2).Truncate(time.Microsecond)
 		time.Sleep(half)
-		comeOut()
-		look()
-		time.Sleep(l.ripe - half)
-		comeOut()
+		deliverSentinel()
+		check()
+		time.Sleep(c.elapsed - half)
+		deliverSentinel()
 	} else {
-		time.Sleep(l.ripe)
+		time.Sleep(c.elapsed)
 	}
-	look()
-	time.Sleep(l.slack)
-	look()
+	check()
+	time.Sleep(c.slack)
+	check()
 
-	must(s.Discharge(t.Context(), []int64{receipt}))
+	must(s.DeleteOutbox(t.Context(), []int64{entry}))
 	must(s.end(t.Context(), id))
 	return found
 }
 
-// publish stores a task of which a ticket goes out at this moment.
-func (s teller) publish(ctx context.Context, l loss) (id holdfast.TaskID, receipt int64, err error) {
-	inserted, err := s.Insert(ctx, []holdfast.NewTask{{Type: "one", Lane: holdfast.DefaultLane, MaxAttempts: 3}}, time.Hour)
+// publish stores a task whose ticket is published now.
+func (s lossStore) publish(ctx context.Context, c lossCase) (id holdfast.TaskID, entry int64, err error) {
+	inserted, err := s.Insert(ctx, []holdfast.NewTask{{Type: "one", Queue: holdfast.DefaultQueue, MaxAttempts: 3}}, time.Hour)
 	if err != nil {
 		return 0, 0, err
 	}
-	id, receipt = inserted.Tasks[0].ID, inserted.Receipts[0].ID
-	if !l.covered {
-		err = s.Discharge(ctx, []int64{receipt})
+	id, entry = inserted.Tasks[0].ID, inserted.Entries[0].ID
+	if !c.covered {
+		err = s.DeleteOutbox(ctx, []int64{entry})
 	}
-	if err != nil || !l.again {
-		return id, receipt, err
+	if err != nil || !c.requeued {
+		return id, entry, err
 	}
-	run, err := s.OpenRun(ctx, store.RunInfo{Name: "w", Concurrency: 1}, time.Hour)
+	worker, err := s.RegisterWorker(ctx, store.WorkerInfo{Name: "w", Concurrency: 1}, time.Hour)
 	if err != nil {
 		return 0, 0, err
 	}
-	claims, err := s.Claim(ctx, run, store.AnyOf("one"), inserted.Receipts[0].Tickets, store.IntoExecutors)
+	claims, err := s.Claim(ctx, worker, store.AnyOf("one"), inserted.Entries[0].Tickets, store.IntoExecutors)
 	if err != nil {
 		return 0, 0, err
 	}
 	if err := s.move(ctx, claims[0].Task, holdfast.Interrupted(nil)); err != nil {
 		return 0, 0, err
 	}
-	_, err = s.DispatchDue(ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) })
-	return id, receipt, err
+	_, err = s.DispatchDue(ctx, store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) })
+	return id, entry, err
 }
 
-func (s teller) move(ctx context.Context, task holdfast.Task, cause holdfast.Cause) error {
+func (s lossStore) move(ctx context.Context, task holdfast.Task, cause holdfast.Cause) error {
 	move, err := holdfast.Settle(task, cause, task.CreatedAt, holdfast.DefaultPolicy())
 	if err == nil {
 		_, err = s.Apply(ctx, []holdfast.Transition{move})
@@ -155,11 +155,11 @@ func (s teller) move(ctx context.Context, task holdfast.Task, cause holdfast.Cau
 	return err
 }
 
-// end leaves nothing for the next story to find.
-func (s teller) end(ctx context.Context, id holdfast.TaskID) error {
+// end cancels the task, so that the next case does not find it.
+func (s lossStore) end(ctx context.Context, id holdfast.TaskID) error {
 	task, err := s.Task(ctx, id)
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, task, holdfast.Asked(holdfast.EventCancel))
+	return s.move(ctx, task, holdfast.Requested(holdfast.EventCancel))
 }

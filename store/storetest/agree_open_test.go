@@ -17,23 +17,23 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// contender is a kind of store; open returns an empty one for each walk.
-type contender struct {
+// backend is a kind of store. open returns an empty store for each sequence of calls.
+type backend struct {
 	name string
-	open func(t opener) store.Store
+	open func(t testOrCheck) store.Store
 }
 
-// opener is who opens a store: a test or a walk of one.
-type opener interface {
+// testOrCheck is a test or one sequence of calls of a test.
+type testOrCheck interface {
 	Fatal(args ...any)
 	Cleanup(f func())
 }
 
-func onServer(t *testing.T) contender {
+func postgresBackend(t *testing.T) backend {
 	address, schema := pgtest.Schema(t)
 	admin := pgtest.Admin(t)
-	return contender{"PostgreSQL", func(t opener) store.Store {
-		if _, err := admin.Exec(strings.ReplaceAll(emptied, "{{schema}}", schema)); err != nil {
+	return backend{"PostgreSQL", func(t testOrCheck) store.Store {
+		if _, err := admin.Exec(strings.ReplaceAll(deleteAll, "{{schema}}", schema)); err != nil {
 			t.Fatal(err)
 		}
 		server, err := postgres.Open(context.Background(), postgres.Options{URL: address, Schema: schema, MaxConns: 4})
@@ -44,12 +44,12 @@ func onServer(t *testing.T) contender {
 	}}
 }
 
-const emptied = `
-delete from {{schema}}.attempts; delete from {{schema}}.tasks; delete from {{schema}}.outbox; delete from {{schema}}.runs;
-delete from {{schema}}.cancellations; delete from {{schema}}.turns; delete from {{schema}}.lanes;
-insert into {{schema}}.lanes (name) values ('default')`
+const deleteAll = `
+delete from {{schema}}.attempts; delete from {{schema}}.tasks; delete from {{schema}}.outbox; delete from {{schema}}.workers;
+delete from {{schema}}.cancellations; delete from {{schema}}.turns; delete from {{schema}}.queues;
+insert into {{schema}}.queues (name) values ('default')`
 
-func inFile(t *testing.T) contender {
+func sqliteBackend(t *testing.T) backend {
 	template := filepath.Join(t.TempDir(), "template.db")
 	empty, err := sqlite.Open(t.Context(), sqlite.Options{Path: template, Create: true})
 	if err != nil {
@@ -65,10 +65,10 @@ func inFile(t *testing.T) contender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, walks := t.TempDir(), 0
-	return contender{"SQLite", func(t opener) store.Store {
-		walks++
-		path := filepath.Join(folder, fmt.Sprintf("%d.db", walks))
+	folder, opened := t.TempDir(), 0
+	return backend{"SQLite", func(t testOrCheck) store.Store {
+		opened++
+		path := filepath.Join(folder, fmt.Sprintf("%d.db", opened))
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -81,12 +81,11 @@ func inFile(t *testing.T) contender {
 	}}
 }
 
-func inMemory(clock func() time.Time) contender {
-	return contender{"memory", func(opener) store.Store { return simstore.New(clock).Client(nil) }}
+func memoryBackend(clock func() time.Time) backend {
+	return backend{"memory", func(testOrCheck) store.Store { return simstore.New(clock).Client(nil) }}
 }
 
-// ticking returns the time, with a few microseconds between one reading and the next, as between two calls of a
-// store that has further to go.
+// ticking returns a clock that advances by a few microseconds with each reading, like a database between two calls.
 func ticking() func() time.Time {
 	var mu sync.Mutex
 	var last time.Time

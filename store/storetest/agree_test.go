@@ -11,127 +11,127 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TestMain bounds the random walks: as many as are usual take most of a minute with the race detector.
+// TestMain limits the number of random sequences. With the race detector, the default number takes most of a minute.
 func TestMain(m *testing.M) {
 	slow.Checks(15, 40)
 	m.Run()
 }
 
-// TestStoresAgree shows that the two databases cannot be told apart.
+// TestStoresAgree checks that PostgreSQL and SQLite return the same results.
 func TestStoresAgree(t *testing.T) {
 	t.Parallel()
-	agree(t, onServer(t), inFile(t))
+	agree(t, postgresBackend(t), sqliteBackend(t))
 }
 
-// TestTheSimulatedStoreAgrees shows that what the simulator takes for a database behaves as one.
+// TestTheSimulatedStoreAgrees checks that the store of the simulator behaves like a database.
 func TestTheSimulatedStoreAgrees(t *testing.T) {
 	t.Parallel()
-	agree(t, inFile(t), inMemory(ticking()))
+	agree(t, sqliteBackend(t), memoryBackend(ticking()))
 }
 
-// agree asks two stores the same questions in the same random order, and compares
-// every answer. Ids differ between them, and so do clocks: tasks, runs and receipts are compared by the
-// order in which they were made, and moments by whether they are missing, over, or far ahead. So every wait is nothing or
-// an hour, and a walk ends before a row that was put off for three seconds can come back.
-func agree(t *testing.T, a, b contender) {
+// agree makes the same random sequence of calls to two stores and compares every result. Ids and clocks differ between
+// the stores. So it compares tasks, workers and outbox entries by the order in which they were created. It compares
+// times only by whether they are zero, near or past, or far in the future. Therefore every wait is zero or an hour, and
+// a sequence ends before a row that was deferred for three seconds is due.
+func agree(t *testing.T, a, b backend) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &pair{T: t, ctx: context.Background(), began: time.Now(), spans: coarse}
-		defer w.open(t, a, b)()
-		t.Repeat(w.actions())
+		p := &pair{T: t, ctx: context.Background(), began: time.Now(), durations: coarse}
+		defer p.open(t, a, b)()
+		t.Repeat(p.actions())
 	})
 }
 
-func (w *pair) open(t *rapid.T, contenders ...contender) (closed func()) {
-	for i, c := range contenders {
-		w.both[i] = &half{Store: c.open(t), name: c.name}
+func (p *pair) open(t *rapid.T, backends ...backend) (closed func()) {
+	for i, b := range backends {
+		p.both[i] = &handle{Store: b.open(t), name: b.name}
 	}
 	return func() {
-		for _, h := range w.both {
+		for _, h := range p.both {
 			_ = h.Close()
 		}
 	}
 }
 
-func (w *pair) actions() map[string]func(*rapid.T) {
+func (p *pair) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"insert": w.insert, "discharge": w.discharge,
-		"open run": w.openRun, "renew": w.renew, "close run": w.closeRun, "drain": w.drain, "held": w.held,
-		"claim": w.claim, "apply": w.apply, "apply late": w.applyLate, "park": w.park, "drained": w.drained,
-		"fence": w.fence, "abandoned": w.abandoned,
-		"dispatch due": w.dispatchDue, "dispatch receipts": w.dispatchReceipts,
-		"unticket": w.unticket, "unticket lane": w.unticketLane, "unticket lost": w.unticketLost,
-		"sentinels due": w.sentinelsDue, "turn": w.turn, "prune": w.prune,
-		"list": w.list, "count": w.count,
-		// What leads further comes more often.
-		"insert more": w.insert, "open another run": w.openRun, "renew again": w.renew, "claim more": w.claim, "claim the rest": w.claim, "apply more": w.apply, "apply another": w.apply,
-		"": w.compare,
+		"insert": p.insert, "delete outbox": p.deleteOutbox,
+		"register worker": p.registerWorker, "renew": p.renew, "deregister worker": p.deregisterWorker, "drain": p.drain, "held": p.held,
+		"claim": p.claim, "apply": p.apply, "apply late": p.applyLate, "park": p.park, "drained": p.drained,
+		"fence": p.fence, "abandoned": p.abandoned,
+		"dispatch due": p.dispatchDue, "dispatch outbox": p.dispatchOutbox,
+		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
+		"sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
+		"list": p.list, "count": p.count,
+		// These actions appear several times, so that sequences reach more states.
+		"insert more": p.insert, "register another worker": p.registerWorker, "renew more": p.renew, "claim more": p.claim, "claim the rest": p.claim, "apply more": p.apply, "apply another": p.apply,
+		"": p.compare,
 	}
 }
 
-// pair is two stores on one walk.
+// pair has the two stores of one sequence of calls.
 type pair struct {
 	*rapid.T
-	ctx   context.Context
-	began time.Time
-	both  [2]*half
-	rows  []holdfast.Task // as the first one saw them last, by index
-	old   [][2]holdfast.Transition
-	sent  [][2]message.Sentinel
-	steps int
-	spans
-	slack time.Duration // of one walk; 0 means a new one each time
-	exact bool          // both have the same clock, which stands still while they answer
+	ctx     context.Context
+	began   time.Time
+	both    [2]*handle
+	rows    []holdfast.Task // the tasks at the latest comparison, from the first store, by index
+	earlier [][2]holdfast.Transition
+	sent    [][2]message.Sentinel
+	steps   int
+	durations
+	slack time.Duration // of all calls of the sequence; 0 means that each call draws its own
+	exact bool          // both stores have the same clock, which does not advance during a call
 }
 
-// half is one of them, with what it calls the things that were made.
-type half struct {
+// handle is one of the two stores, with the ids that it gave out, in the order of creation.
+type handle struct {
 	store.Store
-	name     string
-	exact    bool
-	tasks    []holdfast.TaskID
-	runs     []holdfast.RunID
-	receipts []int64
-	now      time.Time
+	name    string
+	exact   bool
+	tasks   []holdfast.TaskID
+	workers []holdfast.WorkerID
+	entries []int64
+	now     time.Time
 }
 
-// walk bounds a walk: a row that was put off comes back after three seconds.
-const walk = 2 * time.Second
+// maxDuration limits a sequence, because a row that was deferred is due after three seconds.
+const maxDuration = 2 * time.Second
 
-func (w *pair) over() bool { return !w.exact && time.Since(w.began) > walk }
+// timeUp reports whether the sequence must end.
+func (p *pair) timeUp() bool { return !p.exact && time.Since(p.began) > maxDuration }
 
-// ask compares what f says of both.
-func (w *pair) ask(what string, f func(*half, int) (string, error)) {
-	w.Helper()
-	if w.over() {
+// check compares the results of f for the two stores.
+func (p *pair) check(what string, f func(*handle, int) (string, error)) {
+	p.Helper()
+	if p.timeUp() {
 		return
 	}
-	var answers [2]string
-	for i, h := range w.both {
+	var results [2]string
+	for i, h := range p.both {
 		var err error
-		if h.now, err = h.Now(w.ctx); err != nil {
-			w.Fatalf("%s: now: %v", what, err)
+		if h.now, err = h.Now(p.ctx); err != nil {
+			p.Fatalf("%s: now: %v", what, err)
 		}
-		answer, err := f(h, i)
+		result, err := f(h, i)
 		if err != nil {
-			answer = "error: " + kindOf(err)
-			if strings.HasSuffix(answer, "?") {
-				answer += " " + err.Error()
+			result = "error: " + kindOf(err)
+			if strings.HasSuffix(result, "?") {
+				result += " " + err.Error()
 			}
 		}
-		answers[i] = answer
+		results[i] = result
 	}
-	if !w.over() && answers[0] != answers[1] {
-		w.Fatalf("%s\n %10s: %s\n %10s: %s", what, w.both[0].name, answers[0], w.both[1].name, answers[1])
+	if !p.timeUp() && results[0] != results[1] {
+		p.Fatalf("%s\n %10s: %s\n %10s: %s", what, p.both[0].name, results[0], p.both[1].name, results[1])
 	}
 }
 
@@ -147,21 +147,21 @@ func kindOf(err error) string {
 	return "?"
 }
 
-func (h *half) id(index int) holdfast.TaskID {
+func (h *handle) id(index int) holdfast.TaskID {
 	if index < 0 || index >= len(h.tasks) {
 		return 1 << 40
 	}
 	return h.tasks[index]
 }
 
-func (h *half) runID(index int) holdfast.RunID {
-	if index < 0 || index >= len(h.runs) {
+func (h *handle) workerID(index int) holdfast.WorkerID {
+	if index < 0 || index >= len(h.workers) {
 		return 1 << 40
 	}
-	return h.runs[index]
+	return h.workers[index]
 }
 
-func (h *half) tickets(tickets []message.Ticket) []message.Ticket {
+func (h *handle) tickets(tickets []message.Ticket) []message.Ticket {
 	own := make([]message.Ticket, len(tickets))
 	for i, ticket := range tickets {
 		own[i] = message.Ticket{Task: h.id(int(ticket.Task)), Attempt: ticket.Attempt}
@@ -169,30 +169,30 @@ func (h *half) tickets(tickets []message.Ticket) []message.Ticket {
 	return own
 }
 
-func (h *half) sayTickets(tickets []message.Ticket) string {
-	said := make([]string, len(tickets))
+func (h *handle) formatTickets(tickets []message.Ticket) string {
+	lines := make([]string, len(tickets))
 	for i, ticket := range tickets {
-		said[i] = fmt.Sprintf("%s/%d", h.say(ticket.Task), ticket.Attempt)
+		lines[i] = fmt.Sprintf("%s/%d", h.taskName(ticket.Task), ticket.Attempt)
 	}
-	slices.Sort(said)
-	return fmt.Sprint(said)
+	slices.Sort(lines)
+	return fmt.Sprint(lines)
 }
 
-func (h *half) say(id holdfast.TaskID) string {
+func (h *handle) taskName(id holdfast.TaskID) string {
 	if id == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("#%d", slices.Index(h.tasks, id))
 }
 
-func (h *half) sayRun(id holdfast.RunID) string {
+func (h *handle) workerName(id holdfast.WorkerID) string {
 	if id == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("r%d", slices.Index(h.runs, id))
+	return fmt.Sprintf("w%d", slices.Index(h.workers, id))
 }
 
-func (h *half) when(t time.Time) string {
+func (h *handle) formatTime(t time.Time) string {
 	switch {
 	case t.IsZero():
 		return "never"
@@ -201,31 +201,32 @@ func (h *half) when(t time.Time) string {
 	case h.exact:
 		return t.Format(time.RFC3339Nano)
 	case t.After(h.now.Add(20 * time.Minute)):
-		return "ahead"
+		return "future"
 	}
-	return "over"
+	return "near or past"
 }
 
-// long says what the answers must agree on of a duration: all of it, or whether there is one.
-func (h *half) long(d time.Duration) string {
+// formatDuration returns the part of a duration that must be equal in both stores: all of it if their clocks are the
+// same, and otherwise only whether it is positive.
+func (h *handle) formatDuration(d time.Duration) string {
 	if h.exact {
 		return d.String()
 	}
 	return fmt.Sprint(d > 0)
 }
 
-func (h *half) sayTask(t holdfast.Task) string {
+func (h *handle) formatTask(t holdfast.Task) string {
 	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q}",
-		h.say(t.ID), t.Type, t.Lane, t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
-		h.sayRun(t.Run), h.when(t.NextRunAt), h.when(t.CreatedAt), h.when(t.StartedAt), h.when(t.FinishedAt), t.LastError, t.Parked)
+		h.taskName(t.ID), t.Type, t.Queue, t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked)
 }
 
-func (h *half) sayTasks(tasks []holdfast.Task) string {
-	said := make([]string, len(tasks))
+func (h *handle) formatTasks(tasks []holdfast.Task) string {
+	lines := make([]string, len(tasks))
 	for i, task := range tasks {
-		said[i] = h.sayTask(task)
+		lines[i] = h.formatTask(task)
 	}
-	return strings.Join(said, "\n   ")
+	return strings.Join(lines, "\n   ")
 }
 
 func clipped(payload []byte) string {
@@ -235,77 +236,78 @@ func clipped(payload []byte) string {
 	return string(payload)
 }
 
-// compare looks at everything.
-func (w *pair) compare(*rapid.T) {
-	w.steps++
-	w.ask("all tasks", func(h *half, i int) (string, error) {
-		tasks, err := h.TasksByID(w.ctx, h.tasks)
+// compare compares all data of the stores.
+func (p *pair) compare(*rapid.T) {
+	p.steps++
+	p.check("all tasks", func(h *handle, i int) (string, error) {
+		tasks, err := h.TasksByID(p.ctx, h.tasks)
 		slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
 		if i == 0 {
-			w.rows = make([]holdfast.Task, len(h.tasks))
-			for n := range w.rows {
-				w.rows[n] = holdfast.Task{ID: h.tasks[n], Attempt: 1}
+			p.rows = make([]holdfast.Task, len(h.tasks))
+			for n := range p.rows {
+				p.rows[n] = holdfast.Task{ID: h.tasks[n], Attempt: 1}
 			}
 			for _, task := range tasks {
-				w.rows[slices.Index(h.tasks, task.ID)] = task
+				p.rows[slices.Index(h.tasks, task.ID)] = task
 			}
 		}
-		return h.sayTasks(tasks), err
+		return h.formatTasks(tasks), err
 	})
-	w.ask("positions", func(h *half, _ int) (string, error) {
+	p.check("positions", func(h *handle, _ int) (string, error) {
 		tickets := make([]message.Ticket, len(h.tasks))
 		for i, id := range h.tasks {
 			tickets[i].Task = id
 		}
-		positions, err := h.Positions(w.ctx, append(tickets, message.Ticket{Task: 1 << 40}))
-		said := ""
-		for _, p := range positions {
-			said += fmt.Sprintf("{%t %s %d %s %s %t}", p.Found, p.State, p.Attempt, h.sayRun(p.Run), p.RunState, p.Ticketed)
+		positions, err := h.Positions(p.ctx, append(tickets, message.Ticket{Task: 1 << 40}))
+		text := ""
+		for _, at := range positions {
+			text += fmt.Sprintf("{%t %s %d %s %s %t}", at.Found, at.State, at.Attempt, h.workerName(at.Worker), at.WorkerState, at.Ticketed)
 		}
-		return said, err
+		return text, err
 	})
-	w.ask("lanes", func(h *half, _ int) (string, error) {
-		lanes, err := h.Lanes(w.ctx)
-		said := ""
-		for _, l := range lanes {
-			said += fmt.Sprintf("{%s %d %d %d old=%s %s}", l.Name, l.Ready, l.Due, l.Running, h.long(l.OldestDue), h.when(l.DrainedAt))
+	p.check("queues", func(h *handle, _ int) (string, error) {
+		queues, err := h.Queues(p.ctx)
+		text := ""
+		for _, q := range queues {
+			text += fmt.Sprintf("{%s %d %d %d old=%s %s}", q.Name, q.Ready, q.Due, q.Running, h.formatDuration(q.OldestDue), h.formatTime(q.DrainedAt))
 		}
-		return said, err
+		return text, err
 	})
-	w.ask("runs", func(h *half, _ int) (string, error) {
-		runs, err := h.Runs(w.ctx, w.steps%2 == 0)
-		said := ""
-		for _, r := range runs {
-			said += fmt.Sprintf("{%s %q %q %d %q %d %v %s %t %s %s %s %s %d %d %d}", h.sayRun(r.ID), r.Name, r.Host, r.PID, r.Version, r.Concurrency,
-				slices.Concat(r.Lanes), r.State, r.Draining, h.when(r.StartedAt), h.when(r.RenewedAt), h.when(r.LeaseUntil), h.when(r.EndedAt), r.Taken, r.Settled, r.Running)
+	p.check("workers", func(h *handle, _ int) (string, error) {
+		workers, err := h.Workers(p.ctx, p.steps%2 == 0)
+		text := ""
+		for _, v := range workers {
+			text += fmt.Sprintf("{%s %q %q %d %q %d %v %s %t %s %s %s %s %d %d %d}", h.workerName(v.ID), v.Name, v.Host, v.PID, v.Version, v.Concurrency,
+				slices.Concat(v.Queues), v.State, v.Draining, h.formatTime(v.StartedAt), h.formatTime(v.RenewedAt), h.formatTime(v.LeaseUntil),
+				h.formatTime(v.EndedAt), v.Taken, v.Settled, v.Running)
 		}
-		return said, err
+		return text, err
 	})
-	w.ask("run states", func(h *half, _ int) (string, error) {
-		states, err := h.RunStates(w.ctx, append(slices.Clone(h.runs), 1<<40))
-		said := ""
-		for _, run := range h.runs {
-			said += fmt.Sprintf("%v", states[run])
+	p.check("worker states", func(h *handle, _ int) (string, error) {
+		states, err := h.WorkerStates(p.ctx, append(slices.Clone(h.workers), 1<<40))
+		text := ""
+		for _, worker := range h.workers {
+			text += fmt.Sprintf("%v", states[worker])
 		}
-		return fmt.Sprint(len(states), said), err
+		return fmt.Sprint(len(states), text), err
 	})
-	if w.steps%4 != 0 {
+	if p.steps%4 != 0 {
 		return
 	}
-	for index := -1; index < len(w.both[0].tasks); index++ {
-		w.ask(fmt.Sprintf("task #%d", index), func(h *half, _ int) (string, error) {
-			task, err := h.Task(w.ctx, h.id(index))
-			return h.sayTask(task), err
+	for index := -1; index < len(p.both[0].tasks); index++ {
+		p.check(fmt.Sprintf("task #%d", index), func(h *handle, _ int) (string, error) {
+			task, err := h.Task(p.ctx, h.id(index))
+			return h.formatTask(task), err
 		})
-		w.ask(fmt.Sprintf("attempts of #%d", index), func(h *half, _ int) (string, error) {
-			attempts, err := h.Attempts(w.ctx, h.id(index))
-			said := []string{}
+		p.check(fmt.Sprintf("attempts of #%d", index), func(h *handle, _ int) (string, error) {
+			attempts, err := h.Attempts(p.ctx, h.id(index))
+			lines := []string{}
 			for _, a := range attempts {
-				said = append(said, fmt.Sprintf("{%s %d %s %s %q %s %s %q %q %q %q}", h.say(a.Task), a.Attempt, a.Event, h.sayRun(a.Run), a.Worker,
-					h.when(a.StartedAt), h.when(a.FinishedAt), a.Class, a.Error, a.Stack, bytes.TrimSpace(a.Details)))
+				lines = append(lines, fmt.Sprintf("{%s %d %s %s %q %s %s %q %q %q %q}", h.taskName(a.Task), a.Attempt, a.Event, h.workerName(a.Worker), a.WorkerName,
+					h.formatTime(a.StartedAt), h.formatTime(a.FinishedAt), a.Class, a.Error, a.Stack, bytes.TrimSpace(a.Details)))
 			}
-			slices.Sort(said)
-			return strings.Join(said, "\n   "), err
+			slices.Sort(lines)
+			return strings.Join(lines, "\n   "), err
 		})
 	}
 }

@@ -9,38 +9,37 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TestTheSimulatedStoreAgreesInTime takes walks on which time passes, and both stores have the same clock. So
-// every moment they answer with must be the same, and whatever has to become old does.
+// TestTheSimulatedStoreAgreesInTime compares sequences during which time passes. Both stores have the same clock, so
+// all times in their results must be equal, and rows can reach any age.
 func TestTheSimulatedStoreAgreesInTime(t *testing.T) {
 	t.Parallel()
-	file := inFile(t)
+	file := sqliteBackend(t)
 	rapid.Check(t, func(r *rapid.T) {
-		var failure any // of rapid, which wants to see it in its own goroutine
+		var failure any // a panic of rapid, which rapid must recover in its own goroutine
 		synctest.Test(t, func(*testing.T) {
 			defer func() { failure = recover() }()
-			w := &pair{T: r, ctx: context.Background(), spans: fine, exact: true}
-			if slack := fine.short.Draw(r, "slack"); slack > time.Microsecond { // proofs ripen only where it stays the same
-				w.slack = slack
+			p := &pair{T: r, ctx: context.Background(), durations: fine, exact: true}
+			if slack := fine.short.Draw(r, "slack"); slack > time.Microsecond { // a proof is completed only by calls with the same slack
+				p.slack = slack
 			}
-			defer w.open(r, file, inMemory(time.Now))()
-			for _, h := range w.both {
+			defer p.open(r, file, memoryBackend(time.Now))()
+			for _, h := range p.both {
 				h.exact = true
 			}
-			actions := w.actions()
-			actions["wait"], actions["wait more"], actions["wait on"] = w.pass, w.pass, w.pass
-			actions["come out"], actions["come out again"] = w.comeOut, w.comeOut
-			actions["lose"], actions["unticket lost again"] = w.lose, w.unticketLost
-			actions["break off"] = w.breakOff
-			if aim := rapid.SampledFrom(aims).Draw(r, "aim"); aim != nil {
-				maps.DeleteFunc(actions, func(name string, _ func(*rapid.T)) bool { return !slices.Contains(aim, name) })
+			actions := p.actions()
+			actions["wait"], actions["wait more"], actions["wait longer"] = p.sleep, p.sleep, p.sleep
+			actions["deliver sentinels"], actions["deliver sentinels again"] = p.deliverSentinels, p.deliverSentinels
+			actions["lose"], actions["unticket lost again"] = p.lose, p.unticketLost
+			actions["interrupt"] = p.interrupt
+			if names := rapid.SampledFrom(actionSets).Draw(r, "actions"); names != nil {
+				maps.DeleteFunc(actions, func(name string, _ func(*rapid.T)) bool { return !slices.Contains(names, name) })
 			}
 			r.Repeat(actions)
 		})
@@ -50,68 +49,75 @@ func TestTheSimulatedStoreAgreesInTime(t *testing.T) {
 	})
 }
 
-// aims are the actions of walks that get further in one direction; nil means all of them.
-var aims = [][]string{
+// actionSets has the actions of sequences that explore one part of the contract. nil means all actions.
+var actionSets = [][]string{
 	nil,
-	{"", "wait", "insert", "open run", "claim", "apply", "apply more", "apply another", "park", "dispatch due", "dispatch receipts"},
-	{"", "wait", "wait more", "insert", "open run", "claim", "apply", "apply more", "apply another", "dispatch due", "dispatch receipts", "discharge", "come out", "come out again", "lose", "break off", "unticket lost", "unticket lost again"},
+	{
+		"", "wait", "insert", "register worker", "claim", "apply", "apply more", "apply another", "park", "dispatch due",
+		"dispatch outbox",
+	},
+	{
+		"", "wait", "wait more", "insert", "register worker", "claim", "apply", "apply more", "apply another", "dispatch due",
+		"dispatch outbox", "delete outbox", "deliver sentinels", "deliver sentinels again", "lose", "interrupt",
+		"unticket lost", "unticket lost again",
+	},
 }
 
-// fine spans meet the bounds that the stores have of their own, and each other.
-var fine = spans{
+// fine has durations equal to the limits in the stores and to each other.
+var fine = durations{
 	waits:  rapid.SampledFrom([]time.Duration{0, 0, 1, time.Second, 10 * time.Second, time.Hour}),
 	short:  rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour}),
 	leases: rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Second, time.Minute, time.Hour, 100 * time.Hour, 100 * time.Hour}),
 	ages:   rapid.SampledFrom([]time.Duration{0, 0, 1, time.Second, time.Minute, time.Hour}),
 }
 
-// pass lets time go by.
-func (w *pair) pass(t *rapid.T) {
+// sleep waits for a drawn time.
+func (p *pair) sleep(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{
 		1, time.Microsecond, time.Second, time.Second, 3*time.Second - time.Microsecond, 3 * time.Second,
 		10*time.Second - time.Microsecond, 10 * time.Second, 10*time.Second + time.Microsecond, time.Minute, 10 * time.Minute, time.Hour,
 	}).Draw(t, "time"))
 }
 
-// comeOut has a sentinel of every lane come out as soon as it is sent.
-func (w *pair) comeOut(*rapid.T) {
-	w.ask("come out", func(h *half, _ int) (string, error) {
-		sentinels, err := h.SentinelsDue(w.ctx, 0, 0)
+// deliverSentinels sends a sentinel of every queue and records at once that it was delivered.
+func (p *pair) deliverSentinels(*rapid.T) {
+	p.check("deliver sentinels", func(h *handle, _ int) (string, error) {
+		sentinels, err := h.SentinelsDue(p.ctx, 0, 0)
 		for _, s := range sentinels {
 			if err == nil {
-				err = h.Drained(w.ctx, s)
+				err = h.Drained(p.ctx, s)
 			}
 		}
 		return "", err
 	})
 }
 
-// lose publishes all there is to publish, to nobody.
-func (w *pair) lose(*rapid.T) {
-	w.ask("lose", func(h *half, _ int) (string, error) {
-		if err := h.Discharge(w.ctx, h.receipts); err != nil {
+// lose marks all due tasks as ticketed and deletes all outbox entries, as if every ticket were published and lost.
+func (p *pair) lose(*rapid.T) {
+	p.check("lose", func(h *handle, _ int) (string, error) {
+		if err := h.DeleteOutbox(p.ctx, h.entries); err != nil {
 			return "", err
 		}
-		result, err := h.DispatchDue(w.ctx, store.Lanes{}, 1000, func(_ context.Context, due []store.Due) []bool {
+		result, err := h.DispatchDue(p.ctx, store.Queues{}, 1000, func(_ context.Context, due []store.Due) []bool {
 			return slices.Repeat([]bool{true}, len(due))
 		})
 		return fmt.Sprint(result), err
 	})
 }
 
-// breakOff has a new run take all it can and hand it back.
-func (w *pair) breakOff(*rapid.T) {
-	w.ask("break off", func(h *half, _ int) (string, error) {
-		run, err := h.OpenRun(w.ctx, store.RunInfo{Name: "w", Concurrency: 1}, time.Second)
+// interrupt registers a worker that claims every task it can and hands all of them back.
+func (p *pair) interrupt(*rapid.T) {
+	p.check("interrupt", func(h *handle, _ int) (string, error) {
+		worker, err := h.RegisterWorker(p.ctx, store.WorkerInfo{Name: "w", Concurrency: 1}, time.Second)
 		if err != nil {
 			return "", err
 		}
-		h.runs = append(h.runs, run)
+		h.workers = append(h.workers, worker)
 		tickets := make([]message.Ticket, len(h.tasks))
 		for i := range tickets {
-			tickets[i] = message.Ticket{Task: h.tasks[i], Attempt: w.rows[i].Attempt}
+			tickets[i] = message.Ticket{Task: h.tasks[i], Attempt: p.rows[i].Attempt}
 		}
-		claims, err := h.Claim(w.ctx, run, store.AnyOf("one", "two", "x.y/z"), tickets, store.IntoExecutors)
+		claims, err := h.Claim(p.ctx, worker, store.AnyOf("one", "two", "x.y/z"), tickets, store.IntoExecutors)
 		var moves []holdfast.Transition
 		for _, claim := range claims {
 			if move, err := holdfast.Settle(claim.Task, holdfast.Interrupted(nil), h.now, holdfast.DefaultPolicy()); err == nil && claim.Verdict == store.Claimed {
@@ -121,32 +127,32 @@ func (w *pair) breakOff(*rapid.T) {
 		if err != nil {
 			return "", err
 		}
-		accepted, err := h.Apply(w.ctx, moves)
+		accepted, err := h.Apply(p.ctx, moves)
 		return fmt.Sprint(accepted), err
 	})
 }
 
-// meanwhile draws what somebody else does with tasks that are being published.
-func (w *pair) meanwhile(t *rapid.T) func(*half, []store.Due) string {
-	if !w.exact {
-		return func(*half, []store.Due) string { return "" }
+// meanwhile draws a call of another process during a publish, for the tasks that are being published.
+func (p *pair) meanwhile(t *rapid.T) func(*handle, []store.Due) string {
+	if !p.exact {
+		return func(*handle, []store.Due) string { return "" }
 	}
-	run, what := w.whichRun(t), rapid.IntRange(0, 5).Draw(t, "meanwhile")
-	return func(h *half, due []store.Due) string {
+	worker, call := p.drawWorker(t), rapid.IntRange(0, 5).Draw(t, "meanwhile")
+	return func(h *handle, due []store.Due) string {
 		first := []message.Ticket{due[0].Ticket}
-		switch what {
+		switch call {
 		case 0:
-			claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf("one", "two", "x.y/z"), first, store.IntoExecutors)
+			claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf("one", "two", "x.y/z"), first, store.IntoExecutors)
 			if err != nil {
 				return kindOf(err)
 			}
 			return fmt.Sprint(claims[0].Verdict)
 		case 1:
-			return fmt.Sprint(h.Park(w.ctx, first, 0, "meanwhile"))
+			return fmt.Sprint(h.Park(p.ctx, first, 0, "meanwhile"))
 		case 2:
-			return fmt.Sprint(h.Unticket(w.ctx, first))
+			return fmt.Sprint(h.Unticket(p.ctx, first))
 		case 3:
-			result, err := h.DispatchDue(w.ctx, store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
+			result, err := h.DispatchDue(p.ctx, store.Queues{}, 2, func(_ context.Context, due []store.Due) []bool { return make([]bool, len(due)) })
 			return fmt.Sprint(result, err)
 		}
 		return ""

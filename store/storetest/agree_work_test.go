@@ -9,16 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 var (
-	lanes    = rapid.SampledFrom([]string{"default", "a", "b-1"})
+	queues   = rapid.SampledFrom([]string{"default", "a", "b-1"})
 	types    = rapid.SampledFrom([]string{"one", "two", "x.y/z"})
 	dirty    = rapid.SampledFrom([]string{"", "plain", "Ärger mit Straße", "100% _ \\ '\"", "nul\x00in it", "bad \xff byte", "\u2028\U0001F600<&>", strings.Repeat("long ", 300)})
 	payloads = rapid.SampledFrom([]string{
@@ -29,35 +28,36 @@ var (
 	shares = rapid.Uint64()
 )
 
-// spans are how long things may take.
-type spans struct {
+// durations draws the durations of a sequence of calls.
+type durations struct {
 	waits, short, leases, ages *rapid.Generator[time.Duration]
 }
 
-// coarse spans are over at once, or not in the time of a walk.
-var coarse = spans{
+// coarse has durations that end at once, or not during a sequence.
+var coarse = durations{
 	waits:  rapid.SampledFrom([]time.Duration{0, time.Hour}),
 	short:  rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour}),
 	leases: rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Hour, time.Hour, time.Hour, time.Hour}),
 	ages:   rapid.SampledFrom([]time.Duration{0, 0, 1, time.Hour}),
 }
 
-// which draws a task by its index, now and then one that does not exist. A walk that has just ended does not know the newest.
-func (w *pair) which(t *rapid.T) int {
-	return rapid.IntRange(-1, len(w.rows)-1).Draw(t, "task")
+// drawTask draws the index of a task in p.rows, or -1 for a task that does not exist.
+func (p *pair) drawTask(t *rapid.T) int {
+	return rapid.IntRange(-1, len(p.rows)-1).Draw(t, "task")
 }
 
-func (w *pair) whichRun(t *rapid.T) int {
-	return rapid.IntRange(-1, len(w.both[0].runs)-1).Draw(t, "run")
+// drawWorker draws the index of a worker, or -1 for a worker that does not exist.
+func (p *pair) drawWorker(t *rapid.T) int {
+	return rapid.IntRange(-1, len(p.both[0].workers)-1).Draw(t, "worker")
 }
 
-// drawTickets draws tickets whose tasks are indexes, most of them at the attempt where the task stands.
-func (w *pair) drawTickets(t *rapid.T) []message.Ticket {
+// drawTickets draws tickets. Their tasks are indexes, and most of them have the current attempt of the task.
+func (p *pair) drawTickets(t *rapid.T) []message.Ticket {
 	var tickets []message.Ticket
 	for range rapid.IntRange(0, 5).Draw(t, "tickets") {
-		index, attempt := w.which(t), 1
+		index, attempt := p.drawTask(t), 1
 		if index >= 0 {
-			attempt = w.rows[index].Attempt
+			attempt = p.rows[index].Attempt
 		}
 		attempt += rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(t, "off")
 		tickets = append(tickets, message.Ticket{Task: holdfast.TaskID(index), Attempt: attempt})
@@ -65,12 +65,12 @@ func (w *pair) drawTickets(t *rapid.T) []message.Ticket {
 	return tickets
 }
 
-func (w *pair) insert(t *rapid.T) {
+func (p *pair) insert(t *rapid.T) {
 	now := time.Now()
 	tasks := make([]holdfast.NewTask, rapid.IntRange(0, 4).Draw(t, "tasks"))
 	for i := range tasks {
 		tasks[i] = holdfast.NewTask{
-			Type: types.Draw(t, "type"), Lane: lanes.Draw(t, "lane"), Payload: []byte(payloads.Draw(t, "payload")),
+			Type: types.Draw(t, "type"), Queue: queues.Draw(t, "queue"), Payload: []byte(payloads.Draw(t, "payload")),
 			MaxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
 			Unique:      rapid.SampledFrom([]string{"", "", "", "k", "K", "k ", "ключ\"\\"}).Draw(t, "unique"),
 		}
@@ -84,100 +84,102 @@ func (w *pair) insert(t *rapid.T) {
 			}).Draw(t, "at")
 		}
 	}
-	grace := w.waits.Draw(t, "grace")
-	w.ask("insert", func(h *half, _ int) (string, error) {
-		inserted, err := h.Insert(w.ctx, tasks, grace)
+	grace := p.waits.Draw(t, "grace")
+	p.check("insert", func(h *handle, _ int) (string, error) {
+		inserted, err := h.Insert(p.ctx, tasks, grace)
 		if err != nil {
 			return "", err
 		}
-		var said []string
+		var lines []string
 		for _, task := range inserted.Tasks {
 			if !task.Duplicate {
 				h.tasks = append(h.tasks, task.ID)
 			}
 		}
 		for _, task := range inserted.Tasks {
-			said = append(said, fmt.Sprintf("%s %t", h.say(task.ID), task.Duplicate))
+			lines = append(lines, fmt.Sprintf("%s %t", h.taskName(task.ID), task.Duplicate))
 		}
-		slices.SortFunc(inserted.Receipts, func(a, b store.Receipt) int { return cmp.Compare(a.Lane, b.Lane) })
-		for _, receipt := range inserted.Receipts {
-			h.receipts = append(h.receipts, receipt.ID)
-			said = append(said, receipt.Lane+h.sayTickets(receipt.Tickets))
+		slices.SortFunc(inserted.Entries, func(a, b store.OutboxEntry) int { return cmp.Compare(a.Queue, b.Queue) })
+		for _, entry := range inserted.Entries {
+			h.entries = append(h.entries, entry.ID)
+			lines = append(lines, entry.Queue+h.formatTickets(entry.Tickets))
 		}
-		return fmt.Sprint(said), nil
+		return fmt.Sprint(lines), nil
 	})
 }
 
-func (w *pair) discharge(t *rapid.T) {
-	indexes := rapid.SliceOfN(rapid.IntRange(0, 8), 0, 2).Draw(t, "receipts")
-	w.ask("discharge", func(h *half, _ int) (string, error) {
+func (p *pair) deleteOutbox(t *rapid.T) {
+	indexes := rapid.SliceOfN(rapid.IntRange(0, 8), 0, 2).Draw(t, "outbox entries")
+	p.check("delete outbox", func(h *handle, _ int) (string, error) {
 		ids := []int64{}
 		for _, i := range indexes {
-			if i < len(h.receipts) {
-				ids = append(ids, h.receipts[i])
+			if i < len(h.entries) {
+				ids = append(ids, h.entries[i])
 			}
 		}
-		return "", h.Discharge(w.ctx, ids)
+		return "", h.DeleteOutbox(p.ctx, ids)
 	})
 }
 
-func (w *pair) openRun(t *rapid.T) {
-	info := store.RunInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7, Version: dirty.Draw(t, "version"), Concurrency: 4,
-		Lanes: rapid.SampledFrom([][]string{nil, {"default"}, {"c", "a"}, {"a", "a"}}).Draw(t, "lanes")}
-	lease := w.leases.Draw(t, "lease")
-	w.ask("open run", func(h *half, _ int) (string, error) {
-		run, err := h.OpenRun(w.ctx, info, lease)
+func (p *pair) registerWorker(t *rapid.T) {
+	info := store.WorkerInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7, Version: dirty.Draw(t, "version"), Concurrency: 4,
+		Queues: rapid.SampledFrom([][]string{nil, {"default"}, {"c", "a"}, {"a", "a"}}).Draw(t, "queues")}
+	lease := p.leases.Draw(t, "lease")
+	p.check("register worker", func(h *handle, _ int) (string, error) {
+		worker, err := h.RegisterWorker(p.ctx, info, lease)
 		if err == nil {
-			h.runs = append(h.runs, run)
+			h.workers = append(h.workers, worker)
 		}
 		return "", err
 	})
 }
 
-func (w *pair) renew(t *rapid.T) {
-	run, lease, n := w.whichRun(t), w.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
-	by := store.RunInfo{}
+func (p *pair) renew(t *rapid.T) {
+	worker, lease, n := p.drawWorker(t), p.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
+	by := store.WorkerInfo{}
 	if rapid.IntRange(0, 4).Draw(t, "by name") == 0 {
-		by = store.RunInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7}
+		by = store.WorkerInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7}
 	}
-	w.ask("renew", func(h *half, _ int) (string, error) {
-		news, err := h.Renew(w.ctx, store.Renewal{Run: h.runID(run), By: by, Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
-		return fmt.Sprint(h.sayTickets(news.Cancelled), news.Draining, news.Lanes), err
+	p.check("renew", func(h *handle, _ int) (string, error) {
+		result, err := h.Renew(p.ctx, store.Renewal{Worker: h.workerID(worker), By: by, Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
+		return fmt.Sprint(h.formatTickets(result.Cancelled), result.Draining, result.Queues), err
 	})
 }
 
-func (w *pair) held(t *rapid.T) {
-	run := w.whichRun(t)
-	w.ask("held", func(h *half, _ int) (string, error) {
-		tasks, err := h.Held(w.ctx, h.runID(run), 0, math.MaxInt64)
+func (p *pair) held(t *rapid.T) {
+	worker := p.drawWorker(t)
+	p.check("held", func(h *handle, _ int) (string, error) {
+		tasks, err := h.Held(p.ctx, h.workerID(worker), 0, math.MaxInt64)
 		slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
-		return h.sayTasks(tasks), err
+		return h.formatTasks(tasks), err
 	})
 }
 
-func (w *pair) closeRun(t *rapid.T) {
-	run := w.whichRun(t)
-	if rapid.IntRange(0, 2).Draw(t, "close") > 0 { // else hardly a run lives long enough to be told something
+func (p *pair) deregisterWorker(t *rapid.T) {
+	worker := p.drawWorker(t)
+	if rapid.IntRange(0, 2).Draw(t, "deregister") > 0 { // otherwise few workers live long enough to learn of cancelled tasks
 		return
 	}
-	w.ask("close run", func(h *half, _ int) (string, error) { return "", h.CloseRun(w.ctx, h.runID(run), false) })
+	p.check("deregister worker", func(h *handle, _ int) (string, error) {
+		return "", h.DeregisterWorker(p.ctx, h.workerID(worker), false)
+	})
 }
 
-func (w *pair) drain(t *rapid.T) {
-	run := w.whichRun(t)
-	w.ask("drain", func(h *half, _ int) (string, error) { return "", h.Drain(w.ctx, h.runID(run)) })
+func (p *pair) drain(t *rapid.T) {
+	worker := p.drawWorker(t)
+	p.check("drain", func(h *handle, _ int) (string, error) { return "", h.Drain(p.ctx, h.workerID(worker)) })
 }
 
-func (w *pair) claim(t *rapid.T) {
-	run, tickets := w.whichRun(t), w.drawTickets(t)
+func (p *pair) claim(t *rapid.T) {
+	worker, tickets := p.drawWorker(t), p.drawTickets(t)
 	kinds := rapid.SampledFrom([][]string{{"one", "two", "x.y/z"}, {"one", "two", "x.y/z"}, {"one"}, {}, {"ONE", "x.y"}}).Draw(t, "types")
-	w.ask(fmt.Sprint("claim ", run, kinds, tickets), func(h *half, _ int) (string, error) {
-		claims, err := h.Claim(w.ctx, h.runID(run), store.AnyOf(kinds...), h.tickets(tickets), store.IntoExecutors)
-		said := ""
+	p.check(fmt.Sprint("claim ", worker, kinds, tickets), func(h *handle, _ int) (string, error) {
+		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), store.IntoExecutors)
+		text := ""
 		for _, c := range claims {
-			said += fmt.Sprintf("\n   %d %s owner=%s now=%s", c.Verdict, h.sayTask(c.Task), h.sayRun(c.Owner), h.when(c.Now))
+			text += fmt.Sprintf("\n   %d %s owner=%s now=%s", c.Verdict, h.formatTask(c.Task), h.workerName(c.Owner), h.formatTime(c.Now))
 		}
-		return said, err
+		return text, err
 	})
 }
 
@@ -188,9 +190,9 @@ var causes = map[holdfast.Event]error{
 	holdfast.EventGiveUp:   holdfast.Permanent(errors.New("100% hopeless_")),
 }
 
-// judge draws a move of a task that fits where it stands.
-func (w *pair) judge(t *rapid.T) (moves [2]holdfast.Transition, ok bool) {
-	index := w.which(t)
+// drawTransition draws a transition that is allowed in the current state of its task. If there is none, ok is false.
+func (p *pair) drawTransition(t *rapid.T) (moves [2]holdfast.Transition, ok bool) {
+	index := p.drawTask(t)
 	if index < 0 {
 		return moves, false
 	}
@@ -198,18 +200,18 @@ func (w *pair) judge(t *rapid.T) (moves [2]holdfast.Transition, ok bool) {
 		holdfast.EventComplete, holdfast.EventRetry, holdfast.EventDefer, holdfast.EventGiveUp, holdfast.EventInterrupt, holdfast.EventCrash,
 		holdfast.EventRequeue, holdfast.EventCancel, holdfast.EventCancel, holdfast.EventArchive, holdfast.EventRestore,
 	}).Draw(t, "event")
-	wait := w.waits.Draw(t, "wait")
+	wait := p.waits.Draw(t, "wait")
 	report := holdfast.Report{}
 	if rapid.IntRange(0, 3).Draw(t, "report") == 0 {
 		report = holdfast.Report{Class: dirty.Draw(t, "class"), Error: dirty.Draw(t, "error"), Stack: dirty.Draw(t, "stack"), Details: []byte(dirty.Draw(t, "details"))}
 	}
-	for i, h := range w.both {
-		row := w.rows[index]
+	for i, h := range p.both {
+		row := p.rows[index]
 		row.ID = h.id(index)
-		if row.Run != 0 {
-			row.Run = h.runID(slices.Index(w.both[0].runs, row.Run))
+		if row.Worker != 0 {
+			row.Worker = h.workerID(slices.Index(p.both[0].workers, row.Worker))
 		}
-		cause := holdfast.Asked(event)
+		cause := holdfast.Requested(event)
 		switch event {
 		case holdfast.EventInterrupt:
 			cause = holdfast.Interrupted(errors.New("stop"))
@@ -235,46 +237,46 @@ func (w *pair) judge(t *rapid.T) (moves [2]holdfast.Transition, ok bool) {
 	return moves, true
 }
 
-func (w *pair) apply(t *rapid.T) {
+func (p *pair) apply(t *rapid.T) {
 	var moves [][2]holdfast.Transition
 	for range rapid.IntRange(1, 4).Draw(t, "moves") {
-		if both, ok := w.judge(t); ok {
+		if both, ok := p.drawTransition(t); ok {
 			moves = append(moves, both)
 		}
 	}
 	if len(moves) > 0 {
-		w.old = append(w.old, moves[0])
+		p.earlier = append(p.earlier, moves[0])
 	}
-	w.applyAll(moves)
+	p.applyAll(moves)
 }
 
-func (w *pair) applyLate(t *rapid.T) {
-	if len(w.old) == 0 {
+func (p *pair) applyLate(t *rapid.T) {
+	if len(p.earlier) == 0 {
 		return
 	}
-	moves := rapid.SliceOfN(rapid.SampledFrom(w.old), 1, 3).Draw(t, "moves")
-	w.applyAll(moves)
+	moves := rapid.SliceOfN(rapid.SampledFrom(p.earlier), 1, 3).Draw(t, "moves")
+	p.applyAll(moves)
 }
 
-func (w *pair) applyAll(moves [][2]holdfast.Transition) {
-	said := ""
+func (p *pair) applyAll(moves [][2]holdfast.Transition) {
+	text := ""
 	for _, both := range moves {
-		said += fmt.Sprintf(" %s %s", both[0].Event, w.both[0].say(both[0].Task))
+		text += fmt.Sprintf(" %s %s", both[0].Event, p.both[0].taskName(both[0].Task))
 	}
-	w.ask("apply"+said, func(h *half, i int) (string, error) {
+	p.check("apply"+text, func(h *handle, i int) (string, error) {
 		own := make([]holdfast.Transition, len(moves))
 		for n, both := range moves {
 			own[n] = both[i]
 		}
-		accepted, err := h.Apply(w.ctx, own)
+		accepted, err := h.Apply(p.ctx, own)
 		return fmt.Sprint(accepted), err
 	})
 }
 
-func (w *pair) park(t *rapid.T) {
-	tickets, why, wait := w.drawTickets(t), dirty.Draw(t, "why"), time.Hour
-	if w.exact {
-		wait = w.short.Draw(t, "wait")
+func (p *pair) park(t *rapid.T) {
+	tickets, why, wait := p.drawTickets(t), dirty.Draw(t, "why"), time.Hour
+	if p.exact {
+		wait = p.short.Draw(t, "wait")
 	}
-	w.ask("park", func(h *half, _ int) (string, error) { return "", h.Park(w.ctx, h.tickets(tickets), wait, why) })
+	p.check("park", func(h *handle, _ int) (string, error) { return "", h.Park(p.ctx, h.tickets(tickets), wait, why) })
 }

@@ -8,47 +8,46 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 var applyTests = []test{
-	{"makes every move of the state table", testApplyMoves},
-	{"refuses what does not stand as judged", testApplyRefuses},
-	{"keeps a record of each failure", testApplyRecords},
-	{"takes a mixed batch", testApplyMixed},
-	{"accepts one of equal results", testApplyOnce},
-	{"accepts one of many callers", testApplyConcurrently},
-	{"survives a report that no column can hold", testApplyDirtyReport},
-	{"agrees with the model", testApplyModel},
+	{"applies every transition of the state table", testApplyMoves},
+	{"refuses a transition if the task has changed", testApplyRefuses},
+	{"records each failed attempt", testApplyRecords},
+	{"applies different transitions in one call", testApplyMixed},
+	{"accepts one of several equal transitions", testApplyOnce},
+	{"accepts one transition per attempt from concurrent callers", testApplyConcurrently},
+	{"accepts a report with invalid text", testApplyDirtyReport},
+	{"agrees with a model", testApplyModel},
 }
 
-// origins bring a new task into a state.
+// taskIn returns a new task in a state.
 func (s *suite) taskIn(state holdfast.State) holdfast.Task {
 	s.Helper()
 	switch state {
 	case holdfast.Ready:
-		return s.task(s.inserts(1)[0].Task)
+		return s.task(s.insertN(1)[0].Task)
 	case holdfast.Running:
-		return s.running()
+		return s.runningTask()
 	case holdfast.Done:
-		return s.move(s.running(), holdfast.Returned(nil))
+		return s.move(s.runningTask(), holdfast.Returned(nil))
 	case holdfast.Dead:
-		return s.move(s.running(), holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))))
+		return s.move(s.runningTask(), holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))))
 	case holdfast.Archived:
-		return s.move(s.taskIn(holdfast.Dead), holdfast.Asked(holdfast.EventArchive))
+		return s.move(s.taskIn(holdfast.Dead), holdfast.Requested(holdfast.EventArchive))
 	case holdfast.Cancelled:
-		return s.move(s.taskIn(holdfast.Ready), holdfast.Asked(holdfast.EventCancel))
+		return s.move(s.taskIn(holdfast.Ready), holdfast.Requested(holdfast.EventCancel))
 	}
-	s.Fatalf("no way to state %q", state)
+	s.Fatalf("no task can be created in state %q", state)
 	return holdfast.Task{}
 }
 
-// causes lead to the events, except the claim.
+// causes has a cause for each event except EventClaim.
 var causes = map[holdfast.Event]holdfast.Cause{
 	holdfast.EventComplete:  holdfast.Returned(nil),
 	holdfast.EventRetry:     holdfast.Returned(errors.New("failed")),
@@ -56,10 +55,10 @@ var causes = map[holdfast.Event]holdfast.Cause{
 	holdfast.EventInterrupt: holdfast.Interrupted(errors.New("shutting down")),
 	holdfast.EventCrash:     holdfast.Crashed(1),
 	holdfast.EventGiveUp:    holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))),
-	holdfast.EventRequeue:   holdfast.Asked(holdfast.EventRequeue),
-	holdfast.EventCancel:    holdfast.Asked(holdfast.EventCancel),
-	holdfast.EventArchive:   holdfast.Asked(holdfast.EventArchive),
-	holdfast.EventRestore:   holdfast.Asked(holdfast.EventRestore),
+	holdfast.EventRequeue:   holdfast.Requested(holdfast.EventRequeue),
+	holdfast.EventCancel:    holdfast.Requested(holdfast.EventCancel),
+	holdfast.EventArchive:   holdfast.Requested(holdfast.EventArchive),
+	holdfast.EventRestore:   holdfast.Requested(holdfast.EventRestore),
 }
 
 func testApplyMoves(s *suite) {
@@ -71,50 +70,50 @@ func testApplyMoves(s *suite) {
 			before := s.taskIn(from)
 			transition := s.settle(before, causes[event])
 			if !s.apply(transition)[0] {
-				s.Errorf("%s from %s was refused", event, from)
+				s.Errorf("the store refused %s from %s", event, from)
 				continue
 			}
 			after := s.task(before.ID)
 			s.checkMove(transition, before, after)
 			if s.apply(transition)[0] && transition.NextAttempt != transition.Attempt {
-				s.Errorf("%s from %s was accepted twice", event, from)
+				s.Errorf("the store accepted %s from %s twice", event, from)
 			}
 		}
 	}
 }
 
-// checkMove compares a row with what the judge ordered.
+// checkMove checks that a task has changed as the transition requires.
 func (s *suite) checkMove(move holdfast.Transition, before, after holdfast.Task) {
 	s.Helper()
 	if after.State != move.To || after.Attempt != move.NextAttempt || after.Failures != move.Failures || after.Crashes != move.Crashes ||
-		after.Deferrals != move.Deferrals || after.MaxAttempts != move.MaxAttempts || after.Run != 0 {
-		s.Errorf("%s made %+v of %+v", move.Event, after, before)
+		after.Deferrals != move.Deferrals || after.MaxAttempts != move.MaxAttempts || after.Worker != 0 {
+		s.Errorf("%s: the task is %+v, before %+v", move.Event, after, before)
 	}
 	if move.To == holdfast.Ready {
 		position := s.position(message.Ticket{Task: after.ID})
 		if !after.FinishedAt.IsZero() || position.Ticketed || after.NextRunAt.Before(before.CreatedAt.Add(move.Wait)) {
-			s.Errorf("%s leaves %+v, ticketed: %t", move.Event, after, position.Ticketed)
+			s.Errorf("%s: the task is %+v, ticketed %t", move.Event, after, position.Ticketed)
 		}
 	} else if after.FinishedAt.IsZero() || after.FinishedAt.Before(before.FinishedAt) {
-		s.Errorf("%s leaves a task that finished at %s", move.Event, after.FinishedAt)
+		s.Errorf("%s: the task has the finish time %s", move.Event, after.FinishedAt)
 	}
 	want := before.LastError
 	if move.Report.Error != "" {
 		want = move.Report.Error
 	}
 	if after.LastError != want {
-		s.Errorf("%s leaves the last error %q, want %q", move.Event, after.LastError, want)
+		s.Errorf("%s: the last error is %q, want %q", move.Event, after.LastError, want)
 	}
 }
 
 func testApplyRefuses(s *suite) {
-	task := s.running()
+	task := s.runningTask()
 	good := s.settle(task, holdfast.Returned(nil))
 	failed := s.settle(task, holdfast.Returned(errors.New("failed")))
 	for name, change := range map[string]func(*holdfast.Transition){
 		"another attempt": func(m *holdfast.Transition) { m.Attempt++ },
-		"another run":     func(m *holdfast.Transition) { m.Run++ },
-		"no run":          func(m *holdfast.Transition) { m.Run = 0 },
+		"another worker":  func(m *holdfast.Transition) { m.Worker++ },
+		"no worker":       func(m *holdfast.Transition) { m.Worker = 0 },
 		"another state":   func(m *holdfast.Transition) { m.From = []holdfast.State{holdfast.Ready, holdfast.Dead} },
 		"no state":        func(m *holdfast.Transition) { m.From = nil },
 		"another task":    func(m *holdfast.Transition) { m.Task = 1 << 60 },
@@ -122,53 +121,53 @@ func testApplyRefuses(s *suite) {
 		for _, move := range []holdfast.Transition{good, failed} {
 			change(&move)
 			if s.apply(move)[0] {
-				s.Errorf("%s: %s was accepted", name, move.Event)
+				s.Errorf("%s: the store accepted %s", name, move.Event)
 			}
 		}
 	}
 	attempts, err := s.Attempts(s.ctx, task.ID)
 	s.must(err)
 	if got := s.task(task.ID); !equalTasks(got, task) || len(attempts) > 0 {
-		s.Errorf("refused moves left %+v and %d attempts", got, len(attempts))
+		s.Errorf("after refused transitions the task is %+v with %d attempts", got, len(attempts))
 	}
 	if !s.apply(good)[0] {
-		s.Error("the good move was refused")
+		s.Error("the store refused a valid transition")
 	}
 }
 
 func testApplyRecords(s *suite) {
-	run := s.openRun()
-	ticket := s.inserts(1)[0]
-	first := s.claimed(run, ticket)[0]
+	worker := s.registerWorker()
+	ticket := s.insertN(1)[0]
+	first := s.mustClaim(worker, ticket)[0]
 	details := holdfast.Detailed(errors.New("no answer"), "http.503", map[string]int{"status": 503})
 	second := s.move(first, holdfast.Returned(details))
-	second = s.claimed(run, message.Ticket{Task: second.ID, Attempt: 2})[0]
+	second = s.mustClaim(worker, message.Ticket{Task: second.ID, Attempt: 2})[0]
 	s.move(second, holdfast.Returned(&holdfast.PanicError{Value: "boom", Stack: "main.go:1"}))
 
 	attempts, err := s.Attempts(s.ctx, ticket.Task)
 	s.must(err)
 	if len(attempts) != 2 {
-		s.Fatalf("there are %d attempts: %+v", len(attempts), attempts)
+		s.Fatalf("got %d attempts, want 2: %+v", len(attempts), attempts)
 	}
 	a := attempts[0]
-	if a.Task != ticket.Task || a.Attempt != 1 || a.Event != holdfast.EventRetry || a.Run != run || a.Worker != "worker" ||
+	if a.Task != ticket.Task || a.Attempt != 1 || a.Event != holdfast.EventRetry || a.Worker != worker || a.WorkerName != "worker" ||
 		!a.StartedAt.Equal(first.StartedAt) || a.FinishedAt.Before(a.StartedAt) || a.Class != "http.503" || a.Error != "no answer" || string(a.Details) != `{"status":503}` {
 		s.Errorf("the first attempt is %+v", a)
 	}
 	if a = attempts[1]; a.Attempt != 2 || a.Class != "panic" || a.Stack != "main.go:1" || a.Details != nil {
 		s.Errorf("the second attempt is %+v", a)
 	}
-	if attempts, err := s.Attempts(s.ctx, s.inserts(1)[0].Task); err != nil || len(attempts) != 0 {
-		s.Errorf("a new task has the attempts %v, %v", attempts, err)
+	if attempts, err := s.Attempts(s.ctx, s.insertN(1)[0].Task); err != nil || len(attempts) != 0 {
+		s.Errorf("the attempts of a new task are %v, %v; want none", attempts, err)
 	}
 	if _, err := s.Attempts(s.ctx, 1<<60); !errors.Is(err, holdfast.ErrNotFound) {
-		s.Errorf("the attempts of a task that does not exist: %v", err)
+		s.Errorf("Attempts of a task that does not exist: %v, want ErrNotFound", err)
 	}
 }
 
 func testApplyMixed(s *suite) {
-	run := s.openRun()
-	tasks := s.claimed(run, s.inserts(6)...)
+	worker := s.registerWorker()
+	tasks := s.mustClaim(worker, s.insertN(6)...)
 	moves := []holdfast.Transition{
 		s.settle(tasks[0], holdfast.Returned(nil)),
 		s.settle(tasks[1], holdfast.Returned(errors.New("failed"))),
@@ -187,28 +186,28 @@ func testApplyMixed(s *suite) {
 		}
 	}
 	if got := s.apply(); len(got) != 0 {
-		s.Errorf("no moves were answered with %v", got)
+		s.Errorf("Apply without transitions returned %v", got)
 	}
 }
 
 func testApplyOnce(s *suite) {
 	for _, cause := range []holdfast.Cause{holdfast.Returned(nil), holdfast.Returned(errors.New("failed")), holdfast.Interrupted(nil)} {
-		move := s.settle(s.running(), cause)
+		move := s.settle(s.runningTask(), cause)
 		if got, want := s.apply(move, move, move), []bool{true, false, false}; !slices.Equal(got, want) {
-			s.Errorf("%s three times in one call: %v", move.Event, got)
+			s.Errorf("%s three times in one call: accepted %v", move.Event, got)
 		}
 	}
-	task := s.running()
+	task := s.runningTask()
 	done, failed := s.settle(task, holdfast.Returned(nil)), s.settle(task, holdfast.Returned(errors.New("failed")))
 	if got := s.apply(failed, done); !slices.Equal(got, []bool{true, false}) {
-		s.Errorf("a failure and a success of one attempt in one call: %v", got)
+		s.Errorf("a failure and a success of one attempt in one call: accepted %v", got)
 	}
 }
 
 func testApplyConcurrently(s *suite) {
 	const callers = 6
-	run := s.openRun()
-	tasks := s.claimed(run, s.inserts(100)...)
+	worker := s.registerWorker()
+	tasks := s.mustClaim(worker, s.insertN(100)...)
 	accepted := make([][]bool, callers)
 	var group sync.WaitGroup
 	for c := range callers {
@@ -216,7 +215,7 @@ func testApplyConcurrently(s *suite) {
 		for i, j := range rand.Perm(len(tasks)) {
 			cause := holdfast.Returned(nil)
 			if (j+c)%2 == 0 {
-				cause = holdfast.Crashed(run)
+				cause = holdfast.Crashed(worker)
 			}
 			moves[i] = s.settle(tasks[j], cause)
 		}
@@ -241,13 +240,13 @@ func testApplyConcurrently(s *suite) {
 			}
 		}
 		if n != 1 {
-			s.Errorf("%d results of task %s were accepted", n, task.ID)
+			s.Errorf("the store accepted %d results of task %s, want 1", n, task.ID)
 		}
 	}
 }
 
 func testApplyDirtyReport(s *suite) {
-	tasks := s.claimed(s.openRun(), s.inserts(2)...)
+	tasks := s.mustClaim(s.registerWorker(), s.insertN(2)...)
 	dirty := s.settle(tasks[0], holdfast.Returned(errors.New("failed")))
 	dirty.Report = holdfast.Report{Class: "a\x00b", Error: "bad \xff text\x00", Stack: "\xfe", Details: json.RawMessage("not \x00 JSON")}
 	if got := s.apply(dirty, s.settle(tasks[1], holdfast.Returned(nil))); !slices.Equal(got, []bool{true, true}) {
@@ -255,38 +254,38 @@ func testApplyDirtyReport(s *suite) {
 	}
 }
 
-// model is what the tests expect of one task.
+// model is the expected state of one task.
 type model struct {
 	task     holdfast.Task
 	ticketed bool
-	old      []holdfast.Transition // judged earlier; whether they fit still is the question
+	earlier  []holdfast.Transition // settled earlier; the store may refuse them by now
 }
 
-// testApplyModel makes random moves, fitting and late ones, and compares the rows with a
-// model that knows only Settle and the compare-and-set rule.
+// testApplyModel applies random transitions, both current and outdated ones. It compares the rows with a model that
+// implements only Settle and the rule for refused transitions.
 func testApplyModel(s *suite) {
-	runs := []holdfast.RunID{s.openRun(), s.openRun()}
+	workers := []holdfast.WorkerID{s.registerWorker(), s.registerWorker()}
 	rapid.Check(s.T, func(t *rapid.T) {
 		models := make([]*model, 3)
-		for i, ticket := range s.inserts(len(models)) {
+		for i, ticket := range s.insertN(len(models)) {
 			models[i] = &model{task: s.task(ticket.Task), ticketed: true}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"claim": func(t *rapid.T) {
-				s.modelClaim(t, rapid.SampledFrom(models).Draw(t, "task"), rapid.SampledFrom(runs).Draw(t, "run"))
+				s.modelClaim(t, rapid.SampledFrom(models).Draw(t, "task"), rapid.SampledFrom(workers).Draw(t, "worker"))
 			},
-			"judge": func(t *rapid.T) { s.modelJudge(t, rapid.SampledFrom(models).Draw(t, "task")) },
-			"late": func(t *rapid.T) {
+			"settle": func(t *rapid.T) { s.modelSettle(t, rapid.SampledFrom(models).Draw(t, "task")) },
+			"apply an earlier transition": func(t *rapid.T) {
 				m := rapid.SampledFrom(models).Draw(t, "task")
-				if len(m.old) > 0 {
-					s.modelApply(t, m, rapid.SampledFrom(m.old).Draw(t, "move"))
+				if len(m.earlier) > 0 {
+					s.modelApply(t, m, rapid.SampledFrom(m.earlier).Draw(t, "move"))
 				}
 			},
 			"unticket": func(t *rapid.T) {
 				m := rapid.SampledFrom(models).Draw(t, "task")
 				n, err := s.Unticket(s.ctx, []message.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}})
 				if want := m.task.State == holdfast.Ready && m.ticketed; err != nil || (n == 1) != want {
-					t.Fatalf("unticket changed %d rows, %v; want a change: %t", n, err, want)
+					t.Fatalf("Unticket changed %d tasks, %v; want a change: %t", n, err, want)
 				}
 				m.ticketed = false
 			},
@@ -302,30 +301,30 @@ func testApplyModel(s *suite) {
 	})
 }
 
-func (s *suite) modelClaim(t *rapid.T, m *model, run holdfast.RunID) {
-	claims, err := s.Claim(s.ctx, run, kinds, []message.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}}, store.IntoExecutors)
+func (s *suite) modelClaim(t *rapid.T, m *model, worker holdfast.WorkerID) {
+	claims, err := s.Claim(s.ctx, worker, kinds, []message.Ticket{{Task: m.task.ID, Attempt: m.task.Attempt}}, store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := store.Stale
 	switch {
-	case m.task.State == holdfast.Ready, m.task.State == holdfast.Running && m.task.Run == run:
+	case m.task.State == holdfast.Ready, m.task.State == holdfast.Running && m.task.Worker == worker:
 		want = store.Claimed
 	case m.task.State == holdfast.Running:
 		want = store.Contended
 	}
 	if claims[0].Verdict != want {
-		t.Fatalf("%s, want %s for %+v", verdictName(claims[0].Verdict), verdictName(want), m.task)
+		t.Fatalf("the verdict is %s, want %s for %+v", verdictName(claims[0].Verdict), verdictName(want), m.task)
 	}
 	if want == store.Claimed {
-		m.task.State, m.task.Run, m.ticketed = holdfast.Running, run, false
+		m.task.State, m.task.Worker, m.ticketed = holdfast.Running, worker, false
 	}
 }
 
-func (s *suite) modelJudge(t *rapid.T, m *model) {
+func (s *suite) modelSettle(t *rapid.T, m *model) {
 	var events []holdfast.Event
 	for event := range causes {
-		if event != holdfast.EventDefer && holdfast.Allowed(event, m.task.State) { // a deferred task waits too long for a test
+		if event != holdfast.EventDefer && holdfast.Allowed(event, m.task.State) { // the wait of a deferred task is too long for a test
 			events = append(events, event)
 		}
 	}
@@ -337,27 +336,27 @@ func (s *suite) modelJudge(t *rapid.T, m *model) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	move.Wait = 0 // a test would have to wait as well
-	m.old = append(m.old, move)
+	move.Wait = 0 // the test does not wait
+	m.earlier = append(m.earlier, move)
 	if rapid.Bool().Draw(t, "apply") {
 		s.modelApply(t, m, move)
 	}
 }
 
-// modelApply applies a move to the row and to the model.
+// modelApply applies a transition to the store and to the model.
 func (s *suite) modelApply(t *rapid.T, m *model, move holdfast.Transition) {
 	accepted, err := s.Apply(s.ctx, []holdfast.Transition{move})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fits := m.task.Attempt == move.Attempt && m.task.Run == move.Run && slices.Contains(move.From, m.task.State)
-	if accepted[0] != fits {
-		t.Fatalf("%s: accepted %t, but it fits: %t; the task is %+v", move.Event, accepted[0], fits, m.task)
+	valid := m.task.Attempt == move.Attempt && m.task.Worker == move.Worker && slices.Contains(move.From, m.task.State)
+	if accepted[0] != valid {
+		t.Fatalf("%s: accepted %t, want %t; the task is %+v", move.Event, accepted[0], valid, m.task)
 	}
-	if !fits {
+	if !valid {
 		return
 	}
-	m.task.State, m.task.Attempt, m.task.Run = move.To, move.NextAttempt, 0
+	m.task.State, m.task.Attempt, m.task.Worker = move.To, move.NextAttempt, 0
 	m.task.Failures, m.task.Crashes, m.task.Deferrals = move.Failures, move.Crashes, move.Deferrals
 	if move.Report.Error != "" {
 		m.task.LastError = move.Report.Error
@@ -376,18 +375,18 @@ func (s *suite) modelCompare(t *rapid.T, models []*model) {
 	}
 	tasks, err := s.TasksByID(s.ctx, ids(tickets))
 	if err != nil || len(tasks) != len(models) {
-		t.Fatalf("read %d tasks, %v", len(tasks), err)
+		t.Fatalf("TasksByID returned %d tasks, %v", len(tasks), err)
 	}
 	for i, m := range models {
 		got := tasks[slices.IndexFunc(tasks, func(task holdfast.Task) bool { return task.ID == m.task.ID })]
 		want := got
-		want.State, want.Attempt, want.Run, want.LastError = m.task.State, m.task.Attempt, m.task.Run, m.task.LastError
+		want.State, want.Attempt, want.Worker, want.LastError = m.task.State, m.task.Attempt, m.task.Worker, m.task.LastError
 		want.Failures, want.Crashes, want.Deferrals = m.task.Failures, m.task.Crashes, m.task.Deferrals
 		if !equalTasks(got, want) || positions[i].Ticketed != m.ticketed {
-			t.Fatalf("the row is %+v, ticketed %t; want %+v, ticketed %t", got, positions[i].Ticketed, want, m.ticketed)
+			t.Fatalf("the task is %+v, ticketed %t; want %+v, ticketed %t", got, positions[i].Ticketed, want, m.ticketed)
 		}
 		if got.State.Final() == got.FinishedAt.IsZero() {
-			t.Fatalf("a task that is %s finished at %s", got.State, got.FinishedAt)
+			t.Fatalf("the task is %s and has the finish time %s", got.State, got.FinishedAt)
 		}
 	}
 }

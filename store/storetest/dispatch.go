@@ -7,136 +7,135 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 var dispatchTests = []test{
-	{"gives what is due, oldest first", testDispatchOrder},
-	{"tells who had a turn already", testDispatchAgain},
-	{"says how long until the next", testDispatchNext},
-	{"gives a task again until it was published", testDispatchUnpublished},
-	{"accepts a ticket that was refused and arrives", testDispatchRefusedArrives},
-	{"reaches tasks behind those that nobody takes", testDispatchReaches},
-	{"shares the work among callers", testDispatchExclusive},
-	{"gives tasks of the chosen lanes", testDispatchLanes},
+	{"passes due tasks to publish, longest due first", testDispatchOrder},
+	{"reports which tasks are requeued", testDispatchRequeued},
+	{"returns the time until the next task is due", testDispatchNext},
+	{"passes a task to publish again until it is published", testDispatchUnpublished},
+	{"leaves a task claimable after its ticket is refused", testDispatchRefusedArrives},
+	{"reaches tasks behind refused ones", testDispatchReaches},
+	{"shares the tasks among callers", testDispatchExclusive},
+	{"selects tasks by queue", testDispatchQueues},
 	{"changes nothing if publish fails", testDispatchFailure},
 }
 
-// What is left out stays as it is, and does not count as the next to become due.
-func testDispatchLanes(s *suite) {
-	first, second, third := s.dueIn("a", 2), s.dueIn("b", 2), s.dueIn("c", 2)
+// testDispatchQueues selects tasks by queue. Tasks of other queues do not change, and do not affect Dispatched.Next.
+func testDispatchQueues(s *suite) {
+	first, second, third := s.insertDueIn("a", 2), s.insertDueIn("b", 2), s.insertDueIn("c", 2)
 	for _, test := range []struct {
-		lanes store.Lanes
-		want  []message.Ticket
+		queues store.Queues
+		want   []message.Ticket
 	}{
-		{store.Lanes{Except: []string{"a", "b", "none"}}, third},
-		{store.Lanes{Except: []string{"a", "b"}}, nil},
-		{store.Lanes{Only: "b"}, second},
-		{store.Lanes{Only: "b", Except: []string{"a"}}, nil},
-		{store.Lanes{Only: "none"}, nil},
-		{store.Lanes{}, first},
+		{store.Queues{Except: []string{"a", "b", "none"}}, third},
+		{store.Queues{Except: []string{"a", "b"}}, nil},
+		{store.Queues{Only: "b"}, second},
+		{store.Queues{Only: "b", Except: []string{"a"}}, nil},
+		{store.Queues{Only: "none"}, nil},
+		{store.Queues{}, first},
 	} {
 		var given []message.Ticket
-		result, err := s.DispatchDue(s.ctx, test.lanes, 10, func(_ context.Context, due []store.Due) []bool {
+		result, err := s.DispatchDue(s.ctx, test.queues, 10, func(_ context.Context, due []store.Due) []bool {
 			for _, d := range due {
 				given = append(given, d.Ticket)
 			}
-			return all(true, len(due))
+			return repeated(true, len(due))
 		})
 		s.must(err)
 		if !slices.Equal(given, test.want) || result.Given != len(test.want) || result.Next != time.Hour {
-			s.Errorf("%+v: given %v, want %v: %+v", test.lanes, given, test.want, result)
+			s.Errorf("%+v: published %v, want %v; the result is %+v", test.queues, given, test.want, result)
 		}
 	}
 }
 
-// due makes tasks due one after the other and returns their tickets.
-func (s *suite) due(n int) []message.Ticket {
+// insertDue stores n tasks without tickets, which become due one after the other, and returns their next tickets.
+func (s *suite) insertDue(n int) []message.Ticket {
 	s.Helper()
-	return s.dueIn(defaultLane, n)
+	return s.insertDueIn(defaultQueue, n)
 }
 
-func (s *suite) dueIn(lane string, n int) (tickets []message.Ticket) {
+func (s *suite) insertDueIn(queue string, n int) (tickets []message.Ticket) {
 	s.Helper()
 	task := newTask()
-	task.Lane = lane
+	task.Queue = queue
 	for range n {
 		tickets = append(tickets, s.insert(task)...)
 	}
 	if changed, err := s.Unticket(s.ctx, tickets); err != nil || changed != n {
-		s.Fatalf("unticketed %d of %d, %v", changed, n, err)
+		s.Fatalf("Unticket changed %d of %d tasks, %v", changed, n, err)
 	}
 	return tickets
 }
 
 func testDispatchOrder(s *suite) {
-	s.inserts(2) // have their tickets
+	s.insertN(2) // these tasks have tickets
 	later := newTask()
 	later.Delay = time.Hour
 	s.insert(later)
-	tickets := s.due(5)
+	tickets := s.insertDue(5)
 	first, result := s.dispatch(3)
 	if result.Given != 3 || result.Marked != 3 || result.Next != 0 {
-		s.Errorf("the first call says %+v", result)
+		s.Errorf("the first call returned %+v", result)
 	}
 	second, result := s.dispatch(3)
 	if result.Given != 2 || result.Marked != 2 {
-		s.Errorf("the second call says %+v", result)
+		s.Errorf("the second call returned %+v", result)
 	}
 	var got []message.Ticket
 	for _, due := range append(first, second...) {
 		got = append(got, due.Ticket)
-		if due.Lane != defaultLane || due.Late < 0 {
-			s.Errorf("given %+v", due)
+		if due.Queue != defaultQueue || due.Late < 0 {
+			s.Errorf("the due task is %+v", due)
 		}
 		if !s.position(due.Ticket).Ticketed {
-			s.Errorf("task %s is not marked", due.Task)
+			s.Errorf("task %s does not count as ticketed", due.Task)
 		}
 	}
 	if !slices.Equal(got, tickets) {
-		s.Errorf("given %v, want %v", got, tickets)
+		s.Errorf("published %v, want %v", got, tickets)
 	}
 	if due, _ := s.dispatch(3); len(due) > 0 {
-		s.Errorf("given again: %v", due)
+		s.Errorf("published again: %v", due)
 	}
-	s.claimed(s.openRun(), tickets...)
+	s.mustClaim(s.registerWorker(), tickets...)
 }
 
-func testDispatchAgain(s *suite) {
-	want := map[holdfast.TaskID]bool{s.due(1)[0].Task: false}
-	run := s.openRun()
-	for again, causes := range map[bool][]holdfast.Cause{
-		true:  {holdfast.Crashed(run), holdfast.Interrupted(nil)},
+func testDispatchRequeued(s *suite) {
+	want := map[holdfast.TaskID]bool{s.insertDue(1)[0].Task: false}
+	worker := s.registerWorker()
+	for requeued, causes := range map[bool][]holdfast.Cause{
+		true:  {holdfast.Crashed(worker), holdfast.Interrupted(nil)},
 		false: {holdfast.Returned(errors.New("failed")), holdfast.Returned(holdfast.Defer(0, nil))},
 	} {
 		for _, cause := range causes {
-			task := s.claimed(run, s.inserts(1)...)[0]
+			task := s.mustClaim(worker, s.insertN(1)...)[0]
 			s.move(task, cause)
-			want[task.ID] = again
+			want[task.ID] = requeued
 		}
 	}
 	due, _ := s.dispatch(10)
 	if len(due) != len(want) {
-		s.Fatalf("%d tasks are due, want %d", len(due), len(want))
+		s.Fatalf("%d tasks were due, want %d", len(due), len(want))
 	}
 	for _, d := range due {
-		if d.Again != want[d.Task] {
-			s.Errorf("task %s, attempt %d: again is %t", d.Task, d.Attempt, d.Again)
+		if d.Requeued != want[d.Task] {
+			s.Errorf("task %s, attempt %d: Requeued is %t", d.Task, d.Attempt, d.Requeued)
 		}
 	}
 
-	// It is told of the last attempt only.
+	// Requeued depends only on the last attempt.
 	for _, d := range due {
-		if d.Again {
-			s.move(s.claimed(run, d.Ticket)[0], holdfast.Returned(errors.New("failed")))
+		if d.Requeued {
+			s.move(s.mustClaim(worker, d.Ticket)[0], holdfast.Returned(errors.New("failed")))
 		}
 	}
 	for _, d := range first(s.dispatch(10)) {
-		if d.Again {
-			s.Errorf("task %s failed, and again is true", d.Task)
+		if d.Requeued {
+			s.Errorf("task %s failed, but Requeued is true", d.Task)
 		}
 	}
 }
@@ -145,103 +144,105 @@ func first(due []store.Due, _ store.Dispatched) []store.Due { return due }
 
 func testDispatchNext(s *suite) {
 	if _, result := s.dispatch(10); result != (store.Dispatched{Next: time.Hour}) {
-		s.Errorf("with nothing to do: %+v", result)
+		s.Errorf("without tasks: the result is %+v", result)
 	}
-	far, near := newTask(), newTask()
-	far.Delay, near.Delay = 10*time.Hour, time.Minute
-	s.insert(far)
+	late, early := newTask(), newTask()
+	late.Delay, early.Delay = 10*time.Hour, time.Minute
+	s.insert(late)
 	if _, result := s.dispatch(10); result.Next != time.Hour {
-		s.Errorf("in ten hours: %+v", result)
+		s.Errorf("next task in ten hours: the result is %+v", result)
 	}
-	s.insert(near)
+	s.insert(early)
 	if _, result := s.dispatch(10); result.Next > time.Minute || result.Next < 30*time.Second {
-		s.Errorf("in a minute: %+v", result)
+		s.Errorf("next task in a minute: the result is %+v", result)
 	}
 }
 
 func testDispatchUnpublished(s *suite) {
-	tickets := s.due(3)
-	result, err := s.DispatchDue(s.ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	tickets := s.insertDue(3)
+	result, err := s.DispatchDue(s.ctx, store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		return []bool{true, false, true}
 	})
 	s.must(err)
 	if result.Given != 3 || result.Marked != 2 || result.Next > time.Second {
-		s.Errorf("got %+v", result)
+		s.Errorf("the result is %+v", result)
 	}
 	if s.position(tickets[1]).Ticketed {
 		s.Error("a task that was not published counts as ticketed")
 	}
 	refused := s.task(tickets[1].Task)
 	if due, result := s.dispatch(10); len(due) > 0 || result.Next > 10*time.Second {
-		s.Errorf("given %v again at once, and the next in %s", due, result.Next)
+		s.Errorf("published %v again at once; Next is %s", due, result.Next)
 	}
-	if lanes, err := s.Lanes(s.ctx); err != nil || lanes[0].Due != 3 {
-		s.Errorf("the lanes are %+v, %v; three tasks could run now", lanes, err)
+	if queues, err := s.Queues(s.ctx); err != nil || queues[0].Due != 3 {
+		s.Errorf("the queues are %+v, %v; want three due tasks", queues, err)
 	}
-	s.eventually("given again", func() bool {
+	s.eventually("the task is passed to publish again", func() bool {
 		due, _ := s.dispatch(10)
 		if len(due) > 0 && (len(due) > 1 || due[0].Ticket != tickets[1] || due[0].Late < time.Second) {
-			s.Errorf("given %+v, want %v, which is late", due, tickets[1])
+			s.Errorf("published %+v, want %v, late by at least a second", due, tickets[1])
 		}
 		return len(due) > 0
 	})
-	if again := s.task(refused.ID); !equalTasks(again, refused) {
-		s.Errorf("%+v became %+v", refused, again)
+	if after := s.task(refused.ID); !equalTasks(after, refused) {
+		s.Errorf("the task changed from %+v to %+v", refused, after)
 	}
 }
 
-// refuse has everything that is due refused by the queue.
-func (s *suite) refuse(limit int) (given []store.Due) {
+// dispatchRefused calls DispatchDue with a publish function that fails for all tasks, and returns these tasks.
+func (s *suite) dispatchRefused(limit int) (given []store.Due) {
 	s.Helper()
-	_, err := s.DispatchDue(s.ctx, store.Lanes{}, limit, func(_ context.Context, due []store.Due) []bool {
+	_, err := s.DispatchDue(s.ctx, store.Queues{}, limit, func(_ context.Context, due []store.Due) []bool {
 		given = due
-		return all(false, len(due))
+		return repeated(false, len(due))
 	})
 	s.must(err)
 	return given
 }
 
-// A broker may store a ticket and its answer be lost. Whoever receives it must find the task ready.
+// testDispatchRefusedArrives claims and parks tasks whose tickets were refused. The broker may have stored such a
+// ticket although its confirm was lost. The worker that receives the ticket must then find the task ready.
 func testDispatchRefusedArrives(s *suite) {
-	tickets := s.due(2)
-	if given := s.refuse(10); len(given) != 2 {
-		s.Fatalf("given %v", given)
+	tickets := s.insertDue(2)
+	if given := s.dispatchRefused(10); len(given) != 2 {
+		s.Fatalf("DispatchDue passed %v to publish, want two tasks", given)
 	}
-	run := s.openRun()
-	claims, err := s.Claim(s.ctx, run, store.AnyOf(other), tickets[:1], store.IntoExecutors)
+	worker := s.registerWorker()
+	claims, err := s.Claim(s.ctx, worker, store.AnyOf(other), tickets[:1], store.IntoExecutors)
 	s.must(err)
 	if v := claims[0].Verdict; v != store.Unhandled {
-		s.Errorf("for a run that does not know its type it is %s", verdictName(v))
+		s.Errorf("the verdict for a worker without the type is %s, want unhandled", verdictName(v))
 	}
-	s.claimed(run, tickets[0])
+	s.mustClaim(worker, tickets[0])
 	s.must(s.Park(s.ctx, tickets[1:], time.Hour, "no handler"))
 	if task := s.task(tickets[1].Task); task.Parked != "no handler" {
-		s.Errorf("it was not parked: %+v", task)
+		s.Errorf("the task was not parked: %+v", task)
 	}
-	if claim := s.claim(run, tickets[1])[0]; claim.Verdict != store.Stale {
-		s.Errorf("parked and %s", verdictName(claim.Verdict))
+	if claim := s.claim(worker, tickets[1])[0]; claim.Verdict != store.Stale {
+		s.Errorf("the verdict for a parked task is %s, want stale", verdictName(claim.Verdict))
 	}
 }
 
-// The tasks of a lane whose queue takes nothing are always the oldest.
+// testDispatchReaches publishes tasks of one queue while the broker refuses the tickets of another queue, whose tasks
+// are always longer due.
 func testDispatchReaches(s *suite) {
-	s.dueIn("blocked", 5)
-	want := s.due(2)
+	s.insertDueIn("blocked", 5)
+	want := s.insertDue(2)
 	var got []message.Ticket
-	for range 4 { // seven tasks, two at a time
-		result, err := s.DispatchDue(s.ctx, store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool {
+	for range 4 { // seven tasks, two per call
+		result, err := s.DispatchDue(s.ctx, store.Queues{}, 2, func(_ context.Context, due []store.Due) []bool {
 			outcomes := make([]bool, len(due))
 			for i, d := range due {
-				if outcomes[i] = d.Lane != "blocked"; outcomes[i] {
+				if outcomes[i] = d.Queue != "blocked"; outcomes[i] {
 					got = append(got, d.Ticket)
 				}
 			}
 			return outcomes
 		})
 		s.must(err)
-		// The rest can be tried at once if the broker takes something.
+		// If the broker accepted a ticket and limit was reached, the caller calls again at once.
 		if want := result.Given == 2 && result.Marked > 0; want != (result.Next == 0) {
-			s.Errorf("got %+v", result)
+			s.Errorf("the result is %+v", result)
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -250,38 +251,38 @@ func testDispatchReaches(s *suite) {
 }
 
 func testDispatchExclusive(s *suite) {
-	tickets := s.due(4)
-	_, err := s.DispatchDue(s.ctx, store.Lanes{}, 2, func(_ context.Context, mine []store.Due) []bool {
-		theirs, result := s.dispatch(10) // does not wait
+	tickets := s.insertDue(4)
+	_, err := s.DispatchDue(s.ctx, store.Queues{}, 2, func(_ context.Context, mine []store.Due) []bool {
+		theirs, result := s.dispatch(10) // this call does not wait for the first one
 		if len(mine) != 2 || len(theirs) != 2 || mine[0].Ticket == theirs[0].Ticket {
-			s.Errorf("one has %v, the other %v", mine, theirs)
+			s.Errorf("one call got %v, the other %v", mine, theirs)
 		}
 		if result.Next > time.Second {
-			s.Errorf("tasks in somebody's hands are due, but the other is to come in %s", result.Next)
+			s.Errorf("another caller has due tasks, but Next is %s, want at most a second", result.Next)
 		}
-		return all(true, len(mine))
+		return repeated(true, len(mine))
 	})
 	s.must(err)
 	for _, ticket := range tickets {
 		if !s.position(ticket).Ticketed {
-			s.Errorf("task %s was given to nobody", ticket.Task)
+			s.Errorf("task %s was not published", ticket.Task)
 		}
 	}
 
-	s.due(100)
+	s.insertDue(100)
 	var mu sync.Mutex
 	times := map[holdfast.TaskID]int{}
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
 			for given := 1; given > 0; {
-				result, err := s.DispatchDue(s.ctx, store.Lanes{}, 7, func(_ context.Context, due []store.Due) []bool {
+				result, err := s.DispatchDue(s.ctx, store.Queues{}, 7, func(_ context.Context, due []store.Due) []bool {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, d := range due {
 						times[d.Task]++
 					}
-					return all(true, len(due))
+					return repeated(true, len(due))
 				})
 				if err != nil {
 					s.Error(err)
@@ -293,37 +294,37 @@ func testDispatchExclusive(s *suite) {
 	}
 	group.Wait()
 	if len(times) != 100 {
-		s.Errorf("%d of 100 tasks were given", len(times))
+		s.Errorf("%d of 100 tasks were published", len(times))
 	}
 	for id, n := range times {
 		if n != 1 {
-			s.Errorf("task %s was given %d times", id, n)
+			s.Errorf("task %s was published %d times", id, n)
 		}
 	}
 }
 
 func testDispatchFailure(s *suite) {
-	tickets := s.due(2)
+	tickets := s.insertDue(2)
 	for name, publish := range map[string]func(context.Context, []store.Due) []bool{
-		"panics":              func(context.Context, []store.Due) []bool { panic("publish") },
-		"answers for too few": func(context.Context, []store.Due) []bool { return []bool{true} },
+		"panics":                  func(context.Context, []store.Due) []bool { panic("publish") },
+		"returns too few results": func(context.Context, []store.Due) []bool { return []bool{true} },
 	} {
 		func() {
 			defer func() { _ = recover() }()
-			if _, err := s.DispatchDue(s.ctx, store.Lanes{}, 10, publish); err == nil {
-				s.Errorf("publish %s, and there is no error", name)
+			if _, err := s.DispatchDue(s.ctx, store.Queues{}, 10, publish); err == nil {
+				s.Errorf("publish %s, but DispatchDue returned no error", name)
 			}
 		}()
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	_, err := s.DispatchDue(ctx, store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := s.DispatchDue(ctx, store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		cancel()
-		return all(true, len(due))
+		return repeated(true, len(due))
 	})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) {
-		s.Errorf("cancelled meanwhile: %v", err)
+		s.Errorf("context cancelled during publish: %v, want context.Canceled", err)
 	}
-	// A server may need a moment to notice that the caller is gone, and has the rows locked until then.
+	// A server keeps the rows locked until it notices that the caller has disconnected.
 	given := 0
 	s.eventually("the tasks are due again", func() bool {
 		due, _ := s.dispatch(10)
@@ -331,6 +332,6 @@ func testDispatchFailure(s *suite) {
 		return given >= len(tickets)
 	})
 	if given != len(tickets) {
-		s.Errorf("%d tasks were given, want %d", given, len(tickets))
+		s.Errorf("%d tasks were published, want %d", given, len(tickets))
 	}
 }

@@ -5,156 +5,156 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 var leaseTests = []test{
-	{"lead a run through its life", testRunLife},
-	{"list runs, newest first", testRunList},
-	{"move cursors forward only", testRenewCursors},
-	{"bring word of cancelled tasks", testRenewNews},
-	{"ask a run to drain", testDrain},
-	{"end for a process that the run is not of", testRenewAnother},
-	{"name one history", testHistory},
+	{"register, renew and end a worker", testWorkerLifecycle},
+	{"list workers, newest first", testWorkerList},
+	{"move page cursors forward only", testRenewCursors},
+	{"report cancelled tasks", testRenewResult},
+	{"request a drain", testDrain},
+	{"refuse renewals by another process", testRenewByAnother},
+	{"return one history", testHistory},
 }
 
-func testRunLife(s *suite) {
-	info := store.RunInfo{Name: "host/7", Host: "host", PID: 7, Version: "v1", Concurrency: 4, Lanes: []string{"a", "b"}, Types: []string{"x", "y"}}
-	run, err := s.OpenRun(s.ctx, info, time.Minute)
+func testWorkerLifecycle(s *suite) {
+	info := store.WorkerInfo{Name: "host/7", Host: "host", PID: 7, Version: "v1", Concurrency: 4, Queues: []string{"a", "b"}, Types: []string{"x", "y"}}
+	worker, err := s.RegisterWorker(s.ctx, info, time.Minute)
 	s.must(err)
-	news, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Taken: 5, Settled: 3, Running: 2})
+	result, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Taken: 5, Settled: 3, Running: 2})
 	s.must(err)
-	// The lanes a run names are known before the first task comes.
-	if news.Draining || len(news.Cancelled) > 0 || !slices.Equal(news.Lanes, []string{"a", "b", defaultLane}) {
-		s.Errorf("the news are %+v", news)
+	// The queues of a worker are known before the first task is stored.
+	if result.Draining || len(result.Cancelled) > 0 || !slices.Equal(result.Queues, []string{"a", "b", defaultQueue}) {
+		s.Errorf("Renew returned %+v", result)
 	}
-	runs, err := s.Runs(s.ctx, false)
+	workers, err := s.Workers(s.ctx, false)
 	s.must(err)
-	if len(runs) != 1 {
-		s.Fatalf("there are %d runs", len(runs))
+	if len(workers) != 1 {
+		s.Fatalf("got %d workers, want 1", len(workers))
 	}
-	got := runs[0]
-	if got.ID != run || got.Name != info.Name || got.Host != info.Host || got.PID != 7 || got.Version != "v1" || got.Concurrency != 4 ||
-		!slices.Equal(got.Lanes, info.Lanes) || !slices.Equal(got.Types, info.Types) || got.State != store.RunLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || !got.EndedAt.IsZero() {
-		s.Errorf("the run is %+v", got)
+	got := workers[0]
+	if got.ID != worker || got.Name != info.Name || got.Host != info.Host || got.PID != 7 || got.Version != "v1" || got.Concurrency != 4 ||
+		!slices.Equal(got.Queues, info.Queues) || !slices.Equal(got.Types, info.Types) || got.State != store.WorkerLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || !got.EndedAt.IsZero() {
+		s.Errorf("the worker is %+v", got)
 	}
 	if lease := got.LeaseUntil.Sub(got.RenewedAt); lease != time.Hour || got.RenewedAt.Before(got.StartedAt) {
-		s.Errorf("renewed for %s: %+v", lease, got)
+		s.Errorf("the lease is %s, want an hour; the worker is %+v", lease, got)
 	}
 
-	s.must(s.CloseRun(s.ctx, run, true))
-	s.must(s.CloseRun(s.ctx, run, true))
-	if _, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
-		s.Errorf("a closed run was renewed: %v", err)
+	s.must(s.DeregisterWorker(s.ctx, worker, true))
+	s.must(s.DeregisterWorker(s.ctx, worker, true))
+	if _, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("Renew of a stopped worker: %v, want ErrFenced", err)
 	}
-	if _, err := s.Renew(s.ctx, store.Renewal{Run: 1 << 60, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
-		s.Errorf("a run that never was has been renewed: %v", err)
+	if _, err := s.Renew(s.ctx, store.Renewal{Worker: 1 << 60, Lease: time.Hour}); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("Renew of a worker that does not exist: %v, want ErrFenced", err)
 	}
-	again := s.openRun()
-	if again <= run {
-		s.Errorf("the next run is %s, after %s", again, run)
+	next := s.registerWorker()
+	if next <= worker {
+		s.Errorf("the next worker is %s, want an id above %s", next, worker)
 	}
-	if runs, err = s.Runs(s.ctx, false); err != nil || len(runs) != 1 || runs[0].Types != nil {
-		s.Errorf("a run that does not name its types is %+v, %v", runs, err)
+	if workers, err = s.Workers(s.ctx, false); err != nil || len(workers) != 1 || workers[0].Types != nil {
+		s.Errorf("a worker with unknown types is %+v, %v", workers, err)
 	}
 }
 
-func (s *suite) fencedFor(r store.Renewal) {
+// wantFenced checks that Renew returns ErrFenced.
+func (s *suite) wantFenced(r store.Renewal) {
 	s.Helper()
 	if _, err := s.Renew(s.ctx, r); !errors.Is(err, store.ErrFenced) {
-		s.Errorf("renewed by %+v: %v", r.By, err)
+		s.Errorf("Renew by %+v: %v, want ErrFenced", r.By, err)
 	}
 }
 
-func testRunList(s *suite) {
-	first, second, third := s.openRun(), s.openRun(), s.openRun()
-	s.must(s.CloseRun(s.ctx, second, true))
+func testWorkerList(s *suite) {
+	first, second, third := s.registerWorker(), s.registerWorker(), s.registerWorker()
+	s.must(s.DeregisterWorker(s.ctx, second, true))
 	s.fence(third)
-	list := func(all bool) (ids []holdfast.RunID, states []store.RunState) {
-		runs, err := s.Runs(s.ctx, all)
+	list := func(all bool) (ids []holdfast.WorkerID, states []store.WorkerState) {
+		workers, err := s.Workers(s.ctx, all)
 		s.must(err)
-		for _, run := range runs {
-			ids, states = append(ids, run.ID), append(states, run.State)
-			if (run.State == store.RunLive) != run.EndedAt.IsZero() {
-				s.Errorf("run %s is %s and ended at %s", run.ID, run.State, run.EndedAt)
+		for _, worker := range workers {
+			ids, states = append(ids, worker.ID), append(states, worker.State)
+			if (worker.State == store.WorkerLive) != worker.EndedAt.IsZero() {
+				s.Errorf("worker %s is %s and has the end time %s", worker.ID, worker.State, worker.EndedAt)
 			}
 		}
 		return ids, states
 	}
-	if ids, _ := list(false); !slices.Equal(ids, []holdfast.RunID{first}) {
-		s.Errorf("live are %v", ids)
+	if ids, _ := list(false); !slices.Equal(ids, []holdfast.WorkerID{first}) {
+		s.Errorf("the live workers are %v", ids)
 	}
 	ids, states := list(true)
-	if !slices.Equal(ids, []holdfast.RunID{third, second, first}) || !slices.Equal(states, []store.RunState{store.RunDead, store.RunStopped, store.RunLive}) {
-		s.Errorf("all are %v, %v", ids, states)
+	if !slices.Equal(ids, []holdfast.WorkerID{third, second, first}) || !slices.Equal(states, []store.WorkerState{store.WorkerDead, store.WorkerStopped, store.WorkerLive}) {
+		s.Errorf("all workers are %v, %v", ids, states)
 	}
-	got, err := s.RunStates(s.ctx, []holdfast.RunID{first, third, 1 << 60})
+	got, err := s.WorkerStates(s.ctx, []holdfast.WorkerID{first, third, 1 << 60})
 	s.must(err)
-	if len(got) != 2 || got[first].State != store.RunLive || got[third].State != store.RunDead {
+	if len(got) != 2 || got[first].State != store.WorkerLive || got[third].State != store.WorkerDead {
 		s.Errorf("the states are %v", got)
 	}
 }
 
 func testRenewCursors(s *suite) {
-	run := s.openRun()
-	for _, r := range []store.Renewal{{Taken: 9, Settled: 7}, {Taken: 4, Settled: 2}} { // the second one came late
-		r.Run, r.Lease = run, time.Hour
+	worker := s.registerWorker()
+	for _, r := range []store.Renewal{{Taken: 9, Settled: 7}, {Taken: 4, Settled: 2}} { // the second renewal is late
+		r.Worker, r.Lease = worker, time.Hour
 		_, err := s.Renew(s.ctx, r)
 		s.must(err)
 	}
-	states, err := s.RunStates(s.ctx, []holdfast.RunID{run})
+	states, err := s.WorkerStates(s.ctx, []holdfast.WorkerID{worker})
 	s.must(err)
-	if states[run].Settled != 7 {
-		s.Errorf("settled through %d, want 7", states[run].Settled)
+	if states[worker].Settled != 7 {
+		s.Errorf("Settled is %d, want 7", states[worker].Settled)
 	}
 }
 
-func testRenewNews(s *suite) {
-	mine, theirs := s.openRun(), s.openRun()
-	tasks := s.claimed(mine, s.inserts(2)...)
-	s.move(s.claimed(theirs, s.inserts(1)...)[0], holdfast.Asked(holdfast.EventCancel))
-	s.move(tasks[0], holdfast.Asked(holdfast.EventCancel))
+func testRenewResult(s *suite) {
+	mine, theirs := s.registerWorker(), s.registerWorker()
+	tasks := s.mustClaim(mine, s.insertN(2)...)
+	s.move(s.mustClaim(theirs, s.insertN(1)...)[0], holdfast.Requested(holdfast.EventCancel))
+	s.move(tasks[0], holdfast.Requested(holdfast.EventCancel))
 	renew := func() []message.Ticket {
-		news, err := s.Renew(s.ctx, store.Renewal{Run: mine, Lease: time.Hour})
+		result, err := s.Renew(s.ctx, store.Renewal{Worker: mine, Lease: time.Hour})
 		s.must(err)
-		return news.Cancelled
+		return result.Cancelled
 	}
 	if got, want := renew(), []message.Ticket{{Task: tasks[0].ID, Attempt: 1}}; !slices.Equal(got, want) {
-		s.Errorf("cancelled are %v, want %v", got, want)
+		s.Errorf("Renew reported cancelled tasks %v, want %v", got, want)
 	}
 	if got := renew(); len(got) > 0 {
-		s.Errorf("told twice: %v", got)
+		s.Errorf("Renew reported cancelled tasks twice: %v", got)
 	}
-	s.move(tasks[1], holdfast.Asked(holdfast.EventCancel))
+	s.move(tasks[1], holdfast.Requested(holdfast.EventCancel))
 	if got, want := renew(), []message.Ticket{{Task: tasks[1].ID, Attempt: 1}}; !slices.Equal(got, want) {
-		s.Errorf("cancelled are %v, want %v", got, want)
+		s.Errorf("Renew reported cancelled tasks %v, want %v", got, want)
 	}
-	s.move(s.task(s.inserts(1)[0].Task), holdfast.Asked(holdfast.EventCancel))
+	s.move(s.task(s.insertN(1)[0].Task), holdfast.Requested(holdfast.EventCancel))
 	if got := renew(); len(got) > 0 {
-		s.Errorf("word of a task that nobody ran: %v", got)
+		s.Errorf("Renew reported a task that was not running: %v", got)
 	}
 }
 
 func testDrain(s *suite) {
-	run := s.openRun()
-	s.must(s.Drain(s.ctx, run))
-	s.must(s.Drain(s.ctx, run))
-	news, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour})
+	worker := s.registerWorker()
+	s.must(s.Drain(s.ctx, worker))
+	s.must(s.Drain(s.ctx, worker))
+	result, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour})
 	s.must(err)
-	if !news.Draining {
-		s.Error("the run was not told to drain")
+	if !result.Draining {
+		s.Error("Renew did not report the drain")
 	}
-	if runs, err := s.Runs(s.ctx, false); err != nil || !runs[0].Draining {
-		s.Errorf("the list does not show it: %+v, %v", runs, err)
+	if workers, err := s.Workers(s.ctx, false); err != nil || !workers[0].Draining {
+		s.Errorf("Workers does not show the drain: %+v, %v", workers, err)
 	}
-	s.must(s.CloseRun(s.ctx, run, true))
-	if err := s.Drain(s.ctx, run); !errors.Is(err, holdfast.ErrConflict) {
-		s.Errorf("draining a closed run: %v", err)
+	s.must(s.DeregisterWorker(s.ctx, worker, true))
+	if err := s.Drain(s.ctx, worker); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("Drain of a stopped worker: %v, want ErrConflict", err)
 	}
 	if err := s.Drain(s.ctx, 1<<60); !errors.Is(err, holdfast.ErrNotFound) {
-		s.Errorf("draining a run that never was: %v", err)
+		s.Errorf("Drain of a worker that does not exist: %v, want ErrNotFound", err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 var migrationTests = []test{
-	{"go down and up again", testMigrateDownAndUp},
-	{"may be called by many", testMigrateConcurrently},
-	{"make one incarnation", testIncarnation},
+	{"migrate down and up again", testMigrateDownAndUp},
+	{"run once for concurrent callers", testMigrateConcurrently},
+	{"create one incarnation", testIncarnation},
 }
 
 func testMigrateDownAndUp(s *suite) {
@@ -21,42 +21,42 @@ func testMigrateDownAndUp(s *suite) {
 		down, err := s.MigrateDown(s.ctx)
 		s.must(err)
 		if down.Version != known[i].Version || down.Name != known[i].Name || down.Applied {
-			s.Errorf("taken back: %+v, want %+v", down, known[i])
+			s.Errorf("MigrateDown returned %+v, want %+v", down, known[i])
 		}
 		if err := s.CheckSchema(s.ctx); !errors.Is(err, store.ErrSchema) {
-			s.Errorf("without version %d: %v", known[i].Version, err)
+			s.Errorf("CheckSchema without version %d: %v, want ErrSchema", known[i].Version, err)
 		}
 	}
 	if _, err := s.MigrateDown(s.ctx); !errors.Is(err, holdfast.ErrNotFound) {
-		s.Errorf("with nothing to take back: %v", err)
+		s.Errorf("MigrateDown without versions: %v, want ErrNotFound", err)
 	}
 	s.status(false)
 	if _, err := s.Insert(s.ctx, []holdfast.NewTask{newTask()}, 0); !errors.Is(err, store.ErrSchema) {
-		s.Errorf("an insert without tables: %v", err)
+		s.Errorf("Insert without tables: %v, want ErrSchema", err)
 	}
 	up, err := s.MigrateUp(s.ctx)
 	s.must(err)
 	if len(up) != len(known) {
-		s.Errorf("applied %v, want %v", up, known)
+		s.Errorf("MigrateUp returned %v, want %v", up, known)
 	}
 	if up, err = s.MigrateUp(s.ctx); err != nil || len(up) > 0 {
-		s.Errorf("applied again %v, %v", up, err)
+		s.Errorf("the second MigrateUp returned %v, %v; want no versions", up, err)
 	}
 	s.must(s.CheckSchema(s.ctx))
 	s.status(true)
 	s.insert(newTask())
-	if names, err := s.LaneNames(s.ctx); err != nil || len(names) != 1 {
-		s.Errorf("the lanes are %v, %v", names, err)
+	if names, err := s.QueueNames(s.ctx); err != nil || len(names) != 1 {
+		s.Errorf("the queues are %v, %v", names, err)
 	}
 }
 
-// status checks that all versions are applied or none, and that they are in order.
+// status checks that all versions are applied, or none, and that they are in order. It returns the versions.
 func (s *suite) status(applied bool) []store.Migration {
 	s.Helper()
 	list, err := s.MigrationStatus(s.ctx)
 	s.must(err)
 	if len(list) == 0 {
-		s.Fatal("there are no versions")
+		s.Fatal("MigrationStatus returned no versions")
 	}
 	for i, migration := range list {
 		if migration.Version != int64(i+1) || migration.Name == "" || migration.Applied != applied || migration.AppliedAt.IsZero() == applied {
@@ -99,8 +99,8 @@ func testIncarnation(s *suite) {
 	if first == "" {
 		s.Error("the incarnation is empty")
 	}
-	if again, err := s.Incarnation(s.ctx); err != nil || again != first {
-		s.Errorf("the incarnation was %s and is %s, %v", first, again, err)
+	if second, err := s.Incarnation(s.ctx); err != nil || second != first {
+		s.Errorf("the incarnation changed from %s to %s, %v", first, second, err)
 	}
 	for range s.status(true) {
 		_, err := s.MigrateDown(s.ctx)
@@ -108,7 +108,7 @@ func testIncarnation(s *suite) {
 	}
 	_, err = s.MigrateUp(s.ctx)
 	s.must(err)
-	if again, err := s.Incarnation(s.ctx); err != nil || again == first {
-		s.Errorf("a new schema has the old incarnation %s, %v", again, err)
+	if second, err := s.Incarnation(s.ctx); err != nil || second == first {
+		s.Errorf("the incarnation of a new schema is %s, %v; want another one", second, err)
 	}
 }

@@ -7,39 +7,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Present is a store that sees who is there.
+// Present is a store with presence locks.
 type Present interface {
 	store.Store
 	presence.Store
 }
 
-// RunPresence tests the role Presence. open returns two clients of one store as for Run. disconnect ends all sessions of
-// a client from outside, as a network or an operator would; the client can open new ones at once. Nil skips the tests that need it.
-func RunPresence(t *testing.T, disconnect func(Present), open func(t *testing.T) (here, elsewhere Present)) {
+// WorkerPresence tests the role presence.Store. open returns two clients of one store, which is empty and migrated, as
+// for Run. disconnect ends all sessions of a client from outside, as a network fault or an operator would. The client
+// can open new sessions at once. If disconnect is nil, the tests skip the parts that need it.
+func WorkerPresence(t *testing.T, disconnect func(Present), open func(t *testing.T) (here, elsewhere Present)) {
 	for _, test := range []struct {
 		name string
 		run  func(*presenceSuite)
 	}{
-		{"a sign is there until it is released", testSign},
-		{"only who was shown at the newest renewal is absent", testAbsentShown},
-		{"only who lives is absent", testAbsentLive},
-		{"who renews over a session of its own is not absent", testOwnSession},
-		{"neighbors are the shown runs of one machine", testNeighbors},
-		{"a sign outlives the context it was shown with", testSignContext},
-		{"a sign waits for an earlier session", testSignWaits},
-		{"a sign ends with its session", testSignDisconnected},
-		{"signs end with their store", testSignClosed},
-		{"one watches at a time", testWatch},
-		{"who is absent is fenced", testFenceAbsent},
-		{"who came back is not fenced", testFenceAbsentBack},
-		{"nobody is fenced for an old question or by a young server", testFenceAbsentDoubts},
-		{"one of many fences", testFenceAbsentConcurrently},
+		{"a worker is present until its lock is released", testLock},
+		{"a worker is missing only if its latest renewal said that it was present", testMissingPresent},
+		{"a worker is missing only if it is live", testMissingLive},
+		{"a worker with a separate session for renewals is not missing", testOwnSession},
+		{"neighbors are the present workers of one machine", testNeighbors},
+		{"the context of Acquire does not affect an acquired lock", testLockContext},
+		{"Acquire waits for an earlier session", testLockWaits},
+		{"a lock ends with its session", testLockDisconnected},
+		{"Close ends the locks of a store", testLockClosed},
+		{"one process at a time is the watcher", testWatch},
+		{"FenceMissing fences a missing worker", testFenceMissing},
+		{"FenceMissing fences no worker that is present again", testFenceMissingReturned},
+		{"FenceMissing does nothing if it is late or the server has just started", testFenceMissingUncertain},
+		{"one of several callers fences a worker", testFenceMissingConcurrently},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,327 +56,328 @@ type presenceSuite struct {
 	disconnect      func(Present)
 }
 
-// show shows a sign that is released when the test ends.
-func (s *presenceSuite) show(from Present, run holdfast.RunID) (gone <-chan struct{}, release func()) {
+// acquire acquires the presence lock of a worker. The lock is released when the test ends.
+func (s *presenceSuite) acquire(from Present, worker holdfast.WorkerID) (gone <-chan struct{}, release func()) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
-	gone, release, err := from.Show(ctx, run)
+	gone, release, err := from.Acquire(ctx, worker)
 	s.must(err)
 	s.Cleanup(release)
 	return gone, release
 }
 
-// renew says whether the run's signs are shown.
-func (s *presenceSuite) renew(run holdfast.RunID, shown bool) {
+// renew sends a renewal of a worker. present is its Renewal.Present.
+func (s *presenceSuite) renew(worker holdfast.WorkerID, present bool) {
 	s.Helper()
-	_, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Shown: shown})
+	_, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Present: present})
 	s.must(err)
 }
 
-// openShown opens a run whose newest renewal said that it is shown.
-func (s *presenceSuite) openShown() holdfast.RunID {
+// registerPresent registers a worker whose latest renewal said that it is present. The worker has no presence lock.
+func (s *presenceSuite) registerPresent() holdfast.WorkerID {
 	s.Helper()
-	run := s.openRun()
-	s.renew(run, true)
-	return run
+	worker := s.registerWorker()
+	s.renew(worker, true)
+	return worker
 }
 
-// absent lists the runs that are absent.
-func (s *presenceSuite) absent() []presence.Absence {
+// missing returns the missing workers.
+func (s *presenceSuite) missing() []presence.MissingWorker {
 	s.Helper()
-	absences, err := s.here.Absent(s.ctx)
+	missing, err := s.here.Missing(s.ctx)
 	s.must(err)
-	return absences
+	return missing
 }
 
-// onlyAbsent is the one absence that there is.
-func (s *presenceSuite) onlyAbsent() presence.Absence {
+// onlyMissing returns the missing worker. The test fails if there is not exactly one.
+func (s *presenceSuite) onlyMissing() presence.MissingWorker {
 	s.Helper()
-	absences := s.absent()
-	if len(absences) != 1 {
-		s.Fatalf("absent are %+v, want one", absences)
+	missing := s.missing()
+	if len(missing) != 1 {
+		s.Fatalf("Missing returned %+v, want one worker", missing)
 	}
-	return absences[0]
+	return missing[0]
 }
 
-// absentAre checks which runs are absent. They are so as soon as their sessions have ended.
-func (s *presenceSuite) absentAre(when string, want ...holdfast.RunID) {
+// wantMissing checks which workers are missing. A worker is missing as soon as its session has ended.
+func (s *presenceSuite) wantMissing(when string, want ...holdfast.WorkerID) {
 	s.Helper()
-	for _, there := range []Present{s.here, s.elsewhere} {
-		var got []holdfast.RunID
-		absences, err := there.Absent(s.ctx)
+	for _, client := range []Present{s.here, s.elsewhere} {
+		var got []holdfast.WorkerID
+		missing, err := client.Missing(s.ctx)
 		s.must(err)
-		for _, a := range absences {
-			got = append(got, a.Run)
+		for _, m := range missing {
+			got = append(got, m.Worker)
 		}
 		if !slices.Equal(got, want) {
-			s.Errorf("%s: absent are %v, want %v", when, got, want)
+			s.Errorf("%s: Missing returned %v, want %v", when, got, want)
 		}
 	}
 }
 
-// becomesAbsent waits until the run is the only one that is absent.
-func (s *presenceSuite) becomesAbsent(run holdfast.RunID) {
+// eventuallyMissing waits until only this worker is missing.
+func (s *presenceSuite) eventuallyMissing(worker holdfast.WorkerID) {
 	s.Helper()
-	s.eventually("absent", func() bool {
-		absences, err := s.elsewhere.Absent(s.ctx)
+	s.eventually("the worker is missing", func() bool {
+		missing, err := s.elsewhere.Missing(s.ctx)
 		s.must(err)
-		return len(absences) == 1 && absences[0].Run == run
+		return len(missing) == 1 && missing[0].Worker == worker
 	})
 }
 
-// ends waits until the session has ended.
-func (s *presenceSuite) ends(gone <-chan struct{}) {
+// awaitLoss waits until gone is closed.
+func (s *presenceSuite) awaitLoss(gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
-	case <-time.After(patience):
-		s.Fatal("nobody says that the session has ended")
+	case <-time.After(timeout):
+		s.Fatal("the session has ended, but gone is not closed")
 	}
 }
 
-func (s *presenceSuite) isThere(when string, gone <-chan struct{}) {
+// wantNotLost checks that gone is not closed.
+func (s *presenceSuite) wantNotLost(when string, gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
-		s.Errorf("%s: the sign is gone", when)
+		s.Errorf("%s: gone is closed", when)
 	default:
 	}
 }
 
-func testSign(s *presenceSuite) {
-	run := s.openRun()
-	gone, release := s.show(s.here, run)
-	s.absentAre("nothing was said")
-	s.renew(run, true)
-	s.absentAre("its sign is there")
+func testLock(s *presenceSuite) {
+	worker := s.registerWorker()
+	gone, release := s.acquire(s.here, worker)
+	s.wantMissing("no renewal said that the worker is present")
+	s.renew(worker, true)
+	s.wantMissing("the worker has its lock")
 	release()
-	s.absentAre("its sign was released", run)
+	s.wantMissing("the lock was released", worker)
 	release()
-	s.isThere("released", gone)
-	runs, err := s.Runs(s.ctx, false)
+	s.wantNotLost("the lock was released twice", gone)
+	workers, err := s.Workers(s.ctx, false)
 	s.must(err)
-	if got := s.onlyAbsent().RenewedAt; !got.Equal(runs[0].RenewedAt) {
-		s.Errorf("it renewed at %s, want %s", got, runs[0].RenewedAt)
+	if got := s.onlyMissing().RenewedAt; !got.Equal(workers[0].RenewedAt) {
+		s.Errorf("RenewedAt is %s, want %s", got, workers[0].RenewedAt)
 	}
-	_, release = s.show(s.elsewhere, run)
-	s.absentAre("another process shows it")
+	_, release = s.acquire(s.elsewhere, worker)
+	s.wantMissing("another process has the lock")
 	release()
-	s.absentAre("and not any more", run)
+	s.wantMissing("the other process released the lock", worker)
 }
 
-func testAbsentShown(s *presenceSuite) {
-	first, second, third := s.openShown(), s.openShown(), s.openRun()
+func testMissingPresent(s *presenceSuite) {
+	first, second, third := s.registerPresent(), s.registerPresent(), s.registerWorker()
 	s.renew(third, false)
-	s.absentAre("the first two were shown", first, second)
+	s.wantMissing("the first two workers said that they are present", first, second)
 	s.renew(first, false)
-	s.absentAre("the first one took it back", second)
-	s.show(s.here, second)
-	s.show(s.here, third)
+	s.wantMissing("the first worker said that it is not present", second)
+	s.acquire(s.here, second)
+	s.acquire(s.here, third)
 	s.renew(third, true)
 	s.renew(first, true)
-	s.absentAre("the others are there", first)
+	s.wantMissing("the others have their locks", first)
 }
 
-func testAbsentLive(s *presenceSuite) {
-	live, closed, dead := s.openShown(), s.openShown(), s.openShown()
-	s.absentAre("all live", live, closed, dead)
-	s.must(s.CloseRun(s.ctx, closed, false))
-	_, err := s.Renew(s.ctx, store.Renewal{Run: dead, Lease: time.Microsecond, Shown: true})
+func testMissingLive(s *presenceSuite) {
+	live, stopped, dead := s.registerPresent(), s.registerPresent(), s.registerPresent()
+	s.wantMissing("all are live", live, stopped, dead)
+	s.must(s.DeregisterWorker(s.ctx, stopped, false))
+	_, err := s.Renew(s.ctx, store.Renewal{Worker: dead, Lease: time.Microsecond, Present: true})
 	s.must(err)
-	s.eventually("fenced", func() bool {
+	s.eventually("Fence fences a worker", func() bool {
 		fenced, err := s.Fence(s.ctx, s.now(), 0, 0)
 		s.must(err)
 		return len(fenced) == 1
 	})
-	s.absentAre("two are over", live)
+	s.wantMissing("two workers have ended", live)
 }
 
-// renewOver renews over a session of the run's own, and says that its signs are shown.
-func (s *presenceSuite) renewOver(from Present, run holdfast.RunID) {
+// renewOverSession sends a renewal over a separate session of the worker. The renewal says that the worker is present.
+func (s *presenceSuite) renewOverSession(from Present, worker holdfast.WorkerID) {
 	s.Helper()
-	_, err := from.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Hour, Shown: true, OwnSession: true})
+	_, err := from.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Present: true, OwnSession: true})
 	s.must(err)
 }
 
 func testOwnSession(s *presenceSuite) {
-	run, other := s.openShown(), s.openShown()
-	seen := s.absent()
-	s.renewOver(s.here, run)
-	s.absentAre("the other one has no session", other)
-	s.renewOver(s.here, run)
-	s.absentAre("it renews again", other)
-	runs, err := s.Runs(s.ctx, false)
+	worker, other := s.registerPresent(), s.registerPresent()
+	before := s.missing()
+	s.renewOverSession(s.here, worker)
+	s.wantMissing("the other worker has no session", other)
+	s.renewOverSession(s.here, worker)
+	s.wantMissing("the worker renews again", other)
+	workers, err := s.Workers(s.ctx, false)
 	s.must(err)
-	s.notFenced("its session is there", presence.Absence{Run: run, RenewedAt: runs[1].RenewedAt})
-	s.must(s.CloseRun(s.ctx, other, false))
+	s.wantNotFenced("the session of the worker exists", presence.MissingWorker{Worker: worker, RenewedAt: workers[1].RenewedAt})
+	s.must(s.DeregisterWorker(s.ctx, other, false))
 	if s.disconnect != nil {
 		s.disconnect(s.here)
-		s.becomesAbsent(run)
-		s.renewOver(s.here, run)
-		s.absentAre("it renews over a new session")
+		s.eventuallyMissing(worker)
+		s.renewOverSession(s.here, worker)
+		s.wantMissing("the worker renews over a new session")
 	}
-	s.must(s.CloseRun(s.ctx, run, false))
-	s.absentAre("both have ended")
-	last := s.openRun()
-	s.renewOver(s.elsewhere, last)
-	s.absentAre("the last one renews")
+	s.must(s.DeregisterWorker(s.ctx, worker, false))
+	s.wantMissing("both workers have ended")
+	last := s.registerWorker()
+	s.renewOverSession(s.elsewhere, last)
+	s.wantMissing("the last worker renews")
 	s.must(s.elsewhere.Close())
-	s.eventually("absent", func() bool { return len(s.absent()) == 1 })
-	if !s.fenceAbsent(s.onlyAbsent(), s.now(), 0) || len(seen) != 2 {
-		s.Errorf("not fenced, although its process is gone; at first absent were %v", seen)
+	s.eventually("a worker is missing", func() bool { return len(s.missing()) == 1 })
+	if !s.fenceMissing(s.onlyMissing(), s.now(), 0) || len(before) != 2 {
+		s.Errorf("the worker of the closed store was not fenced, or the test began with wrong missing workers: %v", before)
 	}
 }
 
 func testNeighbors(s *presenceSuite) {
-	const boot, place = "a boot", "pid:[1] time:[2]"
-	open := func(pid int, process store.Process) holdfast.RunID {
-		run, err := s.OpenRun(s.ctx, store.RunInfo{Name: "worker", PID: pid, Process: process}, time.Hour)
+	const boot, namespace = "a boot", "pid:[1] time:[2]"
+	register := func(pid int, process store.Process) holdfast.WorkerID {
+		worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "worker", PID: pid, Process: process}, time.Hour)
 		s.must(err)
-		return run
+		return worker
 	}
-	listed := func(when, boot, place string, want ...presence.Neighbor) {
+	wantNeighbors := func(when, boot, namespace string, neighbors ...presence.Neighbor) {
 		s.Helper()
-		got, err := s.elsewhere.Neighbors(s.ctx, boot, place)
+		got, err := s.elsewhere.Neighbors(s.ctx, boot, namespace)
 		s.must(err)
 		for i := range got {
 			if got[i].RenewedAt.IsZero() {
-				s.Errorf("%s: run %s never renewed", when, got[i].Run)
+				s.Errorf("%s: worker %s has no time of renewal", when, got[i].Worker)
 			}
 			got[i].RenewedAt = time.Time{}
 		}
-		if !slices.Equal(got, want) {
-			s.Errorf("%s: neighbors are %+v, want %+v", when, got, want)
+		if !slices.Equal(got, neighbors) {
+			s.Errorf("%s: Neighbors returned %+v, want %+v", when, got, neighbors)
 		}
 	}
-	first := open(1, store.Process{Boot: boot, Namespace: place, Started: 7})
-	second := open(2, store.Process{Boot: boot, Namespace: place, Started: 8})
-	unknown := open(3, store.Process{})
-	listed("nobody is shown", boot, place)
-	for _, run := range []holdfast.RunID{
+	first := register(1, store.Process{Boot: boot, Namespace: namespace, Started: 7})
+	second := register(2, store.Process{Boot: boot, Namespace: namespace, Started: 8})
+	unknown := register(3, store.Process{})
+	wantNeighbors("no worker is present", boot, namespace)
+	for _, worker := range []holdfast.WorkerID{
 		first, second, unknown,
-		open(1, store.Process{Boot: "another", Namespace: place, Started: 7}),
-		open(1, store.Process{Boot: boot, Namespace: "another", Started: 7}),
-		open(1, store.Process{Boot: boot, Namespace: place}),
+		register(1, store.Process{Boot: "another", Namespace: namespace, Started: 7}),
+		register(1, store.Process{Boot: boot, Namespace: "another", Started: 7}),
+		register(1, store.Process{Boot: boot, Namespace: namespace}),
 	} {
-		s.renew(run, true)
+		s.renew(worker, true)
 	}
-	open(4, store.Process{Boot: boot, Namespace: place, Started: 9}) // is not shown
-	listed("two are shown", boot, place, presence.Neighbor{Run: first, PID: 1, Started: 7}, presence.Neighbor{Run: second, PID: 2, Started: 8})
-	listed("of no machine", "", "")
+	register(4, store.Process{Boot: boot, Namespace: namespace, Started: 9}) // never says that it is present
+	wantNeighbors("two workers are present", boot, namespace, presence.Neighbor{Worker: first, PID: 1, Started: 7}, presence.Neighbor{Worker: second, PID: 2, Started: 8})
+	wantNeighbors("the boot and the namespace are unknown", "", "")
 	s.renew(second, false)
-	listed("the second one is not shown any more", boot, place, presence.Neighbor{Run: first, PID: 1, Started: 7})
-	s.must(s.CloseRun(s.ctx, first, false))
-	listed("the first one has ended", boot, place)
+	wantNeighbors("the second worker is no longer present", boot, namespace, presence.Neighbor{Worker: first, PID: 1, Started: 7})
+	s.must(s.DeregisterWorker(s.ctx, first, false))
+	wantNeighbors("the first worker has ended", boot, namespace)
 }
 
-func testSignContext(s *presenceSuite) {
-	run := s.openShown()
+func testLockContext(s *presenceSuite) {
+	worker := s.registerPresent()
 	ctx, cancel := context.WithCancel(s.ctx)
-	gone, release, err := s.here.Show(ctx, run)
+	gone, release, err := s.here.Acquire(ctx, worker)
 	s.must(err)
 	defer release()
 	watched, stop, err := s.here.Watch(ctx)
 	s.must(err)
 	defer stop()
 	cancel()
-	s.absentAre("the context is done")
-	s.isThere("the context is done", gone)
-	s.isThere("the context is done", watched)
+	s.wantMissing("the context is done")
+	s.wantNotLost("the context is done", gone)
+	s.wantNotLost("the context is done", watched)
 }
 
-// refusedUntil checks that a call waits until its context is done.
-func (s *presenceSuite) refusedUntil(what string, call func(context.Context) (<-chan struct{}, func(), error)) {
+// wantBusy checks that a call waits until its context is done and then returns ErrUnavailable.
+func (s *presenceSuite) wantBusy(what string, call func(context.Context) (<-chan struct{}, func(), error)) {
 	s.Helper()
 	brief, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
 	defer cancel()
 	gone, release, err := call(brief)
 	if !errors.Is(err, holdfast.ErrUnavailable) || gone != nil || release != nil || brief.Err() == nil {
-		s.Errorf("%s: %v, while it is another one's", what, err)
+		s.Errorf("%s while another session has the lock: %v, want ErrUnavailable", what, err)
 	}
-	left, cancel := context.WithCancel(s.ctx)
+	canceled, cancel := context.WithCancel(s.ctx)
 	cancel()
-	if _, _, err := call(left); !errors.Is(err, holdfast.ErrUnavailable) {
-		s.Errorf("%s: %v, for a caller that left", what, err)
+	if _, _, err := call(canceled); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("%s with a canceled context: %v, want ErrUnavailable", what, err)
 	}
 }
 
-func testSignWaits(s *presenceSuite) {
-	run, other := s.openShown(), s.openShown()
-	_, release := s.show(s.here, run)
-	show := func(ctx context.Context) (<-chan struct{}, func(), error) { return s.elsewhere.Show(ctx, run) }
-	s.refusedUntil("show", show)
-	s.absentAre("who waited in vain has changed nothing", other)
-	s.show(s.elsewhere, other)
-	shown := make(chan func(), 1)
+func testLockWaits(s *presenceSuite) {
+	worker, other := s.registerPresent(), s.registerPresent()
+	_, release := s.acquire(s.here, worker)
+	acquire := func(ctx context.Context) (<-chan struct{}, func(), error) { return s.elsewhere.Acquire(ctx, worker) }
+	s.wantBusy("Acquire", acquire)
+	s.wantMissing("a call that timed out changed nothing", other)
+	s.acquire(s.elsewhere, other)
+	acquired := make(chan func(), 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, timeout)
 		defer cancel()
-		_, release, err := show(ctx)
+		_, release, err := acquire(ctx)
 		if err != nil {
-			s.Errorf("show: %v", err)
+			s.Errorf("Acquire: %v", err)
 		}
-		shown <- release
+		acquired <- release
 	}()
 	release()
-	if release = <-shown; release != nil {
-		s.absentAre("who waited shows it")
+	if release = <-acquired; release != nil {
+		s.wantMissing("the waiting call has the lock")
 		release()
-		s.absentAre("both have released it", run)
+		s.wantMissing("both have released the lock", worker)
 	}
 }
 
-func testSignDisconnected(s *presenceSuite) {
+func testLockDisconnected(s *presenceSuite) {
 	if s.disconnect == nil {
-		s.Skip("nothing can end these sessions from outside")
+		s.Skip("the sessions of this store cannot be ended from outside")
 	}
-	run, other := s.openShown(), s.openShown()
-	gone, release := s.show(s.here, run)
-	stays, _ := s.show(s.elsewhere, other)
+	worker, other := s.registerPresent(), s.registerPresent()
+	gone, release := s.acquire(s.here, worker)
+	otherGone, _ := s.acquire(s.elsewhere, other)
 	s.disconnect(s.here)
-	s.ends(gone)
-	s.becomesAbsent(run)
-	s.isThere("it is another client's", stays)
-	s.renew(run, false)
-	s.absentAre("it has said so")
+	s.awaitLoss(gone)
+	s.eventuallyMissing(worker)
+	s.wantNotLost("the lock is in a session of the other client", otherGone)
+	s.renew(worker, false)
+	s.wantMissing("the worker said that it is not present")
 	release()
-	again, _ := s.show(s.here, run)
-	s.renew(run, true)
-	s.absentAre("it is there again")
-	s.isThere("shown again", again)
+	goneAgain, _ := s.acquire(s.here, worker)
+	s.renew(worker, true)
+	s.wantMissing("the worker has its lock again")
+	s.wantNotLost("the lock was acquired again", goneAgain)
 }
 
-func testSignClosed(s *presenceSuite) {
-	run := s.openShown()
-	gone, release := s.show(s.elsewhere, run)
+func testLockClosed(s *presenceSuite) {
+	worker := s.registerPresent()
+	gone, release := s.acquire(s.elsewhere, worker)
 	watched, stop, err := s.elsewhere.Watch(s.ctx)
 	s.must(err)
 	s.must(s.elsewhere.Close())
-	s.ends(gone)
-	s.ends(watched)
+	s.awaitLoss(gone)
+	s.awaitLoss(watched)
 	release()
 	stop()
-	s.eventually("absent", func() bool { return len(s.absent()) == 1 })
-	if _, _, err := s.elsewhere.Show(s.ctx, run); !errors.Is(err, holdfast.ErrUnavailable) {
-		s.Errorf("a closed store shows a sign: %v", err)
+	s.eventually("a worker is missing", func() bool { return len(s.missing()) == 1 })
+	if _, _, err := s.elsewhere.Acquire(s.ctx, worker); !errors.Is(err, holdfast.ErrUnavailable) {
+		s.Errorf("Acquire of a closed store: %v, want ErrUnavailable", err)
 	}
 }
 
 func testWatch(s *presenceSuite) {
-	run := s.openShown() // whose sign is another thing
-	s.show(s.elsewhere, run)
+	worker := s.registerPresent() // its presence lock is not the lock of the watcher
+	s.acquire(s.elsewhere, worker)
 	gone, release, err := s.here.Watch(s.ctx)
 	s.must(err)
-	s.absentAre("somebody watches")
-	s.refusedUntil("watch", s.elsewhere.Watch)
+	s.wantMissing("a watcher exists")
+	s.wantBusy("Watch", s.elsewhere.Watch)
 	next := make(chan func(), 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, timeout)
 		defer cancel()
 		_, release, err := s.elsewhere.Watch(ctx)
 		if err != nil {
-			s.Errorf("watch: %v", err)
+			s.Errorf("Watch: %v", err)
 		}
 		next <- release
 	}()
@@ -384,11 +385,11 @@ func testWatch(s *presenceSuite) {
 		release()
 	} else {
 		s.disconnect(s.here)
-		s.ends(gone)
+		s.awaitLoss(gone)
 		release()
 	}
 	if release = <-next; release != nil {
-		s.refusedUntil("watch again", s.here.Watch)
+		s.wantBusy("Watch again", s.here.Watch)
 		release()
 	}
 	_, release, err = s.here.Watch(s.ctx)

@@ -10,23 +10,23 @@ import (
 )
 
 var pruneTests = []test{
-	{"deletes only what is old and over", testPruneKinds},
-	{"keeps to its limit", testPruneLimit},
-	{"deletes runs that own nothing", testPruneRuns},
+	{"deletes only old tasks of the given states", testPruneKinds},
+	{"deletes at most limit rows", testPruneLimit},
+	{"deletes workers without tasks", testPruneWorkers},
 }
 
 // prune calls Prune until it has deleted n rows.
 func (s *suite) prune(ages store.PruneAges, n int) {
 	s.Helper()
 	total := 0
-	s.eventually("old enough to be deleted", func() bool {
+	s.eventually("the rows are old enough and deleted", func() bool {
 		deleted, err := s.Prune(s.ctx, ages, 1000)
 		s.must(err)
 		total += deleted
 		return total >= n
 	})
 	if total != n {
-		s.Errorf("%d rows were deleted, want %d", total, n)
+		s.Errorf("Prune deleted %d rows, want %d", total, n)
 	}
 }
 
@@ -36,13 +36,13 @@ func testPruneKinds(s *suite) {
 		tasks[state] = s.taskIn(state)
 	}
 	for name, ages := range map[string]store.PruneAges{
-		"all for ever": {}, "all for an hour": {Done: time.Hour, Cancelled: time.Hour, Archived: time.Hour, Runs: time.Hour},
+		"ages of 0": {}, "ages of an hour": {Done: time.Hour, Cancelled: time.Hour, Archived: time.Hour, Workers: time.Hour},
 	} {
 		if n, err := s.Prune(s.ctx, ages, 1000); n != 0 || err != nil {
-			s.Errorf("%s: %d rows deleted, %v", name, n, err)
+			s.Errorf("%s: Prune returned %d, %v; want 0", name, n, err)
 		}
 	}
-	gone := map[holdfast.State]bool{}
+	deleted := map[holdfast.State]bool{}
 	for _, step := range []struct {
 		state holdfast.State
 		ages  store.PruneAges
@@ -52,51 +52,51 @@ func testPruneKinds(s *suite) {
 		{holdfast.Archived, store.PruneAges{Archived: time.Microsecond, Done: time.Hour}},
 	} {
 		s.prune(step.ages, 1)
-		gone[step.state] = true
+		deleted[step.state] = true
 		for state, task := range tasks {
-			if _, err := s.Task(s.ctx, task.ID); errors.Is(err, holdfast.ErrNotFound) != gone[state] {
-				s.Errorf("after %s, a task that is %s: %v", step.state, state, err)
+			if _, err := s.Task(s.ctx, task.ID); errors.Is(err, holdfast.ErrNotFound) != deleted[state] {
+				s.Errorf("after Prune of %s: Task of a task that is %s returned %v", step.state, state, err)
 			}
 		}
 	}
 	if _, err := s.Attempts(s.ctx, tasks[holdfast.Archived].ID); !errors.Is(err, holdfast.ErrNotFound) {
-		s.Errorf("the attempts of a deleted task: %v", err)
+		s.Errorf("Attempts of a deleted task: %v, want ErrNotFound", err)
 	}
 }
 
 func testPruneLimit(s *suite) {
-	run := s.openRun()
+	worker := s.registerWorker()
 	var moves []holdfast.Transition
-	for _, task := range s.claimed(run, s.inserts(1500)...) {
+	for _, task := range s.mustClaim(worker, s.insertN(1500)...) {
 		moves = append(moves, s.settle(task, holdfast.Returned(nil)))
 	}
 	s.apply(moves...)
 	ages := store.PruneAges{Done: time.Microsecond}
 	if n, err := s.Prune(s.ctx, ages, 1200); n != 1200 || err != nil {
-		s.Errorf("pruned %d, %v", n, err)
+		s.Errorf("Prune returned %d, %v; want 1200", n, err)
 	}
 	if n, err := s.Prune(s.ctx, ages, 1200); n != 300 || err != nil {
-		s.Errorf("then pruned %d, %v", n, err)
+		s.Errorf("the second Prune returned %d, %v; want 300", n, err)
 	}
 }
 
-func testPruneRuns(s *suite) {
-	live := s.openRun()
-	stopped := s.openRun()
-	s.must(s.CloseRun(s.ctx, stopped, false))
-	tickets := s.inserts(1)
-	dead := s.deadRun(func(run holdfast.RunID) { s.claimed(run, tickets...) })
-	list := func() (ids []holdfast.RunID) {
-		runs, err := s.Runs(s.ctx, true)
+func testPruneWorkers(s *suite) {
+	live := s.registerWorker()
+	stopped := s.registerWorker()
+	s.must(s.DeregisterWorker(s.ctx, stopped, false))
+	tickets := s.insertN(1)
+	dead := s.deadWorker(func(worker holdfast.WorkerID) { s.mustClaim(worker, tickets...) })
+	list := func() (ids []holdfast.WorkerID) {
+		workers, err := s.Workers(s.ctx, true)
 		s.must(err)
-		for _, run := range runs {
-			ids = append(ids, run.ID)
+		for _, worker := range workers {
+			ids = append(ids, worker.ID)
 		}
 		return ids
 	}
-	// A janitor has not yet seen that they own nothing.
-	if n, err := s.Prune(s.ctx, store.PruneAges{Runs: time.Microsecond}, 1000); err != nil || !slices.Contains(list(), dead) {
-		s.Errorf("pruned %d, among them a run that owns a task, %v", n, err)
+	// Abandoned has not yet found that these workers own no task.
+	if n, err := s.Prune(s.ctx, store.PruneAges{Workers: time.Microsecond}, 1000); err != nil || !slices.Contains(list(), dead) {
+		s.Errorf("Prune returned %d, %v and deleted a worker that owns a task", n, err)
 	}
 	abandoned, err := s.Abandoned(s.ctx, 0, 10)
 	s.must(err)
@@ -105,9 +105,9 @@ func testPruneRuns(s *suite) {
 	}
 	_, err = s.Abandoned(s.ctx, 0, 10)
 	s.must(err)
-	s.eventually("only the live run is left", func() bool {
-		_, err := s.Prune(s.ctx, store.PruneAges{Runs: time.Microsecond}, 1000)
+	s.eventually("only the live worker is left", func() bool {
+		_, err := s.Prune(s.ctx, store.PruneAges{Workers: time.Microsecond}, 1000)
 		s.must(err)
-		return slices.Equal(list(), []holdfast.RunID{live})
+		return slices.Equal(list(), []holdfast.WorkerID{live})
 	})
 }

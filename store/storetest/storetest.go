@@ -1,8 +1,8 @@
-// Package storetest is the suite that every store passes: it says in code what the
-// comments of package store promise. An adapter's test calls Run.
+// Package storetest is the conformance suite for stores. It tests the promises in the comments of package store. The
+// tests of each adapter call Run, and one more function for each optional role that the adapter implements.
 //
-// The suite uses nothing but the contract. It compares times only with the store's own clock, and
-// where something has to become old it polls until the store says so.
+// The suite uses only the contract. It compares times only with the clock of the store. If a row must reach an age, the
+// suite polls the store until the row has that age.
 package storetest
 
 import (
@@ -11,22 +11,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Run tests a store. open returns an empty, migrated store of its own for each test and closes it when
-// the test ends.
+// Run tests a store. For each test, open returns a new store that is empty and migrated, and closes it when the test
+// ends.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for _, role := range []struct {
 		name  string
 		tests []test
 	}{
 		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests},
-		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Receipts", receiptTests}, {"Repair", repairTests},
-		{"Prune", pruneTests}, {"Desk", deskTests}, {"Migrations", migrationTests},
+		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests},
+		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Migrations", migrationTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,16 +51,16 @@ type suite struct {
 	ctx context.Context
 }
 
-// patience bounds how long a test waits for something that must happen.
-const patience = time.Minute
+// timeout limits how long a test waits for an event that must happen.
+const timeout = time.Minute
 
 const (
-	defaultLane = holdfast.DefaultLane
-	kind        = "suite.kind"
-	other       = "suite.other"
+	defaultQueue = holdfast.DefaultQueue
+	kind         = "suite.kind"
+	other        = "suite.other"
 )
 
-// kinds are the types most tests claim.
+// kinds has the task types that most tests claim.
 var kinds = store.AnyOf(kind)
 
 func (s *suite) must(err error) {
@@ -71,32 +70,32 @@ func (s *suite) must(err error) {
 	}
 }
 
-// eventually polls until what holds. Failing is the only thing that takes long.
+// eventually polls until holds returns true. If that takes longer than timeout, the test fails.
 func (s *suite) eventually(what string, holds func() bool) {
 	s.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(timeout)
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-late:
-			s.Fatalf("still not: %s", what)
+			s.Fatalf("timeout while waiting: %s", what)
 		}
 	}
 }
 
 func newTask() holdfast.NewTask {
-	return holdfast.NewTask{Type: kind, Lane: defaultLane, MaxAttempts: 3}
+	return holdfast.NewTask{Type: kind, Queue: defaultQueue, MaxAttempts: 3}
 }
 
-// insert stores tasks and returns the tickets of their first attempts.
+// insert stores the tasks and returns the tickets of their first attempts.
 func (s *suite) insert(tasks ...holdfast.NewTask) []message.Ticket {
 	s.Helper()
 	inserted, err := s.Insert(s.ctx, tasks, time.Hour)
 	s.must(err)
 	if len(inserted.Tasks) != len(tasks) {
-		s.Fatalf("%d answers for %d tasks", len(inserted.Tasks), len(tasks))
+		s.Fatalf("Insert returned %d results for %d tasks", len(inserted.Tasks), len(tasks))
 	}
 	tickets := make([]message.Ticket, len(tasks))
 	for i, task := range inserted.Tasks {
@@ -105,8 +104,8 @@ func (s *suite) insert(tasks ...holdfast.NewTask) []message.Ticket {
 	return tickets
 }
 
-// inserts stores n plain tasks.
-func (s *suite) inserts(n int) []message.Ticket {
+// insertN stores n tasks without options.
+func (s *suite) insertN(n int) []message.Ticket {
 	s.Helper()
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
@@ -115,67 +114,67 @@ func (s *suite) inserts(n int) []message.Ticket {
 	return s.insert(tasks...)
 }
 
-// run starts a run that outlives the test.
-func (s *suite) openRun() holdfast.RunID {
+// registerWorker registers a worker whose lease is longer than the test.
+func (s *suite) registerWorker() holdfast.WorkerID {
 	s.Helper()
-	return s.openRunFor(time.Hour)
+	return s.registerWorkerFor(time.Hour)
 }
 
-func (s *suite) openRunFor(lease time.Duration) holdfast.RunID {
+func (s *suite) registerWorkerFor(lease time.Duration) holdfast.WorkerID {
 	s.Helper()
-	run, err := s.OpenRun(s.ctx, store.RunInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, lease)
+	worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, lease)
 	s.must(err)
-	return run
+	return worker
 }
 
-// deadRun starts a run and has it fenced once f was called.
-func (s *suite) deadRun(f func(holdfast.RunID)) holdfast.RunID {
+// deadWorker registers a worker, calls f, and fences the worker.
+func (s *suite) deadWorker(f func(holdfast.WorkerID)) holdfast.WorkerID {
 	s.Helper()
-	run := s.openRun()
-	f(run)
-	s.fence(run)
-	return run
+	worker := s.registerWorker()
+	f(worker)
+	s.fence(worker)
+	return worker
 }
 
-// fence lets the lease of a run end and declares it dead.
-func (s *suite) fence(run holdfast.RunID) {
+// fence ends the lease of a worker and fences the worker.
+func (s *suite) fence(worker holdfast.WorkerID) {
 	s.Helper()
-	_, err := s.Renew(s.ctx, store.Renewal{Run: run, Lease: time.Microsecond})
+	_, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Microsecond})
 	s.must(err)
-	s.eventually("fenced", func() bool {
+	s.eventually("Fence fences the worker", func() bool {
 		fenced, err := s.Fence(s.ctx, s.now(), 0, 0)
 		s.must(err)
-		return len(fenced) == 1 && fenced[0] == run
+		return len(fenced) == 1 && fenced[0] == worker
 	})
 }
 
-func (s *suite) claim(run holdfast.RunID, tickets ...message.Ticket) []store.Claim {
+func (s *suite) claim(worker holdfast.WorkerID, tickets ...message.Ticket) []store.Claim {
 	s.Helper()
-	claims, err := s.Claim(s.ctx, run, kinds, tickets, store.IntoExecutors)
+	claims, err := s.Claim(s.ctx, worker, kinds, tickets, store.IntoExecutors)
 	s.must(err)
 	if len(claims) != len(tickets) {
-		s.Fatalf("%d claims for %d tickets", len(claims), len(tickets))
+		s.Fatalf("Claim returned %d claims for %d tickets", len(claims), len(tickets))
 	}
 	return claims
 }
 
-// claimed claims tasks that must all be free.
-func (s *suite) claimed(run holdfast.RunID, tickets ...message.Ticket) []holdfast.Task {
+// mustClaim claims tasks. The test fails if the worker does not get all of them.
+func (s *suite) mustClaim(worker holdfast.WorkerID, tickets ...message.Ticket) []holdfast.Task {
 	s.Helper()
 	tasks := make([]holdfast.Task, len(tickets))
-	for i, claim := range s.claim(run, tickets...) {
+	for i, claim := range s.claim(worker, tickets...) {
 		if claim.Verdict != store.Claimed {
-			s.Fatalf("ticket %v: %s, want a claim", tickets[i], verdictName(claim.Verdict))
+			s.Fatalf("ticket %v: the verdict is %s, want claimed", tickets[i], verdictName(claim.Verdict))
 		}
 		tasks[i] = claim.Task
 	}
 	return tasks
 }
 
-// running is a new task that a new run holds.
-func (s *suite) running() holdfast.Task {
+// runningTask returns a new task that runs under a new worker.
+func (s *suite) runningTask() holdfast.Task {
 	s.Helper()
-	return s.claimed(s.openRun(), s.inserts(1)...)[0]
+	return s.mustClaim(s.registerWorker(), s.insertN(1)...)[0]
 }
 
 func (s *suite) task(id holdfast.TaskID) holdfast.Task {
@@ -185,7 +184,7 @@ func (s *suite) task(id holdfast.TaskID) holdfast.Task {
 	return task
 }
 
-// policy retries at once.
+// policy returns a policy that retries at once.
 func policy() holdfast.Policy {
 	p := holdfast.DefaultPolicy()
 	p.Strategy, p.Base, p.Jitter = holdfast.Fixed, 0, 0
@@ -199,11 +198,12 @@ func (s *suite) settle(task holdfast.Task, cause holdfast.Cause) holdfast.Transi
 	return move
 }
 
-// move applies what cause means for a task, which must be accepted, and returns the task.
+// move settles a task with cause, applies the transition, and returns the task. The test fails if the store refuses the
+// transition.
 func (s *suite) move(task holdfast.Task, cause holdfast.Cause) holdfast.Task {
 	s.Helper()
 	if !s.apply(s.settle(task, cause))[0] {
-		s.Fatalf("the move of %+v was refused", task)
+		s.Fatalf("the store refused the transition of %+v", task)
 	}
 	return s.task(task.ID)
 }
@@ -213,23 +213,23 @@ func (s *suite) apply(moves ...holdfast.Transition) []bool {
 	accepted, err := s.Apply(s.ctx, moves)
 	s.must(err)
 	if len(accepted) != len(moves) {
-		s.Fatalf("%d answers for %d moves", len(accepted), len(moves))
+		s.Fatalf("Apply returned %d results for %d transitions", len(accepted), len(moves))
 	}
 	return accepted
 }
 
-// dispatch publishes at most limit due tasks with success.
+// dispatch calls DispatchDue with a publish function that succeeds for all tasks.
 func (s *suite) dispatch(limit int) (due []store.Due, result store.Dispatched) {
 	s.Helper()
-	result, err := s.DispatchDue(s.ctx, store.Lanes{}, limit, func(_ context.Context, given []store.Due) []bool {
+	result, err := s.DispatchDue(s.ctx, store.Queues{}, limit, func(_ context.Context, given []store.Due) []bool {
 		due = given
-		return all(true, len(given))
+		return repeated(true, len(given))
 	})
 	s.must(err)
 	return due, result
 }
 
-func all(value bool, n int) []bool {
+func repeated(value bool, n int) []bool {
 	list := make([]bool, n)
 	for i := range list {
 		list[i] = value
@@ -237,20 +237,21 @@ func all(value bool, n int) []bool {
 	return list
 }
 
-// position is where the ticket's task stands.
+// position returns the position of the task of a ticket.
 func (s *suite) position(ticket message.Ticket) store.Position {
 	s.Helper()
 	positions, err := s.Positions(s.ctx, []message.Ticket{ticket})
 	s.must(err)
 	if len(positions) != 1 {
-		s.Fatalf("%d positions for one ticket", len(positions))
+		s.Fatalf("Positions returned %d positions for one ticket", len(positions))
 	}
 	return positions[0]
 }
 
 func verdictName(v store.Verdict) string {
 	names := map[store.Verdict]string{
-		store.Stale: "stale", store.Claimed: "claimed", store.Contended: "contended", store.Ahead: "ahead", store.Unhandled: "unhandled", store.Suspect: "suspect",
+		store.Stale: "stale", store.Claimed: "claimed", store.Contended: "contended", store.Ahead: "ahead",
+		store.Unhandled: "unhandled", store.LastChance: "last chance",
 	}
 	if name, ok := names[v]; ok {
 		return name
@@ -258,7 +259,7 @@ func verdictName(v store.Verdict) string {
 	return fmt.Sprintf("verdict %d", v)
 }
 
-// ids lists the tasks of tickets.
+// ids returns the task ids of tickets.
 func ids(tickets []message.Ticket) []holdfast.TaskID {
 	list := make([]holdfast.TaskID, len(tickets))
 	for i, ticket := range tickets {
@@ -275,7 +276,7 @@ func idsOf(tasks []holdfast.Task) []holdfast.TaskID {
 	return list
 }
 
-// now is the store's clock.
+// now returns the time of the store.
 func (s *suite) now() time.Time {
 	s.Helper()
 	now, err := s.Now(s.ctx)

@@ -7,21 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// What follows is for tests of one adapter that move its clock. The suite cannot contain them, because the contract cannot move a
-// clock.
+// The functions of this file are for tests of one adapter that move its clock. The suite cannot contain these tests,
+// because the contract has no call that moves a clock.
 
 // SentinelDue returns the one sentinel that is due.
 func SentinelDue(t *testing.T, s store.Store, when string) message.Sentinel {
 	t.Helper()
 	due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
 	if err != nil || len(due) != 1 {
-		t.Fatalf("%s: the sentinels due are %v, %v; want one", when, due, err)
+		t.Fatalf("%s: SentinelsDue returned %v, %v; want one sentinel", when, due, err)
 	}
 	return due[0]
 }
@@ -38,21 +37,22 @@ func CheckLost(t *testing.T, s store.Store, when string, want map[message.Ticket
 			t.Fatal(err)
 		}
 		if positions[0].Ticketed == want {
-			t.Errorf("%s: task %s counts as lost: %t", when, ticket.Task, !want)
+			t.Errorf("%s: the ticket of task %s counts as lost: %t", when, ticket.Task, !want)
 		}
 	}
 }
 
-// ComputeTimes makes the store compute a time for each of four tasks: for a retry, for a hand-back, for a park and for a refused
-// publish. It returns how long each task has to wait. The run claims the first two.
-func ComputeTimes(t *testing.T, s store.Store, run holdfast.RunID, tickets []message.Ticket) (waits []time.Duration) {
+// ComputeTimes makes the store compute a time for each of four tasks: for a retry, for a hand-back, for a park and for
+// a refused publish. The worker claims the first two. It returns how long each task has to wait after the store has
+// corrected these times; see store.Upkeep.
+func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) (waits []time.Duration) {
 	t.Helper()
-	claims, err := s.Claim(t.Context(), run, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var moves []holdfast.Transition
-	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("again")), holdfast.Interrupted(nil)} {
+	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("failed")), holdfast.Interrupted(nil)} {
 		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func ComputeTimes(t *testing.T, s store.Store, run holdfast.RunID, tickets []mes
 	return []time.Duration{moves[0].Wait, 0, 0, 0}
 }
 
-// Wait returns how long the task still waits by the clock of the store.
+// Wait returns the time until the task is due, by the clock of the store.
 func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
 	t.Helper()
 	read, err := s.Task(t.Context(), task)
@@ -78,14 +78,14 @@ func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
 	return read.NextRunAt.Sub(now)
 }
 
-// DispatchOutbox dispatches the outbox entries that are due and returns how many tickets they had.
+// DispatchOutbox publishes the outbox entries that are older than their grace and returns the number of their tickets.
 func DispatchOutbox(t *testing.T, s store.Store) (tickets int) {
 	t.Helper()
-	if _, err := s.DispatchReceipts(t.Context(), store.Lanes{}, 100, func(_ context.Context, r []store.Receipt) []bool {
-		for i := range r {
-			tickets += len(r[i].Tickets)
+	if _, err := s.DispatchOutbox(t.Context(), store.Queues{}, 100, func(_ context.Context, entries []store.OutboxEntry) []bool {
+		for _, entry := range entries {
+			tickets += len(entry.Tickets)
 		}
-		return slices.Repeat([]bool{true}, len(r))
+		return slices.Repeat([]bool{true}, len(entries))
 	}); err != nil {
 		t.Fatal(err)
 	}

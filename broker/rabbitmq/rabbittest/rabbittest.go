@@ -1,5 +1,5 @@
-// Package rabbittest opens brokers for tests against a real RabbitMQ: the one
-// AMQP_URL names, or a private one that can be killed.
+// Package rabbittest opens brokers for tests against a real RabbitMQ: the server that AMQP_URL names, or a private
+// server that a test may kill.
 package rabbittest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-// URL is AMQP_URL; without it the test is skipped.
+// URL returns AMQP_URL. It skips the test if the variable is not set.
 func URL(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("AMQP_URL")
@@ -31,18 +31,18 @@ func URL(t testing.TB) string {
 	return address
 }
 
-// Prefix returns a prefix for the names of queues that no other test uses.
+// Prefix returns a unique prefix for the names of queues.
 func Prefix() string { return fmt.Sprintf("holdfast.test.%016x", rand.Uint64()) }
 
-// Open returns a connected broker and a prefix of this test's own. At the end of the test everything that was declared
-// through the broker is deleted, and it is closed. It waits long for confirms: after a late confirm of a slow machine a
-// message would be published twice, and tests count messages.
+// Open returns a connected broker and a unique prefix. At the end of the test it deletes all objects that were declared
+// through the broker, and closes the broker. Its ConfirmTimeout is long: on a slow machine, a late confirm would cause
+// a second publish, and tests count messages.
 func Open(t testing.TB) (b *rabbitmq.Broker, prefix string) {
 	t.Helper()
 	return OpenWith(t, URL(t), rabbitmq.Options{ConfirmTimeout: time.Minute}), Prefix()
 }
 
-// OpenWith is Open for a server and options of one's own; it sets URLs if there are none, and Declared.
+// OpenWith is like Open, for the given server and options. It sets URLs if there are none, and Declared.
 func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.Broker {
 	t.Helper()
 	if options.URLs == nil {
@@ -78,8 +78,7 @@ func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.
 	return b
 }
 
-// Delete removes objects, over a connection of its own. It does not mind if the
-// server is gone: then they are too.
+// Delete deletes objects over its own connection. It only logs an error, because the server may have been wiped.
 func Delete(t testing.TB, address string, objects []broker.Object) {
 	t.Helper()
 	if len(objects) == 0 {
@@ -97,23 +96,23 @@ func Delete(t testing.TB, address string, objects []broker.Object) {
 	}
 }
 
-// At is address, a URL, with another host and port.
+// At returns the URL address with another host and port.
 func At(t testing.TB, address, hostPort string) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
-		t.Fatal("AMQP_URL cannot be read") // without the error, which repeats the password
+		t.Fatal("cannot parse AMQP_URL") // without the error, because it contains the password
 	}
 	u.Host = hostPort
 	return u.String()
 }
 
-// HostPort is the address part of a URL.
+// HostPort returns the host and port of a URL. The default port is 5672.
 func HostPort(t testing.TB, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
-		t.Fatal("AMQP_URL cannot be read")
+		t.Fatal("cannot parse AMQP_URL")
 	}
 	if u.Port() == "" {
 		return u.Host + ":5672"
@@ -121,20 +120,20 @@ func HostPort(t testing.TB, address string) string {
 	return u.Host
 }
 
-// Server is a RabbitMQ of the test's own, see scripts/private-rabbitmq.
+// Server is a RabbitMQ server for one test, see scripts/private-rabbitmq.
 type Server struct {
 	t      testing.TB
 	script string
 	env    []string
-	// URL is where it listens, the same after each start.
+	// URL is its address, the same after each start.
 	URL string
 }
 
-// Private starts a RabbitMQ for this test alone. It takes some seconds, so the test counts as slow. settings are
-// variables for the script, such as RB_MEMORY=600MB.
+// Private starts a RabbitMQ server for one test. This takes some seconds, so the test counts as slow. The settings are
+// environment variables for the script, such as RB_MEMORY=600MB.
 func Private(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	URL(t) // no servers wanted, no private ones either
+	URL(t) // without AMQP_URL, private servers are skipped, too
 	slow.Skip(t)
 	script, err := findScript()
 	if err != nil {
@@ -166,13 +165,13 @@ func findScript() (string, error) {
 	return "", errors.New("scripts/private-rabbitmq not found above the working directory")
 }
 
-// Up starts the server if it does not run.
+// Up starts the server if it is not running.
 func (s *Server) Up() {
 	s.t.Helper()
 	out, err := s.run("up")
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 3 {
-		s.t.Skip("RabbitMQ is not installed, so there is no private one")
+		s.t.Skip("RabbitMQ is not installed, so no private server can be started")
 	}
 	if err != nil {
 		s.t.Fatalf("private-rabbitmq up: %v: %s", err, out)
@@ -180,22 +179,21 @@ func (s *Server) Up() {
 	s.URL = strings.TrimSpace(out)
 }
 
-// Settle has the server write down which quorum queues it has. RabbitMQ 3.10 forgets one that was
-// created less than about a second before a kill -9, with all confirmed messages, and
-// after the restart the queue of that name has no leader and answers nothing, for ever.
-// Call it after the last declaration, before Kill.
+// Settle makes the server write its list of quorum queues to disk. Call it after the last declaration, before Kill.
+// RabbitMQ 3.10 forgets a quorum queue that was declared less than about one second before a kill -9, together with all
+// its confirmed messages. After the restart, the queue of that name has no leader and never answers.
 func (s *Server) Settle() { s.must("ctl", "eval", "dets:sync(ra_directory_reverse).") }
 
-// Kill ends the server with kill -9. Up starts it again on its data. See Settle.
+// Kill kills the server with kill -9. Up starts it again with its data. See Settle.
 func (s *Server) Kill() { s.must("kill") }
 
 // Wipe kills the server and deletes its data.
 func (s *Server) Wipe() { s.must("wipe") }
 
-// CloseConnections has the server close all connections of its clients.
+// CloseConnections makes the server close all client connections.
 func (s *Server) CloseConnections() { s.must("close-connections") }
 
-// Ctl runs rabbitmqctl.
+// Ctl runs rabbitmqctl and returns its output.
 func (s *Server) Ctl(args ...string) string { return s.must(append([]string{"ctl"}, args...)...) }
 
 func (s *Server) must(args ...string) string {

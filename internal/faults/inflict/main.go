@@ -1,5 +1,5 @@
-// Command inflict breaks a deployment of its own and reports what became of its tasks; see package faults. It is what
-// `make faults` runs.
+// Command inflict breaks a deployment on purpose and reports what happened to its tasks, with package faults. `make
+// faults` and `make soak` run it.
 package main
 
 import (
@@ -41,6 +41,7 @@ func main() {
 	}
 }
 
+// produce runs a producer process.
 func produce(ctx context.Context, url, first, rate string) error {
 	load := faults.Load{URL: url}
 	var problems [2]error
@@ -60,7 +61,7 @@ func produce(ctx context.Context, url, first, rate string) error {
 			defer backend.Close()
 			return faults.Produce(ctx, backend, load, os.Stdout)
 		}
-		log.WithError(err).Warn("cannot begin, trying again")
+		log.WithError(err).Warn("servers not opened, trying again")
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
@@ -69,17 +70,18 @@ func produce(ctx context.Context, url, first, rate string) error {
 	}
 }
 
+// campaign runs a campaign with the flags of the command line.
 func campaign(ctx context.Context) error {
 	var o faults.Options
-	flag.StringVar(&o.Root, "root", ".", "the project's folder")
-	flag.Uint64Var(&o.Seed, "seed", 1, "of the plan")
-	flag.DurationVar(&o.For, "for", 20*time.Minute, "how long faults are begun")
-	flag.IntVar(&o.Rate, "rate", 40, "tasks a second")
-	flag.BoolVar(&o.Soak, "soak", false, "measure all the while, with processes that are spared")
-	report := flag.String("report", "", "file to write the report to")
-	from := flag.String("from", "", "commit of the other build; empty means the last that changed the schema")
-	only := flag.String("only", "", "kinds of faults, with | between; empty means all")
-	keep := flag.Bool("keep", false, "keep the folder with logs and books")
+	flag.StringVar(&o.Root, "root", ".", "root folder of the project")
+	flag.Uint64Var(&o.Seed, "seed", 1, "seed of the plan")
+	flag.DurationVar(&o.For, "for", 20*time.Minute, "time in which faults begin")
+	flag.IntVar(&o.Rate, "rate", 40, "tasks per second")
+	flag.BoolVar(&o.Soak, "soak", false, "measure what grows, at processes that no fault hits")
+	report := flag.String("report", "", "file for the report")
+	from := flag.String("from", "", "commit of the older build; empty means the last commit that changed the schema")
+	only := flag.String("only", "", "kinds of faults, separated by |; empty means all")
+	keep := flag.Bool("keep", false, "keep the folder with the logs and records")
 	flag.Parse()
 	if *only != "" {
 		for _, name := range strings.Split(*only, "|") {
@@ -102,7 +104,7 @@ func campaign(ctx context.Context) error {
 	}
 	o.Out = os.Stderr
 	if *keep {
-		fmt.Fprintln(o.Out, "logs and books are kept in", o.Run)
+		fmt.Fprintln(o.Out, "the logs and records are in", o.Run)
 	} else {
 		defer os.RemoveAll(o.Run)
 	}
@@ -116,7 +118,7 @@ func campaign(ctx context.Context) error {
 	return conclude(o, books, *report)
 }
 
-// conclude judges, prints and writes the report; a broken promise is an error.
+// conclude judges the records, prints the verdict and writes the report. It returns an error if a promise was broken.
 func conclude(o faults.Options, books faults.Books, report string) error {
 	v := faults.Judge(books)
 	fmt.Println("| counted | |\n|---|---|")
@@ -141,7 +143,7 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 		}
 	}
 	if v.Broken() {
-		return fmt.Errorf("%d tasks lost, %d executions unexplained, %d attempts executed twice", len(v.Lost), len(v.Unexplained), len(v.SameAttempt))
+		return fmt.Errorf("%d tasks lost, %d repeated executions unexplained, %d attempts executed twice", len(v.Lost), len(v.Unexplained), len(v.SameAttempt))
 	}
 	for _, t := range trends {
 		if !t.Flat() {
@@ -149,12 +151,12 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 		}
 	}
 	if len(books.Problems) > 0 {
-		return fmt.Errorf("%d faults could not be inflicted or mended as planned: %s", len(books.Problems), books.Problems[0])
+		return fmt.Errorf("%d faults could not be inflicted or repaired as planned: %s", len(books.Problems), books.Problems[0])
 	}
 	return nil
 }
 
-// build makes both programs: that of the working tree, and that of another commit.
+// build compiles both programs: the newer one from the working tree, and the older one from the commit from.
 func build(ctx context.Context, o *faults.Options, from string) error {
 	git := func(arguments ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", o.Root}, arguments...)...).Output()
@@ -176,7 +178,7 @@ func build(ctx context.Context, o *faults.Options, from string) error {
 	o.Names[1] = "the working tree"
 	if from == "" {
 		if from, err = git("log", "-1", "--format=%h", "--", "schema"); err != nil || from == "" {
-			return fmt.Errorf("this is no clone of the repository: there is no older build to upgrade from (%w)", err)
+			return fmt.Errorf("find the commit of the older build: this folder is not a clone of the repository (%w)", err)
 		}
 	}
 	o.Names[0] = "commit " + from
@@ -184,7 +186,7 @@ func build(ctx context.Context, o *faults.Options, from string) error {
 	if _, err := git("worktree", "add", "--detach", old, from); err != nil {
 		return fmt.Errorf("check out %s: %w", from, err)
 	}
-	defer func() { _, _ = git("worktree", "remove", "--force", old) }() // the folder is deleted in any case
+	defer func() { _, _ = git("worktree", "remove", "--force", old) }() // the caller deletes the folder anyway
 	o.Builds[0], err = compile(old, "old")
 	return err
 }

@@ -1,5 +1,5 @@
-// Command measure measures how soon work goes on after something happened; see package recovery. It is what `make recovery`
-// runs.
+// Command measure measures how soon work resumes after events such as a kill or a drain, with package recovery. `make
+// recovery` runs it.
 package main
 
 import (
@@ -34,20 +34,20 @@ func main() {
 
 func run(ctx context.Context) error {
 	o := recovery.Defaults()
-	flag.StringVar(&o.Program, "program", "bin/holdfast", "the holdfast program")
-	flag.StringVar(&o.Only, "only", "", "make only this one: kill, restart, drain, delayed, pick-up, fairness, saturation, flood, last-chance or migration")
+	flag.StringVar(&o.Program, "program", "bin/holdfast", "path of the holdfast program")
+	flag.StringVar(&o.Only, "only", "", "the only measurement to make: kill, restart, drain, delayed, pick-up, fairness, saturation, flood, last-chance or migration")
 	flag.BoolVar(&o.Servers, "servers", o.Servers, "measure on PostgreSQL and RabbitMQ")
 	flag.BoolVar(&o.Embedded, "embedded", o.Embedded, "measure on one file")
-	flag.IntVar(&o.Trials, "trials", o.Trials, "kills, drains, restarts and migrations")
-	flag.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of fairness, saturation and the flood, and up to three of last chances")
-	flag.IntVar(&o.Tasks, "tasks", o.Tasks, "delayed tasks")
-	flag.IntVar(&o.Flood, "flood", o.Flood, "malformed messages in each queue")
-	flag.IntVar(&o.Finished, "finished", o.Finished, "finished tasks that are stored before the restarts on servers (5 million take 4 GB of disk)")
-	report := flag.String("report", "", "file to write the report to; empty prints it only")
-	command := flag.String("command", "make recovery", "what the report says to run")
+	flag.IntVar(&o.Trials, "trials", o.Trials, "number of kills, drains, restarts and migrations")
+	flag.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of fairness, saturation and the flood; at most three rounds of last chances")
+	flag.IntVar(&o.Tasks, "tasks", o.Tasks, "number of delayed tasks")
+	flag.IntVar(&o.Flood, "flood", o.Flood, "malformed messages for each AMQP queue")
+	flag.IntVar(&o.Finished, "finished", o.Finished, "finished tasks to store before the restarts on servers (5 million need 4 GB of disk)")
+	report := flag.String("report", "", "file for the report; if empty, the report is only printed")
+	command := flag.String("command", "make recovery", "the command that the report names")
 	flag.Parse()
 	if flag.NArg() > 0 || min(o.Trials, o.Rounds, o.Tasks, o.Flood, o.Finished+1) < 1 {
-		return errors.New("there are no arguments, and numbers are positive; see -help")
+		return errors.New("usage: no arguments are allowed, and numbers must be positive; see -help")
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	s := recovery.Setting{Command: *command, Began: time.Now()}
 	version, err := exec.CommandContext(ctx, o.Program, "--version").Output()
 	if err != nil {
-		return fmt.Errorf("ask %s for its version: %w; build it with: make build", o.Program, err)
+		return fmt.Errorf("version of %s: %w; build it with: make build", o.Program, err)
 	}
 	if words := strings.Fields(string(version)); len(words) > 1 {
 		s.Version = words[1]
@@ -63,7 +63,7 @@ func run(ctx context.Context) error {
 	if o.Servers {
 		o.DatabaseURL, o.AMQPURL = os.Getenv("DATABASE_URL"), os.Getenv("AMQP_URL")
 		if o.DatabaseURL == "" || o.AMQPURL == "" {
-			return errors.New("DATABASE_URL and AMQP_URL are not set; run: make recovery, or measure one file only with -servers=false")
+			return errors.New("DATABASE_URL and AMQP_URL are not set; run make recovery, or measure only a file with -servers=false")
 		}
 		if s.PostgreSQL, s.Broker, err = versions(ctx, log); err != nil {
 			return err
@@ -77,7 +77,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if len(figures) == 0 {
-		return fmt.Errorf("there is no measurement %q", o.Only)
+		return fmt.Errorf("no measurement is named %q", o.Only)
 	}
 	s.Took = time.Since(s.Began)
 	var text strings.Builder
@@ -93,7 +93,7 @@ func run(ctx context.Context) error {
 
 var product = regexp.MustCompile(`(PostgreSQL|RabbitMQ) [0-9][0-9.]*`)
 
-// versions asks the servers, as holdfast doctor does.
+// versions returns the names and versions of the servers, as holdfast doctor reports them.
 func versions(ctx context.Context, log logrus.FieldLogger) (postgres, rabbit string, err error) {
 	cfg, err := configs.Load(configs.Options{Env: []string{"DATABASE_URL=" + os.Getenv("DATABASE_URL"), "AMQP_URL=" + os.Getenv("AMQP_URL")}})
 	if err != nil {
@@ -108,7 +108,7 @@ func versions(ctx context.Context, log logrus.FieldLogger) (postgres, rabbit str
 		}
 	}
 	if postgres == "" || rabbit == "" {
-		return "", "", errors.New("the servers do not answer; look with: holdfast doctor")
+		return "", "", errors.New("the servers do not answer; see: holdfast doctor")
 	}
 	return postgres, rabbit, nil
 }

@@ -1,5 +1,5 @@
-// Package campaign builds the simulator with a runtime that replays exactly, and perhaps with a mutant in it,
-// and runs many seeds in several processes.
+// Package campaign builds the simulator with a runtime that replays exactly, optionally with a mutant, and simulates
+// many seeds in several processes.
 package campaign
 
 import (
@@ -22,37 +22,37 @@ import (
 
 const pkg = "./internal/sim"
 
-// Options says what to run.
+// Options are the options of a campaign.
 type Options struct {
-	Root      string       // of the module
-	Work      string       // a folder for the binary and what goes with it
-	Mutant    []patch.Edit // of the module's sources
-	Seed      uint64       // the first
-	Runs      int
-	Processes int      // at once
-	Without   []string // parts of the plans to leave out
-	StopFirst bool     // end at the first seed that fails, and do not look for its smallest plan
-	Journal   bool     // what happens, step by step, to standard output
-	// Seen, if set, is called after every seed, from one goroutine at a time.
+	Root      string       // root directory of the module
+	Work      string       // directory for the binary and the edited sources
+	Mutant    []patch.Edit // edits of the sources of the module; may be empty
+	Seed      uint64       // the first seed
+	Seeds     int          // number of seeds
+	Processes int          // at once
+	Without   []string     // parts to remove from the plans
+	StopFirst bool         // stop at the first seed that fails, and do not shrink its plan
+	Journal   bool         // print every step to standard output
+	// Seen, if not nil, is called after every seed. Calls do not overlap.
 	Seen func(Seed)
 }
 
-// Seed is what became of one.
+// Seed is the result of one seed.
 type Seed struct {
 	Seed      uint64
 	Violation string
-	Without   []string // parts that the smallest failing plan does without
-	Sum       uint64   // equal sums, equal runs
+	Without   []string // parts that the smallest failing plan does not need
+	Sum       uint64   // equal sums mean equal simulations
 	Steps     int
-	Tasks     int // accepted
+	Tasks     int // accepted tasks
 	Started   int // executions
-	Early     int // runs fenced before their lease was over
-	Excused   int // of them, those of living processes that lost both signs and could not say so
-	Lost      int // tickets that the engine found lost
+	Early     int // workers fenced before their leases expired
+	Excused   int // of Early, the workers of live processes that could not report in time
+	Lost      int // tickets that the janitor reported as lost
 	Exact     bool
 }
 
-// Replay is the command that repeats a seed.
+// Replay returns the command that simulates the seed again.
 func (s Seed) Replay() string {
 	command := fmt.Sprintf("make sim SEED=%d", s.Seed)
 	if len(s.Without) > 0 {
@@ -61,10 +61,11 @@ func (s Seed) Replay() string {
 	return command
 }
 
-// shareMore has few tickets share messages, as only hundreds do elsewhere: there are never hundreds here.
+// shareMore makes small groups of tickets share messages. In the unedited code only hundreds of tickets do; a
+// simulation never has that many.
 var shareMore = patch.Edit{File: "internal/message/message.go", Old: "\tcase calls >= 4:\n\t\treturn min(max(n/8, 1), 64)\n", New: "\tcase n > 1:\n\t\treturn min(n/2, 64)\n"}
 
-// Build compiles the simulator into o.Work.
+// Build compiles the simulator into o.Work. The error contains the output of the compiler.
 func Build(o Options) error {
 	if err := os.MkdirAll(o.Work, 0o755); err != nil {
 		return err
@@ -74,8 +75,8 @@ func Build(o Options) error {
 
 func (o Options) binary() string { return filepath.Join(o.Work, "sim.test") }
 
-// Run runs the seeds with what Build has made. The error says that a process did not do its work, which a seed that fails
-// is not.
+// Run simulates the seeds with the binary that Build has compiled. It returns an error if a process of the campaign
+// failed. A seed that breaks an invariant is not an error.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,12 +91,12 @@ func Run(ctx context.Context, o Options) error {
 			cancel()
 		}
 	}
-	n := max(1, min(o.Processes, o.Runs))
+	n := max(1, min(o.Processes, o.Seeds))
 	failed := make([]error, n)
 	var running sync.WaitGroup
 	for i := range n {
 		running.Go(func() {
-			runs := (o.Runs - i + n - 1) / n
+			runs := (o.Seeds - i + n - 1) / n
 			failed[i] = o.process(ctx, o.Seed+uint64(i), n, runs, seen)
 		})
 	}
@@ -103,10 +104,12 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(failed...)
 }
 
-// hangLimit is the most that a seed may take, with the search for its smallest plan. It takes milliseconds.
+// hangLimit is the longest time that one seed may take, including the search for its smallest plan. Usually a seed
+// takes milliseconds.
 const hangLimit = 3 * time.Minute
 
-// process runs every n-th seed. One that does not end fails, and takes those after it in its process along.
+// process simulates every n-th seed in one operating system process. A seed that does not end counts as failed, and
+// ends the process.
 func (o Options) process(ctx context.Context, first uint64, n, runs int, seen func(Seed)) error {
 	reports, report, err := os.Pipe()
 	if err != nil {
@@ -120,9 +123,9 @@ func (o Options) process(ctx context.Context, first uint64, n, runs int, seen fu
 	if o.StopFirst {
 		args = append(args, "-stop")
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, o.binary(), args...)
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{report}
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &output, &output, []*os.File{report}
 	if o.Journal {
 		cmd.Args = append(cmd.Args, "-journal")
 		cmd.Stdout = os.Stdout
@@ -133,28 +136,28 @@ func (o Options) process(ctx context.Context, first uint64, n, runs int, seen fu
 	}
 	report.Close()
 	done, broken := 0, false
-	hangs := time.AfterFunc(hangLimit, func() { _ = cmd.Process.Kill() })
-	defer hangs.Stop()
+	watchdog := time.AfterFunc(hangLimit, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
 	lines := bufio.NewScanner(reports)
 	for lines.Scan() {
-		hangs.Reset(hangLimit)
+		watchdog.Reset(hangLimit)
 		var s Seed
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			return fmt.Errorf("read a report: %w", err)
+			return fmt.Errorf("decode report: %w", err)
 		}
 		done++
 		broken = broken || s.Violation != ""
 		seen(s)
 	}
 	err = cmd.Wait()
-	if !hangs.Stop() && ctx.Err() == nil {
-		seen(Seed{Seed: first + uint64(done*n), Violation: fmt.Sprintf("it does not end within %s", hangLimit)})
+	if !watchdog.Stop() && ctx.Err() == nil {
+		seen(Seed{Seed: first + uint64(done*n), Violation: fmt.Sprintf("the simulation did not end within %s", hangLimit)})
 		return nil
 	}
 	if ctx.Err() != nil || err == nil && done == runs || broken && (done == runs || o.StopFirst) {
 		return nil
 	}
-	return fmt.Errorf("seed %d broke the simulator: %w\n%s", first+uint64(done*n), err, tail(said.String(), 4000))
+	return fmt.Errorf("simulate seed %d: %w\n%s", first+uint64(done*n), err, tail(output.String(), 4000))
 }
 
 func tail(text string, n int) string { return text[max(0, len(text)-n):] }

@@ -1,6 +1,6 @@
-// Package patch builds programs from sources that differ from those on disk in a few places, and leaves the
-// sources alone. The simulator needs it twice: for a Go runtime that decides nothing by chance, so that
-// a seed replays exactly, and for mutants of this module, which its invariants must catch.
+// Package patch builds test binaries from edited copies of source files, and leaves the files on disk unchanged. The
+// simulator uses it for a Go runtime that makes no random choices, so that a seed replays exactly. It also uses it for
+// mutants of this module, which the invariants of the simulator must catch.
 package patch
 
 import (
@@ -12,22 +12,32 @@ import (
 	"strings"
 )
 
-// Edit replaces one piece of one source file.
+// Edit replaces one piece of text in one source file.
 type Edit struct {
-	File     string // relative to the module's root, or to the sources of Go if it begins with goroot
-	Old, New string // Old must occur exactly once
+	File     string // relative to the root of the module, or to the Go sources if it begins with GOROOT/
+	Old, New string // File must contain Old exactly once; if Old is empty, File is a new file with the text New
 }
 
 const goroot = "GOROOT/"
 
-// Build compiles the tests of a package with the edits into a binary. Work is a folder for the edited files. The
-// error names the edit that does not fit its file any more, or is what the compiler said.
+// Build compiles the tests of a package with the edits into a binary. It writes the edited files to the directory work.
+// It returns an error that names the edit if an edit does not match its file. If the compiler fails, the error contains
+// its output.
 func Build(root, work, pkg, binary string, edits []Edit) error {
+	return build(root, work, pkg, edits, "test", "-c", "-o", binary)
+}
+
+// Program compiles the program in a package with the edits, as Build does for tests.
+func Program(root, work, pkg, binary string, edits []Edit) error {
+	return build(root, work, pkg, edits, "build", "-o", binary)
+}
+
+func build(root, work, pkg string, edits []Edit, command ...string) error {
 	overlay, err := write(root, work, edits)
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, pkg)
+	cmd := exec.Command("go", append(command, "-overlay", overlay, pkg)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
@@ -35,11 +45,11 @@ func Build(root, work, pkg, binary string, edits []Edit) error {
 	return nil
 }
 
-// write makes the edited files and the list of them that the go command wants.
+// write writes the edited files and the overlay file for the go command, and returns the path of the overlay file.
 func write(root, work string, edits []Edit) (overlay string, err error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask for GOROOT: %w", err)
+		return "", fmt.Errorf("go env GOROOT: %w", err)
 	}
 	work, err = filepath.Abs(work)
 	if err != nil {
@@ -51,6 +61,10 @@ func write(root, work string, edits []Edit) (overlay string, err error) {
 		if inGo, ok := strings.CutPrefix(e.File, goroot); ok {
 			path = filepath.Join(strings.TrimSpace(string(out)), "src", inGo)
 		}
+		if e.Old == "" {
+			edited[path] = e.New
+			continue
+		}
 		text, ok := edited[path]
 		if !ok {
 			read, err := os.ReadFile(path)
@@ -60,7 +74,7 @@ func write(root, work string, edits []Edit) (overlay string, err error) {
 			text = string(read)
 		}
 		if n := strings.Count(text, e.Old); n != 1 {
-			return "", fmt.Errorf("%s has changed: it should contain the following once, not %d times; adapt the edit:\n%s", path, n, e.Old)
+			return "", fmt.Errorf("edit does not match %s: the file must contain the following text once, but contains it %d times:\n%s", path, n, e.Old)
 		}
 		edited[path] = strings.Replace(text, e.Old, e.New, 1)
 	}

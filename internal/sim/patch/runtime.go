@@ -2,20 +2,21 @@ package patch
 
 import "math/rand/v2"
 
-// first is the first random number of every bubble with the edited runtime.
+// first is the first random number of every synctest bubble with the edited runtime.
 const first = 0xe220a8397b1dcdaf
 
-// Active reports whether the running program has the edited runtime. It must be asked first thing in a
-// synctest bubble, and takes one random number.
+// Active reports whether the running program has the edited runtime. The caller must call it before anything else in a
+// synctest bubble. Active takes one random number.
 func Active() bool { return rand.Uint64() == first }
 
-// Deterministic are the edits that make goroutines of a testing/synctest bubble run in the same order every
-// time, as long as GOMAXPROCS is 1 and no garbage is collected meanwhile: every bubble has random numbers of
-// its own, which start with the same number, for the order of select and of timers due at the same moment, and for
-// math/rand; the order of a map is decided by what was put into it; hashes are the same in every process; no goroutine is
-// preempted for having run long.
+// Deterministic returns edits that make the goroutines of a testing/synctest bubble run in the same order every time.
+// This requires that GOMAXPROCS is 1 and that no garbage is collected meanwhile.
 //
-// Written for Go 1.26; where a later release differs, Build says which line.
+// With the edits, every bubble has its own random numbers, which always start with the same number. They decide the
+// choices of select, the order of timers due at the same time, and math/rand. The order of a map depends only on its
+// contents. Hashes are the same in every process. The runtime does not preempt a goroutine because it has run for long.
+//
+// The edits are for Go 1.26. If a later release differs, Build reports the edit that does not match.
 func Deterministic() []Edit {
 	return []Edit{
 		{goroot + "runtime/synctest.go", "type synctestBubble struct {\n", `// nextRand is every random number of a bubble: splitmix64 (Steele, Lea, Flood, 2014).
@@ -32,8 +33,8 @@ func (b *synctestBubble) nextRand() uint64 {
 type synctestBubble struct {
 	rand uint64
 `},
-		// Maps ask for theirs here. Caches make maps when they are first used, which may be in any run: so these
-		// are always the same number and take none of the bubble's.
+		// Maps get their random numbers here. Caches create maps on first use, which may be in any simulation.
+		// Therefore the number is constant, and does not use up a number of the bubble.
 		{goroot + "runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", `	if getg().bubble != nil {
 		return 0x9e3779b97f4a7c15
 	}
@@ -60,7 +61,7 @@ func bubbleRand() uint64 {
 		}
 `},
 		{goroot + "runtime/time.go", "t.rand = cheaprand()", "t.rand = uint32(getg().bubble.nextRand() >> 32)"},
-		// Its seed was drawn by whichever bubble came first.
+		// Otherwise the first bubble to use the map would draw its seed.
 		{goroot + "internal/sync/hashtriemap.go", "ht.seed = uintptr(runtime_rand())", "ht.seed = 1"},
 		{goroot + "runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000", "const forcePreemptNS = 1000 * 1000 * 1000 * 1000"},
 	}

@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
 
-// timed is a network that measures what runs in effects.
+// timed is a network that measures the time spent in effects.
 type timed struct {
 	posts   []func()
 	effects int
@@ -67,7 +66,7 @@ func BenchmarkMessage(b *testing.B) {
 	b.ReportMetric(float64(net.spent.Nanoseconds())/float64(net.effects), "ns/effect")
 }
 
-// BenchmarkLook walks over a backlog.
+// BenchmarkLook reads a backlog.
 func BenchmarkLook(b *testing.B) {
 	server := simbroker.New()
 	c := server.Client(nil)

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// patience bounds waits for RabbitMQ.
+	// patience limits the waits for RabbitMQ.
 	patience = 10 * time.Second
-	// gap is how long RabbitMQ needs, on a slow machine, to take in a settlement, which has no answer.
+	// gap is how long RabbitMQ needs on a slow machine to process a settlement, which has no answer.
 	gap = 10 * time.Millisecond
 )
 
-// beside does the same to a simulated broker and to a real one.
-type beside struct {
+// comparison calls the same methods of a simulated broker and a real one.
+type comparison struct {
 	*testing.T
 	*rand.Rand
 	sim, real broker.Broker
@@ -33,24 +33,24 @@ type beside struct {
 	log       []string
 }
 
-// pair is a subscription to each of them.
+// pair is a subscription to the same queue of both brokers.
 type pair struct {
 	sim, real broker.Subscription
 	queue     string
 	paused    bool
-	mixed     bool     // some are of an earlier consumer than others
+	mixed     bool     // the unsettled deliveries belong to several consumers
 	tags      []uint64 // received and not settled
 }
 
-// TestBesideRabbitMQ takes random steps, and after each of them both brokers must have delivered the same
-// messages to the same subscriptions, with the same marks.
+// TestBesideRabbitMQ takes random steps. After each step, both brokers must have delivered the same messages to the
+// same subscriptions, with the same marks.
 func TestBesideRabbitMQ(t *testing.T) {
 	t.Parallel()
 	real, prefix := rabbittest.Open(t)
 	for range 4 {
 		seed := rand.Uint64()
 		name := fmt.Sprint(seed)
-		w := &beside{
+		w := &comparison{
 			T: t, Rand: rand.New(rand.NewPCG(seed, 0)), sim: simbroker.New().Client(nil), real: real,
 			queues: []string{prefix + name + ".l", prefix + name + ".d"},
 		}
@@ -75,18 +75,18 @@ func TestBesideRabbitMQ(t *testing.T) {
 	}
 }
 
-func (w *beside) both(errs ...error) {
+func (w *comparison) both(errs ...error) {
 	w.Helper()
 	if err := errors.Join(errs...); err != nil {
 		w.Errorf("after %q: %v", w.log, err)
 	}
 }
 
-func (w *beside) note(format string, args ...any) {
+func (w *comparison) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-func (w *beside) step() {
+func (w *comparison) step() {
 	n := w.IntN(100)
 	switch {
 	case n < 20:
@@ -112,7 +112,7 @@ func (w *beside) step() {
 		w.note("resume %d: %d", i, prefetch)
 		w.both(p.sim.Resume(prefetch), p.real.Resume(prefetch))
 		p.paused, p.mixed = false, len(p.tags) > 0
-	case p.mixed && len(p.tags) > 0: // of several consumers RabbitMQ gives back in the order of their names, which are random
+	case p.mixed && len(p.tags) > 0: // RabbitMQ requeues by the random names of the consumers
 		w.note("ack %d all", i)
 		w.both(p.sim.Ack(p.tags[len(p.tags)-1], broker.UpTo), p.real.Ack(p.tags[len(p.tags)-1], broker.UpTo))
 		p.tags = nil
@@ -123,7 +123,7 @@ func (w *beside) step() {
 	}
 }
 
-func (w *beside) publish() {
+func (w *comparison) publish() {
 	queue := w.queues[w.IntN(2)]
 	bodies := make([]string, 1+w.IntN(3))
 	for i := range bodies {
@@ -137,7 +137,7 @@ func (w *beside) publish() {
 	}
 }
 
-func (w *beside) subscribe() {
+func (w *comparison) subscribe() {
 	queue := w.queues[w.IntN(2)]
 	prefetch := 1 + w.IntN(4)
 	w.note("subscribe %s %d", queue[len(queue)-1:], prefetch)
@@ -147,9 +147,9 @@ func (w *beside) subscribe() {
 	w.subs = append(w.subs, &pair{sim: one, real: two, queue: queue})
 }
 
-// settle gives nothing back to the queue with the low limit, that is left to Close: RabbitMQ 3.10 returns the credit for a
-// dead letter twice, and its consumer then holds more than its prefetch.
-func (w *beside) settle(i int, p *pair) {
+// settle requeues nothing to the queue with the low delivery limit; only Close does. RabbitMQ 3.10 returns the credit
+// for a dead letter twice, so that its consumer then holds more than its prefetch.
+func (w *comparison) settle(i int, p *pair) {
 	if len(p.tags) == 0 {
 		return
 	}
@@ -172,19 +172,19 @@ func (w *beside) settle(i int, p *pair) {
 	}
 }
 
-// compare receives what was delivered.
-func (w *beside) compare() {
+// compare receives the new deliveries and compares them and the depths of the queues.
+func (w *comparison) compare() {
 	for i, p := range w.subs {
 		for len(p.sim.Deliveries()) > 0 {
 			want := <-p.sim.Deliveries()
 			select {
 			case got, open := <-p.real.Deliveries():
 				if !open || got.Tag != want.Tag || string(got.Body) != string(want.Body) || got.Redelivered != want.Redelivered {
-					w.Errorf("subscription %d: RabbitMQ delivers %s, the simulation %s", i, say(got), say(want))
+					w.Errorf("subscription %d: RabbitMQ delivered %s, the simulation %s", i, say(got), say(want))
 					return
 				}
 			case <-time.After(patience):
-				w.Errorf("subscription %d: RabbitMQ does not deliver %s", i, say(want))
+				w.Errorf("subscription %d: RabbitMQ did not deliver %s", i, say(want))
 				return
 			}
 			p.tags = append(p.tags, want.Tag)
@@ -199,7 +199,7 @@ func (w *beside) compare() {
 	for !maps.Equal(got, want) {
 		now, err := w.real.Depths(ctx, w.queues)
 		if err != nil {
-			w.Errorf("RabbitMQ says that there are %v, the simulation %v: %v", got, want, err)
+			w.Errorf("depths of RabbitMQ %v, depths of the simulation %v: %v", got, want, err)
 			break
 		}
 		got = now
@@ -207,7 +207,7 @@ func (w *beside) compare() {
 	for i, p := range w.subs {
 		select {
 		case d := <-p.real.Deliveries():
-			w.Errorf("subscription %d: RabbitMQ delivers %s, the simulation nothing", i, say(d))
+			w.Errorf("subscription %d: RabbitMQ delivered %s, the simulation nothing", i, say(d))
 		default:
 		}
 	}

@@ -6,30 +6,29 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Broker is the server all clients share.
+// Broker is the server that all clients share.
 type Broker struct {
-	// One lock for everything, on both sides of the network: it is never held while anything
-	// is waited for, and the simulator runs one effect at a time anyway.
-	mu        sync.Mutex
-	frames    []func() // of clients without a network, not carried out yet
-	queues    map[string]*queue
-	silent    map[string]bool           // queues that confirm nothing
-	order     []*queue                  // as they were declared
-	exchanges map[string]map[string]any // their arguments
-	signs     map[string]*sign          // by name
-	clients   []*Client
-	lanes     uint64
-	down      bool
-	observer  Observer
+	// mu guards everything on both sides of the network. No holder waits, and the simulator runs one effect at a time
+	// anyway.
+	mu             sync.Mutex
+	frames         []func() // frames of clients without a network that were not carried out yet
+	queues         map[string]*queue
+	silent         map[string]bool           // AMQP queues that confirm nothing
+	order          []*queue                  // in the order of their declarations
+	exchanges      map[string]map[string]any // by name: their arguments
+	presenceQueues map[string]*presenceQueue // by name
+	clients        []*Client
+	links          uint64 // number of links of all channels so far
+	down           bool
+	observer       Observer
 }
 
-// New returns a server without any queue.
+// New returns a server without any AMQP queue.
 func New() *Broker {
-	return &Broker{queues: make(map[string]*queue), exchanges: make(map[string]map[string]any), signs: make(map[string]*sign)}
+	return &Broker{queues: make(map[string]*queue), exchanges: make(map[string]map[string]any), presenceQueues: make(map[string]*presenceQueue)}
 }
 
-// Client returns a new client of the server, for one process. With a nil Network every frame
-// arrives at once, in order.
+// Client returns a new client of the server, for one process. If n is nil, every frame arrives at once, in order.
 func (b *Broker) Client(n Network) *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +37,7 @@ func (b *Broker) Client(n Network) *Client {
 	return c
 }
 
-// find returns the arguments of an object.
+// find returns the arguments of an object and whether it exists.
 func (b *Broker) find(o broker.Object) (args map[string]any, exists bool) {
 	if o.Kind == broker.Exchange {
 		args, exists = b.exchanges[o.Name]
@@ -50,7 +49,7 @@ func (b *Broker) find(o broker.Object) (args map[string]any, exists bool) {
 	return nil, false
 }
 
-// create makes an object that does not exist. Dead letters that waited for a queue move there.
+// create creates an object. Dead letters that wait for the new queue move to it.
 func (b *Broker) create(o broker.Object) error {
 	if o.Kind == broker.Exchange {
 		b.exchanges[o.Name] = o.Args
@@ -64,7 +63,7 @@ func (b *Broker) create(o broker.Object) error {
 	b.order = append(b.order, q)
 	for _, from := range b.order {
 		for from.target == o.Name && from.dead.length() > 0 {
-			from.bury(from.dead.pop())
+			from.deadLetter(from.dead.pop())
 		}
 	}
 	return nil

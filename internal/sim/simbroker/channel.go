@@ -2,41 +2,41 @@ package simbroker
 
 import "fmt"
 
-// channel is the broker's side of a subscription: a channel with at most one consumer at a
-// time. The numbers of its deliveries on the wire are never used twice.
+// channel is the broker's side of a subscription: an AMQP channel with at most one active consumer. It never uses a
+// delivery number twice.
 type channel struct {
 	conn     *conn
-	sub      *subscription // the other side
+	sub      *subscription // the client's side
 	queue    *queue
-	consumer *consumer // the newest one
-	lingers  int       // consumers that were cancelled and still have something
-	up, down uint64    // lanes
+	consumer *consumer // the newest consumer
+	lingers  int       // cancelled consumers with unsettled deliveries
+	up, down uint64    // links to the broker and to the client
 	closed   bool
-	finished bool // closed by the client, after which it must not say anything more
-	notified bool // told that its consumer was cancelled
+	finished bool // the client has closed the channel and must send nothing more on it
+	notified bool // the client was notified that its consumer was cancelled
 
-	// Deliveries that are not settled, by wire number, with gaps where others were.
-	// The first one is not settled.
+	// unacked holds the unsettled deliveries in the order of their delivery numbers. Settled ones in between are empty
+	// entries; the first entry is never empty.
 	unacked []entry
-	base    uint64 // wire number of the first one
-	last    uint64 // newest wire number
+	base    uint64 // delivery number of the first entry
+	last    uint64 // newest delivery number
 
-	// Frames of the client that are on their way. Requests overtake them on the network, but not
-	// here: they belong to the same channel, so what was sent before arrives before.
+	// frames are the frames of the client that are on their way. Requests overtake them on the network. At the broker,
+	// a frame still takes effect before a request that was sent later, because both belong to the same channel.
 	frames        []frame
 	sent, arrived uint64
 }
 
 type entry struct {
-	message  *Message // nil once settled
+	message  *Message // nil if settled
 	consumer *consumer
 }
 
-// consumer is what basic.consume makes: one for each time between a Resume and a Pause.
+// consumer is the consumer that one basic.consume creates: one for each time between a Resume and a Pause.
 type consumer struct {
 	channel  *channel
 	prefetch int
-	inHand   int
+	unacked  int // number of unsettled deliveries
 	active   bool
 	inTurn   bool
 }
@@ -45,7 +45,7 @@ type consumer struct {
 type frame struct {
 	op    verb
 	wire  uint64
-	wires []uint64 // to requeue
+	wires []uint64 // for requeue
 }
 
 type verb uint8
@@ -56,18 +56,18 @@ const (
 	requeue
 )
 
-// openChannel opens a channel for a subscription, which can hear of it by its lanes.
+// openChannel opens a channel for a subscription. The frames of the channel use two new links.
 func (v *conn) openChannel(s *subscription, q *queue, prefetch int) *channel {
 	b := v.client.broker
-	ch := &channel{conn: v, sub: s, up: b.lanes, down: b.lanes + 1, base: 1}
-	b.lanes += 2
+	ch := &channel{conn: v, sub: s, up: b.links, down: b.links + 1, base: 1}
+	b.links += 2
 	v.channels = append(v.channels, ch)
 	s.channel = ch
 	ch.consume(q, prefetch)
 	return ch
 }
 
-// consume starts a consumer, also of a queue that was made anew under its old name.
+// consume starts a consumer. The queue may be a new one with the name of the channel's earlier queue.
 func (ch *channel) consume(q *queue, prefetch int) {
 	if ch.queue != q {
 		if ch.queue != nil {
@@ -81,10 +81,10 @@ func (ch *channel) consume(q *queue, prefetch int) {
 	q.dispatch()
 }
 
-// stop ends the consumer. Its deliveries can still be settled.
+// stop cancels the consumer. Its deliveries can still be settled.
 func (ch *channel) stop() {
 	c := ch.consumer
-	if c.active && c.inHand > 0 {
+	if c.active && c.unacked > 0 {
 		ch.lingers++
 	}
 	c.active = false
@@ -96,7 +96,7 @@ func (ch *channel) stop() {
 
 func (c *consumer) deliver(m *Message) {
 	ch := c.channel
-	c.inHand++
+	c.unacked++
 	ch.last++
 	if len(ch.unacked) == 0 {
 		ch.base = ch.last
@@ -107,14 +107,14 @@ func (c *consumer) deliver(m *Message) {
 	ch.conn.client.post(ch.down, Step{"deliver", m.String}, func() { ch.sub.arrive(wire, m, redelivered) })
 }
 
-// cancelled tells the client that the broker ended its consumer.
+// cancelled notifies the client that the broker has cancelled its consumer.
 func (ch *channel) cancelled() {
 	ch.notified = true
 	name := ch.queue.name
 	ch.conn.client.post(ch.down, Step{"cancelled", func() string { return short(name) }}, ch.sub.abandon)
 }
 
-// send is the client's side of settling: the frame goes on its way.
+// send sends a frame that settles deliveries. It is called on the client's side.
 func (ch *channel) send(f frame, step Step) {
 	ch.frames = append(ch.frames, f)
 	ch.sent++
@@ -126,13 +126,13 @@ func (ch *channel) arrive(number uint64) {
 	switch {
 	case ch.conn.dead || number <= ch.arrived:
 	case number > ch.arrived+1:
-		panic(fmt.Sprintf("simbroker: frame %d of lane %d arrives after frame %d", number, ch.up, ch.arrived))
+		panic(fmt.Sprintf("simbroker: frame %d of link %d arrived after frame %d", number, ch.up, ch.arrived))
 	default:
 		ch.catchUp(number)
 	}
 }
 
-// catchUp carries out all frames up to a number that were sent before something that has arrived.
+// catchUp carries out all frames up to the given number. It is called when something arrives that was sent after them.
 func (ch *channel) catchUp(number uint64) {
 	for ch.arrived < number {
 		f := ch.frames[0]
@@ -141,16 +141,16 @@ func (ch *channel) catchUp(number uint64) {
 		switch {
 		case ch.finished:
 			ch.conn.client.broker.misused(ch.conn.client, "a frame arrived on a channel that its client had closed")
-		case ch.closed: // by the broker; such frames are ignored
+		case ch.closed: // closed by the broker, which ignores such frames
 		case !ch.settle(f):
 			ch.conn.client.broker.misused(ch.conn.client, fmt.Sprintf("unknown delivery %d of %s", f.wire, short(ch.queue.name)))
-			closeChannels([]*channel{ch}) // as RabbitMQ does
+			closeChannels([]*channel{ch}) // like RabbitMQ
 			ch.cancelled()
 		}
 	}
 }
 
-// settle reports whether the deliveries were known.
+// settle carries out a frame. It reports whether the deliveries were known.
 func (ch *channel) settle(f frame) bool {
 	switch f.op {
 	case ackOne:
@@ -162,7 +162,7 @@ func (ch *channel) settle(f frame) bool {
 			return false
 		}
 		for len(ch.unacked) > 0 && ch.base <= f.wire {
-			ch.ack(ch.base) // which moves on, for the first is never settled
+			ch.ack(ch.base) // moves base on, because the first entry is never empty
 		}
 	case requeue:
 		for _, f.wire = range f.wires {
@@ -191,7 +191,7 @@ func (ch *channel) has(wire uint64) bool {
 	return wire >= ch.base && wire-ch.base < uint64(len(ch.unacked)) && ch.unacked[wire-ch.base].message != nil
 }
 
-// take removes a delivery and gives its consumer the credit back.
+// take removes a delivery and returns the credit to its consumer.
 func (ch *channel) take(wire uint64) (*Message, bool) {
 	if !ch.has(wire) {
 		return nil, false
@@ -203,14 +203,15 @@ func (ch *channel) take(wire uint64) (*Message, bool) {
 		n++
 	}
 	ch.unacked, ch.base = ch.unacked[n:], ch.base+uint64(n)
-	if e.consumer.inHand--; e.consumer.inHand == 0 && !e.consumer.active {
+	if e.consumer.unacked--; e.consumer.unacked == 0 && !e.consumer.active {
 		ch.lingers--
 	}
 	ch.queue.enlist(e.consumer)
 	return e.message, true
 }
 
-// closeChannels gives back what the channels hold, when none of them can get it any more.
+// closeChannels closes channels and requeues their unsettled messages only when none of these channels can receive
+// them.
 func closeChannels(channels []*channel) {
 	for _, ch := range channels {
 		ch.closed = true

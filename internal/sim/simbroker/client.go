@@ -11,19 +11,19 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Client is the broker as one process sees it. It is safe for concurrent use.
+// Client is the connection of one process to the broker. It is safe for concurrent use.
 type Client struct {
 	broker *Broker
 	net    Network
 	work   sync.WaitGroup // pumps
 
-	// Guarded by the lock of the Broker.
-	conns   [roles]*conn // as the client sees it; nil until somebody needs one
-	open    []*conn      // as the broker sees it: those it has not noticed the end of
+	// The following fields are guarded by the lock of the Broker.
+	conns   [roles]*conn // as the client sees them; nil until first needed
+	open    []*conn      // as the broker sees them: those whose end it has not noticed
 	closed  bool
 	cut     bool
 	blocked string
-	changed chan struct{} // closed when any of the three, or the server's state, changes; nil if nobody waits
+	changed chan struct{} // closed when connErr or blocked may have changed; nil if no call waits
 }
 
 var _ broker.Broker = (*Client)(nil)
@@ -33,7 +33,7 @@ var (
 	errDown      = errors.New("the simulated broker is down")
 	errCancelled = errors.New("the simulated broker cancelled the consumer")
 	errCut       = errors.New("the simulated network does not reach the broker")
-	errNoAnswer  = errors.New("no connection to the simulated broker came about in time")
+	errNoAnswer  = errors.New("no connection to the simulated broker in time")
 )
 
 func unavailable(cause error) error {
@@ -43,8 +43,8 @@ func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", holdfast.ErrUnavailable, cause)
 }
 
-// trouble says why there is no connection.
-func (c *Client) trouble() error {
+// connErr returns the reason why the client cannot connect, or nil.
+func (c *Client) connErr() error {
 	switch {
 	case c.closed:
 		return errClosed
@@ -56,9 +56,9 @@ func (c *Client) trouble() error {
 	return nil
 }
 
-// connect returns the connection for a role, a new one if need be.
+// connect returns the connection for a role. It creates one if there is none.
 func (c *Client) connect(r role) (*conn, error) {
-	if err := c.trouble(); err != nil {
+	if err := c.connErr(); err != nil {
 		return nil, unavailable(err)
 	}
 	if c.conns[r] == nil {
@@ -68,7 +68,7 @@ func (c *Client) connect(r role) (*conn, error) {
 	return c.conns[r], nil
 }
 
-// await returns the connection for a role as soon as there is one.
+// await waits for a connection for a role and returns it.
 func (c *Client) await(ctx context.Context, r role) (*conn, error) {
 	for {
 		c.broker.mu.Lock()
@@ -85,7 +85,7 @@ func (c *Client) await(ctx context.Context, r role) (*conn, error) {
 	}
 }
 
-// changes returns what to wait for until anything is different.
+// changes returns a channel that is closed at the next change.
 func (c *Client) changes() <-chan struct{} {
 	if c.changed == nil {
 		c.changed = make(chan struct{})
@@ -93,7 +93,7 @@ func (c *Client) changes() <-chan struct{} {
 	return c.changed
 }
 
-// wait looks at ctx last, so that its end counts even if there was a change at the same moment.
+// wait waits for a change. If ctx ends at the same time, it returns an error.
 func wait(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
@@ -112,7 +112,7 @@ func (c *Client) wake() {
 	}
 }
 
-// lost is how the client learns from an answer that the broker has given up its connection.
+// lost closes a connection after an answer has shown that the broker gave it up. It returns the error for the caller.
 func (c *Client) lost(v *conn) error {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
@@ -134,12 +134,12 @@ func (c *Client) hangUp() {
 func (c *Client) Health() broker.Health {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
-	err := c.trouble()
+	err := c.connErr()
 	return broker.Health{Connected: err == nil, Blocked: c.blocked, Server: "simulated", Err: err}
 }
 
-// Close implements [broker.Broker]. The broker takes the messages back once it hears of it, which may be
-// later; if it never does, they are gone until Expire or Forget.
+// Close implements [broker.Broker]. The broker takes the unsettled messages back when it receives the close. If it
+// never does, it keeps them until Expire or Forget.
 func (c *Client) Close() error {
 	b := c.broker
 	b.mu.Lock()
@@ -148,7 +148,7 @@ func (c *Client) Close() error {
 		c.work.Wait()
 		return nil
 	}
-	reachable := c.trouble() == nil
+	reachable := c.connErr() == nil
 	var ending []*conn
 	for _, v := range c.conns {
 		if v != nil {
@@ -160,13 +160,13 @@ func (c *Client) Close() error {
 	b.unlock()
 	c.work.Wait()
 	if reachable && len(ending) > 0 {
-		c.sayGoodbye(ending)
+		c.closeConns(ending)
 	}
 	return nil
 }
 
-// sayGoodbye closes connections on the broker's side. Frames sent before arrive before.
-func (c *Client) sayGoodbye(ending []*conn) {
+// closeConns closes connections on the broker's side. Frames that were sent before arrive before.
+func (c *Client) closeConns(ending []*conn) {
 	effect := func(Fate) {
 		var open []*conn
 		for _, v := range ending {
@@ -180,8 +180,9 @@ func (c *Client) sayGoodbye(ending []*conn) {
 		}
 		expire(open)
 	}
-	// Over a connection of its own, for the client's end of the others is closed.
-	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"goodbye", none}, effect) // else the simulator tells it
+	// The call uses a new connection, because the client's end of the others is closed. If the call fails, the
+	// simulator must end the connections at the broker.
+	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"close client", none}, effect)
 }
 
 func none() string { return "" }

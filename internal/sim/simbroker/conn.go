@@ -8,8 +8,8 @@ import (
 
 var errLost = errors.New("lost the connection to the simulated broker")
 
-// role is what a connection is for. Each client has one for each, as with RabbitMQ: the loss
-// of one does not touch the others.
+// role is the purpose of a connection. Like the adapter for RabbitMQ, each client has one connection for each role, so
+// that the loss of one does not affect the others.
 type role uint8
 
 const (
@@ -19,18 +19,18 @@ const (
 	roles
 )
 
-// conn is one connection. It is never revived.
+// conn is one connection. A connection that has ended is never used again.
 type conn struct {
 	client *Client
 
-	gone  bool // the client has noticed its end
-	calls []*waiting
-	subs  []*subscription // in the order in which they began
-	shown []*sign
+	gone     bool // the client has noticed the end of the connection
+	calls    []*waiting
+	subs     []*subscription // in the order of their creation
+	acquired []*presenceQueue
 
-	dead     bool       // the broker has noticed its end
-	channels []*channel // in the order in which they were opened
-	signs    []*sign
+	dead           bool       // the broker has noticed the end of the connection
+	channels       []*channel // in the order of their creation
+	presenceQueues []*presenceQueue
 }
 
 // waiting is a call that waits for its answer.
@@ -55,7 +55,7 @@ func (v *conn) arrived(w *waiting) {
 	v.calls = v.calls[:last]
 }
 
-// hangUp is the end on the client's side.
+// hangUp ends the connection on the client's side.
 func (v *conn) hangUp() {
 	if v.gone {
 		return
@@ -69,10 +69,10 @@ func (v *conn) hangUp() {
 	for _, s := range slices.Clone(v.subs) {
 		s.end()
 	}
-	for _, s := range v.shown {
+	for _, s := range v.acquired {
 		close(s.gone)
 	}
-	v.shown = nil
+	v.acquired = nil
 	for r := range v.client.conns {
 		if v.client.conns[r] == v {
 			v.client.conns[r] = nil
@@ -80,15 +80,15 @@ func (v *conn) hangUp() {
 	}
 }
 
-// expire is the end of connections on the broker's side. What they held goes back when none of
-// them can get it any more.
+// expire ends connections on the broker's side. It requeues their unsettled messages only when none of these
+// connections can receive them.
 func expire(conns []*conn) {
 	var channels []*channel
 	for _, v := range slices.Clone(conns) {
 		v.dead = true
 		v.client.open = without(v.client.open, v)
 		channels = append(channels, v.channels...)
-		v.dropSigns()
+		v.dropAllPresence()
 	}
 	closeChannels(channels)
 }

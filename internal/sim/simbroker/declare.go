@@ -9,13 +9,13 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// ask is one request of an Admin.
-func (c *Client) ask(ctx context.Context, v *conn, op, name string, question func() error) error {
+// query sends one request of an Admin and returns its answer.
+func (c *Client) query(ctx context.Context, v *conn, op, name string, effect func() error) error {
 	var answer error
 	lost := false
 	err := c.call(ctx, v, requestLimit, Step{op, func() string { return short(name) }}, func(Fate) {
 		if lost = v.dead; !lost {
-			answer = question()
+			answer = effect()
 		}
 	})
 	switch {
@@ -27,21 +27,21 @@ func (c *Client) ask(ctx context.Context, v *conn, op, name string, question fun
 	return answer
 }
 
-// administer waits a few seconds for a connection.
-func (c *Client) administer(ctx context.Context, errand func(*conn) error) error {
+// withConn waits a few seconds for a connection for requests of an Admin, and calls f with it.
+func (c *Client) withConn(ctx context.Context, f func(*conn) error) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, connectLimit, errNoAnswer)
 	v, err := c.await(waiting, administering)
 	cancel()
 	if err != nil {
 		return err
 	}
-	return errand(v)
+	return f(v)
 }
 
-// Declare implements [broker.Admin]. Like the adapter for RabbitMQ it asks about each object before it makes
-// it, so that two who declare at the same time may both say that they created something.
+// Declare implements [broker.Admin]. Like the adapter for RabbitMQ, it queries each object before it creates it.
+// Therefore two concurrent calls may both report that they created the same object.
 func (c *Client) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
-	err = c.administer(ctx, func(v *conn) error {
+	err = c.withConn(ctx, func(v *conn) error {
 		for _, o := range objects {
 			exists, err := c.exists(ctx, v, o)
 			if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) Declare(ctx context.Context, objects []broker.Object) (created 
 			if err := checkArgs(o); err != nil {
 				return err
 			}
-			err = c.ask(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
+			err = c.query(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
 			if err != nil {
 				return fmt.Errorf("declare: %w", err)
 			}
@@ -69,13 +69,13 @@ func checkArgs(o broker.Object) error {
 		switch value.(type) {
 		case string, int64:
 		default:
-			return fmt.Errorf("%w: argument %s of %s is a %T, only string and int64 are known", holdfast.ErrInvalid, key, describe(o), value)
+			return fmt.Errorf("%w: argument %s of %s is a %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
 		}
 	}
 	return nil
 }
 
-// declare is a declaration's arrival at the broker.
+// declare is the arrival of a declaration at the broker.
 func (b *Broker) declare(o broker.Object) error {
 	args, exists := b.find(o)
 	switch {
@@ -89,19 +89,19 @@ func (b *Broker) declare(o broker.Object) error {
 
 func (c *Client) exists(ctx context.Context, v *conn, o broker.Object) (exists bool, err error) {
 	answer := false
-	err = c.ask(ctx, v, "inspect", o.Name, func() error {
+	err = c.query(ctx, v, "inspect", o.Name, func() error {
 		_, answer = c.broker.find(o)
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("look for %s: %w", describe(o), err)
+		return false, fmt.Errorf("query %s: %w", describe(o), err)
 	}
 	return answer, nil
 }
 
 // Missing implements [broker.Admin].
 func (c *Client) Missing(ctx context.Context, objects []broker.Object) (missing []string, err error) {
-	err = c.administer(ctx, func(v *conn) error {
+	err = c.withConn(ctx, func(v *conn) error {
 		for _, o := range objects {
 			exists, err := c.exists(ctx, v, o)
 			if err != nil {
@@ -118,9 +118,9 @@ func (c *Client) Missing(ctx context.Context, objects []broker.Object) (missing 
 
 // Delete implements [broker.Admin].
 func (c *Client) Delete(ctx context.Context, objects []broker.Object) error {
-	return c.administer(ctx, func(v *conn) error {
+	return c.withConn(ctx, func(v *conn) error {
 		for _, o := range objects {
-			err := c.ask(ctx, v, "delete", o.Name, func() error {
+			err := c.query(ctx, v, "delete", o.Name, func() error {
 				c.broker.destroy(c, o)
 				return nil
 			})
@@ -143,22 +143,22 @@ func (b *Broker) destroy(c *Client, o broker.Object) {
 	}
 }
 
-// Depths implements [broker.Admin]. As with RabbitMQ, Ready does not count what consumers have, and a consumer
-// that was cancelled counts as long as it has something.
+// Depths implements [broker.Admin]. Like RabbitMQ, Ready does not count unsettled deliveries, and a cancelled consumer
+// counts as long as it has unsettled deliveries.
 func (c *Client) Depths(ctx context.Context, queues []string) (map[string]broker.Depth, error) {
 	depths := make(map[string]broker.Depth, len(queues))
-	err := c.administer(ctx, func(v *conn) error {
+	err := c.withConn(ctx, func(v *conn) error {
 		for _, name := range queues {
 			var depth broker.Depth
 			exists := false
-			err := c.ask(ctx, v, "inspect", name, func() error {
+			err := c.query(ctx, v, "inspect", name, func() error {
 				if q := c.broker.queues[name]; q != nil {
 					depth, exists = q.depth(), true
 				}
 				return nil
 			})
 			if err != nil {
-				return fmt.Errorf("look for queue %q: %w", name, err)
+				return fmt.Errorf("query queue %q: %w", name, err)
 			}
 			if exists {
 				depths[name] = depth

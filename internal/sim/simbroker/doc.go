@@ -1,33 +1,30 @@
-// Package simbroker carries the broker contract in memory for a simulator: one [Broker] is the
-// server that all clients share, and whoever runs the simulation decides when each frame
-// arrives, which are lost, and what else goes wrong.
+// Package simbroker implements the contract of package broker in memory, for a simulator. One [Broker] is the server
+// that all clients share. The simulator decides when each frame arrives, which frames are lost, and which faults
+// happen.
 //
-// # What it promises
+// # Promises
 //
-//   - What [broker.Broker] says, the way RabbitMQ keeps it for quorum queues with a
-//     delivery limit: first in first out, prefetch for each consumer, consumers with credit served in
-//     turn, what was given back goes before what was never delivered, every return counts, and
-//     what came back too often is dead-lettered at least once. Package brokertest holds it to that, with
-//     frames that arrive at once and with frames that take their time.
-//   - Nothing happens by itself. There is no clock but the time limits of calls, no randomness, and
-//     no goroutine, except one for a reader that lets more pile up than its channel has room
-//     for (pump in subscription.go says why). The same effects in the same order
-//     always lead to the same state.
-//   - No lock is held while anything is waited for, and every channel is made by the call that
-//     needs it, so that all of it can live in a testing/synctest bubble.
+//   - It keeps the contract of [broker.Broker] like RabbitMQ with quorum queues that have a delivery limit. Messages
+//     are first in, first out. Each consumer has its prefetch, and consumers with credit are served in turn. Returned
+//     messages go before messages that were never delivered. Every return counts, and a message with too many
+//     returns is dead-lettered at least once. Package brokertest verifies this, both with frames that arrive at once
+//     and with frames that take time.
+//   - The package does nothing by itself. It uses no clock except the time limits of calls, and no random numbers.
+//     It starts no goroutine, except one for a reader whose backlog exceeds the capacity of its channel (see pump).
+//     The same effects in the same order always lead to the same state.
+//   - It never waits while it holds a lock. The call that needs a channel creates it, so that everything can run in a
+//     testing/synctest bubble.
 //
-// # What it never does
+// # Limits
 //
-// It does not invent what a server would not do: everything it loses, doubles or delays, it was told
-// to. It does not model clusters, elections or disks; what a client sees of these are refusals, missing
-// confirms, lost connections and a wiped server. Exchanges exist as markers only. There is no consumer
-// timeout.
+// The package does nothing that a real server would not do. It loses, duplicates or delays frames and messages only if
+// the simulator requests that. It does not model clusters, elections or disks. A client sees these only as refusals,
+// missing confirms, lost connections and a wiped server. Exchanges exist only as markers. There is no consumer timeout.
 //
-// # Where to read
+// # Reading order
 //
-// network.go says what the simulator provides, faults.go and look.go what it can do to the server
-// and see of it. The server's side is queue.go and channel.go. The clients' side is client.go,
-// publish.go, subscription.go and declare.go: one file for each role of the contract. A
-// connection (conn.go) has an end on each side, and these can notice its end at
-// different times.
+// network.go defines what the simulator provides. faults.go and look.go define how the simulator changes and inspects
+// the server. queue.go and channel.go are the server's side. client.go, publish.go, subscription.go and declare.go are
+// the client's side, one file for each role of the contract. A connection (conn.go) has an end on each side, and the
+// two sides can notice its end at different times.
 package simbroker

@@ -1,63 +1,67 @@
 package simbroker
 
-import "slices"
+import (
+	"slices"
 
-// Disconnect ends all connections of the client, on both sides. Its subscriptions are over, and unsettled
-// messages go back to the front of their queues. It can connect again at once.
+	"github.com/holdfastq/holdfast/broker"
+)
+
+// Disconnect ends all connections of the client on both sides. Its subscriptions end, and unsettled messages go back to
+// the front of their queues. The client can connect again at once.
 func (c *Client) Disconnect() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	disconnect(c)
 }
 
-// HangUp ends the connections on the client's side only: they are half-open. The broker keeps what they
-// held, and even assigns more to them, until Expire; and frames on their way to it may still arrive.
+// HangUp ends the connections on the client's side only: they are half-open. The broker keeps their unsettled messages,
+// and still delivers more to them, until Expire. Frames on their way to the broker may still arrive.
 func (c *Client) HangUp() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	c.hangUp()
 }
 
-// Expire has the broker notice that connections are half-open, as when their heartbeats fail. Connections that the
-// client has made since remain.
+// Expire makes the broker notice half-open connections, as when their heartbeats fail. Connections that the client has
+// made since are not affected.
 func (c *Client) Expire() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	expire(slices.DeleteFunc(slices.Clone(c.open), func(v *conn) bool { return !v.gone }))
 }
 
-// Forget ends all connections of the client on the broker's side only, as when the heartbeats of a process
-// fail that is dead or suspended. If it lives it learns of that by its next request, or by HangUp.
+// Forget ends all connections of the client on the broker's side only, as when the heartbeats of a dead or suspended
+// process fail. A live client notices with its next request, or by HangUp.
 func (c *Client) Forget() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	expire(c.open)
 }
 
-// LoseSigns ends the client's signs at the broker without a word to the client, as on connections that are half-open. What it
-// returns tells the client.
-func (c *Client) LoseSigns() (tell func()) {
+// LosePresence ends the client's presence at the broker without notifying the client, as on half-open connections. The
+// returned function notifies the client.
+func (c *Client) LosePresence() (notify func()) {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
-	var lost []*sign
+	var lost []*presenceQueue
 	for _, v := range c.open {
-		lost = append(lost, v.signs...)
-		v.dropSigns()
+		lost = append(lost, v.presenceQueues...)
+		v.dropAllPresence()
 	}
 	return func() {
 		c.broker.mu.Lock()
 		defer c.broker.unlock()
 		for _, s := range lost {
-			if slices.Contains(s.conn.shown, s) {
-				s.conn.shown = without(s.conn.shown, s)
+			if slices.Contains(s.conn.acquired, s) {
+				s.conn.acquired = without(s.conn.acquired, s)
 				close(s.gone)
 			}
 		}
 	}
 }
 
-// SetCut cuts the client off from the broker, which both notice at once, or ends that: it can
-// connect again at once.
+// SetCut cuts the client off from the broker if cut is true, and otherwise ends the cut. Both sides notice a cut at
+// once.
 func (c *Client) SetCut(cut bool) {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
@@ -68,8 +72,8 @@ func (c *Client) SetCut(cut bool) {
 	c.wake()
 }
 
-// CutSilently cuts the client off without the broker noticing before Expire. The client may be connected again
-// before that.
+// CutSilently cuts the client off; the broker does not notice before Expire. The client may be connected again before
+// that.
 func (c *Client) CutSilently() {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
@@ -77,7 +81,7 @@ func (c *Client) CutSilently() {
 	c.hangUp()
 }
 
-// SetBlocked raises an alarm: the broker takes no messages of the client. An empty reason ends it.
+// SetBlocked raises an alarm: the broker accepts no messages of the client. An empty reason ends the alarm.
 func (c *Client) SetBlocked(reason string) {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
@@ -85,7 +89,8 @@ func (c *Client) SetBlocked(reason string) {
 	c.wake()
 }
 
-// SetSilent makes a queue take and confirm nothing that is published to it, or ends that. Consumers notice nothing.
+// SetSilent sets whether an AMQP queue is silent. A silent queue neither stores nor confirms messages that are
+// published to it. Its consumers are not affected.
 func (b *Broker) SetSilent(queue string, silent bool) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -95,7 +100,7 @@ func (b *Broker) SetSilent(queue string, silent bool) {
 	b.silent[queue] = silent
 }
 
-// SetDown takes the server away from everybody, or brings it back with everything that was stored.
+// SetDown stops the server, or starts it again with everything that was stored.
 func (b *Broker) SetDown(down bool) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -109,7 +114,7 @@ func (b *Broker) SetDown(down bool) {
 	}
 }
 
-// Wipe disconnects everybody and forgets everything.
+// Wipe disconnects all clients and deletes everything.
 func (b *Broker) Wipe() {
 	b.mu.Lock()
 	defer b.unlock()
@@ -123,8 +128,8 @@ func (b *Broker) Wipe() {
 	disconnect(b.clients...)
 }
 
-// DeleteQueue is what an operator can do. Whoever published to the queue before has its confirm, or will
-// get it; later messages are Returned. Its subscriptions are cancelled.
+// DeleteQueue deletes an AMQP queue, as an operator can. Messages published before are or will be confirmed; later ones
+// are Returned. The subscriptions of the queue are cancelled.
 func (b *Broker) DeleteQueue(name string) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -133,7 +138,7 @@ func (b *Broker) DeleteQueue(name string) {
 	}
 }
 
-// PurgeQueue is what an operator can do: the messages that wait in the queue are gone, and those that consumers have are not.
+// PurgeQueue deletes the waiting messages of an AMQP queue, as an operator can. It does not affect unsettled messages.
 func (b *Broker) PurgeQueue(name string) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -146,8 +151,15 @@ func (b *Broker) PurgeQueue(name string) {
 	}
 }
 
-// disconnect ends the connections of all these clients at the same moment: none of them gets
-// what another gives back.
+// Insert stores a message in an AMQP queue, if the queue exists.
+func (b *Broker) Insert(name string, body []byte) {
+	b.mu.Lock()
+	defer b.unlock()
+	m := copyMessages([]broker.Message{{Queue: name, Body: body}})
+	b.route(&m[0])
+}
+
+// disconnect ends the connections of all given clients at once: none of them receives what another one returns.
 func disconnect(clients ...*Client) {
 	var open []*conn
 	for _, c := range clients {

@@ -18,11 +18,11 @@ func TestDisconnect(t *testing.T) {
 		w.net.deliver()
 		w.must(sub.Ack((<-sub.Deliveries()).Tag, broker.One))
 		w.client.Disconnect()
-		w.net.deliver() // too late: the ack does nothing
+		w.net.deliver() // the ack arrives too late and has no effect
 		w.holds("q a 1", "q b 1", "q c 1", "q d 0")
 		w.expect(sub, "end") // b and c were not received in time
-		w.mustBe(sub.Ack(1, broker.One), broker.ErrOver)
-		w.mustBe(sub.Requeue(), broker.ErrOver)
+		w.mustBe(sub.Ack(1, broker.One), broker.ErrSubscriptionEnded)
+		w.mustBe(sub.Requeue(), broker.ErrSubscriptionEnded)
 		w.must(sub.Close())
 		w.expect(w.subscribe(w.other, "q", 9), "a*", "b*", "c*", "d")
 	})
@@ -36,7 +36,7 @@ func TestDisconnect(t *testing.T) {
 		w.net.deliver()
 		w.expect(sub, "a*")
 	})
-	test(t, "gives no channel what another one of the client gives back", func(w *world) {
+	test(t, "requeues nothing to another channel of the same client", func(w *world) {
 		w.subscribe(w.client, "q", 9)
 		w.subscribe(w.client, "q", 9)
 		w.send("q", "a", "b")
@@ -51,7 +51,7 @@ func TestDisconnect(t *testing.T) {
 			w.must(sub.Ack(tag, broker.One))
 		}
 		w.client.Disconnect()
-		w.net.first() // is lost
+		w.net.first() // this frame is lost
 		w.net.deliver()
 		w.holds("q a 1", "q b 1")
 	})
@@ -73,12 +73,12 @@ func TestHalfOpen(t *testing.T) {
 		w.must(old.Ack(tags[0], broker.One))
 		w.client.HangUp()
 		w.expect(old, "end")
-		w.mustBe(old.Ack(tags[1], broker.One), broker.ErrOver)
-		w.net.deliver() // what was sent before
+		w.mustBe(old.Ack(tags[1], broker.One), broker.ErrSubscriptionEnded)
+		w.net.deliver() // the ack that was sent before
 		sub := w.subscribe(w.client, "q", 3)
 		w.send("q", "d", "e")
 		w.net.deliver()
-		w.expect(sub, "e") // d is with the dead, whose turn it was
+		w.expect(sub, "e") // d was delivered to the half-open connection
 		if n := w.Subscriptions(); n != 2 {
 			w.Errorf("%d subscriptions", n)
 		}
@@ -99,16 +99,16 @@ func TestHalfOpen(t *testing.T) {
 		w.net.deliver()
 		tag := w.expect(sub, "a")[0]
 		w.client.Forget()
-		w.must(sub.Ack(tag, broker.One)) // nobody told it
+		w.must(sub.Ack(tag, broker.One)) // the client does not know yet
 		w.net.deliver()
 		w.expect(sub)
 		w.holds("q a 1", "q b 0")
-		w.mustBe(sub.Pause(), broker.ErrOver)
+		w.mustBe(sub.Pause(), broker.ErrSubscriptionEnded)
 		w.expect(sub, "end")
-		w.mustBe(idle.Resume(1), broker.ErrOver)
+		w.mustBe(idle.Resume(1), broker.ErrSubscriptionEnded)
 		w.expect(w.subscribe(w.other, "q", 9), "a*", "b")
 	})
-	test(t, "who was given up learns it from any request", func(w *world) {
+	test(t, "a client learns from any request that the broker gave up its connection", func(w *world) {
 		for range 2 {
 			_, err := w.client.Publish(w.Context(), messages("q", "a"))
 			w.must(err)
@@ -120,9 +120,9 @@ func TestHalfOpen(t *testing.T) {
 			w.unknown(outcomes, err, unknown)
 			_, err = w.client.Missing(w.Context(), []broker.Object{queue("q", "")})
 			w.mustBe(err, holdfast.ErrUnavailable)
-			again := w.subscribe(w.client, "q", 1)
+			second := w.subscribe(w.client, "q", 1)
 			w.expect(sub, "end")
-			w.must(again.Close())
+			w.must(second.Close())
 		}
 	})
 }
@@ -171,7 +171,7 @@ func TestDown(t *testing.T) {
 		w.SetDown(true)
 		w.expect(one, "end")
 		w.expect(two, "end")
-		w.holds("q a 1", "q b 1") // nobody got what the other gave back
+		w.holds("q a 1", "q b 1") // neither received what the other returned
 		w.SetDown(false)
 		w.expect(w.subscribe(w.other, "q", 2), "a*", "b*")
 	})
@@ -238,10 +238,10 @@ func TestDeleteQueue(t *testing.T) {
 		tag := w.expect(sub, "a")[0]
 		w.DeleteQueue("q")
 		w.same(w.left, []string{"q b deleted", "q a deleted"})
-		w.must(sub.Ack(tag, broker.One)) // the notice is on its way
+		w.must(sub.Ack(tag, broker.One)) // the cancellation is on its way
 		w.net.deliver()
 		w.expect(sub, "end")
-		w.mustBe(sub.Ack(tag, broker.One), broker.ErrOver)
+		w.mustBe(sub.Ack(tag, broker.One), broker.ErrSubscriptionEnded)
 		outcomes, err := w.client.Publish(w.Context(), messages("q", "c"))
 		w.mustBe(err, broker.ErrNoQueue)
 		if outcomes[0] != returned {
@@ -249,21 +249,21 @@ func TestDeleteQueue(t *testing.T) {
 		}
 		w.expect(paused)
 		err = paused.Resume(1)
-		w.mustBe(err, broker.ErrOver)
+		w.mustBe(err, broker.ErrSubscriptionEnded)
 		w.mustBe(err, broker.ErrNoQueue)
 		w.expect(paused, "end")
 		if len(w.left) != 2 {
 			w.Errorf("left: %q", w.left)
 		}
 	})
-	test(t, "while a Pause is under way", func(w *world) {
+	test(t, "during a Pause", func(w *world) {
 		sub := w.subscribe(w.client, "q", 1)
 		w.DeleteQueue("q")
-		w.mustBe(sub.Pause(), broker.ErrOver) // the notice came before the answer
+		w.mustBe(sub.Pause(), broker.ErrSubscriptionEnded) // the cancellation came before the answer
 		w.expect(sub, "end")
 		w.net.deliver()
 	})
-	test(t, "and one made anew is another queue", func(w *world) {
+	test(t, "a queue created again under its name is another queue", func(w *world) {
 		w.send("q", "a")
 		sub := w.subscribe(w.client, "q", 1)
 		w.net.deliver()
@@ -283,7 +283,7 @@ func TestDeleteQueue(t *testing.T) {
 
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	test(t, "no call hangs for ever", func(w *world) {
+	test(t, "no call hangs forever", func(w *world) {
 		w.send("q", "a")
 		sub, pausing := w.subscribe(w.client, "q", 1), w.subscribe(w.client, "q", 1)
 		w.net.deliver()
@@ -297,18 +297,18 @@ func TestNoAnswer(t *testing.T) {
 				w.must(err)
 			}
 			if d := time.Since(began); d != want {
-				w.Errorf("it took %s, want %s", d, want)
+				w.Errorf("the call took %s, want %s", d, want)
 			}
 		}
 		took(2*time.Second, sub.Close, nil)
 		took(0, sub.Close, nil)
-		took(10*time.Second, pausing.Pause, broker.ErrOver)
+		took(10*time.Second, pausing.Pause, broker.ErrSubscriptionEnded)
 		took(10*time.Second, func() error { _, err := w.client.Subscribe(w.Context(), "q", 1); return err }, holdfast.ErrUnavailable)
 		took(10*time.Second, func() error { _, err := w.client.Missing(w.Context(), []broker.Object{queue("q", "")}); return err }, holdfast.ErrUnavailable)
 		w.holds("q a 0+")
 		w.net.deliver() // the closes of the channels, one after the other
 		w.holds("q a 2")
-		for _, effect := range w.net.late { // and what has come to nothing
+		for _, effect := range w.net.late { // the requests that were given up
 			effect(w.net.fate)
 		}
 		w.net.deliver()
@@ -325,15 +325,15 @@ func TestNoAnswer(t *testing.T) {
 		w.net.mute = true
 		began := time.Now()
 		go func() {
-			w.mustBe(sub.Pause(), broker.ErrOver)
+			w.mustBe(sub.Pause(), broker.ErrSubscriptionEnded)
 			w.mustBe(sub.Close(), nil)
 		}()
-		go func() { w.mustBe(paused.Resume(1), broker.ErrOver) }()
+		go func() { w.mustBe(paused.Resume(1), broker.ErrSubscriptionEnded) }()
 		go func() {
 			ctx, cancel := context.WithTimeout(w.Context(), 9*time.Second)
 			defer cancel()
 			_, err := w.client.Subscribe(ctx, "q", 1)
-			w.mustBe(err, holdfast.ErrUnavailable) // after another attempt
+			w.mustBe(err, holdfast.ErrUnavailable) // after a second attempt
 			if took := time.Since(began); took != 9*time.Second {
 				w.Errorf("Subscribe took %s", took)
 			}

@@ -20,7 +20,7 @@ func TestWhatWasSentBeforeArrivesBefore(t *testing.T) {
 		w.must(sub.Requeue(tags[2]))
 		w.must(sub.Close())
 		w.same(w.left, []string{"q a acked"})
-		w.expect(w.subscribe(w.other, "q", 3), "b*", "c*") // for c was delivered again before the end
+		w.expect(w.subscribe(w.other, "q", 3), "b*", "c*") // c was delivered again before the end
 		w.net.deliver()
 		w.same(w.left, []string{"q a acked"})
 	})
@@ -39,7 +39,7 @@ func TestWhatWasSentBeforeArrivesBefore(t *testing.T) {
 		w.send("q", "a", "b", "c", "d")
 		sub := w.subscribe(w.client, "q", 2)
 		w.net.deliver()
-		w.must(sub.Ack(w.expect(sub, "a", "b")[0], broker.One)) // brings c, too late
+		w.must(sub.Ack(w.expect(sub, "a", "b")[0], broker.One)) // c is delivered, too late
 		w.must(sub.Pause())
 		w.net.deliver()
 		w.expect(sub)
@@ -50,7 +50,7 @@ func TestWhatWasSentBeforeArrivesBefore(t *testing.T) {
 
 func TestPauseGivesBack(t *testing.T) {
 	t.Parallel()
-	test(t, "what nobody received and what is on its way", func(w *world) {
+	test(t, "deliveries not received and deliveries on their way", func(w *world) {
 		w.send("q", "a", "b")
 		sub := w.subscribe(w.client, "q", 9)
 		w.net.deliver()
@@ -58,7 +58,7 @@ func TestPauseGivesBack(t *testing.T) {
 		first := <-sub.Deliveries()
 		w.must(sub.Pause())
 		w.must(sub.Pause())
-		w.net.deliver() // c and d, and then the requeue
+		w.net.deliver() // c and d, then the requeue
 		w.expect(sub)
 		w.holds("q b 1", "q c 1", "q d 1", "q a 0+")
 		w.must(sub.Resume(2))
@@ -79,13 +79,13 @@ func TestATagThatWasNeverReceived(t *testing.T) {
 	test(t, "is refused and reported", func(w *world) {
 		w.send("q", "a", "b", "c")
 		sub := w.subscribe(w.other, "q", 2)
-		first := <-sub.Deliveries() // and the second waits in Deliveries
+		first := <-sub.Deliveries() // the second delivery stays in the channel
 		for _, tag := range []uint64{0, 2, 3} {
 			w.mustBe(sub.Ack(tag, broker.UpTo), holdfast.ErrInvalid)
 			w.mustBe(sub.Requeue(first.Tag, tag), holdfast.ErrInvalid)
 		}
 		if len(w.misused) != 6 {
-			w.Errorf("reported: %q", w.misused)
+			w.Errorf("got misuse reports %q, want 6", w.misused)
 		}
 		w.misused = nil
 		w.holds("q c 0", "q a 0+", "q b 0+")
@@ -93,7 +93,7 @@ func TestATagThatWasNeverReceived(t *testing.T) {
 	})
 }
 
-// TestAReaderThatDoesNotKeepUp needs more room than a subscription has.
+// TestAReaderThatDoesNotKeepUp tests a backlog that exceeds the capacity of the channel of deliveries.
 func TestAReaderThatDoesNotKeepUp(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -149,7 +149,7 @@ func TestAReaderThatDoesNotKeepUp(t *testing.T) {
 			sub := w.subscribe(w.other, "q", 65535)
 			receive(w, sub, 0, 10)
 			end(w, sub)
-			for range sub.Deliveries() { // at most one that was on its way to the reader
+			for range sub.Deliveries() { // at most one delivery was being sent
 			}
 			time.Sleep(time.Second)
 			waiting := 0

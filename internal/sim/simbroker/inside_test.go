@@ -12,15 +12,15 @@ func TestMisuseThatReachesTheBroker(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		frames []frame
-		closed bool // before
+		closed bool // the client has closed the channel before
 		left   int
 	}{
-		"a delivery that never was":      {[]frame{{op: ackOne, wire: 3}}, false, 2},
-		"a delivery that was settled":    {[]frame{{op: ackOne, wire: 2}, {op: ackOne, wire: 2}}, false, 1},
-		"up to one that never was":       {[]frame{{op: ackUpTo, wire: 3}}, false, 2},
-		"a return of what was settled":   {[]frame{{op: ackUpTo, wire: 2}, {op: requeue, wires: []uint64{1}}}, false, 0},
-		"a channel that was closed":      {[]frame{{op: ackUpTo, wire: 2}}, true, 2},
-		"more frames after the mistake ": {[]frame{{op: ackOne, wire: 3}, {op: ackOne, wire: 1}}, false, 2},
+		"a delivery that does not exist":       {[]frame{{op: ackOne, wire: 3}}, false, 2},
+		"a delivery that was settled":          {[]frame{{op: ackOne, wire: 2}, {op: ackOne, wire: 2}}, false, 1},
+		"up to a delivery that does not exist": {[]frame{{op: ackUpTo, wire: 3}}, false, 2},
+		"a requeue of a settled delivery":      {[]frame{{op: ackUpTo, wire: 2}, {op: requeue, wires: []uint64{1}}}, false, 0},
+		"a channel that was closed":            {[]frame{{op: ackUpTo, wire: 2}}, true, 2},
+		"more frames after the mistake":        {[]frame{{op: ackOne, wire: 3}, {op: ackOne, wire: 1}}, false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,29 +42,29 @@ func TestMisuseThatReachesTheBroker(t *testing.T) {
 			}
 			b.unlock()
 			if len(misused) != 1 {
-				t.Errorf("reported: %q", misused)
+				t.Errorf("got misuse reports %q, want one", misused)
 			}
 			n := 0
 			for m := range b.Messages() {
 				n++
 				if m.Holder != nil {
-					t.Errorf("%s is still with its consumer", m)
+					t.Errorf("the consumer still holds %s", m)
 				}
 			}
 			if n != c.left {
 				t.Errorf("%d messages are left, want %d", n, c.left)
 			}
-			if s.Ack(1, broker.One) != broker.ErrOver { //nolint:errorlint // it is exactly that
-				t.Error("the subscription lives on")
+			if s.Ack(1, broker.One) != broker.ErrSubscriptionEnded { //nolint:errorlint // it is exactly that
+				t.Error("the subscription has not ended")
 			}
 			if _, err := client.Publish(t.Context(), []broker.Message{{Queue: "q"}}); err != nil {
-				t.Errorf("the client does not: %v", err)
+				t.Errorf("publish after the misuse: %v", err)
 			}
 		})
 	}
 }
 
-// subscribed returns a subscription that received two messages.
+// subscribed returns a subscription that has received two messages.
 func subscribed(t *testing.T, b *Broker) (*subscription, *Client) {
 	t.Helper()
 	c := b.Client(nil)
@@ -84,7 +84,8 @@ func subscribed(t *testing.T, b *Broker) (*subscription, *Client) {
 	return sub.(*subscription), c
 }
 
-// TestTheEndWhileAPauseStopsThePump needs an unlikely moment: the pump has stopped, and the Pause does not know yet.
+// TestTheEndWhileAPauseStopsThePump tests an unlikely interleaving: the pump has stopped, but Pause does not know it
+// yet.
 func TestTheEndWhileAPauseStopsThePump(t *testing.T) {
 	t.Parallel()
 	s, c := subscribed(t, New())
@@ -98,14 +99,14 @@ func TestTheEndWhileAPauseStopsThePump(t *testing.T) {
 	select {
 	case _, open := <-s.Deliveries():
 		if open {
-			t.Error("there was nothing to deliver")
+			t.Error("received a delivery that does not exist")
 		}
 	default:
-		t.Error("Deliveries was not closed")
+		t.Error("Deliveries is not closed")
 	}
 }
 
-// broken is a network that does what none may do.
+// broken is a network that changes the order of frames, which no network may do.
 type broken struct{ frames []func() }
 
 func (n *broken) Call(_ context.Context, _ Step, effect func(Fate)) error {
@@ -131,7 +132,7 @@ func TestANetworkThatChangesTheOrder(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Errorf("a delivery overtook another one, and %d arrived", len(sub.Deliveries()))
+			t.Errorf("a delivery overtook another one without a panic; %d arrived", len(sub.Deliveries()))
 		}
 	}()
 	n.frames[1]()

@@ -1,28 +1,28 @@
 package simbroker
 
-// ledger knows which deliveries a client has not settled yet, and their numbers on the wire,
-// which have gaps where a Pause gave back what nobody had received.
+// ledger records the unsettled deliveries of a client and their delivery numbers at the broker. These numbers have gaps
+// where a Pause returned deliveries that the client had not received.
 type ledger struct {
 	base uint64     // tag of open[0]
 	open []received // by tag; open[0] is not settled
 }
 
 type received struct {
-	wire    uint64 // 0 once settled
+	wire    uint64 // delivery number at the broker; 0 if settled
 	message *Message
 }
 
-// last is the newest tag.
+// last returns the newest tag.
 func (l *ledger) last() uint64 { return l.base + uint64(len(l.open)) - 1 }
 
-// add gives the next delivery its tag.
+// add adds a delivery and returns its tag.
 func (l *ledger) add(wire uint64, m *Message) (tag uint64) {
 	l.open = append(l.open, received{wire, m})
 	return l.last()
 }
 
-// withdraw takes back deliveries, by their tags in order, that nobody has received. Their tags are
-// used again, as far as nobody has received a later one.
+// withdraw removes deliveries that the client has not received. tags are in ascending order. The tags at the end of the
+// ledger are used again.
 func (l *ledger) withdraw(tags []uint64) (wires []uint64) {
 	for _, tag := range tags {
 		if tag >= l.base {
@@ -39,8 +39,8 @@ func (l *ledger) withdraw(tags []uint64) (wires []uint64) {
 	return wires
 }
 
-// settle marks a delivery, with upTo all earlier ones too, as settled. What it returns must be settled at the
-// broker; its wire is 0 if that has been done before.
+// settle marks a delivery as settled, with upTo also all earlier ones. It returns the delivery to settle at the broker;
+// its wire is 0 if that was done before.
 func (l *ledger) settle(tag uint64, upTo bool) (r received) {
 	if tag < l.base {
 		return r

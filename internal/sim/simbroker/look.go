@@ -6,30 +6,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Message is a message in a queue. It is the Broker's own: nobody may change it, or keep
-// it beyond the call it was given to.
+// Message is a message in an AMQP queue. It belongs to the Broker: a caller must not change it, or keep it beyond the
+// call that received it.
 type Message struct {
 	Queue   string
 	Body    []byte
-	Content message.Message // what the body says
-	Err     error           // why it is malformed, if it is
-	Returns int             // how often it was given back, its delivery count
-	Holder  *Client         // whose subscription has it; nil while it waits
-	Dead    bool            // came back too often, and waits for the queue of the dead letters
+	Content message.Message // the decoded body
+	Err     error           // why the body could not be decoded, or nil
+	Returns int             // the delivery count: how often the message was returned
+	Holder  *Client         // client with the unsettled delivery; nil while the message waits
+	Dead    bool            // it was returned too often and waits for the dead-letter queue to exist
 
-	gone bool // from its queue, but its delivery is not settled
+	gone bool // it has left its queue, but its delivery is not settled
 }
 
-// Redelivered is what its next delivery says.
+// Redelivered reports whether the next delivery of the message will be marked as redelivered.
 func (m *Message) Redelivered() bool { return m.Returns > 0 }
 
-// String says where it is and what it carries, as in "main.default 3/1 4/2". It only uses what
-// never changes.
+// String returns the queue and the content of the message, as in "main.default 3/1 4/2". It depends only on fields that
+// never change.
 func (m *Message) String() string {
 	var text strings.Builder
 	text.WriteString(short(m.Queue))
@@ -45,7 +44,7 @@ func (m *Message) write(text *strings.Builder) {
 	case sentinel != nil:
 		fmt.Fprintf(text, " sentinel %s", sentinel.At.Format(time.RFC3339Nano))
 	case manifest != nil:
-		fmt.Fprintf(text, " run %d page %d:", manifest.Run, manifest.Page)
+		fmt.Fprintf(text, " worker %d page %d:", manifest.Worker, manifest.Page)
 		tickets = manifest.Tickets
 	}
 	for _, t := range tickets {
@@ -53,12 +52,12 @@ func (m *Message) write(text *strings.Builder) {
 	}
 }
 
-// short is a queue's name without the usual prefix.
+// short returns the name of an AMQP queue without the default prefix.
 func short(name string) string { return strings.TrimPrefix(name, broker.DefaultPrefix+".") }
 
-// Messages yields every message of every queue: queues in the order in which they were declared, and of
-// each what waits, in the order in which it would be delivered, its dead letters, and what consumers have,
-// in the order in which these came. The Broker is locked meanwhile: the loop must not call it.
+// Messages yields every message of every AMQP queue. The queues come in the order of their declarations. For each
+// queue, it yields the waiting messages in the order in which they would be delivered, then the dead letters, then the
+// unsettled messages in the order of their channels. The Broker is locked meanwhile: the loop must not call it.
 func (b *Broker) Messages() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		b.mu.Lock()
@@ -73,7 +72,7 @@ func (b *Broker) Messages() iter.Seq[*Message] {
 	}
 }
 
-// Queues are the names of the queues, in the order in which they were declared.
+// Queues returns the names of the AMQP queues in the order of their declarations.
 func (b *Broker) Queues() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +83,8 @@ func (b *Broker) Queues() []string {
 	return names
 }
 
-// Subscriptions is how many consumers the broker knows that are not paused, those of half-open
-// connections included.
+// Subscriptions returns how many consumers the broker knows that are not paused, including those of half-open
+// connections.
 func (b *Broker) Subscriptions() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,9 +104,9 @@ type Reason uint8
 // The reasons.
 const (
 	Acked        Reason = iota
-	DeadLettered        // into another queue
-	Dropped             // it came back too often, and there is nowhere to put it
-	Deleted             // with its queue
+	DeadLettered        // moved to another queue
+	Dropped             // returned too often, and there is no dead-letter queue
+	Deleted             // its queue was deleted
 	Wiped
 	Purged
 )
@@ -116,21 +115,21 @@ func (r Reason) String() string {
 	return [...]string{"acked", "dead-lettered", "dropped", "deleted", "wiped", "purged"}[r]
 }
 
-// Observer is told what happens. The Broker is locked meanwhile: it must not be called. Each of
-// them may be nil.
+// Observer receives events of the Broker. The Broker is locked meanwhile: an observer must not call it. Each function
+// may be nil.
 type Observer struct {
-	// Entered is told of every message that was stored in a queue, dead letters included.
+	// Entered is called for every message that is stored in a queue, including dead letters.
 	Entered func(*Message)
-	// Left is told of every message that left its queue for good. Who had it is still its holder.
+	// Left is called for every message that leaves its queue for good. Holder is still set.
 	Left func(*Message, Reason)
-	// Misused is told of what no correct client does: settling a delivery that it never received, or
-	// saying anything on a channel that it has closed.
+	// Misused is called when a client does what no correct client does: it settles a delivery that it never received,
+	// or sends something on a channel that it has closed.
 	Misused func(c *Client, what string)
-	// Destroyed is told of every object that a client's Delete asks for, whether it exists or not.
+	// Destroyed is called for every object that a client's Delete names, whether or not it exists.
 	Destroyed func(*Client, broker.Object)
 }
 
-// Observe sets who is told.
+// Observe sets the observer.
 func (b *Broker) Observe(o Observer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
 
@@ -19,8 +18,8 @@ func TestNotes(t *testing.T) {
 		tickets := []message.Ticket{{Task: 3, Attempt: 1}, {Task: 4, Attempt: 2}}
 		_, err := w.client.Publish(w.Context(), []broker.Message{
 			{Queue: name, Body: message.Message{Tickets: tickets}.Encode()},
-			{Queue: name, Body: message.Message{Sentinel: &message.Sentinel{Lane: "default", At: time.Unix(1, 0)}}.Encode()},
-			{Queue: "q", Body: message.Message{Manifest: &message.Manifest{Run: 7, Page: 2, Tickets: tickets}}.Encode()},
+			{Queue: name, Body: message.Message{Sentinel: &message.Sentinel{Queue: "default", At: time.Unix(1, 0)}}.Encode()},
+			{Queue: "q", Body: message.Message{Manifest: &message.Manifest{Worker: 7, Page: 2, Tickets: tickets}}.Encode()},
 			{Queue: "q", Body: []byte("nonsense")},
 		})
 		w.must(err)
@@ -36,7 +35,7 @@ func TestNotes(t *testing.T) {
 		_, err = w.client.Declare(w.Context(), []broker.Object{queue("new", "")})
 		w.must(err)
 		w.same(w.net.trace, []string{
-			"publish main.default 3/1 4/2; sentinel 1970-01-01T00:00:01Z, q run 7 page 2: 3/1 4/2; malformed",
+			"publish main.default 3/1 4/2; sentinel 1970-01-01T00:00:01Z, q worker 7 page 2: 3/1 4/2; malformed",
 			"subscribe main.default",
 			"deliver main.default 3/1 4/2",
 			"deliver main.default sentinel 1970-01-01T00:00:01Z",
@@ -83,7 +82,7 @@ func TestLooking(t *testing.T) {
 		}
 		w.must(sub.Resume(2))
 		if x.Holder != w.other {
-			t.Error("a message with a consumer has no holder")
+			t.Error("an unsettled message has no holder")
 		}
 		w.same(w.Queues(), []string{"q", "a"})
 		if n := w.Subscriptions(); n != 1 {
@@ -93,21 +92,21 @@ func TestLooking(t *testing.T) {
 			break
 		}
 	})
-	test(t, "at who acknowledges", func(w *world) {
+	test(t, "at the holder of an acknowledged message", func(w *world) {
 		var holder *simbroker.Client
 		w.Observe(simbroker.Observer{Left: func(m *simbroker.Message, _ simbroker.Reason) { holder = m.Holder }})
 		w.send("q", "a")
 		sub := w.subscribe(w.other, "q", 1)
 		w.must(sub.Ack((<-sub.Deliveries()).Tag, broker.One))
 		if holder != w.other {
-			t.Error("it is not the one who had it")
+			t.Error("the holder is not the client that acknowledged")
 		}
 	})
-	test(t, "at who deletes", func(w *world) {
+	test(t, "at the client that deletes", func(w *world) {
 		var deleted []string
 		w.Observe(simbroker.Observer{Destroyed: func(c *simbroker.Client, o broker.Object) {
 			if c != w.client {
-				t.Error("not by this client")
+				t.Error("deleted by another client")
 			}
 			deleted = append(deleted, o.Name)
 		}})

@@ -5,62 +5,64 @@ import (
 	"time"
 )
 
-// Network decides when frames arrive. It runs effects one at a time over the whole Broker.
+// Network decides when frames arrive. It runs effects one at a time for the whole Broker.
 //
-// The Broker may be locked while Post is called: Post must not call the Broker, nor run an effect
-// before it returns, and effects must not run under a lock that Post needs.
+// The Broker may be locked while it calls Post. Therefore Post must not call the Broker, or run an effect before it
+// returns. Effects must not run under a lock that Post needs.
 type Network interface {
-	// Call is a request that the client waits for: effect runs at the broker at most once; an
-	// error means that the connection broke or ctx ended first, and the client
-	// cannot know whether effect ran, or will.
+	// Call carries a request whose answer the client waits for. effect runs at the broker at most once. An error means
+	// that the connection broke or ctx ended first; then the client cannot know whether effect has run or will run.
 	Call(ctx context.Context, step Step, effect func(Fate)) error
-	// Post is a frame nobody waits for. Frames of one lane (a direction of one channel) arrive in
-	// order, none left out, until they cease to arrive. What arrives after the end of its connection does nothing.
-	Post(lane uint64, step Step, effect func())
+	// Post carries a frame without an answer. A link is one direction of one channel. The frames of one link arrive in
+	// order and without gaps, until they cease to arrive. A frame that arrives after the end of its connection has no
+	// effect.
+	Post(link uint64, step Step, effect func())
 }
 
-// Step says what a frame is, for traces.
+// Step describes a frame, for traces.
 type Step struct {
 	Op string
-	// Note is short and deterministic, and may be called at any time.
+	// Note returns a short, deterministic description. It may be called at any time.
 	Note func() string
 }
 
-// Fate is what the simulator wants to go wrong with a call to publish; other calls ignore it. The zero
-// value loses everything, [Fine] nothing.
+// Fate says what goes wrong with a publish call; other calls ignore it. The zero value loses everything; [Fine] loses
+// nothing.
 type Fate struct {
-	Arrive      int  // how many of the messages arrive, in order; -1: all. The rest are Unknown and the connection of the publisher is gone.
-	Unconfirmed bool // those that arrived are stored but the confirms get lost: Unknown for all
-	Nacked      bool // nothing is stored, all are Unknown; ordinary after a change of leaders
-	Twice       bool // all are stored, and then all once more
+	// Arrive is the number of messages that arrive, in order; -1 means all. If not all arrive, the others are Unknown,
+	// and the publisher loses its connection.
+	Arrive      int
+	Unconfirmed bool // the messages that arrived are stored, but all confirms are lost: all are Unknown
+	Nacked      bool // no message is stored, and all are Unknown, as often after a change of leaders
+	Twice       bool // all are stored, and then all are stored again
 }
 
-// Fine is the fate of a call with which nothing goes wrong.
+// Fine returns the Fate of a call with which nothing goes wrong.
 func Fine() Fate { return Fate{Arrive: -1} }
 
-// The limits of calls are those of the adapter for RabbitMQ.
+// The time limits of calls. They are those of the adapter for RabbitMQ.
 const (
-	confirmLimit = 5 * time.Second  // of a publish
-	connectLimit = 5 * time.Second  // how long an Admin waits for a connection
-	requestLimit = 10 * time.Second // of other requests
-	closeLimit   = 2 * time.Second  // how long a Close waits for the broker
+	confirmLimit = 5 * time.Second  // for the confirms of a publish call
+	connectLimit = 5 * time.Second  // for the connection of an Admin
+	requestLimit = 10 * time.Second // for other requests
+	closeLimit   = 2 * time.Second  // for the broker's answer to a close
 )
 
-// post sends a frame. The Broker is locked, also when the effect runs.
-func (c *Client) post(lane uint64, step Step, effect func()) {
+// post sends a frame. The Broker is locked now, and again when effect runs.
+func (c *Client) post(link uint64, step Step, effect func()) {
 	b := c.broker
 	if c.net == nil {
 		b.frames = append(b.frames, effect)
 		return
 	}
-	c.net.Post(lane, step, func() {
+	c.net.Post(link, step, func() {
 		b.mu.Lock()
 		effect()
 		b.unlock()
 	})
 }
 
-// unlock first carries out the frames of clients without a network, in order.
+// unlock carries out the frames of clients without a network, in order, and then unlocks the Broker.
 func (b *Broker) unlock() {
 	for i := 0; i < len(b.frames); i++ {
 		b.frames[i]()
@@ -70,8 +72,8 @@ func (b *Broker) unlock() {
 	b.mu.Unlock()
 }
 
-// call makes a request over a connection. The Broker is locked when the effect runs. After an error the effect
-// may still run, so that nothing it writes may be read.
+// call sends a request over a connection. The Broker is locked when effect runs. After an error, effect may still run
+// later, so the caller must not read what effect writes.
 func (c *Client) call(ctx context.Context, via *conn, limit time.Duration, step Step, effect func(Fate)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -10,17 +10,16 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
 
-// slow is a network that takes a random time for everything, and lets nothing of one lane
-// overtake anything else of that lane.
+// slow is a network that takes a random time for every frame, and keeps the order of the frames of each link.
 type slow struct {
-	mu    sync.Mutex
-	roads [][]func() // by lane; requests and answers have one each, in no order
-	lanes map[uint64]int
-	news  chan struct{}
+	mu     sync.Mutex
+	lines  [][]func() // one for each link, request and answer
+	links  map[uint64]int
+	wakeup chan struct{}
 }
 
 func newSlow(t testing.TB) *slow {
-	n := &slow{lanes: map[uint64]int{}, news: make(chan struct{}, 1)}
+	n := &slow{links: map[uint64]int{}, wakeup: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() { n.run(ctx) })
@@ -42,55 +41,55 @@ func (n *slow) run(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-n.news:
+		case <-n.wakeup:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// choose takes the first frame of a random road that has one.
+// choose takes the first frame of a random line that has one.
 func (n *slow) choose() (effect func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.roads) == 0 {
+	if len(n.lines) == 0 {
 		return nil
 	}
-	start := rand.IntN(len(n.roads))
-	for i := range n.roads {
-		road := &n.roads[(start+i)%len(n.roads)]
-		if len(*road) > 0 {
-			effect, *road = (*road)[0], (*road)[1:]
+	start := rand.IntN(len(n.lines))
+	for i := range n.lines {
+		line := &n.lines[(start+i)%len(n.lines)]
+		if len(*line) > 0 {
+			effect, *line = (*line)[0], (*line)[1:]
 			return effect
 		}
 	}
-	n.roads = n.roads[:0]
-	clear(n.lanes)
+	n.lines = n.lines[:0]
+	clear(n.links)
 	return nil
 }
 
-func (n *slow) add(road int, effect func()) {
-	if road < 0 {
-		n.roads = append(n.roads, []func(){effect})
+func (n *slow) add(line int, effect func()) {
+	if line < 0 {
+		n.lines = append(n.lines, []func(){effect})
 	} else {
-		n.roads[road] = append(n.roads[road], effect)
+		n.lines[line] = append(n.lines[line], effect)
 	}
 	select {
-	case n.news <- struct{}{}:
+	case n.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-func (n *slow) Post(lane uint64, step simbroker.Step, effect func()) {
+func (n *slow) Post(link uint64, step simbroker.Step, effect func()) {
 	_ = step.Note()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	road, known := n.lanes[lane]
+	line, known := n.links[link]
 	if !known {
-		road = -1
-		n.lanes[lane] = len(n.roads)
+		line = -1
+		n.links[link] = len(n.lines)
 	}
-	n.add(road, effect)
+	n.add(line, effect)
 }
 
 func (n *slow) Call(ctx context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {

@@ -12,55 +12,55 @@ import (
 
 var _ presence.Broker = (*Client)(nil)
 
-// heldPause is how long a Show waits before it asks again for a name that another connection holds.
-const heldPause = 100 * time.Millisecond
+// takenPause is how long Acquire waits before it tries again to get a name that another connection holds.
+const takenPause = 100 * time.Millisecond
 
-// sign is an exclusive queue that carries nothing.
-type sign struct {
+// presenceQueue is an exclusive AMQP queue without messages. It exists as long as the connection that declared it.
+type presenceQueue struct {
 	conn *conn
 	name string
 	gone chan struct{} // closed when the client has noticed the end of the connection
-	over atomic.Bool   // given up by the client
+	over atomic.Bool   // released by the client
 }
 
-// Show implements [presence.Broker].
-func (c *Client) Show(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error) {
+// Acquire implements [presence.Broker].
+func (c *Client) Acquire(ctx context.Context, name string) (gone <-chan struct{}, release func(), err error) {
 	for {
 		v, err := c.await(ctx, administering)
 		if err != nil {
-			return nil, nil, fmt.Errorf("show %q: %w", name, err)
+			return nil, nil, fmt.Errorf("acquire presence %q: %w", name, err)
 		}
-		s, held, err := c.show(ctx, v, name)
+		s, taken, err := c.acquire(ctx, v, name)
 		switch {
 		case s != nil:
 			return s.gone, s.release, nil
-		case err != nil && (!errors.Is(err, errLost) || ctx.Err() != nil): // after a loss it waits for the next connection
-			return nil, nil, fmt.Errorf("show %q: %w", name, err)
-		case !held:
+		case err != nil && (!errors.Is(err, errLost) || ctx.Err() != nil): // after a loss, it tries again
+			return nil, nil, fmt.Errorf("acquire presence %q: %w", name, err)
+		case !taken:
 			continue
 		}
-		timer := time.NewTimer(heldPause)
+		timer := time.NewTimer(takenPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, nil, fmt.Errorf("show %q: another connection holds it: %w", name, unavailable(context.Cause(ctx)))
+			return nil, nil, fmt.Errorf("acquire presence %q: another connection holds it: %w", name, unavailable(context.Cause(ctx)))
 		}
 	}
 }
 
-// show tries it once over one connection.
-func (c *Client) show(ctx context.Context, v *conn, name string) (shown *sign, held bool, err error) {
-	s := &sign{conn: v, name: name, gone: make(chan struct{})}
-	taken := false // the effect's
-	err = c.ask(ctx, v, "show", name, func() error {
-		switch other := c.broker.signs[name]; {
-		case s.over.Load(): // nobody waits for the answer any more
+// acquire tries once, over one connection. taken reports that another connection holds the name.
+func (c *Client) acquire(ctx context.Context, v *conn, name string) (acquired *presenceQueue, taken bool, err error) {
+	s := &presenceQueue{conn: v, name: name, gone: make(chan struct{})}
+	answer := false // written by the effect, possibly after an error
+	err = c.query(ctx, v, "acquire presence", name, func() error {
+		switch other := c.broker.presenceQueues[name]; {
+		case s.over.Load(): // the client no longer waits for the answer
 		case other != nil && !other.over.Load():
-			taken = true
+			answer = true
 		default:
-			c.broker.signs[name] = s
-			v.signs = append(v.signs, s)
+			c.broker.presenceQueues[name] = s
+			v.presenceQueues = append(v.presenceQueues, s)
 		}
 		return nil
 	})
@@ -68,65 +68,66 @@ func (c *Client) show(ctx context.Context, v *conn, name string) (shown *sign, h
 		s.release()
 		return nil, false, err
 	}
-	if taken {
+	if answer {
 		return nil, true, nil
 	}
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
-	if v.gone { // the connection ended when the answer was there already
+	if v.gone { // the connection ended after the answer
 		return nil, false, unavailable(errLost)
 	}
-	v.shown = append(v.shown, s)
+	v.acquired = append(v.acquired, s)
 	return s, false, nil
 }
 
-// release may be called more than once. What it cannot tell the broker the end of the connection does.
-func (s *sign) release() {
+// release releases the presence. It may be called more than once. If the broker does not receive the release, the end
+// of the connection has the same effect.
+func (s *presenceQueue) release() {
 	if s.over.Swap(true) {
 		return
 	}
 	c := s.conn.client
 	c.broker.mu.Lock()
-	s.conn.shown = without(s.conn.shown, s)
+	s.conn.acquired = without(s.conn.acquired, s)
 	c.broker.unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = c.ask(ctx, s.conn, "hide", s.name, func() error {
-		s.conn.dropSign(s)
+	_ = c.query(ctx, s.conn, "release presence", s.name, func() error {
+		s.conn.dropPresence(s)
 		return nil
 	})
 }
 
-// dropSign is the end of a sign at the broker.
-func (v *conn) dropSign(s *sign) {
-	if b := v.client.broker; b.signs[s.name] == s {
-		delete(b.signs, s.name)
+// dropPresence deletes a presence queue at the broker.
+func (v *conn) dropPresence(s *presenceQueue) {
+	if b := v.client.broker; b.presenceQueues[s.name] == s {
+		delete(b.presenceQueues, s.name)
 	}
-	v.signs = without(v.signs, s)
+	v.presenceQueues = without(v.presenceQueues, s)
 }
 
-// dropSigns is the same for all signs of a connection whose end the broker has noticed.
-func (v *conn) dropSigns() {
-	for len(v.signs) > 0 {
-		v.dropSign(v.signs[0])
+// dropAllPresence deletes all presence queues of a connection whose end the broker has noticed.
+func (v *conn) dropAllPresence() {
+	for len(v.presenceQueues) > 0 {
+		v.dropPresence(v.presenceQueues[0])
 	}
 }
 
-// Shown implements [presence.Broker].
-func (c *Client) Shown(ctx context.Context, name string) (bool, error) {
-	shown := false
-	err := c.administer(ctx, func(v *conn) error {
+// Present implements [presence.Broker].
+func (c *Client) Present(ctx context.Context, name string) (bool, error) {
+	present := false
+	err := c.withConn(ctx, func(v *conn) error {
 		answer := false
-		err := c.ask(ctx, v, "shown", name, func() error {
-			s := c.broker.signs[name]
+		err := c.query(ctx, v, "query presence", name, func() error {
+			s := c.broker.presenceQueues[name]
 			answer = s != nil && !s.over.Load()
 			return nil
 		})
-		shown = answer && err == nil
+		present = answer && err == nil
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("ask for %q: %w", name, err)
+		return false, fmt.Errorf("query presence %q: %w", name, err)
 	}
-	return shown, nil
+	return present, nil
 }

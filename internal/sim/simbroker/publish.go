@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// window is how many messages are published at a time, as by the adapter for RabbitMQ.
-const window = 500
+// groupSize is the most messages that one request publishes. It is that of the adapter for RabbitMQ.
+const groupSize = 500
 
 var (
 	errRefused     = errors.New("the simulated broker refused messages")
@@ -24,13 +23,13 @@ var (
 func (c *Client) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	outcomes := make([]broker.Outcome, len(messages))
 	c.broker.mu.Lock()
-	err := c.trouble()
+	err := c.connErr()
 	c.broker.unlock()
 	if err == nil {
-		letters := read(messages)
-		for done := 0; done < len(messages) && err == nil; done += window {
-			end := min(done+window, len(messages))
-			err = c.publish(ctx, letters[done:end], outcomes[done:end])
+		own := copyMessages(messages)
+		for done := 0; done < len(messages) && err == nil; done += groupSize {
+			end := min(done+groupSize, len(messages))
+			err = c.publish(ctx, own[done:end], outcomes[done:end])
 		}
 	}
 	if err != nil {
@@ -44,41 +43,41 @@ func (c *Client) Publish(ctx context.Context, messages []broker.Message) ([]brok
 	return outcomes, nil
 }
 
-// read copies messages, because frames can arrive when the caller has got its bodies back.
-func read(messages []broker.Message) []Message {
+// copyMessages copies messages, because frames can arrive after the caller has reused the bodies.
+func copyMessages(messages []broker.Message) []Message {
 	size := 0
 	for _, m := range messages {
 		size += len(m.Body)
 	}
 	bodies := make([]byte, 0, size)
-	letters := make([]Message, len(messages))
+	own := make([]Message, len(messages))
 	for i, m := range messages {
 		start := len(bodies)
 		bodies = append(bodies, m.Body...)
 		body := bodies[start:len(bodies):len(bodies)]
 		content, err := message.Decode(body)
-		letters[i] = Message{Queue: m.Queue, Body: body, Content: content, Err: err}
+		own[i] = Message{Queue: m.Queue, Body: body, Content: content, Err: err}
 	}
-	return letters
+	return own
 }
 
-// answer is what becomes of messages that were published together.
+// answer is the answer to one publish group.
 type answer struct {
 	outcomes []broker.Outcome
-	err      error // if any is Unknown
-	lost     bool  // and so is the connection
-	silent   bool  // some are for queues that do not answer
+	err      error // set if any outcome is Unknown
+	lost     bool  // the connection is lost, too
+	silent   bool  // some messages are for AMQP queues that confirm nothing
 }
 
-// publish returns an error if an outcome remains unknown.
-func (c *Client) publish(ctx context.Context, letters []Message, outcomes []broker.Outcome) error {
+// publish publishes one publish group. It returns an error if an outcome remains unknown.
+func (c *Client) publish(ctx context.Context, group []Message, outcomes []broker.Outcome) error {
 	v, err := c.mayPublish()
 	if err != nil {
 		return err
 	}
-	a := &answer{outcomes: make([]broker.Outcome, len(letters))}
-	step := Step{"publish", func() string { return describeAll(letters) }}
-	if err := c.call(ctx, v, confirmLimit, step, func(f Fate) { v.store(letters, f, a) }); err != nil {
+	a := &answer{outcomes: make([]broker.Outcome, len(group))}
+	step := Step{"publish", func() string { return describeAll(group) }}
+	if err := c.call(ctx, v, confirmLimit, step, func(f Fate) { v.store(group, f, a) }); err != nil {
 		return err
 	}
 	copy(outcomes, a.outcomes)
@@ -94,19 +93,20 @@ func (c *Client) publish(ctx context.Context, letters []Message, outcomes []brok
 	return a.err
 }
 
-// mayPublish returns the connection for messages. Without one, or while the broker takes no messages, it returns an error.
+// mayPublish returns the publishing connection. It returns an error if there is none, or if the broker accepts no
+// messages.
 func (c *Client) mayPublish() (*conn, error) {
 	c.broker.mu.Lock()
 	defer c.broker.unlock()
 	v, err := c.connect(publishing)
 	if err == nil && c.blocked != "" {
-		err = unavailable(fmt.Errorf("the simulated broker takes no messages: %s", c.blocked))
+		err = unavailable(fmt.Errorf("the simulated broker accepts no messages: %s", c.blocked))
 	}
 	return v, err
 }
 
-// store is the arrival of messages at the broker.
-func (v *conn) store(letters []Message, f Fate, a *answer) {
+// store is the arrival of a publish group at the broker.
+func (v *conn) store(group []Message, f Fate, a *answer) {
 	switch {
 	case v.dead:
 		a.lost = true
@@ -115,32 +115,32 @@ func (v *conn) store(letters []Message, f Fate, a *answer) {
 		a.err = errRefused
 		return
 	}
-	n := len(letters)
+	n := len(group)
 	if f.Arrive >= 0 && f.Arrive < n {
 		n = f.Arrive
 	}
-	var again []Message
+	var duplicates []Message
 	if f.Twice {
-		again = slices.Clone(letters[:n])
+		duplicates = slices.Clone(group[:n])
 	}
-	for i := range letters[:n] {
-		if v.client.broker.silent[letters[i].Queue] {
+	for i := range group[:n] {
+		if v.client.broker.silent[group[i].Queue] {
 			a.silent = true
 			continue
 		}
-		a.outcomes[i] = v.client.broker.route(&letters[i])
+		a.outcomes[i] = v.client.broker.route(&group[i])
 	}
-	for i := range again {
-		if v.client.broker.silent[again[i].Queue] {
+	for i := range duplicates {
+		if v.client.broker.silent[duplicates[i].Queue] {
 			continue
 		}
-		v.client.broker.route(&again[i])
+		v.client.broker.route(&duplicates[i])
 	}
 	if f.Unconfirmed {
 		clear(a.outcomes)
 		a.err = errUnconfirmed
 	}
-	if n < len(letters) {
+	if n < len(group) {
 		a.lost = true
 		expire([]*conn{v})
 	}
@@ -155,19 +155,19 @@ func (b *Broker) route(m *Message) broker.Outcome {
 	return broker.Stored
 }
 
-// describeAll names each queue once.
-func describeAll(letters []Message) string {
+// describeAll describes a publish group. It names an AMQP queue once for consecutive messages.
+func describeAll(group []Message) string {
 	var text strings.Builder
-	for i := range letters {
-		if i == 0 || letters[i].Queue != letters[i-1].Queue {
+	for i := range group {
+		if i == 0 || group[i].Queue != group[i-1].Queue {
 			if i > 0 {
 				text.WriteString(", ")
 			}
-			text.WriteString(short(letters[i].Queue))
+			text.WriteString(short(group[i].Queue))
 		} else {
 			text.WriteString(";")
 		}
-		letters[i].write(&text)
+		group[i].write(&text)
 	}
 	return text.String()
 }

@@ -22,7 +22,7 @@ func TestFates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate     simbroker.Fate
-		outcomes []broker.Outcome // nil if all are known
+		outcomes []broker.Outcome // nil if no outcome is Unknown
 		holds    []string
 	}{
 		"fine":                 {simbroker.Fine(), nil, []string{"q a 0", "q c 0"}},
@@ -52,7 +52,7 @@ func TestFates(t *testing.T) {
 			w.net.fate = simbroker.Fine()
 			_, err = w.client.Publish(w.Context(), messages("q", "d"))
 			w.must(err)
-			w.expect(sub) // is on another connection, and still there
+			w.expect(sub) // the subscription is on another connection and has not ended
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestAPublishWithoutAnAnswer(t *testing.T) {
 		outcomes, err := w.client.Publish(w.Context(), messages("q", "a"))
 		w.unknown(outcomes, err, unknown)
 		if took := time.Since(began); took != 5*time.Second {
-			w.Errorf("it took %s", took)
+			w.Errorf("Publish took %s", took)
 		}
 		w.net.late[0](simbroker.Fine())
 		w.unknown(outcomes, err, unknown)
@@ -92,7 +92,7 @@ func TestAPublishWithoutAnAnswer(t *testing.T) {
 		outcomes, err := w.client.Publish(w.Context(), messages("q", "a"))
 		w.unknown(outcomes, err, unknown)
 		if took := time.Since(began); took != time.Second {
-			w.Errorf("it took %s", took)
+			w.Errorf("Publish took %s", took)
 		}
 		w.net.late[0](simbroker.Fine())
 		w.holds()
@@ -104,31 +104,31 @@ func TestAPublishWithoutAnAnswer(t *testing.T) {
 		outcomes, err := w.client.Publish(ctx, messages("q", "a"))
 		w.unknown(outcomes, err, unknown)
 	})
-	test(t, "in a later part", func(w *world) {
+	test(t, "in a later publish group", func(w *world) {
 		bodies := make([]string, 1200)
 		calls := 0
 		c := w.Client(counting{w.net, func() { w.net.mute = calls == 1; calls++ }})
 		outcomes, err := c.Publish(w.Context(), messages("q", bodies...))
 		if err == nil || outcomes[499] != stored || outcomes[500] != unknown || outcomes[1199] != unknown {
-			w.Errorf("got %v, %d, %d, %d", err, outcomes[499], outcomes[500], outcomes[1199])
+			w.Errorf("got error %v and outcomes %d, %d, %d", err, outcomes[499], outcomes[500], outcomes[1199])
 		}
 		if calls != 2 {
-			w.Errorf("%d parts were sent", calls)
+			w.Errorf("%d publish groups were sent, want 2", calls)
 		}
 		w.net.mute = false
 		w.must(c.Close())
 	})
 }
 
-// counting does something before each call.
+// counting calls a function before each call.
 type counting struct {
-	*hand
+	*manual
 	before func()
 }
 
 func (n counting) Call(ctx context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
 	n.before()
-	return n.hand.Call(ctx, step, effect)
+	return n.manual.Call(ctx, step, effect)
 }
 
 func TestAnAlarm(t *testing.T) {
@@ -138,17 +138,17 @@ func TestAnAlarm(t *testing.T) {
 		if h := w.client.Health(); !h.Connected || h.Blocked != "memory" {
 			w.Errorf("got %+v", h)
 		}
-		w.send("q", "of others")
+		w.send("q", "from another client")
 		sub := w.subscribe(w.client, "q", 1)
 		w.net.deliver()
-		w.must(sub.Ack(w.expect(sub, "of others")[0], broker.One))
+		w.must(sub.Ack(w.expect(sub, "from another client")[0], broker.One))
 		began := time.Now()
 		if outcomes, err := w.client.Publish(w.Context(), messages("q", "a")); outcomes[0] != unknown || !errors.Is(err, holdfast.ErrUnavailable) || time.Since(began) > 0 {
-			w.Errorf("blocked: got outcome %d and %v after %s", outcomes[0], err, time.Since(began))
+			w.Errorf("during the alarm: got outcome %d and error %v after %s", outcomes[0], err, time.Since(began))
 		}
 		w.client.SetBlocked("")
 		if outcomes, err := w.client.Publish(w.Context(), messages("q", "b")); outcomes[0] != stored || err != nil {
-			w.Errorf("after it: got outcome %d and %v", outcomes[0], err)
+			w.Errorf("after the alarm: got outcome %d and error %v", outcomes[0], err)
 		}
 	})
 }

@@ -2,16 +2,16 @@ package simbroker
 
 import "github.com/holdfastq/holdfast/broker"
 
-// pump carries deliveries for which there was no room to the reader. It is a goroutine, because nothing
-// else learns that a reader has made room; room for every possible prefetch would cost
-// megabytes for each subscription. A reader that keeps up never needs one.
+// pump sends to the reader the deliveries that exceed the capacity of its channel. It is a goroutine, because only a
+// blocked send learns that the reader has received something. A channel with the capacity of the largest prefetch would
+// need megabytes for each subscription. A reader that keeps up needs no pump.
 type pump struct {
 	sub     *subscription
-	list    []broker.Delivery // the first one may have left it
+	list    []broker.Delivery // the first one may already have been sent
 	stopped bool
-	ended   bool          // it does nothing more
+	ended   bool          // the pump does nothing more
 	halt    chan struct{} // closed to stop it
-	done    chan struct{} // closed when it has stopped
+	done    chan struct{} // closed when its goroutine has ended
 }
 
 func newPump(s *subscription) *pump {
@@ -42,7 +42,7 @@ func (p *pump) run() {
 	}
 }
 
-// next returns what is to be sent, or ends the pump.
+// next returns the next delivery to send. Without one, it ends the pump.
 func (p *pump) next() (d broker.Delivery, more bool) {
 	s := p.sub
 	s.client.broker.mu.Lock()

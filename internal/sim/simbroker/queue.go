@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Arguments of a queue that mean something here.
+// The arguments of an AMQP queue that this package uses.
 const (
 	argLimit    = "x-delivery-limit"
 	argExchange = "x-dead-letter-exchange"
@@ -19,20 +19,20 @@ const (
 
 // queue is a quorum queue with a delivery limit.
 type queue struct {
-	broker *Broker
-	name   string
-	args   map[string]any
-	limit  int64  // of returns; negative if there is none
-	target string // of dead letters; "" if they are dropped
-	keeps  bool   // dead letters until the target has them
-	gone   bool
+	broker      *Broker
+	name        string
+	args        map[string]any
+	limit       int64  // most returns of a message; negative if there is no limit
+	target      string // queue for dead letters; "" if they are dropped
+	atLeastOnce bool   // dead letters are kept until the target has them
+	gone        bool
 
-	returned fifo // given back, in the order of the returns
-	fresh    fifo // never delivered
-	dead     fifo // waiting for the target to exist
+	returned fifo // returned messages, in the order of the returns
+	fresh    fifo // messages that were never delivered
+	dead     fifo // dead letters that wait for the target to exist
 
-	channels []*channel  // that have or had a consumer here, in the order in which they came
-	turns    []*consumer // those with credit, the next one first
+	channels []*channel  // channels that consume or consumed here, in the order of their creation
+	turns    []*consumer // consumers with credit, the next one first
 }
 
 func newQueue(b *Broker, o broker.Object) (*queue, error) {
@@ -50,10 +50,10 @@ func newQueue(b *Broker, o broker.Object) (*queue, error) {
 	fits[3] = hasExchange || !hasTarget // RabbitMQ refuses a routing key without an exchange
 	for _, fit := range fits {
 		if !fit {
-			return nil, fmt.Errorf("%w: %s cannot be made with arguments %v", holdfast.ErrConflict, describe(o), o.Args)
+			return nil, fmt.Errorf("%w: %s cannot be created with arguments %v", holdfast.ErrConflict, describe(o), o.Args)
 		}
 	}
-	q.keeps = o.Args[argStrategy] == "at-least-once"
+	q.atLeastOnce = o.Args[argStrategy] == "at-least-once"
 	return q, nil
 }
 
@@ -66,7 +66,7 @@ func (q *queue) pop() *Message {
 	return q.fresh.pop()
 }
 
-// store takes in a new message.
+// store adds a new message.
 func (q *queue) store(m *Message) {
 	q.fresh.push(m)
 	if entered := q.broker.observer.Entered; entered != nil {
@@ -75,7 +75,7 @@ func (q *queue) store(m *Message) {
 	q.dispatch()
 }
 
-// dispatch assigns waiting messages to consumers in turn.
+// dispatch delivers waiting messages to the consumers with credit, in turn.
 func (q *queue) dispatch() {
 	for len(q.turns) > 0 && q.waiting() > 0 {
 		c := q.turns[0]
@@ -86,16 +86,16 @@ func (q *queue) dispatch() {
 	}
 }
 
-// enlist puts a consumer with credit behind the others.
+// enlist adds a consumer with credit behind the others.
 func (q *queue) enlist(c *consumer) {
-	if c.inTurn || !c.active || c.inHand >= c.prefetch {
+	if c.inTurn || !c.active || c.unacked >= c.prefetch {
 		return
 	}
 	c.inTurn = true
 	q.turns = append(q.turns, c)
 }
 
-// giveBack returns a message that was delivered, whether anybody saw it or not.
+// giveBack puts a delivered message back, whether or not the client has received it.
 func (q *queue) giveBack(m *Message) {
 	m.Holder = nil
 	m.Returns++
@@ -105,20 +105,20 @@ func (q *queue) giveBack(m *Message) {
 	case q.target == "":
 		q.broker.left(m, Dropped)
 	default:
-		q.bury(m)
+		q.deadLetter(m)
 	}
 }
 
-// bury dead-letters a message.
-func (q *queue) bury(m *Message) {
+// deadLetter moves a message to the target, keeps it, or drops it.
+func (q *queue) deadLetter(m *Message) {
 	target := q.broker.queues[q.target]
 	switch {
 	case target != nil:
-		again := *m
-		again.Queue, again.Returns, again.Dead = target.name, 0, false
-		target.store(&again)
+		copied := *m
+		copied.Queue, copied.Returns, copied.Dead = target.name, 0, false
+		target.store(&copied)
 		q.broker.left(m, DeadLettered)
-	case q.keeps:
+	case q.atLeastOnce:
 		m.Dead = true
 		q.dead.push(m)
 	default:
@@ -126,8 +126,8 @@ func (q *queue) bury(m *Message) {
 	}
 }
 
-// all yields every message: those that wait in the order in which they would be delivered, dead
-// letters, and then those that consumers have.
+// all yields every message: the waiting ones in the order in which they would be delivered, the dead letters, and then
+// the unsettled ones.
 func (q *queue) all() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for _, f := range [...]*fifo{&q.returned, &q.fresh, &q.dead} {
@@ -147,7 +147,7 @@ func (q *queue) all() iter.Seq[*Message] {
 	}
 }
 
-// remove takes the queue with everything in it out of the Broker and cancels its consumers.
+// remove deletes the queue with its messages and cancels its consumers.
 func (q *queue) remove(why Reason) {
 	b := q.broker
 	for m := range q.all() {
@@ -165,7 +165,7 @@ func (q *queue) remove(why Reason) {
 	}
 }
 
-// fifo is a sequence of messages, first in first out.
+// fifo is a first-in, first-out list of messages.
 type fifo struct {
 	list []*Message
 	head int

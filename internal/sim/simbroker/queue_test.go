@@ -38,7 +38,7 @@ func TestTheDeliveryLimit(t *testing.T) {
 		w.net.deliver()
 		w.must(sub.Requeue(w.expect(sub, "a")...))
 		w.net.deliver()
-		w.must(sub.Pause()) // a return like any other
+		w.must(sub.Pause()) // counts as a return
 		w.net.deliver()
 		w.must(sub.Resume(1))
 		w.net.deliver()
@@ -48,7 +48,7 @@ func TestTheDeliveryLimit(t *testing.T) {
 		w.holds("dead earlier 0", "dead a 0", "limited b 0")
 		w.expect(w.subscribe(w.other, "dead", 2), "earlier", "a")
 	})
-	test(t, "gives nothing to the connection whose end was too much", func(w *world) {
+	test(t, "does not deliver a dead letter to the connection whose end caused it", func(w *world) {
 		setUp(w, queue("dead", ""), queue("limited", "dead"))
 		w.send("limited", "a")
 		sub := w.subscribe(w.other, "limited", 1)
@@ -95,12 +95,12 @@ func TestTheDeliveryLimit(t *testing.T) {
 		w.must(sub.Ack(w.expect(sub, "b")[0], broker.One))
 		w.expect(sub, "a")
 	})
-	test(t, "of the topology ends in the rescue", func(w *world) {
+	test(t, "of the topology leads to the rescue queue", func(w *world) {
 		topology := broker.NewTopology("test", 2, "x")
-		_, err := topology.Declare(w.Context(), w.other, []string{"lane"})
+		_, err := topology.Declare(w.Context(), w.other, []string{"queue"})
 		w.must(err)
-		w.send(topology.Main("lane"), "a")
-		sub := w.subscribe(w.other, topology.Main("lane"), 1)
+		w.send(topology.Main("queue"), "a")
+		sub := w.subscribe(w.other, topology.Main("queue"), 1)
 		for range broker.DeliveryLimit + 1 {
 			w.must(sub.Requeue((<-sub.Deliveries()).Tag))
 		}
@@ -143,7 +143,7 @@ func TestDepths(t *testing.T) {
 		}
 		check(broker.Depth{Ready: 1, Consumers: 1})
 		w.must(sub.Pause())
-		check(broker.Depth{Ready: 1, Consumers: 1}) // for it has something
+		check(broker.Depth{Ready: 1, Consumers: 1}) // the paused consumer still has deliveries
 		w.must(sub.Ack(tags[1], broker.UpTo))
 		check(broker.Depth{Ready: 1})
 	})

@@ -23,7 +23,7 @@ func (c *Client) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 		if err == nil {
 			return s, nil
 		}
-		if !errors.Is(err, errLost) || ctx.Err() != nil { // after a loss it waits for the next connection
+		if !errors.Is(err, errLost) || ctx.Err() != nil { // after a loss, it waits for the next connection
 			return nil, fmt.Errorf("subscribe to %q: %w", queue, err)
 		}
 	}
@@ -31,12 +31,12 @@ func (c *Client) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 
 func checkPrefetch(prefetch int) error {
 	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not within 1 and 65535", holdfast.ErrInvalid, prefetch)
+		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
 	}
 	return nil
 }
 
-// subscribe tries it over one connection.
+// subscribe tries once, over one connection.
 func (c *Client) subscribe(ctx context.Context, v *conn, queue string, prefetch int) (*subscription, error) {
 	s := newSubscription(v, queue, prefetch)
 	c.broker.mu.Lock()
@@ -48,7 +48,7 @@ func (c *Client) subscribe(ctx context.Context, v *conn, queue string, prefetch 
 		switch {
 		case v.dead:
 			answer = errLost
-		case s.abandoned: // its end comes right behind it
+		case s.abandoned: // the close of the channel follows at once
 		case q == nil:
 			answer = broker.ErrNoQueue
 		default:
@@ -69,7 +69,7 @@ func (c *Client) subscribe(ctx context.Context, v *conn, queue string, prefetch 
 		s.end()
 	case err != nil:
 		s.abandon()
-	case s.over: // the connection ended when the answer was there already
+	case s.over: // the connection ended after the answer
 		err = errLost
 	default:
 		return s, nil

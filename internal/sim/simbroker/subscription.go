@@ -11,10 +11,10 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// Room for deliveries that nobody has received yet.
+// The capacity of the channel of deliveries.
 const (
-	minRoom = 16
-	maxRoom = 1024
+	minCapacity = 16
+	maxCapacity = 1024
 )
 
 // subscription is the client's side of a channel.
@@ -24,21 +24,21 @@ type subscription struct {
 	name    string // of the queue
 	channel *channel
 	out     chan broker.Delivery
-	turn    chan struct{} // holds one while a Pause or Resume is under way
+	turn    chan struct{} // holds one token while Pause or Resume is in progress
 
-	// Guarded by the lock of the Broker.
+	// The following fields are guarded by the lock of the Broker.
 	ledger    ledger
-	next      uint64 // wire number of the next delivery
+	next      uint64 // number of the next delivery
 	paused    bool
 	over      bool
-	abandoned bool // the client has closed the channel, or will do so as soon as there is one
+	abandoned bool // the client has closed the channel, or will close it once it is open
 	pump      *pump
 }
 
 func newSubscription(v *conn, queue string, prefetch int) *subscription {
 	return &subscription{
 		client: v.client, conn: v, name: queue, next: 1, ledger: ledger{base: 1},
-		out:  make(chan broker.Delivery, min(max(prefetch, minRoom), maxRoom)),
+		out:  make(chan broker.Delivery, min(max(prefetch, minCapacity), maxCapacity)),
 		turn: make(chan struct{}, 1),
 	}
 }
@@ -49,10 +49,10 @@ func (s *subscription) Deliveries() <-chan broker.Delivery { return s.out }
 // arrive is the arrival of a delivery.
 func (s *subscription) arrive(wire uint64, m *Message, redelivered bool) {
 	switch {
-	case s.over || wire < s.next: // or it was given back on its way, by a Pause
+	case s.over || wire < s.next: // a Pause may have returned the delivery while it was on its way
 		return
 	case wire > s.next:
-		panic(fmt.Sprintf("simbroker: delivery %d of lane %d arrives, expected delivery %d", wire, s.channel.down, s.next))
+		panic(fmt.Sprintf("simbroker: delivery %d of link %d arrived, want delivery %d", wire, s.channel.down, s.next))
 	}
 	s.next++
 	d := broker.Delivery{Tag: s.ledger.add(wire, m), Body: bytes.Clone(m.Body), Redelivered: redelivered}
@@ -86,12 +86,12 @@ func (s *subscription) Ack(tag uint64, mode broker.AckMode) error {
 	return nil
 }
 
-// Requeue implements [broker.Subscription]. With a tag that was never received it does nothing.
+// Requeue implements [broker.Subscription]. If a tag was never received, it settles nothing.
 func (s *subscription) Requeue(tags ...uint64) error {
 	s.client.broker.mu.Lock()
 	defer s.client.broker.unlock()
 	if len(tags) == 0 && s.over {
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 	for _, tag := range tags {
 		if err := s.check(tag); err != nil {
@@ -116,14 +116,14 @@ func (s *subscription) requeue(wires []uint64) {
 	s.channel.send(frame{op: requeue, wires: wires}, Step{"requeue", note})
 }
 
-// check says whether a tag was received and can be settled.
+// check returns an error if a tag was never received or can no longer be settled.
 func (s *subscription) check(tag uint64) error {
 	if s.over {
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 	unread := len(s.out)
 	if s.pump != nil {
-		unread += len(s.pump.list) - 1 // which may have left it in this moment
+		unread += len(s.pump.list) - 1 // the pump may just have sent the first one
 	}
 	if tag == 0 || tag > s.ledger.last()-uint64(unread) {
 		s.client.broker.misused(s.client, fmt.Sprintf("delivery %d of %s was settled but never received", tag, short(s.name)))
@@ -151,7 +151,7 @@ func (s *subscription) Pause() error {
 	b.mu.Lock()
 	defer b.unlock()
 	inFlight := s.next
-	s.next = max(s.next, last+1) // what was sent before the answer will not be received
+	s.next = max(s.next, last+1) // ignore deliveries sent before the answer
 	if p := s.pump; p != nil && !s.over {
 		p.stop()
 		b.unlock()
@@ -159,7 +159,7 @@ func (s *subscription) Pause() error {
 		b.mu.Lock()
 	}
 	if s.over {
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 	s.paused = true
 	wires := s.ledger.withdraw(s.drain())
@@ -170,8 +170,8 @@ func (s *subscription) Pause() error {
 	return nil
 }
 
-// drain takes out what nobody has received. A reader that receives at the same time can get a later one
-// than a drained one; there will be no delivery with the tag of that, then.
+// drain removes the deliveries that the reader has not received, and returns their tags. A concurrent reader can
+// receive a delivery later than a drained one. Then the tag of the drained one is never delivered.
 func (s *subscription) drain() (tags []uint64) {
 	for {
 		select {
@@ -202,7 +202,7 @@ func (s *subscription) Resume(prefetch int) error {
 	}
 	if err := s.request("resume", func(ch *channel) error {
 		q := s.client.broker.queues[s.name]
-		if q == nil { // which costs the channel
+		if q == nil { // as with RabbitMQ, this closes the channel
 			closeChannels([]*channel{ch})
 			return broker.ErrNoQueue
 		}
@@ -225,14 +225,14 @@ func (s *subscription) state() (over, paused bool) {
 
 func endedOr(over bool) error {
 	if over {
-		return broker.ErrOver
+		return broker.ErrSubscriptionEnded
 	}
 	return nil
 }
 
-// request asks the broker something over the channel. Any error ends the subscription. The contract
-// gives such requests no context.
-func (s *subscription) request(op string, question func(*channel) error) error {
+// request sends a request over the channel. Any error ends the subscription. The contract gives these requests no
+// context.
+func (s *subscription) request(op string, effect func(*channel) error) error {
 	b := s.client.broker
 	ch := s.channel
 	b.mu.Lock()
@@ -247,10 +247,10 @@ func (s *subscription) request(op string, question func(*channel) error) error {
 		}
 		ch.catchUp(sent)
 		switch {
-		case ch.closed || ch.notified: // the client was told before this answer
+		case ch.closed || ch.notified: // the client was notified before this answer
 			answer = errCancelled
 		default:
-			answer = question(ch)
+			answer = effect(ch)
 		}
 	})
 	if err == nil {
@@ -265,11 +265,11 @@ func (s *subscription) request(op string, question func(*channel) error) error {
 		s.conn.hangUp()
 	}
 	s.abandon()
-	return fmt.Errorf("%w: %w", broker.ErrOver, err)
+	return fmt.Errorf("%w: %w", broker.ErrSubscriptionEnded, err)
 }
 
-// Close implements [broker.Subscription]. It waits, for a moment, until the broker has taken the
-// unsettled messages back.
+// Close implements [broker.Subscription]. It waits up to two seconds until the broker has taken the unsettled messages
+// back.
 func (s *subscription) Close() error {
 	b := s.client.broker
 	b.mu.Lock()
@@ -280,36 +280,36 @@ func (s *subscription) Close() error {
 	s.abandoned = true
 	s.end()
 	b.unlock()
-	err := s.client.call(context.Background(), s.conn, closeLimit, s.closing(), func(Fate) { s.channel.finish() })
+	err := s.client.call(context.Background(), s.conn, closeLimit, s.closeStep(), func(Fate) { s.channel.finish() })
 	if err != nil {
 		b.mu.Lock()
 		defer b.unlock()
-		s.sayClosed() // for the call may have been lost, but the channel's end is not
+		s.postClose() // the call may be lost, but the close must not be
 	}
 	return nil
 }
 
-// abandon ends the subscription and does not wait until the broker knows.
+// abandon ends the subscription without waiting for the broker.
 func (s *subscription) abandon() {
 	if s.abandoned {
 		return
 	}
 	s.abandoned = true
 	s.end()
-	s.sayClosed()
+	s.postClose()
 }
 
-func (s *subscription) sayClosed() {
+func (s *subscription) postClose() {
 	if !s.conn.gone && s.channel != nil {
-		s.client.post(s.channel.up, s.closing(), s.channel.finish)
+		s.client.post(s.channel.up, s.closeStep(), s.channel.finish)
 	}
 }
 
-func (s *subscription) closing() Step {
+func (s *subscription) closeStep() Step {
 	return Step{"close", func() string { return short(s.name) }}
 }
 
-// finish is the arrival of the client's last word on the channel.
+// finish is the arrival of the client's close of the channel.
 func (ch *channel) finish() {
 	if ch.conn.dead || ch.finished {
 		return
@@ -321,7 +321,7 @@ func (ch *channel) finish() {
 	}
 }
 
-// end is the end on the client's side.
+// end ends the subscription on the client's side.
 func (s *subscription) end() {
 	if s.over {
 		return
@@ -329,7 +329,7 @@ func (s *subscription) end() {
 	s.over = true
 	s.conn.subs = without(s.conn.subs, s)
 	if s.pump != nil && !s.pump.ended {
-		s.pump.stop() // and it closes out
+		s.pump.stop() // the pump closes out
 		return
 	}
 	s.drain()

@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t, nil) })
 }
 
-// open returns a client of a server of its own.
+// open returns a client of a new server.
 func open(t testing.TB, n simbroker.Network) *simbroker.Client {
 	t.Helper()
 	c := simbroker.New().Client(n)
@@ -30,7 +30,7 @@ func open(t testing.TB, n simbroker.Network) *simbroker.Client {
 	return c
 }
 
-// TestConformanceOfALateNetwork shows that nothing depends on frames that arrive at once.
+// TestConformanceOfALateNetwork shows that the promises do not depend on frames that arrive at once.
 func TestConformanceOfALateNetwork(t *testing.T) {
 	brokertest.Run(t, features, func(t *testing.T) broker.Broker { return open(t, newSlow(t)) })
 }
@@ -41,7 +41,7 @@ func TestPresence(t *testing.T) {
 		"late":    func(t *testing.T) simbroker.Network { return newSlow(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			brokertest.RunPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) {
+			brokertest.WorkerPresence(t, features, func(t *testing.T) (here, elsewhere brokertest.Present) {
 				server := simbroker.New()
 				one, other := server.Client(network(t)), server.Client(network(t))
 				t.Cleanup(func() {

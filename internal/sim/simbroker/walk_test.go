@@ -13,15 +13,15 @@ import (
 	slowtest "github.com/holdfastq/holdfast/internal/slow"
 )
 
-// dice is a network that a seed decides.
-type dice struct {
+// randomNetwork is a network whose choices depend on a seed.
+type randomNetwork struct {
 	*rand.Rand
-	lanes []uint64 // in the order of their first frames
+	links []uint64 // in the order of their first frames
 	posts map[uint64][]func()
 	trace []string
 }
 
-func (n *dice) Call(_ context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
+func (n *randomNetwork) Call(_ context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
 	for range n.IntN(3) {
 		n.deliver()
 	}
@@ -34,43 +34,43 @@ func (n *dice) Call(_ context.Context, step simbroker.Step, effect func(simbroke
 	return nil
 }
 
-func (n *dice) Post(lane uint64, step simbroker.Step, effect func()) {
+func (n *randomNetwork) Post(link uint64, step simbroker.Step, effect func()) {
 	n.trace = append(n.trace, step.Op+" "+step.Note())
-	if _, known := n.posts[lane]; !known {
-		n.lanes = append(n.lanes, lane)
+	if _, known := n.posts[link]; !known {
+		n.links = append(n.links, link)
 	}
-	n.posts[lane] = append(n.posts[lane], effect)
+	n.posts[link] = append(n.posts[link], effect)
 }
 
-// deliver has one frame arrive; false if none is on its way.
-func (n *dice) deliver() bool {
-	for len(n.lanes) > 0 {
-		i := n.IntN(len(n.lanes))
-		lane := n.lanes[i]
-		if frames := n.posts[lane]; len(frames) > 0 {
-			n.posts[lane] = frames[1:]
+// deliver makes one random frame arrive. It reports whether there was one.
+func (n *randomNetwork) deliver() bool {
+	for len(n.links) > 0 {
+		i := n.IntN(len(n.links))
+		link := n.links[i]
+		if frames := n.posts[link]; len(frames) > 0 {
+			n.posts[link] = frames[1:]
 			frames[0]()
 			return true
 		}
-		delete(n.posts, lane)
-		n.lanes = slices.Delete(n.lanes, i, i+1)
+		delete(n.posts, link)
+		n.links = slices.Delete(n.links, i, i+1)
 	}
 	return false
 }
 
-// walk lets two clients do random things to two queues, with all faults in between.
+// walk is a random walk: two clients call random methods for two AMQP queues, and faults happen in between.
 type walk struct {
 	*testing.T
-	*dice
-	server  *simbroker.Broker
-	clients []*simbroker.Client
-	subs    []*held
-	serial  int
-	inside  int // stored and not gone
+	*randomNetwork
+	server   *simbroker.Broker
+	clients  []*simbroker.Client
+	subs     []*testSubscription
+	serial   int
+	inBroker int // messages in the broker
 }
 
-// held is a subscription and what was received over it and not settled.
-type held struct {
+// testSubscription is a subscription with the tags of its unsettled deliveries.
+type testSubscription struct {
 	broker.Subscription
 	last uint64
 	tags []uint64
@@ -79,11 +79,11 @@ type held struct {
 var queues = []broker.Object{queue("one", ""), queue("two", "one")}
 
 func newWalk(t *testing.T, seed uint64) *walk {
-	w := &walk{T: t, server: simbroker.New(), dice: &dice{Rand: rand.New(rand.NewPCG(seed, 0)), posts: map[uint64][]func(){}}}
-	w.clients = []*simbroker.Client{w.server.Client(w.dice), w.server.Client(w.dice)}
+	w := &walk{T: t, server: simbroker.New(), randomNetwork: &randomNetwork{Rand: rand.New(rand.NewPCG(seed, 0)), posts: map[uint64][]func(){}}}
+	w.clients = []*simbroker.Client{w.server.Client(w.randomNetwork), w.server.Client(w.randomNetwork)}
 	w.server.Observe(simbroker.Observer{
-		Entered: func(*simbroker.Message) { w.inside++ },
-		Left:    func(*simbroker.Message, simbroker.Reason) { w.inside-- },
+		Entered: func(*simbroker.Message) { w.inBroker++ },
+		Left:    func(*simbroker.Message, simbroker.Reason) { w.inBroker-- },
 		Misused: func(_ *simbroker.Client, what string) { t.Errorf("misuse: %s", what) },
 	})
 	return w
@@ -91,7 +91,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 
 func (w *walk) step() {
 	c := w.clients[w.IntN(len(w.clients))]
-	var s *held
+	var s *testSubscription
 	if len(w.subs) > 0 {
 		s = w.subs[w.IntN(len(w.subs))]
 	}
@@ -133,7 +133,7 @@ func (w *walk) subscribe(c *simbroker.Client) {
 	ctx, cancel := context.WithTimeout(w.Context(), 1)
 	defer cancel()
 	if sub, err := c.Subscribe(ctx, queues[w.IntN(2)].Name, 1+w.IntN(5)); err == nil {
-		w.subs = append(w.subs, &held{Subscription: sub})
+		w.subs = append(w.subs, &testSubscription{Subscription: sub})
 	}
 }
 
@@ -168,11 +168,11 @@ func (w *walk) fault(c *simbroker.Client, which int) {
 	}
 }
 
-func (w *walk) receive(s *held) {
+func (w *walk) receive(s *testSubscription) {
 	select {
 	case d, open := <-s.Deliveries():
 		if !open {
-			w.subs = slices.DeleteFunc(w.subs, func(other *held) bool { return other == s })
+			w.subs = slices.DeleteFunc(w.subs, func(other *testSubscription) bool { return other == s })
 			return
 		}
 		if d.Tag != s.last+1 {
@@ -183,7 +183,7 @@ func (w *walk) receive(s *held) {
 	}
 }
 
-func (w *walk) settle(s *held) {
+func (w *walk) settle(s *testSubscription) {
 	if len(s.tags) == 0 {
 		return
 	}
@@ -201,18 +201,18 @@ func (w *walk) settle(s *held) {
 	}
 }
 
-// check compares what the server says with what it reported.
+// check compares the messages of the server with the reports of its observer.
 func (w *walk) check() {
 	n := 0
 	for range w.server.Messages() {
 		n++
 	}
-	if n != w.inside {
-		w.Fatalf("%d messages are in the broker, %d should be", n, w.inside)
+	if n != w.inBroker {
+		w.Fatalf("%d messages are in the broker, %d should be", n, w.inBroker)
 	}
 }
 
-// finish receives everything that is left.
+// finish receives all messages that are left.
 func (w *walk) finish() {
 	for _, c := range w.clients {
 		c.Disconnect()
@@ -230,14 +230,14 @@ func (w *walk) finish() {
 			}
 		}
 	}
-	if n := w.inside; n != 0 {
+	if n := w.inBroker; n != 0 {
 		for m := range w.server.Messages() {
 			if m.Dead {
-				n-- // the queue it should go to was deleted
+				n-- // its dead-letter queue was deleted
 			}
 		}
 		if n != 0 {
-			w.Errorf("%d messages cannot be received", n)
+			w.Errorf("%d messages were not received", n)
 		}
 	}
 }
@@ -257,13 +257,12 @@ func run(t *testing.T, seed uint64) (trace []string) {
 	return trace
 }
 
-// TestWalks shows that no message is lost or invented on the server, whatever happens, and that the
-// same seed leads to the same steps.
+// TestWalks shows that the server neither loses nor invents a message, and that the same seed leads to the same steps.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slowtest.Pick(50, 200)) {
 		trace := run(t, seed)
-		if again := run(t, seed); !slices.Equal(trace, again) {
+		if second := run(t, seed); !slices.Equal(trace, second) {
 			t.Fatalf("seed %d led to different steps", seed)
 		}
 		if t.Failed() {

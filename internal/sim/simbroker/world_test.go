@@ -14,29 +14,29 @@ import (
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 )
 
-// world is a server with a queue "q", in a bubble of time.
+// world is a server with an AMQP queue "q", in a synctest bubble.
 type world struct {
 	*testing.T
 	*simbroker.Broker
-	net     *hand
+	net     *manual
 	client  *simbroker.Client // over net
-	other   *simbroker.Client // whose frames arrive at once
+	other   *simbroker.Client // its frames arrive at once
 	entered int
 	left    []string
 	misused []string
 }
 
-// hand is a network whose frames arrive when a test says so. Requests arrive at once.
-type hand struct {
+// manual is a network whose frames arrive when the test says so. Requests arrive at once.
+type manual struct {
 	mu    sync.Mutex
 	fate  simbroker.Fate
-	mute  bool // nothing arrives, nor is anything answered
+	mute  bool // requests neither arrive nor get an answer
 	late  []func(simbroker.Fate)
 	posts []func()
 	trace []string
 }
 
-func (n *hand) Call(ctx context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
+func (n *manual) Call(ctx context.Context, step simbroker.Step, effect func(simbroker.Fate)) error {
 	n.mu.Lock()
 	n.trace = append(n.trace, step.Op+" "+step.Note())
 	fate, mute := n.fate, n.mute
@@ -52,21 +52,21 @@ func (n *hand) Call(ctx context.Context, step simbroker.Step, effect func(simbro
 	return nil
 }
 
-func (n *hand) Post(_ uint64, step simbroker.Step, effect func()) {
+func (n *manual) Post(_ uint64, step simbroker.Step, effect func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.trace = append(n.trace, step.Op+" "+step.Note())
 	n.posts = append(n.posts, effect)
 }
 
-// deliver has everything arrive that is on its way.
-func (n *hand) deliver() {
+// deliver makes all frames on their way arrive.
+func (n *manual) deliver() {
 	for effect := n.first(); effect != nil; effect = n.first() {
 		effect()
 	}
 }
 
-func (n *hand) first() (effect func()) {
+func (n *manual) first() (effect func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.posts) > 0 {
@@ -75,12 +75,12 @@ func (n *hand) first() (effect func()) {
 	return effect
 }
 
-// test runs a story.
-func test(t *testing.T, name string, story func(*world)) {
+// test runs a scenario in a synctest bubble.
+func test(t *testing.T, name string, scenario func(*world)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{T: t, Broker: simbroker.New(), net: &hand{fate: simbroker.Fine()}}
+			w := &world{T: t, Broker: simbroker.New(), net: &manual{fate: simbroker.Fine()}}
 			w.client, w.other = w.Client(w.net), w.Client(nil)
 			w.Observe(simbroker.Observer{
 				Entered: func(*simbroker.Message) { w.entered++ },
@@ -90,7 +90,7 @@ func test(t *testing.T, name string, story func(*world)) {
 				Misused: func(_ *simbroker.Client, what string) { w.misused = append(w.misused, what) },
 			})
 			w.declare("q")
-			story(w)
+			scenario(w)
 			w.net.mute = false
 			w.must(errors.Join(w.client.Close(), w.other.Close()))
 			if len(w.misused) > 0 {
@@ -114,7 +114,7 @@ func (w *world) mustBe(err, want error) {
 	}
 }
 
-// queue is a queue with a limit of 2 returns.
+// queue returns an AMQP queue with a limit of 2 returns, and with the dead-letter queue target unless that is "".
 func queue(name, target string) broker.Object {
 	args := map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(2)}
 	if target != "" {
@@ -152,7 +152,8 @@ func (w *world) subscribe(c *simbroker.Client, queue string, prefetch int) broke
 	return sub
 }
 
-// expect receives exactly these bodies now, each with a star if it is redelivered.
+// expect checks that exactly these bodies can be received now. A redelivered one has a star, and "end" means the end of
+// the deliveries. It returns the tags.
 func (w *world) expect(sub broker.Subscription, bodies ...string) (tags []uint64) {
 	w.Helper()
 	var got []string
@@ -176,7 +177,8 @@ func (w *world) expect(sub broker.Subscription, bodies ...string) (tags []uint64
 	}
 }
 
-// holds insists on what is in the broker, as "queue body" with a plus if a consumer has it, and its returns.
+// holds checks the messages in the broker, given as "queue body returns". A plus follows if a consumer holds the
+// message.
 func (w *world) holds(want ...string) {
 	w.Helper()
 	var got []string
@@ -200,7 +202,7 @@ func (w *world) same(got, want []string) {
 	}
 }
 
-// unknown insists on outcomes of which one is unknown.
+// unknown checks the outcomes of a publish call of which at least one is Unknown.
 func (w *world) unknown(outcomes []broker.Outcome, err error, want ...broker.Outcome) {
 	w.Helper()
 	w.mustBe(err, holdfast.ErrUnavailable)

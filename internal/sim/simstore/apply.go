@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
 // Apply implements store.Work.
@@ -29,10 +28,10 @@ func (c *Client) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool
 	return accepted, nil
 }
 
-// apply makes one move, if its task still stands where the judge saw it.
+// apply makes one move if its task is still in the state that the move starts from.
 func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	task := s.db.task(move.Task)
-	if task == nil || task.Attempt != move.Attempt || task.Run != move.Run || !slices.Contains(move.From, task.State) {
+	if task == nil || task.Attempt != move.Attempt || task.Worker != move.Worker || !slices.Contains(move.From, task.State) {
 		return false
 	}
 	s.changing(task)
@@ -42,12 +41,12 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	if move.Event == holdfast.EventCancel && task.State == holdfast.Running {
 		s.db.last.cancellation++
 		s.db.cancellations = append(s.db.cancellations, Cancellation{
-			ID: s.db.last.cancellation, Run: task.Run, Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt},
+			ID: s.db.last.cancellation, Worker: task.Worker, Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt},
 		})
 	}
-	task.State, task.Run, task.Attempt = move.To, 0, move.NextAttempt
+	task.State, task.Worker, task.Attempt = move.To, 0, move.NextAttempt
 	task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = move.Failures, move.Crashes, move.Deferrals, move.MaxAttempts
-	task.Again = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
+	task.Requeued = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
 	task.TicketedAt, task.Parked, task.Buffered = time.Time{}, "", false
 	if move.To == holdfast.Ready {
 		task.DueAt, task.FinishedAt = later(now, move.Wait), time.Time{}
@@ -62,7 +61,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	return true
 }
 
-// record leaves a row among the task's attempts; the first of one event of one attempt stays.
+// record adds a row to the task's attempts, unless there is already one for the same attempt and event.
 func (s *Store) record(task *Task, move *holdfast.Transition, now time.Time) {
 	for i := range task.Attempts {
 		if task.Attempts[i].Attempt == task.Attempt && task.Attempts[i].Event == move.Event {
@@ -70,20 +69,20 @@ func (s *Store) record(task *Task, move *holdfast.Transition, now time.Time) {
 		}
 	}
 	attempt := holdfast.Attempt{
-		Task: task.ID, Attempt: task.Attempt, Event: move.Event, Run: task.Run, StartedAt: task.StartedAt, FinishedAt: now,
+		Task: task.ID, Attempt: task.Attempt, Event: move.Event, Worker: task.Worker, StartedAt: task.StartedAt, FinishedAt: now,
 		Class: clean(move.Report.Class), Error: clean(move.Report.Error), Stack: clean(move.Report.Stack), Details: detailsOf(move.Report),
 	}
-	if run := s.db.run(task.Run); run != nil {
-		attempt.Worker = run.Name
+	if worker := s.db.worker(task.Worker); worker != nil {
+		attempt.WorkerName = worker.Name
 	}
-	task.Attempts = append(slices.Clip(task.Attempts), attempt) // copies: a snapshot may have the same list
+	task.Attempts = append(slices.Clip(task.Attempts), attempt) // copies the list, because a snapshot may share it
 }
 
 func reported(r holdfast.Report) bool {
 	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
 }
 
-// detailsOf returns JSON: one bad report must not hold up a whole batch of results.
+// detailsOf returns the details as valid JSON, so that one invalid report does not fail a whole batch of results.
 func detailsOf(r holdfast.Report) json.RawMessage {
 	if len(r.Details) == 0 {
 		return nil
@@ -92,6 +91,6 @@ func detailsOf(r holdfast.Report) json.RawMessage {
 	if json.Valid([]byte(details)) {
 		return json.RawMessage(details)
 	}
-	quoted, _ := json.Marshal(details) // of a string, which cannot fail
+	quoted, _ := json.Marshal(details) // a string always encodes
 	return quoted
 }

@@ -6,23 +6,22 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// tries is how often a claim runs that finds a task changed each time.
-const tries = 6
+// maxTries is how often Claim repeats its effects if a task changes between them each time.
+const maxTries = 6
 
-// Claim implements store.Work. It is one effect if every ticket is good; one more looks where the other tasks
-// stand, and a third one takes those again that the run holds.
-func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+// Claim implements store.Work. If every ticket can be claimed, it is one effect. Otherwise a second effect inspects the
+// other tasks, and a third one claims again those that the worker already holds.
+func (c *Client) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
 	g := &claiming{
-		Client: c, run: run, into: into, wanted: slices.Clone(wanted), tickets: slices.Clone(tickets),
+		Client: c, worker: worker, into: into, wanted: slices.Clone(wanted), tickets: slices.Clone(tickets),
 		claims: make([]store.Claim, len(tickets)), open: make([]int, 0, len(tickets)),
 	}
 	for i, ticket := range g.tickets {
@@ -31,15 +30,15 @@ func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.W
 		}
 	}
 	for attempt := 0; len(g.open) > 0; attempt++ {
-		if attempt == tries {
+		if attempt == maxTries {
 			return nil, fmt.Errorf("Claim: %w: task %s changes too often to be claimed", holdfast.ErrUnavailable, g.tickets[g.open[0]].Task)
 		}
-		if err := g.round(ctx); err != nil {
+		if err := g.try(ctx); err != nil {
 			return nil, err
 		}
 	}
 	for i := range g.claims {
-		if g.claims[i].Now.IsZero() { // the second of two equal tickets, or settled meanwhile
+		if g.claims[i].Now.IsZero() { // the second of two equal tickets, or a task that was settled meanwhile
 			g.claims[i] = store.Claim{Verdict: store.Stale, Now: g.now}
 		}
 	}
@@ -47,11 +46,11 @@ func (c *Client) Claim(ctx context.Context, run holdfast.RunID, wanted []store.W
 }
 
 // Held implements store.Work.
-func (c *Client) Held(ctx context.Context, run holdfast.RunID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
+func (c *Client) Held(ctx context.Context, worker holdfast.WorkerID, after, through holdfast.TaskID) ([]holdfast.Task, error) {
 	var tasks []holdfast.Task
-	err := c.do(ctx, Step{Op: "Held", run: run}, func(time.Time) error {
+	err := c.do(ctx, Step{Op: "Held", worker: worker}, func(time.Time) error {
 		for i := range c.store.db.tasks {
-			if task := &c.store.db.tasks[i]; task.State == holdfast.Running && task.Run == run && task.ID > after && task.ID <= through {
+			if task := &c.store.db.tasks[i]; task.State == holdfast.Running && task.Worker == worker && task.ID > after && task.ID <= through {
 				tasks = append(tasks, task.bare())
 			}
 		}
@@ -66,26 +65,26 @@ func (c *Client) Held(ctx context.Context, run holdfast.RunID, after, through ho
 // claiming is one call of Claim.
 type claiming struct {
 	*Client
-	run     holdfast.RunID
+	worker  holdfast.WorkerID
 	into    store.Place
 	wanted  []store.Wanted
 	tickets []message.Ticket
-	claims  []store.Claim // one per ticket; without a time while it is open
-	open    []int         // tickets to answer
-	held    []int         // of those answered last, the ones that the run holds
-	taken   int
+	claims  []store.Claim // one per ticket; Now is zero until the ticket is answered
+	open    []int         // indexes of the tickets that are not answered
+	held    []int         // indexes of the tickets answered last whose tasks the worker already holds
+	taken   int           // number of claimed tickets
 	now     time.Time
 }
 
-// round leaves those open whose tasks became ready between the first effect and the second.
-func (g *claiming) round(ctx context.Context) error {
-	if err := g.do(ctx, Step{Op: "Claim", run: g.run, tickets: g.tickets}, g.take); err != nil || len(g.open) == 0 {
+// try runs the effects once. If a task became ready between the first and the second effect, its ticket stays open.
+func (g *claiming) try(ctx context.Context) error {
+	if err := g.do(ctx, Step{Op: "Claim", worker: g.worker, tickets: g.tickets}, g.take); err != nil || len(g.open) == 0 {
 		return err
 	}
-	if err := g.do(ctx, Step{Op: "Claim refused", run: g.run, tickets: g.tickets}, g.judge); err != nil || len(g.held) == 0 {
+	if err := g.do(ctx, Step{Op: "Claim refused", worker: g.worker, tickets: g.tickets}, g.refuse); err != nil || len(g.held) == 0 {
 		return err
 	}
-	return g.do(ctx, Step{Op: "Claim held", run: g.run, tickets: g.tickets}, g.takeHeld)
+	return g.do(ctx, Step{Op: "Claim held", worker: g.worker, tickets: g.tickets}, g.takeHeld)
 }
 
 func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
@@ -93,19 +92,19 @@ func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
 	g.claims[i], g.now = claim, now
 }
 
-// take claims what can be claimed.
+// take claims the tasks that can be claimed.
 func (g *claiming) take(now time.Time) error {
 	s := g.store
-	if !s.db.live(g.run) {
+	if !s.db.live(g.worker) {
 		return nil
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.arrived(now) || !g.wants(task) || g.suspects(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)
-		task.State, task.Run, task.StartedAt = holdfast.Running, g.run, now
+		task.State, task.Worker, task.StartedAt = holdfast.Running, g.worker, now
 		task.DueAt, task.TicketedAt, task.Parked = time.Time{}, time.Time{}, ""
 		task.Buffered = g.into == store.IntoBuffer
 		s.changed("Claim", task, nil)
@@ -116,16 +115,16 @@ func (g *claiming) take(now time.Time) error {
 	return nil
 }
 
-// judge answers the tickets that were not claimed.
-func (g *claiming) judge(now time.Time) error {
-	live := g.store.db.live(g.run)
+// refuse answers the tickets whose tasks were not claimed.
+func (g *claiming) refuse(now time.Time) error {
+	live := g.store.db.live(g.worker)
 	if !live && g.taken == 0 {
-		return fmt.Errorf("run %s: %w", g.run, store.ErrFenced)
+		return fmt.Errorf("worker %s: %w", g.worker, store.ErrFenced)
 	}
 	g.held, g.now = g.held[:0], now
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task, ticket := g.store.db.task(g.tickets[i].Task), g.tickets[i]
-		if task != nil && task.State == holdfast.Running && task.Run == g.run && task.Attempt == ticket.Attempt {
+		if task != nil && task.State == holdfast.Running && task.Worker == g.worker && task.Attempt == ticket.Attempt {
 			g.held = append(g.held, i)
 			return true
 		}
@@ -139,45 +138,45 @@ func (g *claiming) judge(now time.Time) error {
 	return nil
 }
 
-// verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
+// verdict returns the answer to one ticket. It is not certain if the task could now be claimed.
 func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (claim store.Claim, certain bool) {
 	switch {
 	case task == nil || task.Attempt < ticket.Attempt:
 		return store.Claim{Verdict: store.Ahead}, true
 	case task.Attempt > ticket.Attempt:
 	case task.State == holdfast.Running:
-		return store.Claim{Verdict: store.Contended, Owner: task.Run}, true
-	case task.arrived(now):
-		named := holdfast.Task{ID: task.ID, Type: task.Type, Lane: task.Lane}
+		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
+	case task.runnable(now):
+		named := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}
 		switch {
 		case !g.wants(task):
 			return store.Claim{Verdict: store.Unhandled, Task: named}, true
-		case g.suspects(task):
-			return store.Claim{Verdict: store.Suspect, Task: named}, true
+		case g.isLastChance(task):
+			return store.Claim{Verdict: store.LastChance, Task: named}, true
 		}
 		return store.Claim{}, false
 	}
 	return store.Claim{Verdict: store.Stale}, true
 }
 
-func (g *claiming) wants(task *Task) bool { return g.kind(task) >= 0 }
+func (g *claiming) wants(task *Task) bool { return g.wantedIndex(task) >= 0 }
 
-func (g *claiming) kind(task *Task) int {
+func (g *claiming) wantedIndex(task *Task) int {
 	return slices.IndexFunc(g.wanted, func(w store.Wanted) bool { return w.Type == task.Type })
 }
 
-// suspects reports whether a task that is wanted has had too many crashes for that.
-func (g *claiming) suspects(task *Task) bool {
-	i := g.kind(task)
+// isLastChance reports whether a wanted task has had more crashes than the caller allows.
+func (g *claiming) isLastChance(task *Task) bool {
+	i := g.wantedIndex(task)
 	return i >= 0 && task.Crashes > g.wanted[i].MostCrashes
 }
 
-// takeHeld gives the caller once more what an earlier call took, whose answer may have been lost. A task that is
-// settled meanwhile stays without an answer here.
+// takeHeld claims again the tasks that the worker already holds, because the answer to an earlier call may have been
+// lost. A task that was settled meanwhile gets no answer here.
 func (g *claiming) takeHeld(now time.Time) error {
 	for _, i := range g.held {
 		task := g.store.db.task(g.tickets[i].Task)
-		if task != nil && task.Attempt == g.tickets[i].Attempt && task.Run == g.run && task.State == holdfast.Running {
+		if task != nil && task.Attempt == g.tickets[i].Attempt && task.Worker == g.worker && task.State == holdfast.Running {
 			g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full()})
 		}
 	}

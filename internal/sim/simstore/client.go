@@ -8,42 +8,40 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Gate decides when a step of a client takes place. It calls effect at most once, never while another effect of the
-// same Store takes place, and returns afterwards; if it returns nil it has called it. An error says that the client
-// cannot know whether the effect took place: the client's call fails with an ErrUnavailable, or as the context ended.
+// Gate decides when a step of a client takes effect. It must call effect at most once, and never during another effect
+// of the same Store. If it returns nil, it has called effect. If it returns an error, the client cannot know whether
+// the effect took place. The call of the client then fails with ErrUnavailable, or with the error of its context.
 //
-// A gate may also call effect later, after it has returned an error: as a server carries out a statement that nobody waits for
-// any more.
+// A gate may also call effect after it has returned an error, as a server may carry out a statement although the client
+// no longer waits.
 type Gate func(ctx context.Context, step Step, effect func()) error
 
-// open is the gate of those who have none.
-func (s *Store) open(_ context.Context, _ Step, effect func()) error {
+// immediateGate is the gate of clients without one.
+func (s *Store) immediateGate(_ context.Context, _ Step, effect func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	effect()
 	return nil
 }
 
-// Client is what one process has of a Store: its connections, and what its adapter remembers. It is safe for
-// concurrent use.
+// Client is the connection of one process to a Store. It is safe for concurrent use.
 type Client struct {
-	store    *Store
-	gate     Gate
-	herald   Herald // nil: what the server says unasked arrives at once
-	closed   atomic.Bool
-	sweeping atomic.Bool // Abandoned has found tasks at its last look at all
-	lives    int         // of its connections: ends open transactions by growing; belongs to effects
+	store     *Store
+	gate      Gate
+	herald    Notifier // nil: notifications of the server arrive at once
+	closed    atomic.Bool
+	sweeping  atomic.Bool // the last sweep of Abandoned has found tasks
+	connEpoch int         // a new value ends the open transactions of the client; used only by effects
 
-	mu    sync.Mutex
-	heard map[holdfast.RunID][]int64 // cancellations that the last renewal brought; the next one deletes them
-	lanes map[string]bool            // that it has stored, and does not store again
-	own   map[holdfast.RunID]*renewer
+	mu       sync.Mutex
+	received map[holdfast.WorkerID][]int64 // cancellations that the last renewal returned; the next one deletes them
+	queues   map[string]bool               // queues that this client has stored, and does not store again
+	renewers map[holdfast.WorkerID]*renewer
 }
 
 var (
@@ -51,14 +49,16 @@ var (
 	_ presence.Store = (*Client)(nil)
 )
 
-// Disconnect breaks the client's connections: what it has open is rolled back, and its sessions end. It has new ones for its
-// next step, and learns that the others are gone. It is called as an effect is, never beside one.
+// Disconnect breaks the connections of the client: its open transactions are rolled back, and its sessions end. The
+// client connects again for its next step, and is notified of the sessions that ended. Disconnect must be called like
+// an effect, never during one.
 func (c *Client) Disconnect() {
-	c.lives++
-	c.store.endAll(func(other *Client) bool { return other == c })
+	c.connEpoch++
+	c.store.endSessions(func(other *Client) bool { return other == c })
 }
 
-// Close implements store.Store: signs end. If the server does not hear of it, Disconnect tells it.
+// Close implements store.Store: it ends the sessions of the client. If the server does not receive the message,
+// Disconnect ends them.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -72,30 +72,30 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// do sends a step through the gate and returns the error of f, which is the effect. After another error f may take place
-// at any time, so what it reads must be nobody else's, and what it writes must not be looked at.
+// do sends a step through the gate and returns the error of f, which is the effect. After any other error, f may run at
+// any later time. Therefore f must read only data that the client does not change, and its results must not be used.
 func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error) error {
 	if err := ctx.Err(); err != nil {
-		return ended(step.Op, err)
+		return contextError(step.Op, err)
 	}
 	e := &effect{store: c.store, op: step.Op, tableless: step.tableless, f: f}
 	err := c.gate(ctx, step, e.take)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return ended(step.Op, ctx.Err())
+		return contextError(step.Op, ctx.Err())
 	case errors.Is(err, holdfast.ErrUnavailable):
 		return fmt.Errorf("%s: %w", step.Op, err)
 	case err != nil:
 		return fmt.Errorf("%s: %w: %w", step.Op, holdfast.ErrUnavailable, err)
 	case !e.took:
-		panic("simstore: the gate let " + step.Op + " pass without its effect")
+		panic("simstore: the gate returned nil for " + step.Op + " but did not call its effect")
 	case e.failed != nil:
 		return fmt.Errorf("%s: %w", step.Op, e.failed)
 	}
 	return nil
 }
 
-// effect is an atomic action that may take place once.
+// effect is an atomic action that takes place at most once.
 type effect struct {
 	store     *Store
 	op        string
@@ -108,7 +108,7 @@ type effect struct {
 
 func (e *effect) take() {
 	if e.took || !e.store.busy.CompareAndSwap(false, true) {
-		panic("simstore: the gate lets " + e.op + " take place twice, or beside another effect")
+		panic("simstore: the gate called the effect of " + e.op + " twice, or during another effect")
 	}
 	defer e.store.busy.Store(false)
 	e.took = true
@@ -119,43 +119,44 @@ func (e *effect) take() {
 	e.failed = e.f(e.store.now())
 }
 
-// ended is the error for a context that is over. Whether the server would have answered in time nobody knows.
-func ended(op string, err error) error {
+// contextError returns the error for a context that has ended. After a deadline it is an ErrUnavailable, because the
+// server might not have answered in time.
+func contextError(op string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w: no answer in time: %w", op, holdfast.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// transaction is what holds the locks of rows that a client has in its hands between two effects. The rows
-// point to it, and are free as soon as it does not hold any more.
+// transaction holds the locks of rows between two effects of a client. The rows point to the transaction. They are free
+// as soon as the transaction no longer holds them.
 type transaction struct {
-	client *Client
-	epoch  int
-	lives  int
-	began  time.Time
-	over   atomic.Bool // set by the client, which may do so beside an effect of somebody else
+	client    *Client
+	epoch     int
+	connEpoch int
+	began     time.Time
+	finished  atomic.Bool // set by the client, possibly during an effect of another client
 }
 
-// idleLimit is how long a server waits for the next statement of a transaction. A process that is frozen meanwhile lets
-// its rows go after it.
+// idleLimit is how long a server waits for the next statement of a transaction. If the client's process is frozen for
+// longer, the server releases the rows.
 const idleLimit = 11 * time.Second
 
-// begin must come inside an effect.
+// begin starts the transaction. It must be called inside an effect.
 func (t *transaction) begin(now time.Time) {
-	t.epoch, t.lives, t.began = t.client.store.epoch, t.client.lives, now
+	t.epoch, t.connEpoch, t.began = t.client.store.epoch, t.client.connEpoch, now
 }
 
 func (t *transaction) holds(now time.Time) bool {
-	return t != nil && t.client != nil && !t.over.Load() &&
-		t.epoch == t.client.store.epoch && t.lives == t.client.lives && now.Sub(t.began) <= idleLimit
+	return t != nil && t.client != nil && !t.finished.Load() &&
+		t.epoch == t.client.store.epoch && t.connEpoch == t.client.connEpoch && now.Sub(t.began) <= idleLimit
 }
 
-// commit ends the transaction. It is an ErrUnavailable if it is gone already.
+// commit ends the transaction. It returns an ErrUnavailable if the transaction has already ended.
 func (t *transaction) commit(now time.Time) error {
 	if !t.holds(now) {
-		return fmt.Errorf("%w: the connection was lost and the transaction with it", holdfast.ErrUnavailable)
+		return fmt.Errorf("%w: the transaction ended with its connection", holdfast.ErrUnavailable)
 	}
-	t.over.Store(true)
+	t.finished.Store(true)
 	return nil
 }

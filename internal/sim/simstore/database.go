@@ -6,54 +6,54 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// database is all that is stored. What its rows point to is never changed, only replaced, so that a
-// copy of the rows is a copy of everything.
+// database holds all stored rows. Values that rows point to are replaced, never changed. Therefore a copy of the rows
+// is a copy of everything.
 type database struct {
-	tasks         []Task    // by id, as are the next three
-	receipts      []Receipt //
-	runs          []Run
+	tasks         []Task // by id, like the next three
+	entries       []OutboxEntry
+	workers       []Worker
 	cancellations []Cancellation
-	lanes         []Lane // by name
+	queues        []Queue // by name
 	turns         []turn
-	noted         time.Time // by CorrectTimes
+	noted         time.Time // the time that CorrectTimes recorded
 	last          sequences
-	lostResume    holdfast.TaskID // behind which the next look for lost tickets begins
+	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 
-	generation int       // how often the tables were made
+	generation int       // how often the tables were created
 	migratedAt time.Time // zero if there are no tables
 }
 
-// sequences are the ids that were given out last.
+// sequences are the ids that were assigned last.
 type sequences struct {
-	task, receipt, run, cancellation int64
+	task, entry, worker, cancellation int64
 }
 
 // Task is a stored task with its payload.
 type Task struct {
 	holdfast.Task
-	// DueAt is set exactly while the task is ready and has neither a ticket nor a receipt. It is when to publish the
-	// ticket, which is later than NextRunAt if the queue refused it.
+	// DueAt is set if and only if the task is ready and has neither a ticket nor an outbox entry. It is when to publish
+	// the ticket. It is later than NextRunAt if the queue refused an earlier ticket.
 	DueAt       time.Time
-	TicketedAt  time.Time // set exactly while it is ready and has one of the two
-	Again       bool      // see store.Due
+	TicketedAt  time.Time // set if and only if the task is ready and has a ticket or an outbox entry
+	Requeued    bool      // see store.Due
 	Parks       int       // how often it was parked
-	ParkAttempt int       // at that attempt
+	ParkAttempt int       // the attempt that Parks counts for
 	Attempts    []holdfast.Attempt
 
 	lock *transaction
 }
 
-// Ticketed reports whether nothing else will publish a ticket: one was published, or a receipt stands for it.
+// Ticketed reports whether the task has a published ticket or an outbox entry.
 func (t *Task) Ticketed() bool { return !t.TicketedAt.IsZero() }
 
-// arrived reports whether the time of a ready task has come. A DueAt that is later only postpones the next try to publish.
-func (t *Task) arrived(now time.Time) bool {
+// runnable reports whether the task is ready and its time has come. A later DueAt only postpones the next attempt to
+// publish its ticket.
+func (t *Task) runnable(now time.Time) bool {
 	return t.State == holdfast.Ready && (t.DueAt.IsZero() || !t.DueAt.After(now) || !t.NextRunAt.After(now))
 }
 
@@ -62,59 +62,60 @@ func (t *Task) unticket(now time.Time) {
 	t.DueAt, t.TicketedAt = earlier(t.NextRunAt, now), time.Time{}
 }
 
-// bare is the task without its payload, full with a copy of it.
+// bare returns the task without its payload.
 func (t *Task) bare() holdfast.Task {
 	task := t.Task
 	task.Payload = nil
 	return task
 }
 
+// full returns the task with a copy of its payload.
 func (t *Task) full() holdfast.Task {
 	task := t.Task
 	task.Payload = slices.Clone(t.Payload)
 	return task
 }
 
-// Receipt is a stored receipt.
-type Receipt struct {
-	store.Receipt
+// OutboxEntry is a stored outbox entry.
+type OutboxEntry struct {
+	store.OutboxEntry
 	CreatedAt    time.Time
 	PublishAfter time.Time
 
 	lock *transaction
 }
 
-// Run is a stored run.
-type Run struct {
-	store.Run
-	Swept bool // it is over and a look at all tasks found none of its own
-	Shown bool // see store.Renewal
-	Early bool // it was fenced by FenceAbsent
+// Worker is a stored worker.
+type Worker struct {
+	store.Worker
+	Swept   bool // it has ended, and a sweep of all tasks has found none of its own
+	Present bool // see store.Renewal
+	Early   bool // FenceMissing has fenced it
 
 	process store.Process
 }
 
-// by reports whether info can be what the run was opened with.
-func (r *Run) by(info store.RunInfo) bool {
+// by reports whether the worker may have been registered with info.
+func (r *Worker) by(info store.WorkerInfo) bool {
 	return info.Name == "" || clean(info.Name) == r.Name && clean(info.Host) == r.Host && info.PID == r.PID
 }
 
-// Cancellation is word for a run that a task it runs was cancelled.
+// Cancellation reports to a worker that a task it runs was cancelled.
 type Cancellation struct {
-	ID  int64
-	Run holdfast.RunID
+	ID     int64
+	Worker holdfast.WorkerID
 	message.Ticket
 }
 
-// Lane is what is stored of a lane.
-type Lane struct {
+// Queue is a stored queue.
+type Queue struct {
 	Name           string
-	DrainedThrough time.Time // when the newest sentinel that came out had been sent
-	DrainedAt      time.Time // when it came out
-	HeldThrough    time.Time // the same of an older one, kept until another one makes it a proof
+	DrainedThrough time.Time // when the newest sentinel that came out was sent
+	DrainedAt      time.Time // when that sentinel came out
+	HeldThrough    time.Time // the send time of an earlier sentinel, kept until a newer sentinel makes it a proof
 	HeldAt         time.Time
 	ProvedThrough  time.Time // HeldThrough of the newest proof
-	SentAt         time.Time // of the newest sentinel
+	SentAt         time.Time // when the newest sentinel was sent
 }
 
 type turn struct {
@@ -122,21 +123,21 @@ type turn struct {
 	takenAt time.Time
 }
 
-// migrate makes the tables.
+// migrate creates the tables.
 func (d *database) migrate(now time.Time) {
 	*d = database{generation: d.generation + 1, migratedAt: now}
-	d.addLanes([]string{holdfast.DefaultLane})
+	d.addQueues([]string{holdfast.DefaultQueue})
 }
 
-// copyTo makes to the same as d. It uses the room that to has.
+// copyTo makes to a copy of d. It reuses the memory of to.
 func (d *database) copyTo(to *database) {
-	tasks, receipts, runs := append(to.tasks[:0], d.tasks...), append(to.receipts[:0], d.receipts...), append(to.runs[:0], d.runs...)
-	cancellations, lanes, turns := append(to.cancellations[:0], d.cancellations...), append(to.lanes[:0], d.lanes...), append(to.turns[:0], d.turns...)
+	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
+	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	*to = *d
-	to.tasks, to.receipts, to.runs, to.cancellations, to.lanes, to.turns = tasks, receipts, runs, cancellations, lanes, turns
+	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns = tasks, entries, workers, cancellations, queues, turns
 }
 
-// task returns a row that stays where it is until a task is stored or deleted.
+// task returns a row, or nil if there is none. The pointer is valid until a task is stored or deleted.
 func (d *database) task(id holdfast.TaskID) *Task {
 	if i, ok := position(d.tasks, int64(id), func(t *Task) int64 { return int64(t.ID) }); ok {
 		return &d.tasks[i]
@@ -144,26 +145,27 @@ func (d *database) task(id holdfast.TaskID) *Task {
 	return nil
 }
 
-func (d *database) run(id holdfast.RunID) *Run {
-	if i, ok := position(d.runs, int64(id), func(r *Run) int64 { return int64(r.ID) }); ok {
-		return &d.runs[i]
+func (d *database) worker(id holdfast.WorkerID) *Worker {
+	if i, ok := position(d.workers, int64(id), func(r *Worker) int64 { return int64(r.ID) }); ok {
+		return &d.workers[i]
 	}
 	return nil
 }
 
-func (d *database) live(id holdfast.RunID) bool {
-	run := d.run(id)
-	return run != nil && run.State == store.RunLive
+func (d *database) live(id holdfast.WorkerID) bool {
+	worker := d.worker(id)
+	return worker != nil && worker.State == store.WorkerLive
 }
 
-func (d *database) receipt(id int64) *Receipt {
-	if i, ok := position(d.receipts, id, func(r *Receipt) int64 { return r.ID }); ok {
-		return &d.receipts[i]
+func (d *database) entry(id int64) *OutboxEntry {
+	if i, ok := position(d.entries, id, func(r *OutboxEntry) int64 { return r.ID }); ok {
+		return &d.entries[i]
 	}
 	return nil
 }
 
-// position finds a row by its id. Nearly always no row was deleted and none left out, and the first guess is right.
+// position returns the index of the row with an id. Usually no row was deleted and no id was skipped, so that the first
+// guess is right.
 func position[Row any](rows []Row, id int64, idOf func(*Row) int64) (int, bool) {
 	if len(rows) == 0 {
 		return 0, false
@@ -182,30 +184,30 @@ func position[Row any](rows []Row, id int64, idOf func(*Row) int64) (int, bool) 
 	return low, low < len(rows) && idOf(&rows[low]) == id
 }
 
-// addLanes stores the lanes that are not known yet.
-func (d *database) addLanes(names []string) {
+// addQueues stores the queues that are not stored yet.
+func (d *database) addQueues(names []string) {
 	for _, name := range names {
-		i, known := d.findLane(name)
+		i, known := d.findQueue(name)
 		if !known {
-			d.lanes = slices.Insert(d.lanes, i, Lane{Name: name})
+			d.queues = slices.Insert(d.queues, i, Queue{Name: name})
 		}
 	}
 }
 
-func (d *database) findLane(name string) (int, bool) {
-	return slices.BinarySearchFunc(d.lanes, name, func(l Lane, name string) int { return cmp.Compare(l.Name, name) })
+func (d *database) findQueue(name string) (int, bool) {
+	return slices.BinarySearchFunc(d.queues, name, func(l Queue, name string) int { return cmp.Compare(l.Name, name) })
 }
 
-func (d *database) laneNames() []string {
-	names := make([]string, len(d.lanes))
-	for i := range d.lanes {
-		names[i] = d.lanes[i].Name
+func (d *database) queueNames() []string {
+	names := make([]string, len(d.queues))
+	for i := range d.queues {
+		names[i] = d.queues[i].Name
 	}
 	return names
 }
 
-// Durations are stored as whole microseconds, rounded up so that a positive one stays so. The sum is taken in
-// two steps because the longest duration cannot be rounded up.
+// Durations are stored in whole microseconds. A fraction is rounded up, so that a positive duration stays positive. The
+// two functions add the fraction separately, because rounding up the longest duration would overflow.
 
 func later(t time.Time, d time.Duration) time.Time {
 	whole := d.Truncate(time.Microsecond)
@@ -223,7 +225,8 @@ func ago(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-// ahead reports whether one of the times lies in the future: it is from a clock that was set back since.
+// ahead reports whether one of the times lies more than two seconds in the future. Such a time is from a clock that was
+// later set back.
 func ahead(now time.Time, times ...time.Time) bool {
 	return slices.ContainsFunc(times, func(t time.Time) bool { return t.After(now.Add(2 * time.Second)) })
 }
@@ -235,7 +238,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// clean makes text what a column can hold: valid UTF-8 without NUL.
+// clean returns text as a column can store it: valid UTF-8 without NUL.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -8,26 +8,25 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast/store"
 )
 
 const (
 	longestWait = time.Hour
-	// shortWait is for tasks that are due and in somebody's hands: ours, and not published, or
-	// another caller's who may still fail.
+	// shortWait is the wait for tasks that are due but locked: by this call, which did not publish them, or by another
+	// call, which may still fail.
 	shortWait = time.Second
-	// refusedWait is for how long what was refused is not given again.
+	// refusedWait is how long a refused task or outbox entry is not dispatched again.
 	refusedWait = 3 * time.Second
 )
 
 // DispatchDue implements store.Dispatch. It is two effects, with publish between them, or one if nothing is due.
-func (c *Client) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
+func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	if limit <= 0 {
 		return store.Dispatched{}, nil
 	}
-	g := &dispatching{transaction: transaction{client: c}, lanes: lanes}
-	defer g.over.Store(true) // also if publish panics, or an answer is lost
+	g := &dueDispatch{transaction: transaction{client: c}, queues: queues}
+	defer g.finished.Store(true) // needed if publish panics or an answer is lost
 	var next time.Duration
 	err := c.do(ctx, Step{Op: "DispatchDue begin"}, func(now time.Time) error {
 		g.choose(now, limit)
@@ -44,7 +43,7 @@ func (c *Client) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, 
 	}
 	outcomes := slices.Clone(publish(ctx, slices.Clone(g.due)))
 	if len(outcomes) != len(g.due) {
-		return store.Dispatched{}, fmt.Errorf("DispatchDue: publish answered for %d of %d tasks", len(outcomes), len(g.due))
+		return store.Dispatched{}, fmt.Errorf("DispatchDue: publish returned %d results for %d tasks", len(outcomes), len(g.due))
 	}
 	result := store.Dispatched{Given: len(g.due)}
 	for _, ok := range outcomes {
@@ -63,7 +62,7 @@ func (c *Client) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, 
 	switch {
 	case err != nil:
 		return store.Dispatched{}, err
-	case result.Marked > 0 && result.Given == limit: // those that were refused are out of the way
+	case result.Marked > 0 && result.Given == limit: // the refused tasks are not in the way of others
 	case result.Marked < result.Given:
 		result.Next = shortWait
 	default:
@@ -72,15 +71,15 @@ func (c *Client) DispatchDue(ctx context.Context, lanes store.Lanes, limit int, 
 	return result, nil
 }
 
-// dispatching is a call of DispatchDue: the tasks it has in its hands, and when each was to be published.
-type dispatching struct {
+// dueDispatch is one call of DispatchDue. It locks the tasks that it publishes.
+type dueDispatch struct {
 	transaction
-	lanes store.Lanes
-	due   []store.Due
-	dueAt []time.Time
+	queues store.Queues
+	due    []store.Due
+	dueAt  []time.Time // by index in due: DueAt when the task was locked
 }
 
-func (g *dispatching) tickets() []message.Ticket {
+func (g *dueDispatch) tickets() []message.Ticket {
 	tickets := make([]message.Ticket, len(g.due))
 	for i := range g.due {
 		tickets[i] = g.due[i].Ticket
@@ -88,13 +87,13 @@ func (g *dispatching) tickets() []message.Ticket {
 	return tickets
 }
 
-// choose locks the tasks that have been due for longest and are in nobody's hands.
-func (g *dispatching) choose(now time.Time, limit int) {
+// choose locks the unlocked tasks that have been due for longest.
+func (g *dueDispatch) choose(now time.Time, limit int) {
 	g.begin(now)
 	s := g.client.store
 	tasks, picked := s.db.tasks, s.picked[:0]
 	for i := range tasks {
-		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) && g.lanes.Includes(task.Lane) {
+		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) && g.queues.Includes(task.Queue) {
 			picked = append(picked, i)
 		}
 	}
@@ -106,42 +105,42 @@ func (g *dispatching) choose(now time.Time, limit int) {
 		task := &tasks[index]
 		task.lock = &g.transaction
 		g.due[i] = store.Due{
-			Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt}, Lane: task.Lane, Again: task.Again,
-			Late: now.Sub(earlier(task.DueAt, task.NextRunAt)), // one whose ticket was refused is as late as it is
+			Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt}, Queue: task.Queue, Requeued: task.Requeued,
+			Late: now.Sub(earlier(task.DueAt, task.NextRunAt)), // a refused ticket does not make the task less late
 		}
 		g.dueAt[i] = task.DueAt
 	}
 }
 
-// mark notes which tasks have a ticket now and lets the others wait. One that moved on meanwhile is left as it is,
-// and one that is not due any more because the clock went back.
-func (g *dispatching) mark(now time.Time, outcomes []bool) {
+// mark records which tasks now have a ticket and postpones the others. It ignores tasks that have moved on, and tasks
+// that are no longer due because the clock was set back.
+func (g *dueDispatch) mark(now time.Time, outcomes []bool) {
 	s := g.client.store
 	for i, due := range g.due {
 		task := s.db.task(due.Task)
 		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) || outcomes[i] && task.DueAt.After(now) {
 			continue
 		}
-		if outcomes[i] && !task.arrived(now) { // the clock was set back: a claim has perhaps dropped its ticket as too early
+		if outcomes[i] && !task.runnable(now) { // a claim may have dropped the ticket as too early
 			continue
 		}
 		s.changing(task)
 		if outcomes[i] {
 			task.DueAt, task.TicketedAt = time.Time{}, now
-		} else { // when it may run stays the same: its ticket may have arrived all the same
+		} else { // NextRunAt stays the same, because the ticket may have been stored nevertheless
 			task.DueAt = now.Add(refusedWait)
 		}
 		s.changed("DispatchDue end", task, nil)
 	}
 }
 
-// next says when to come again. A task that was due when the call began is in another caller's hands, or was stored
-// a moment ago.
-func (g *dispatching) next(now time.Time) time.Duration {
+// next returns the wait until the next call. If a task was due when this call began, another call has locked it, or it
+// was stored meanwhile.
+func (g *dueDispatch) next(now time.Time) time.Duration {
 	first := now.Add(longestWait)
 	for i := range g.client.store.db.tasks {
 		task := &g.client.store.db.tasks[i]
-		if due := task.DueAt; !due.IsZero() && due.Before(first) && g.lanes.Includes(task.Lane) {
+		if due := task.DueAt; !due.IsZero() && due.Before(first) && g.queues.Includes(task.Queue) {
 			first = due
 		}
 	}

@@ -1,22 +1,22 @@
-// Package simstore is a store.Store in memory, for a deterministic simulator: the real producer, consumer and
-// janitor run against it in virtual time, and the simulator decides when each of their steps takes place.
+// Package simstore is an in-memory store.Store for a deterministic simulator. The real producer, consumer and janitor
+// run against it in virtual time. The simulator decides when each of their steps takes effect.
 //
-// A [Store] is the database, which all share. A [Client] is what one process has of it: it implements store.Store,
-// and each atomic action of it goes through the client's [Gate]. There is one such action, an effect, wherever
-// the adapters for real servers have a statement or a transaction of their own, so a process can be made to crash
-// between any two of them. Where the adapters differ it takes the smaller actions and the weaker promises, which are
-// those of store/postgres; but a row that is being published may be changed by others meanwhile, as in store/sqlite.
+// A [Store] is the database, which all processes share. A [Client] is the connection of one process to it. A Client
+// implements store.Store, and sends each of its atomic actions through its [Gate]. Such an action is called an effect.
+// There is one effect for each statement or transaction of the adapters for real servers, so that the simulator can
+// kill a process between any two of them. Where the adapters differ, this package takes the smaller effects and the
+// weaker promises, which are those of store/postgres. One exception comes from store/sqlite: other clients may change a
+// row while it is being published.
 //
-// # What it promises
+// # Promises
 //
-// It behaves as the contract says and as the other adapters do: it passes store/storetest, and takes part in the random
-// walks that compare the adapters. The same calls in the same order have the same answers: there is no
-// randomness in it, it starts no goroutine and never waits, and whatever could come in any order comes in that of the ids.
-// The only clock is the one given to New, which is the database's; times are whole microseconds, as in
-// the databases.
+// The package passes store/storetest and takes part in the random walks that compare the adapters. The same calls in
+// the same order return the same results. The package uses no random numbers, starts no goroutine, and never waits.
+// Results without a specified order are in the order of their ids. The only clock is the function given to New, which
+// is the database's clock. Times are in whole microseconds, as in the databases.
 //
-// # What it does not do
+// # Limits
 //
-// An effect takes no time: there are no waits for locks, and a transaction's clock is never older than its commit. InsertTx
-// needs SQL and is refused. Nothing is kept when the process ends.
+// An effect takes no time: it never waits for a lock, and its time is the time of its commit. InsertTx needs SQL and
+// returns an error. Nothing is kept when the process ends.
 package simstore

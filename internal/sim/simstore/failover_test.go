@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -18,30 +17,30 @@ func TestRestoreLosesCommits(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []simstore.IDs{simstore.IDsAgain, simstore.IDsOnce} {
 		w := newWorld(t)
-		kept, run, c := w.insert(2), w.openRun(), w.client()
+		kept, worker, c := w.insert(2), w.registerWorker(), w.client()
 		snapshot := w.Snapshot()
-		_, err := c.Claim(t.Context(), run, store.AnyOf("a"), kept.Tickets, store.IntoExecutors)
+		_, err := c.Claim(t.Context(), worker, store.AnyOf("a"), kept.Tickets, store.IntoExecutors)
 		w.must(err)
 		move, err := holdfast.Settle(w.Task(kept.Tickets[0].Task).Task, holdfast.Returned(errors.New("no")), w.now, holdfast.DefaultPolicy())
 		w.must(err)
 		_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 		w.must(err)
 		lost := w.insert(1).Tickets[0].Task
-		w.openRun()
-		w.must(c.Discharge(t.Context(), []int64{kept.ID}))
-		for range 2 { // it can be restored more than once
+		w.registerWorker()
+		w.must(c.DeleteOutbox(t.Context(), []int64{kept.ID}))
+		for range 2 { // a snapshot can be restored more than once
 			w.Restore(snapshot, ids)
 			if tasks := w.Tasks(); len(tasks) != 2 || tasks[0].State != holdfast.Ready || len(tasks[0].Attempts) != 0 || tasks[0].Attempt != 1 {
-				t.Fatalf("the tasks are %+v", tasks)
+				t.Fatalf("got tasks %+v", tasks)
 			}
-			if len(w.Receipts()) != 1 || len(w.Runs()) != 1 {
-				t.Errorf("%d receipts and %d runs", len(w.Receipts()), len(w.Runs()))
+			if len(w.OutboxEntries()) != 1 || len(w.Workers()) != 1 {
+				t.Errorf("got %d outbox entries and %d workers, want one each", len(w.OutboxEntries()), len(w.Workers()))
 			}
-			again := w.insert(1).Tickets[0].Task
-			if reused := again == lost; reused != (ids == simstore.IDsAgain) {
-				t.Errorf("the next task is %s, the lost one was %s", again, lost)
+			next := w.insert(1).Tickets[0].Task
+			if reused := next == lost; reused != (ids == simstore.IDsAgain) {
+				t.Errorf("the next task is %s, the lost one was %s", next, lost)
 			}
-			lost = again
+			lost = next
 		}
 	}
 }
@@ -49,9 +48,9 @@ func TestRestoreLosesCommits(t *testing.T) {
 func TestASnapshotDoesNotChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
+	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
 	fail := func() {
-		claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
+		claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 		w.must(err)
 		move, err := holdfast.Settle(claims[0].Task, holdfast.Interrupted(errors.New("stop")), w.now, holdfast.DefaultPolicy())
 		w.must(err)
@@ -71,7 +70,7 @@ func TestASnapshotDoesNotChange(t *testing.T) {
 	fail()
 	w.Restore(snapshot, simstore.IDsAgain)
 	if got := w.Task(1).Attempts; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
-		t.Errorf("the attempts are %+v, want %+v", got, want)
+		t.Errorf("got attempts %+v, want %+v", got, want)
 	}
 }
 
@@ -83,7 +82,7 @@ func TestARestartEndsTransactions(t *testing.T) {
 	} {
 		w := newWorld(t)
 		ticket := w.due(1)[0]
-		_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+		_, err := w.client().DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 			restart(w, w.Snapshot())
 			return all(due)
 		})
@@ -93,10 +92,10 @@ func TestARestartEndsTransactions(t *testing.T) {
 	}
 }
 
-func TestARestartedServerFencesNobodyForAWhile(t *testing.T) {
+func TestARestartedServerFencesAfterItsSettleTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	run, c := w.openRun(), w.client()
+	worker, c := w.registerWorker(), w.client()
 	w.now = w.now.Add(time.Hour)
 	w.Restarted()
 	const settle = 10 * time.Second
@@ -107,17 +106,17 @@ func TestARestartedServerFencesNobodyForAWhile(t *testing.T) {
 		}
 	}
 	w.now = w.now.Add(time.Microsecond)
-	if fenced, err := c.Fence(t.Context(), w.now, 0, settle); err != nil || len(fenced) != 1 || w.Store.Run(run).State != store.RunDead {
+	if fenced, err := c.Fence(t.Context(), w.now, 0, settle); err != nil || len(fenced) != 1 || w.Store.Run(worker).State != store.WorkerDead {
 		t.Errorf("fenced %v, %v", fenced, err)
 	}
 }
 
-// A client remembers which lanes it has stored. An insert notices all the same that a failover has lost one.
-func TestAnInsertStoresALaneAgain(t *testing.T) {
+// A client remembers which queues it has stored. If a failover has lost one, the next insert stores it again.
+func TestAnInsertStoresAQueueAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	snapshot, c := w.Snapshot(), w.client()
-	task := []holdfast.NewTask{{Type: "a", Lane: "new", MaxAttempts: 1}}
+	task := []holdfast.NewTask{{Type: "a", Queue: "new", MaxAttempts: 1}}
 	insert := func() {
 		_, err := c.Insert(t.Context(), task, 0)
 		w.must(err)
@@ -125,8 +124,8 @@ func TestAnInsertStoresALaneAgain(t *testing.T) {
 	insert()
 	w.Restore(snapshot, simstore.IDsAgain)
 	insert()
-	if len(w.Lanes()) != 2 {
-		t.Errorf("the lanes are %+v", w.Lanes())
+	if len(w.Queues()) != 2 {
+		t.Errorf("got queues %+v, want 2", w.Queues())
 	}
 }
 
@@ -135,20 +134,20 @@ func TestObserverSeesEveryChange(t *testing.T) {
 	w := newWorld(t)
 	var seen []string
 	w.Observe(func(c simstore.Change) {
-		said := c.Op
+		text := c.Op
 		if c.Before != nil {
-			said += " " + string(c.Before.State)
+			text += " " + string(c.Before.State)
 		}
 		if c.After != nil {
-			said += " > " + string(c.After.State)
+			text += " > " + string(c.After.State)
 		}
 		if c.Move != nil {
-			said += " " + string(c.Move.Event)
+			text += " " + string(c.Move.Event)
 		}
-		seen = append(seen, said)
+		seen = append(seen, text)
 	})
-	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
-	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
+	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
+	claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 	w.must(err)
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 	w.must(err)
@@ -175,19 +174,19 @@ func TestNotes(t *testing.T) {
 		return nil
 	})
 	w.due(2)
-	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return []bool{true, false} })
+	_, err := c.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return []bool{true, false} })
 	w.must(err)
-	claims, err := c.Claim(t.Context(), w.openRun(), store.AnyOf("a"), []message.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
+	claims, err := c.Claim(t.Context(), w.registerWorker(), store.AnyOf("a"), []message.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
 	w.must(err)
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 	w.must(err)
 	_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 	w.must(err)
 	want := map[string]string{
-		"DispatchDue begin": "", "DispatchDue end": "tickets 1/1 2/1!", "Claim": "run 1, tickets 1/1", "Apply": "moves complete:1/1",
+		"DispatchDue begin": "", "DispatchDue end": "tickets 1/1 2/1!", "Claim": "worker 1, tickets 1/1", "Apply": "moves complete:1/1",
 	}
 	if !reflect.DeepEqual(notes, want) {
-		t.Errorf("the notes are %q, want %q", notes, want)
+		t.Errorf("got notes %q, want %q", notes, want)
 	}
 }
 
@@ -197,7 +196,7 @@ func TestACallWithoutTimeLeftIsNotSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.client().Now(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrUnavailable) || len(w.steps) > 0 {
-		t.Errorf("%v, after %v", err, w.steps)
+		t.Errorf("got error %v after steps %v", err, w.steps)
 	}
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
@@ -209,6 +208,6 @@ func TestACallWithoutTimeLeftIsNotSent(t *testing.T) {
 func TestInsertTxIsRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := newWorld(t).client().InsertTx(t.Context(), nil, nil, 0); err == nil {
-		t.Error("stored in a transaction of SQL that nobody can begin")
+		t.Error("InsertTx returned no error")
 	}
 }

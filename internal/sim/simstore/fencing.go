@@ -5,14 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// oldQuestion is how long after it was asked a question about leases is not answered any more.
-const oldQuestion = 2 * time.Second
+// staleAfter is how long after it was sent a fencing request is still carried out.
+const staleAfter = 2 * time.Second
 
 // Now implements store.Fencing.
 func (c *Client) Now(ctx context.Context) (time.Time, error) {
@@ -28,21 +27,21 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Fence implements store.Fencing.
-func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.RunID, error) {
-	var fenced []holdfast.RunID
+func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
+	var fenced []holdfast.WorkerID
 	err := c.do(ctx, Step{Op: "Fence"}, func(now time.Time) error {
 		settled := now.Sub(c.store.started) >= settle || ahead(now, c.store.started)
-		settled = settled && now.Sub(asked) < oldQuestion
-		over := ago(now, grace)
-		for i := range c.store.db.runs {
-			run := &c.store.db.runs[i]
+		settled = settled && now.Sub(asked) < staleAfter
+		expiry := ago(now, grace)
+		for i := range c.store.db.workers {
+			worker := &c.store.db.workers[i]
 			switch {
-			case run.State != store.RunLive:
-			case ahead(now, run.RenewedAt): // it gets a whole lease, in which a living worker renews
-				run.RenewedAt, run.LeaseUntil = now, now.Add(run.LeaseUntil.Sub(run.RenewedAt))
-			case settled && run.LeaseUntil.Before(over):
-				run.State, run.EndedAt = store.RunDead, now
-				fenced = append(fenced, run.ID)
+			case worker.State != store.WorkerLive:
+			case ahead(now, worker.RenewedAt): // it gets a whole new lease, in which a live worker renews
+				worker.RenewedAt, worker.LeaseUntil = now, now.Add(worker.LeaseUntil.Sub(worker.RenewedAt))
+			case settled && worker.LeaseUntil.Before(expiry):
+				worker.State, worker.EndedAt = store.WorkerDead, now
+				fenced = append(fenced, worker.ID)
 			}
 		}
 		return nil
@@ -53,14 +52,14 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 	return fenced, nil
 }
 
-// RunStates implements store.Patrol.
-func (c *Client) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
-	own := slices.Clone(runs)
-	states := make(map[holdfast.RunID]store.RunStatus, len(own))
-	err := c.do(ctx, Step{Op: "RunStates", ids: numbers(own)}, func(time.Time) error {
+// WorkerStates implements store.Patrol.
+func (c *Client) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+	own := slices.Clone(workers)
+	states := make(map[holdfast.WorkerID]store.WorkerStatus, len(own))
+	err := c.do(ctx, Step{Op: "WorkerStates", ids: numbers(own)}, func(time.Time) error {
 		for _, id := range own {
-			if run := c.store.db.run(id); run != nil {
-				states[id] = store.RunStatus{State: run.State, Settled: run.Settled}
+			if worker := c.store.db.worker(id); worker != nil {
+				states[id] = store.WorkerStatus{State: worker.State, Settled: worker.Settled}
 			}
 		}
 		return nil
@@ -83,9 +82,9 @@ func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 			if task == nil {
 				continue
 			}
-			positions[i] = store.Position{Found: true, State: task.State, Attempt: task.Attempt, Run: task.Run, Ticketed: task.Ticketed()}
-			if run := c.store.db.run(task.Run); run != nil {
-				positions[i].RunState = run.State
+			positions[i] = store.Position{Found: true, State: task.State, Attempt: task.Attempt, Worker: task.Worker, Ticketed: task.Ticketed()}
+			if worker := c.store.db.worker(task.Worker); worker != nil {
+				positions[i].WorkerState = worker.State
 			}
 		}
 		return nil
@@ -96,21 +95,22 @@ func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 	return positions, nil
 }
 
-// sweepEvery is that of the store on servers, whose look at all tasks is dear.
+// sweepEvery is the interval between sweeps of all tasks. It is that of the stores on servers, where such a sweep is
+// expensive.
 const sweepEvery = 10 * time.Minute
 
-// Abandoned implements store.Fencing. Like the store on servers it looks only if a run is over that may own tasks, or nobody has
-// looked for a while.
-func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([]holdfast.Task, error) {
+// Abandoned implements store.Fencing. Like the stores on servers, it sweeps only if an ended worker may own tasks, or
+// if the last sweep was long ago.
+func (c *Client) Abandoned(ctx context.Context, of holdfast.WorkerID, limit int) ([]holdfast.Task, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	// First the runs: what is over before the look at the tasks takes nothing any more.
-	var over []holdfast.RunID
-	err := c.do(ctx, Step{Op: "Abandoned runs", run: of}, func(time.Time) error {
-		for i := range c.store.db.runs {
-			if run := &c.store.db.runs[i]; run.State != store.RunLive && !run.Swept && (of == 0 || run.ID == of) {
-				over = append(over, run.ID)
+	// The workers are read first: a worker that ended before the sweep takes no more tasks.
+	var ended []holdfast.WorkerID
+	err := c.do(ctx, Step{Op: "Abandoned workers", worker: of}, func(time.Time) error {
+		for i := range c.store.db.workers {
+			if worker := &c.store.db.workers[i]; worker.State != store.WorkerLive && !worker.Swept && (of == 0 || worker.ID == of) {
+				ended = append(ended, worker.ID)
 			}
 		}
 		return nil
@@ -118,16 +118,16 @@ func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([
 	if err != nil {
 		return nil, err
 	}
-	if len(over) == 0 && of == 0 && !c.sweeping.Load() {
+	if len(ended) == 0 && of == 0 && !c.sweeping.Load() {
 		if due, err := c.Turn(ctx, "sweep all", sweepEvery); err != nil || !due {
 			return nil, err
 		}
 	}
 	var tasks []holdfast.Task
-	err = c.do(ctx, Step{Op: "Abandoned", run: of}, func(time.Time) error {
+	err = c.do(ctx, Step{Op: "Abandoned", worker: of}, func(time.Time) error {
 		d := &c.store.db
 		for i := 0; i < len(d.tasks) && len(tasks) < limit; i++ {
-			if task := &d.tasks[i]; task.State == holdfast.Running && (of == 0 || task.Run == of) && !d.live(task.Run) {
+			if task := &d.tasks[i]; task.State == holdfast.Running && (of == 0 || task.Worker == of) && !d.live(task.Worker) {
 				tasks = append(tasks, task.bare())
 			}
 		}
@@ -139,18 +139,18 @@ func (c *Client) Abandoned(ctx context.Context, of holdfast.RunID, limit int) ([
 	if of == 0 {
 		c.sweeping.Store(len(tasks) > 0)
 	}
-	if len(tasks) == 0 && len(over) > 0 {
-		err = c.swept(ctx, over)
+	if len(tasks) == 0 && len(ended) > 0 {
+		err = c.swept(ctx, ended)
 	}
 	return tasks, err
 }
 
-// swept notes that a look at all tasks has found none of these runs.
-func (c *Client) swept(ctx context.Context, runs []holdfast.RunID) error {
-	return c.do(ctx, Step{Op: "Abandoned swept", ids: numbers(runs)}, func(time.Time) error {
-		for _, id := range runs {
-			if run := c.store.db.run(id); run != nil && run.State != store.RunLive {
-				run.Swept = true
+// swept records that a sweep of all tasks has found none of these workers.
+func (c *Client) swept(ctx context.Context, workers []holdfast.WorkerID) error {
+	return c.do(ctx, Step{Op: "Abandoned swept", ids: numbers(workers)}, func(time.Time) error {
+		for _, id := range workers {
+			if worker := c.store.db.worker(id); worker != nil && worker.State != store.WorkerLive {
+				worker.Swept = true
 			}
 		}
 		return nil

@@ -9,20 +9,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Insert implements store.Inserter. Lanes that this client has not seen before are stored in an effect of their own.
+// Insert implements store.Inserter. Queues that this client has not stored before are stored by an effect of their own.
 func (c *Client) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
 	}
 	own, err := storable(tasks)
 	if err == nil {
-		err = c.storeLanes(ctx, own)
+		err = c.storeQueues(ctx, own)
 	}
 	if err != nil {
 		return store.Inserted{}, err
@@ -38,12 +37,12 @@ func (c *Client) Insert(ctx context.Context, tasks []holdfast.NewTask, grace tim
 	return inserted, nil
 }
 
-// InsertTx implements store.Inserter. It always fails: there is no SQL here that a caller's transaction could speak.
+// InsertTx implements store.Inserter. It always returns an error, because the store in memory has no SQL transactions.
 func (c *Client) InsertTx(context.Context, store.Tx, []holdfast.NewTask, time.Duration) (store.Inserted, error) {
 	return store.Inserted{}, errors.New("insert tasks into a transaction: a store in memory has no SQL transactions")
 }
 
-// storable copies the tasks, and refuses what no store can hold.
+// storable returns a copy of the tasks, or an error if no store can hold one of them.
 func storable(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 	own := slices.Clone(tasks)
 	for i := range own {
@@ -58,42 +57,42 @@ func storable(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 	return own, nil
 }
 
-// storeLanes stores the lanes this client has not stored before. That it remembers them is part of how the
-// real adapter behaves: when a failover loses them, the next insert stores them again.
-func (c *Client) storeLanes(ctx context.Context, tasks []holdfast.NewTask) error {
+// storeQueues stores the queues that this client has not stored before. Like the real adapter, the client remembers
+// these queues. If a failover loses them, the next insert stores them again.
+func (c *Client) storeQueues(ctx context.Context, tasks []holdfast.NewTask) error {
 	var unseen []string
 	c.mu.Lock()
 	for i := range tasks {
-		if lane := tasks[i].Lane; !c.lanes[lane] && !slices.Contains(unseen, lane) {
-			unseen = append(unseen, lane)
+		if queue := tasks[i].Queue; !c.queues[queue] && !slices.Contains(unseen, queue) {
+			unseen = append(unseen, queue)
 		}
 	}
 	c.mu.Unlock()
 	if len(unseen) == 0 {
 		return nil
 	}
-	if err := c.addLanes(ctx, "Insert lanes", unseen); err != nil {
+	if err := c.addQueues(ctx, "Insert queues", unseen); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lanes == nil {
-		c.lanes = make(map[string]bool)
+	if c.queues == nil {
+		c.queues = make(map[string]bool)
 	}
-	for _, lane := range unseen {
-		c.lanes[lane] = true
+	for _, queue := range unseen {
+		c.queues[queue] = true
 	}
 	return nil
 }
 
-func (c *Client) addLanes(ctx context.Context, op string, names []string) error {
+func (c *Client) addQueues(ctx context.Context, op string, names []string) error {
 	return c.do(ctx, Step{Op: op, names: names}, func(time.Time) error {
-		c.store.db.addLanes(names)
+		c.store.db.addQueues(names)
 		return nil
 	})
 }
 
-// insert stores tasks. One that is refused uses up an id, too.
+// insert stores tasks. A duplicate also uses up an id.
 func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Duration) store.Inserted {
 	d := &s.db
 	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks))}
@@ -105,28 +104,28 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 			continue
 		}
 		inserted.Tasks[i].ID = id
-		d.addLanes([]string{tasks[i].Lane})
+		d.addQueues([]string{tasks[i].Queue})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
 		task := &d.tasks[len(d.tasks)-1]
 		if task.Ticketed() {
-			cover(&inserted.Receipts, task)
+			addToEntry(&inserted.Entries, task)
 		}
 		if s.observe != nil {
 			s.observe(Change{Op: "Insert", After: task})
 		}
 	}
-	slices.SortFunc(inserted.Receipts, func(a, b store.Receipt) int { return cmp.Compare(a.Lane, b.Lane) })
-	for i := range inserted.Receipts {
-		d.last.receipt++
-		inserted.Receipts[i].ID = d.last.receipt
-		row := Receipt{Receipt: inserted.Receipts[i], CreatedAt: now, PublishAfter: later(now, grace)}
+	slices.SortFunc(inserted.Entries, func(a, b store.OutboxEntry) int { return cmp.Compare(a.Queue, b.Queue) })
+	for i := range inserted.Entries {
+		d.last.entry++
+		inserted.Entries[i].ID = d.last.entry
+		row := OutboxEntry{OutboxEntry: inserted.Entries[i], CreatedAt: now, PublishAfter: later(now, grace)}
 		row.Tickets = slices.Clone(row.Tickets)
-		d.receipts = append(d.receipts, row)
+		d.entries = append(d.entries, row)
 	}
 	return inserted
 }
 
-// holder returns the task that has a unique key, 0 if it is free.
+// holder returns the task that has a unique key, or 0 if there is none.
 func (d *database) holder(key string) holdfast.TaskID {
 	if key == "" {
 		return 0
@@ -141,7 +140,7 @@ func (d *database) holder(key string) holdfast.TaskID {
 
 func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 	task := Task{Task: holdfast.Task{
-		ID: id, Type: wanted.Type, Lane: wanted.Lane, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique,
+		ID: id, Type: wanted.Type, Queue: wanted.Queue, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique,
 		Attempt: 1, MaxAttempts: wanted.MaxAttempts, CreatedAt: now, NextRunAt: now,
 	}}
 	switch at := wanted.At.UTC().Truncate(time.Microsecond); {
@@ -157,27 +156,28 @@ func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 	return task
 }
 
-// cover adds a task's first ticket to the receipt of its lane.
-func cover(receipts *[]store.Receipt, task *Task) {
+// addToEntry adds the first ticket of a task to the outbox entry of its queue.
+func addToEntry(entries *[]store.OutboxEntry, task *Task) {
 	ticket := message.Ticket{Task: task.ID, Attempt: 1}
-	for i := range *receipts {
-		if receipt := &(*receipts)[i]; receipt.Lane == task.Lane {
-			receipt.Tickets = append(receipt.Tickets, ticket)
+	for i := range *entries {
+		if entry := &(*entries)[i]; entry.Queue == task.Queue {
+			entry.Tickets = append(entry.Tickets, ticket)
 			return
 		}
 	}
-	*receipts = append(*receipts, store.Receipt{Lane: task.Lane, Tickets: []message.Ticket{ticket}})
+	*entries = append(*entries, store.OutboxEntry{Queue: task.Queue, Tickets: []message.Ticket{ticket}})
 }
 
-// Discharge implements store.Inserter. A receipt that somebody is publishing just now is left to him, and perhaps published once more.
-func (c *Client) Discharge(ctx context.Context, receipts []int64) error {
-	if len(receipts) == 0 {
+// DeleteOutbox implements store.Inserter. It skips an outbox entry that another call is publishing; that call may
+// publish it again.
+func (c *Client) DeleteOutbox(ctx context.Context, entries []int64) error {
+	if len(entries) == 0 {
 		return nil
 	}
-	ids := slices.Clone(receipts)
-	return c.do(ctx, Step{Op: "Discharge", ids: ids}, func(now time.Time) error {
+	ids := slices.Clone(entries)
+	return c.do(ctx, Step{Op: "DeleteOutbox", ids: ids}, func(now time.Time) error {
 		d := &c.store.db
-		d.receipts = slices.DeleteFunc(d.receipts, func(r Receipt) bool { return slices.Contains(ids, r.ID) && !r.lock.holds(now) })
+		d.entries = slices.DeleteFunc(d.entries, func(r OutboxEntry) bool { return slices.Contains(ids, r.ID) && !r.lock.holds(now) })
 		return nil
 	})
 }

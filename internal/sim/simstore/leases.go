@@ -12,24 +12,24 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// OpenRun implements store.Leases. Its lanes are stored in an effect of their own.
-func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Duration) (holdfast.RunID, error) {
+// RegisterWorker implements store.Leases. The queues are stored by an effect of their own.
+func (c *Client) RegisterWorker(ctx context.Context, info store.WorkerInfo, lease time.Duration) (holdfast.WorkerID, error) {
 	info.Name, info.Host, info.Version = clean(info.Name), clean(info.Host), clean(info.Version)
-	info.Lanes, info.Types = append([]string{}, info.Lanes...), slices.Clone(info.Types)
-	if len(info.Lanes) > 0 {
-		if err := c.addLanes(ctx, "OpenRun lanes", info.Lanes); err != nil {
+	info.Queues, info.Types = append([]string{}, info.Queues...), slices.Clone(info.Types)
+	if len(info.Queues) > 0 {
+		if err := c.addQueues(ctx, "RegisterWorker queues", info.Queues); err != nil {
 			return 0, err
 		}
 	}
 	process := info.Process
-	info.Process = store.Process{} // which Runs does not return
-	var id holdfast.RunID
-	err := c.do(ctx, Step{Op: "OpenRun", text: info.Name}, func(now time.Time) error {
+	info.Process = store.Process{} // Workers does not return it
+	var id holdfast.WorkerID
+	err := c.do(ctx, Step{Op: "RegisterWorker", text: info.Name}, func(now time.Time) error {
 		d := &c.store.db
-		d.last.run++
-		id = holdfast.RunID(d.last.run)
-		d.runs = append(d.runs, Run{process: process, Run: store.Run{
-			ID: id, RunInfo: info, State: store.RunLive, StartedAt: now, RenewedAt: now, LeaseUntil: later(now, lease),
+		d.last.worker++
+		id = holdfast.WorkerID(d.last.worker)
+		d.workers = append(d.workers, Worker{process: process, Worker: store.Worker{
+			ID: id, WorkerInfo: info, State: store.WorkerLive, StartedAt: now, RenewedAt: now, LeaseUntil: later(now, lease),
 		}})
 		return nil
 	})
@@ -39,108 +39,108 @@ func (c *Client) OpenRun(ctx context.Context, info store.RunInfo, lease time.Dur
 	return id, nil
 }
 
-// Renew implements store.Leases. News are deleted by the renewal after the one that brought them: deleted any earlier, they
-// would be lost with an answer that is lost.
-func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.News, error) {
-	heard, own := c.heardOf(r.Run), c.ownSession(r)
-	var news store.News
+// Renew implements store.Leases. A cancellation is deleted by the renewal after the one that returned it. Otherwise it
+// would be lost if the answer of that renewal is lost.
+func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
+	received, own := c.receivedBy(r.Worker), c.ownSession(r)
+	var result store.RenewResult
 	var ids []int64
-	err := c.do(ctx, Step{Op: "Renew", run: r.Run}, func(now time.Time) error {
-		c.store.opened(own)
+	err := c.do(ctx, Step{Op: "Renew", worker: r.Worker}, func(now time.Time) error {
+		c.store.openSession(own)
 		d := &c.store.db
-		run := d.run(r.Run)
-		if run == nil || run.State != store.RunLive || !run.by(r.By) {
-			return fmt.Errorf("run %s: %w", r.Run, store.ErrFenced)
+		worker := d.worker(r.Worker)
+		if worker == nil || worker.State != store.WorkerLive || !worker.by(r.By) {
+			return fmt.Errorf("worker %s: %w", r.Worker, store.ErrFenced)
 		}
-		run.RenewedAt, run.LeaseUntil = now, later(now, r.Lease)
-		run.Taken, run.Settled, run.Running = max(run.Taken, r.Taken), max(run.Settled, r.Settled), r.Running
-		run.Shown = r.Shown
+		worker.RenewedAt, worker.LeaseUntil = now, later(now, r.Lease)
+		worker.Taken, worker.Settled, worker.Running = max(worker.Taken, r.Taken), max(worker.Settled, r.Settled), r.Running
+		worker.Present = r.Present
 		if len(d.cancellations) > 0 {
-			d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == r.Run && slices.Contains(heard, w.ID) })
+			d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Worker == r.Worker && slices.Contains(received, w.ID) })
 		}
-		news.History = strconv.Itoa(c.store.history)
-		news.Draining, news.Lanes = run.Draining, d.laneNames()
-		for _, word := range d.cancellations {
-			if word.Run == r.Run {
-				ids, news.Cancelled = append(ids, word.ID), append(news.Cancelled, word.Ticket)
+		result.History = strconv.Itoa(c.store.history)
+		result.Draining, result.Queues = worker.Draining, d.queueNames()
+		for _, cancellation := range d.cancellations {
+			if cancellation.Worker == r.Worker {
+				ids, result.Cancelled = append(ids, cancellation.ID), append(result.Cancelled, cancellation.Ticket)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		c.endOwnSession(r.Run)
+		c.endOwnSession(r.Worker)
 	}
 	if errors.Is(err, store.ErrFenced) {
-		c.hear(r.Run, nil)
+		c.setReceived(r.Worker, nil)
 	}
 	if err != nil {
-		return store.News{}, err
+		return store.RenewResult{}, err
 	}
-	c.hear(r.Run, ids)
-	return news, nil
+	c.setReceived(r.Worker, ids)
+	return result, nil
 }
 
-func (c *Client) heardOf(run holdfast.RunID) []int64 {
+func (c *Client) receivedBy(worker holdfast.WorkerID) []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard[run]
+	return c.received[worker]
 }
 
-func (c *Client) hear(run holdfast.RunID, news []int64) {
+func (c *Client) setReceived(worker holdfast.WorkerID, ids []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(news) == 0 {
-		delete(c.heard, run)
+	if len(ids) == 0 {
+		delete(c.received, worker)
 		return
 	}
-	if c.heard == nil {
-		c.heard = make(map[holdfast.RunID][]int64)
+	if c.received == nil {
+		c.received = make(map[holdfast.WorkerID][]int64)
 	}
-	c.heard[run] = news
+	c.received[worker] = ids
 }
 
-// CloseRun implements store.Leases.
-func (c *Client) CloseRun(ctx context.Context, id holdfast.RunID, clean bool) error {
-	err := c.do(ctx, Step{Op: "CloseRun", run: id}, func(now time.Time) error {
+// DeregisterWorker implements store.Leases.
+func (c *Client) DeregisterWorker(ctx context.Context, id holdfast.WorkerID, clean bool) error {
+	err := c.do(ctx, Step{Op: "DeregisterWorker", worker: id}, func(now time.Time) error {
 		d := &c.store.db
-		if run := d.run(id); run != nil && run.State == store.RunLive {
-			run.State, run.EndedAt, run.Running, run.Swept = store.RunStopped, now, 0, clean
+		if worker := d.worker(id); worker != nil && worker.State == store.WorkerLive {
+			worker.State, worker.EndedAt, worker.Running, worker.Swept = store.WorkerStopped, now, 0, clean
 		}
-		d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Run == id })
+		d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Worker == id })
 		return nil
 	})
 	c.endOwnSession(id)
 	if err == nil {
-		c.hear(id, nil)
+		c.setReceived(id, nil)
 	}
 	return err
 }
 
 // Drain implements store.Leases.
-func (c *Client) Drain(ctx context.Context, id holdfast.RunID) error {
-	return c.do(ctx, Step{Op: "Drain", run: id}, func(time.Time) error {
-		run := c.store.db.run(id)
+func (c *Client) Drain(ctx context.Context, id holdfast.WorkerID) error {
+	return c.do(ctx, Step{Op: "Drain", worker: id}, func(time.Time) error {
+		worker := c.store.db.worker(id)
 		switch {
-		case run == nil:
-			return fmt.Errorf("%w: there is no run %s", holdfast.ErrNotFound, id)
-		case run.State != store.RunLive:
-			return fmt.Errorf("%w: run %s is %s", holdfast.ErrConflict, id, run.State)
+		case worker == nil:
+			return fmt.Errorf("%w: there is no worker %s", holdfast.ErrNotFound, id)
+		case worker.State != store.WorkerLive:
+			return fmt.Errorf("%w: worker %s is %s", holdfast.ErrConflict, id, worker.State)
 		}
-		run.Draining = true
+		worker.Draining = true
 		return nil
 	})
 }
 
-// Runs implements store.Leases.
-func (c *Client) Runs(ctx context.Context, all bool) ([]store.Run, error) {
-	var runs []store.Run
-	err := c.do(ctx, Step{Op: "Runs"}, func(time.Time) error {
-		rows := c.store.db.runs
+// Workers implements store.Leases.
+func (c *Client) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
+	var workers []store.Worker
+	err := c.do(ctx, Step{Op: "Workers"}, func(time.Time) error {
+		rows := c.store.db.workers
 		for i := len(rows) - 1; i >= 0; i-- {
-			if all || rows[i].State == store.RunLive {
-				run := rows[i].Run
-				run.Lanes = slices.Clone(run.Lanes)
-				runs = append(runs, run)
+			if all || rows[i].State == store.WorkerLive {
+				worker := rows[i].Worker
+				worker.Queues = slices.Clone(worker.Queues)
+				workers = append(workers, worker)
 			}
 		}
 		return nil
@@ -148,5 +148,5 @@ func (c *Client) Runs(ctx context.Context, all bool) ([]store.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return runs, nil
+	return workers, nil
 }

@@ -14,12 +14,12 @@ func (c *Client) CheckSchema(ctx context.Context) error {
 	return c.do(ctx, Step{Op: "CheckSchema"}, func(time.Time) error { return nil })
 }
 
-// status describes the only version there is: all tables.
+// status describes the only migration, which creates all tables.
 func (d *database) status() store.Migration {
 	return store.Migration{Version: 1, Name: "tables", Applied: !d.migratedAt.IsZero(), AppliedAt: d.migratedAt}
 }
 
-// MigrateUp implements store.Migrations. It makes the tables, unless they are there.
+// MigrateUp implements store.Migrations. It creates the tables unless they exist.
 func (c *Client) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	var applied []store.Migration
 	err := c.do(ctx, Step{Op: "MigrateUp", tableless: true}, func(now time.Time) error {
@@ -35,7 +35,7 @@ func (c *Client) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 	return applied, nil
 }
 
-// MigrateDown implements store.Migrations. It drops the tables with all that is in them.
+// MigrateDown implements store.Migrations. It drops the tables with their contents.
 func (c *Client) MigrateDown(ctx context.Context) (store.Migration, error) {
 	var down store.Migration
 	err := c.do(ctx, Step{Op: "MigrateDown", tableless: true}, func(time.Time) error {
@@ -66,7 +66,7 @@ func (c *Client) MigrationStatus(ctx context.Context) ([]store.Migration, error)
 	return []store.Migration{status}, nil
 }
 
-// Incarnation implements store.Migrations. It counts how often the tables were made.
+// Incarnation implements store.Migrations. The incarnation counts how often the tables were created.
 func (c *Client) Incarnation(ctx context.Context) (string, error) {
 	id := ""
 	err := c.do(ctx, Step{Op: "Incarnation"}, func(time.Time) error {

@@ -7,66 +7,67 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfastq/holdfast/presence"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// watching is the key of the place of the one who watches for absences. No run has it.
-const watching holdfast.RunID = 0
+// watcherKey is the key of the watcher's lock. No worker has this id.
+const watcherKey holdfast.WorkerID = 0
 
-// releaseLimit is how long a release waits for the server. What it cannot tell the server sees by the end of the connection.
+// releaseLimit is how long a release waits for the server. If the server does not receive it, the end of the connection
+// releases the lock.
 const releaseLimit = time.Second
 
-// sign is a session that holds a name, or waits for it. What is not said to be the client's belongs to effects.
-type sign struct {
+// presenceLock is a session that holds a key or waits for it. Unless noted otherwise, its fields belong to effects.
+type presenceLock struct {
 	client *Client
-	key    holdfast.RunID
-	// Both are told to the client.
-	granted bool // it holds the name
-	ended   bool // by the server
+	key    holdfast.WorkerID
+	// The client is notified of both.
+	granted bool // it holds the key
+	ended   bool // the session has ended at the server
 
-	// The client's.
-	held, gone chan struct{} // closed when it learns that it holds the name, and that the session has ended
-	over       atomic.Bool   // it does not want it any more, which the server sees soon
-	left       atomic.Bool   // nor did it know then that the session had ended
+	// The following fields belong to the client.
+	held, gone chan struct{} // closed when the client learns that it holds the key, and that the session has ended
+	released   atomic.Bool   // the client no longer wants the key; the server learns that later
+	givenUp    atomic.Bool   // the client released the key before it knew of the end of the session
 }
 
-// Herald has what a server says unasked reach a client: deliver is called once, when that arrives, or never.
-type Herald func(step Step, deliver func())
+// Notifier carries a notification from the server to a client. deliver is called once, when the notification arrives, or
+// never.
+type Notifier func(step Step, deliver func())
 
-// SetHerald sets the way from the server to the client; without one everything arrives at once. It must come before the
-// client is used.
-func (c *Client) SetHerald(h Herald) { c.herald = h }
+// SetNotifier sets the Notifier of the client. Without one, every notification arrives at once. It must be called before
+// the client is used.
+func (c *Client) SetNotifier(h Notifier) { c.herald = h }
 
-func (c *Client) tell(op string, key holdfast.RunID, deliver func()) {
+func (c *Client) notify(op string, key holdfast.WorkerID, deliver func()) {
 	if c.herald == nil {
 		deliver()
 		return
 	}
-	c.herald(Step{Op: op, run: key}, deliver)
+	c.herald(Step{Op: op, worker: key}, deliver)
 }
 
-// Show implements presence.Store.
-func (c *Client) Show(ctx context.Context, run holdfast.RunID) (<-chan struct{}, func(), error) {
-	return c.hold(ctx, Step{Op: "Show", run: run})
+// Acquire implements presence.Store.
+func (c *Client) Acquire(ctx context.Context, worker holdfast.WorkerID) (<-chan struct{}, func(), error) {
+	return c.acquire(ctx, Step{Op: "Acquire", worker: worker})
 }
 
 // Watch implements presence.Store.
 func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
-	return c.hold(ctx, Step{Op: "Watch", run: watching})
+	return c.acquire(ctx, Step{Op: "Watch", worker: watcherKey})
 }
 
-// hold waits for the name of a step's run in a session of its own.
-func (c *Client) hold(ctx context.Context, step Step) (<-chan struct{}, func(), error) {
+// acquire waits for the key of a step in a session of its own.
+func (c *Client) acquire(ctx context.Context, step Step) (<-chan struct{}, func(), error) {
 	if c.closed.Load() {
-		return nil, nil, fmt.Errorf("%s: %w: the store was closed", step.Op, holdfast.ErrUnavailable)
+		return nil, nil, fmt.Errorf("%s: %w: the store is closed", step.Op, holdfast.ErrUnavailable)
 	}
-	s := &sign{client: c, key: step.run, held: make(chan struct{}), gone: make(chan struct{})}
+	s := &presenceLock{client: c, key: step.worker, held: make(chan struct{}), gone: make(chan struct{})}
 	err := c.do(ctx, step, func(time.Time) error {
-		if !s.over.Load() { // else nobody waits for the answer any more
-			c.store.signs = append(c.store.signs, s)
+		if !s.released.Load() { // otherwise the client no longer waits for the answer
+			c.store.presenceLocks = append(c.store.presenceLocks, s)
 			c.store.grant(s.key)
 		}
 		return nil
@@ -76,7 +77,7 @@ func (c *Client) hold(ctx context.Context, step Step) (<-chan struct{}, func(), 
 		case <-s.held:
 			return s.gone, s.release, nil
 		case <-s.gone:
-			err = fmt.Errorf("%s: %w: the session was ended", step.Op, holdfast.ErrUnavailable)
+			err = fmt.Errorf("%s: %w: the session ended", step.Op, holdfast.ErrUnavailable)
 		case <-ctx.Done():
 		}
 	}
@@ -87,9 +88,9 @@ func (c *Client) hold(ctx context.Context, step Step) (<-chan struct{}, func(), 
 	return nil, nil, err
 }
 
-// release may be called more than once.
-func (s *sign) release() {
-	if s.over.Swap(true) {
+// release releases the key. It may be called more than once.
+func (s *presenceLock) release() {
+	if s.released.Swap(true) {
 		return
 	}
 	select {
@@ -97,57 +98,57 @@ func (s *sign) release() {
 		return
 	default:
 	}
-	s.left.Store(true)
+	s.givenUp.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), releaseLimit)
 	defer cancel()
-	_ = s.client.do(ctx, Step{Op: "Release", run: s.key}, func(time.Time) error {
-		s.client.store.end(s)
+	_ = s.client.do(ctx, Step{Op: "Release", worker: s.key}, func(time.Time) error {
+		s.client.store.endSession(s)
 		return nil
-	}) // else the server sees it with the next question about that name
+	}) // otherwise the server notices at the next effect on that key
 }
 
-// holder is the session that has a name, which those that come later wait for.
-func (s *Store) holder(key holdfast.RunID) *sign {
-	for _, sign := range s.signs {
-		if sign.key == key && !sign.ended {
-			return sign
+// holder returns the session that holds a key, or nil. Later sessions wait for the end of that session.
+func (s *Store) holder(key holdfast.WorkerID) *presenceLock {
+	for _, lock := range s.presenceLocks {
+		if lock.key == key && !lock.ended {
+			return lock
 		}
 	}
 	return nil
 }
 
-// grant tells whoever has a name now.
-func (s *Store) grant(key holdfast.RunID) {
-	for _, sign := range s.signs {
-		if sign.key == key && !sign.ended && sign.over.Load() {
-			sign.ended = true
+// grant notifies the client that now holds a key.
+func (s *Store) grant(key holdfast.WorkerID) {
+	for _, lock := range s.presenceLocks {
+		if lock.key == key && !lock.ended && lock.released.Load() {
+			lock.ended = true
 		}
 	}
 	if first := s.holder(key); first != nil && !first.granted {
 		first.granted = true
-		first.client.tell("held", key, func() { closeOnce(first.held) })
+		first.client.notify("held", key, func() { closeOnce(first.held) })
 	}
 }
 
-// end ends a session.
-func (s *Store) end(sign *sign) {
-	if !sign.ended {
-		sign.ended = true
-		sign.client.tell("gone", sign.key, func() {
-			if !sign.over.Load() {
-				closeOnce(sign.gone)
+// endSession ends a session and grants its key to the next one.
+func (s *Store) endSession(lock *presenceLock) {
+	if !lock.ended {
+		lock.ended = true
+		lock.client.notify("gone", lock.key, func() {
+			if !lock.released.Load() {
+				closeOnce(lock.gone)
 			}
 		})
-		s.grant(sign.key)
+		s.grant(lock.key)
 	}
 }
 
-// LoseSigns ends the client's signs at the server without a word to the client, as in sessions that are half-open. What it
-// returns tells the client. Both are called as an effect is, never beside one.
-func (c *Client) LoseSigns() (tell func()) {
-	var lost []*sign
-	for _, s := range c.store.signs {
-		if s.client == c && s.key != watching && !s.ended {
+// LosePresence ends the presence locks of the client at the server without notifying the client, as if its connections
+// were half-open. The returned function notifies the client. The caller must call both like effects, never during one.
+func (c *Client) LosePresence() (notify func()) {
+	var lost []*presenceLock
+	for _, s := range c.store.presenceLocks {
+		if s.client == c && s.key != watcherKey && !s.ended {
 			s.ended = true
 			lost = append(lost, s)
 			c.store.grant(s.key)
@@ -155,75 +156,76 @@ func (c *Client) LoseSigns() (tell func()) {
 	}
 	return func() {
 		for _, s := range lost {
-			if !s.over.Load() {
+			if !s.released.Load() {
 				closeOnce(s.gone)
 			}
 		}
 	}
 }
 
-func (s *Store) endAll(which func(*Client) bool) {
-	for _, sign := range s.signs {
-		if which(sign.client) {
-			s.end(sign)
+// endSessions ends all sessions of the clients that match.
+func (s *Store) endSessions(match func(*Client) bool) {
+	for _, lock := range s.presenceLocks {
+		if match(lock.client) {
+			s.endSession(lock)
 		}
 	}
-	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return which(r.client) })
+	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return match(r.client) })
 }
 
-// Stopped ends all sessions, as a server does that goes down or is lost.
-func (s *Store) Stopped() { s.endAll(func(*Client) bool { return true }) }
+// Stopped ends all sessions, as a server does when it stops or fails.
+func (s *Store) Stopped() { s.endSessions(func(*Client) bool { return true }) }
 
-// renewer is a session that carries the renewals of one run.
+// renewer is a session that carries the renewals of one worker.
 type renewer struct {
-	client *Client
-	run    holdfast.RunID
-	over   atomic.Bool // the client has ended it, which the server sees soon
+	client   *Client
+	worker   holdfast.WorkerID
+	released atomic.Bool // the client has ended the session; the server learns that later
 }
 
-// ownSession is the session for a renewal, if it asks for one.
+// ownSession returns the session of the worker's renewals, or nil if the renewal does not ask for one.
 func (c *Client) ownSession(r store.Renewal) *renewer {
 	if !r.OwnSession {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.own == nil {
-		c.own = make(map[holdfast.RunID]*renewer)
+	if c.renewers == nil {
+		c.renewers = make(map[holdfast.WorkerID]*renewer)
 	}
-	if c.own[r.Run] == nil {
-		c.own[r.Run] = &renewer{client: c, run: r.Run}
+	if c.renewers[r.Worker] == nil {
+		c.renewers[r.Worker] = &renewer{client: c, worker: r.Worker}
 	}
-	return c.own[r.Run]
+	return c.renewers[r.Worker]
 }
 
-func (c *Client) endOwnSession(run holdfast.RunID) {
+func (c *Client) endOwnSession(worker holdfast.WorkerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.own[run]; r != nil {
-		r.over.Store(true)
-		delete(c.own, run)
+	if r := c.renewers[worker]; r != nil {
+		r.released.Store(true)
+		delete(c.renewers, worker)
 	}
 }
 
-// opened has the server know a session. A client whose session has ended opens it again.
-func (s *Store) opened(r *renewer) {
+// openSession records a session at the server. A client whose session has ended opens it again this way.
+func (s *Store) openSession(r *renewer) {
 	if r != nil && !slices.Contains(s.renewers, r) {
 		s.renewers = append(s.renewers, r)
 	}
 }
 
-// renews reports whether there is a session that carries the renewals of a run.
-func (s *Store) renews(run holdfast.RunID) bool {
-	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return r.over.Load() })
-	return slices.ContainsFunc(s.renewers, func(r *renewer) bool { return r.run == run })
+// renews reports whether a session carries the renewals of a worker.
+func (s *Store) renews(worker holdfast.WorkerID) bool {
+	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return r.released.Load() })
+	return slices.ContainsFunc(s.renewers, func(r *renewer) bool { return r.worker == worker })
 }
 
-// Left reports whether the last sign of a run was given up by the run itself, which has ended then.
-func (s *Store) Left(run holdfast.RunID) bool {
-	for _, sign := range slices.Backward(s.signs) {
-		if sign.key == run {
-			return sign.left.Load()
+// Left reports whether the worker itself released its last presence lock, which means that the worker has ended.
+func (s *Store) Left(worker holdfast.WorkerID) bool {
+	for _, lock := range slices.Backward(s.presenceLocks) {
+		if lock.key == worker {
+			return lock.givenUp.Load()
 		}
 	}
 	return false
@@ -237,22 +239,22 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// absent reports whether a run is.
-func (s *Store) absent(run *Run) bool {
-	if run.State != store.RunLive || !run.Shown {
+// missing reports whether a worker is missing, as presence.Store defines it.
+func (s *Store) missing(worker *Worker) bool {
+	if worker.State != store.WorkerLive || !worker.Present {
 		return false
 	}
-	s.grant(run.ID)
-	return s.holder(run.ID) == nil && !s.renews(run.ID)
+	s.grant(worker.ID)
+	return s.holder(worker.ID) == nil && !s.renews(worker.ID)
 }
 
-// Absent implements presence.Store.
-func (c *Client) Absent(ctx context.Context) ([]presence.Absence, error) {
-	var absent []presence.Absence
-	err := c.do(ctx, Step{Op: "Absent"}, func(time.Time) error {
-		for i := range c.store.db.runs {
-			if run := &c.store.db.runs[i]; c.store.absent(run) {
-				absent = append(absent, presence.Absence{Run: run.ID, RenewedAt: run.RenewedAt})
+// Missing implements presence.Store.
+func (c *Client) Missing(ctx context.Context) ([]presence.MissingWorker, error) {
+	var missing []presence.MissingWorker
+	err := c.do(ctx, Step{Op: "Missing"}, func(time.Time) error {
+		for i := range c.store.db.workers {
+			if worker := &c.store.db.workers[i]; c.store.missing(worker) {
+				missing = append(missing, presence.MissingWorker{Worker: worker.ID, RenewedAt: worker.RenewedAt})
 			}
 		}
 		return nil
@@ -260,18 +262,18 @@ func (c *Client) Absent(ctx context.Context) ([]presence.Absence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return absent, nil
+	return missing, nil
 }
 
 // Neighbors implements presence.Store.
 func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
 	var neighbors []presence.Neighbor
 	err := c.do(ctx, Step{Op: "Neighbors"}, func(time.Time) error {
-		for i := range c.store.db.runs {
-			run := &c.store.db.runs[i]
-			of := run.process
-			if run.State == store.RunLive && run.Shown && of.Boot != "" && of.Boot == boot && of.Namespace == namespace && of.Started != 0 {
-				neighbors = append(neighbors, presence.Neighbor{Run: run.ID, RenewedAt: run.RenewedAt, PID: run.PID, Started: of.Started})
+		for i := range c.store.db.workers {
+			worker := &c.store.db.workers[i]
+			of := worker.process
+			if worker.State == store.WorkerLive && worker.Present && of.Boot != "" && of.Boot == boot && of.Namespace == namespace && of.Started != 0 {
+				neighbors = append(neighbors, presence.Neighbor{Worker: worker.ID, RenewedAt: worker.RenewedAt, PID: worker.PID, Started: of.Started})
 			}
 		}
 		return nil
@@ -282,15 +284,15 @@ func (c *Client) Neighbors(ctx context.Context, boot, namespace string) ([]prese
 	return neighbors, nil
 }
 
-// FenceAbsent implements presence.Store.
-func (c *Client) FenceAbsent(ctx context.Context, a presence.Absence, asked time.Time, settle time.Duration) (bool, error) {
+// FenceMissing implements presence.Store.
+func (c *Client) FenceMissing(ctx context.Context, a presence.MissingWorker, asked time.Time, settle time.Duration) (bool, error) {
 	fenced := false
-	err := c.do(ctx, Step{Op: "FenceAbsent", run: a.Run}, func(now time.Time) error {
-		run := c.store.db.run(a.Run)
-		if run == nil || now.Sub(c.store.started) < settle || now.Sub(asked) >= oldQuestion || !c.store.absent(run) || !run.RenewedAt.Equal(a.RenewedAt) {
+	err := c.do(ctx, Step{Op: "FenceMissing", worker: a.Worker}, func(now time.Time) error {
+		worker := c.store.db.worker(a.Worker)
+		if worker == nil || now.Sub(c.store.started) < settle || now.Sub(asked) >= staleAfter || !c.store.missing(worker) || !worker.RenewedAt.Equal(a.RenewedAt) {
 			return nil
 		}
-		run.State, run.EndedAt, run.Early = store.RunDead, now, true
+		worker.State, worker.EndedAt, worker.Early = store.WorkerDead, now, true
 		fenced = true
 		return nil
 	})

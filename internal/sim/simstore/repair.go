@@ -6,17 +6,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// stepSize bounds the rows that one small step changes. It is small, so that a simulation sees walks that are half done.
+// stepSize is the most rows that one effect of a longer call changes. It is small, so that a simulation also covers
+// calls that have done half of their work.
 const stepSize = 10
 
-// lookSize bounds the tickets that one look for lost ones passes. It is small for the same reason.
-const lookSize = 30
+// scanSize is the most tickets that one UnticketLost passes. It is small for the same reason.
+const scanSize = 30
 
 // Unticket implements store.Repair.
 func (c *Client) Unticket(ctx context.Context, tickets []message.Ticket) (int, error) {
@@ -45,28 +45,30 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 	s.changed(op, task, nil)
 }
 
-// UnticketLane implements store.Repair. After an error some tasks are changed and
-// others are not; calling it again does the rest.
-func (c *Client) UnticketLane(ctx context.Context, lane string) (int, error) {
-	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketLane", text: lane}, 0, math.MaxInt, func(task *Task) bool { return task.Lane == lane })
+// UnticketQueue implements store.Repair. After an error, only some of the tasks may be changed; the caller may call it
+// again for the rest.
+func (c *Client) UnticketQueue(ctx context.Context, queue string) (int, error) {
+	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketQueue", text: queue}, 0, math.MaxInt, func(task *Task) bool { return task.Queue == queue })
 	return n, err
 }
 
-// unticketInSteps unticks the tasks that match in the order of their ids, through the largest there is at the first
-// step, or until the steps have passed so many ticketed tasks that do not match. match is called inside the effects, for ticketed
-// tasks above last. It returns how many it changed, how many of them in doubt, see UnticketLost, and how far it came, 0 if it came to
-// the end.
-func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, most int, match func(*Task) bool) (total, inDoubt int, through holdfast.TaskID, err error) {
+// unticketInSteps untickets the matching tasks after last in the order of their ids. It ends at the task that is the
+// newest at the first effect, or after it has passed maxSpared ticketed tasks that do not match. The effects call match
+// for ticketed tasks.
+//
+// It returns how many tasks it changed, how many of those are doubtful (see UnticketLost), and the last task that it
+// passed. The last result is 0 if it reached the end.
+func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, maxSpared int, match func(*Task) bool) (total, inDoubt int, through holdfast.TaskID, err error) {
 	passed := 0
 	for {
-		changed, doubtful, spared, after := 0, 0, 0, last // of this step alone: one that failed may still write to its own
-		reached, end, room := after, through, most-passed
+		changed, doubtful, spared, after := 0, 0, 0, last // only of this effect, which may still run after an error
+		reached, end, left := after, through, maxSpared-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
 			if end == 0 && len(tasks) > 0 {
 				end = tasks[len(tasks)-1].ID
 			}
-			for i := 0; i < len(tasks) && tasks[i].ID <= end && changed < stepSize && spared < room; i++ {
+			for i := 0; i < len(tasks) && tasks[i].ID <= end && changed < stepSize && spared < left; i++ {
 				task := &tasks[i]
 				if task.ID <= after || !task.Ticketed() {
 					continue
@@ -74,7 +76,7 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 				if reached = task.ID; match(task) {
 					c.store.unticket(step.Op, task, now)
 					changed++
-					if task.Again || c.store.Full() {
+					if task.Requeued || c.store.Full() {
 						doubtful++
 					}
 				} else {
@@ -88,7 +90,7 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 		}
 		total, inDoubt, passed, last, through = total+changed, inDoubt+doubtful, passed+spared, reached, end
 		switch {
-		case passed >= most:
+		case passed >= maxSpared:
 			return total, inDoubt, last, nil
 		case changed < stepSize:
 			return total, inDoubt, 0, nil
@@ -96,9 +98,9 @@ func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.T
 	}
 }
 
-// Full reports whether a live run says that all its executors are busy.
+// Full reports whether a live worker has reported that all its executors are busy.
 func (s *Store) Full() bool {
-	return slices.ContainsFunc(s.db.runs, func(r Run) bool { return r.State == store.RunLive && r.Running >= r.Concurrency })
+	return slices.ContainsFunc(s.db.workers, func(r Worker) bool { return r.State == store.WorkerLive && r.Running >= r.Concurrency })
 }
 
 // UnticketLost implements store.Repair.
@@ -112,18 +114,19 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 	if err != nil || len(proved) == 0 {
 		return 0, 0, err
 	}
-	total, doubtful, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, lookSize, func(task *Task) bool {
-		i := slices.IndexFunc(proved, func(p proof) bool { return p.lane == task.Lane })
+	total, doubtful, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, scanSize, func(task *Task) bool {
+		i := slices.IndexFunc(proved, func(p proof) bool { return p.queue == task.Queue })
 		if i < 0 {
 			return false
 		}
-		// Tasks since the oldest receipt of their lane have perhaps never had a ticket; the receipt will give them one.
-		if uncertain := c.store.uncertain(task.Lane); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
+		// Tasks that are not older than the oldest outbox entry of their queue may not have had a ticket yet. The
+		// outbox entry provides one.
+		if uncertain := c.store.uncertain(task.Queue); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
 			return false
 		}
-		// The ticket of a new task goes out a moment after the row says so: see longGrace.
+		// The ticket of a new task is published a little later than TicketedAt says: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Again { // these went to the other queue of the lane, of which the sentinel proves nothing
+		if task.Requeued { // their tickets went to the requeue queue, for which the sentinel proves nothing
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))
@@ -137,43 +140,43 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 	})
 }
 
-// proof says through which moment a lane is proved drained.
+// proof says that a queue is proved drained of all tickets published before a given time.
 type proof struct {
-	lane   string
+	queue  string
 	moment time.Time
 }
 
-// proofs returns the lanes of which something is proved: a sentinel has come out, and so has another one that was sent at
-// least slack after that.
+// proofs returns the proofs of all queues that have one. A queue has a proof if one sentinel has come out of it, and
+// then another one that was sent at least slack later.
 //
-// The newest sentinel of a busy lane has always come out just now. So an older one is held, and only replaced when it has
-// become a proof.
+// The newest sentinel of a busy queue has usually come out just now. Therefore proofs keeps an older one, and replaces
+// it only when it has become a proof.
 func (s *Store) proofs(slack time.Duration) []proof {
 	var proved []proof
-	for i := range s.db.lanes {
-		lane := &s.db.lanes[i]
-		if lane.DrainedAt.IsZero() {
+	for i := range s.db.queues {
+		queue := &s.db.queues[i]
+		if queue.DrainedAt.IsZero() {
 			continue
 		}
-		isProof := !lane.HeldAt.IsZero() && lane.DrainedThrough.Sub(lane.HeldAt) >= slack
+		isProof := !queue.HeldAt.IsZero() && queue.DrainedThrough.Sub(queue.HeldAt) >= slack
 		if isProof {
-			lane.ProvedThrough = lane.HeldThrough
+			queue.ProvedThrough = queue.HeldThrough
 		}
-		if !lane.ProvedThrough.IsZero() {
-			proved = append(proved, proof{lane.Name, lane.ProvedThrough})
+		if !queue.ProvedThrough.IsZero() {
+			proved = append(proved, proof{queue.Name, queue.ProvedThrough})
 		}
-		if lane.HeldAt.IsZero() || isProof {
-			lane.HeldThrough, lane.HeldAt = lane.DrainedThrough, lane.DrainedAt
+		if queue.HeldAt.IsZero() || isProof {
+			queue.HeldThrough, queue.HeldAt = queue.DrainedThrough, queue.DrainedAt
 		}
 	}
 	return proved
 }
 
-// uncertain is when the oldest receipt of a lane was stored.
-func (s *Store) uncertain(lane string) time.Time {
+// uncertain returns when the oldest outbox entry of a queue was stored, or the zero time if there is none.
+func (s *Store) uncertain(queue string) time.Time {
 	var oldest time.Time
-	for i := range s.db.receipts {
-		if row := &s.db.receipts[i]; row.Lane == lane && (oldest.IsZero() || row.CreatedAt.Before(oldest)) {
+	for i := range s.db.entries {
+		if row := &s.db.entries[i]; row.Queue == queue && (oldest.IsZero() || row.CreatedAt.Before(oldest)) {
 			oldest = row.CreatedAt
 		}
 	}
@@ -184,17 +187,17 @@ func (s *Store) uncertain(lane string) time.Time {
 func (c *Client) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
 	var sentinels []message.Sentinel
 	err := c.do(ctx, Step{Op: "SentinelsDue"}, func(now time.Time) error {
-		rested, given := ago(now, interval), ago(now, lost)
-		for i := range c.store.db.lanes {
-			lane := &c.store.db.lanes[i]
-			out := !lane.DrainedThrough.IsZero() && !lane.DrainedThrough.Before(lane.SentAt)
-			wrong := ahead(now, lane.DrainedThrough, lane.DrainedAt, lane.HeldThrough, lane.HeldAt, lane.ProvedThrough)
-			if wrong { // it proves nothing
-				*lane = Lane{Name: lane.Name, SentAt: lane.SentAt}
+		intervalAgo, lostAgo := ago(now, interval), ago(now, lost)
+		for i := range c.store.db.queues {
+			queue := &c.store.db.queues[i]
+			drained := !queue.DrainedThrough.IsZero() && !queue.DrainedThrough.Before(queue.SentAt)
+			wrong := ahead(now, queue.DrainedThrough, queue.DrainedAt, queue.HeldThrough, queue.HeldAt, queue.ProvedThrough)
+			if wrong { // such a time proves nothing
+				*queue = Queue{Name: queue.Name, SentAt: queue.SentAt}
 			}
-			if wrong || ahead(now, lane.SentAt) || lane.SentAt.IsZero() || !lane.SentAt.After(rested) && (out || !lane.SentAt.After(given)) {
-				lane.SentAt = now
-				sentinels = append(sentinels, message.Sentinel{Lane: lane.Name, At: now})
+			if wrong || ahead(now, queue.SentAt) || queue.SentAt.IsZero() || !queue.SentAt.After(intervalAgo) && (drained || !queue.SentAt.After(lostAgo)) {
+				queue.SentAt = now
+				sentinels = append(sentinels, message.Sentinel{Queue: queue.Name, At: now})
 			}
 		}
 		return nil
@@ -222,17 +225,17 @@ func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 	return setBack && err == nil, err
 }
 
-// NoteTime notes the time as CorrectTimes does, unless the newest note lies in the future. It is for simulations.
+// NoteTime records the time like CorrectTimes, unless the recorded time lies in the future. It is for simulations.
 func (s *Store) NoteTime() {
 	if now := s.now(); now.After(s.db.noted) {
 		s.db.noted = now
 	}
 }
 
-// correctOutbox lets receipts go out at once. How old they are is not known, so they count as late.
+// correctOutbox makes outbox entries due at once. Their age is not known, so they count as late.
 func (s *Store) correctOutbox(now time.Time) {
-	for i := range s.db.receipts {
-		row := &s.db.receipts[i]
+	for i := range s.db.entries {
+		row := &s.db.entries[i]
 		wrong := row.PublishAfter.After(now.Add(time.Minute))
 		if wrong {
 			row.PublishAfter = now
@@ -243,7 +246,7 @@ func (s *Store) correctOutbox(now time.Time) {
 	}
 }
 
-// correctTask corrects what the store computed for a ready task while its clock stood ahead.
+// correctTask corrects the times of a ready task that the store computed while its clock was ahead.
 func (s *Store) correctTask(task *Task, now time.Time) {
 	if task.State != holdfast.Ready || !ahead(now, task.DueAt, task.TicketedAt) {
 		return
@@ -260,7 +263,7 @@ func (s *Store) correctTask(task *Task, now time.Time) {
 		task.DueAt = next
 	}
 	task.NextRunAt, task.TicketedAt, task.StartedAt = next, earlier(task.TicketedAt, now), earlier(task.StartedAt, now)
-	task.Attempts = slices.Clone(task.Attempts) // copies: a snapshot may have the same list
+	task.Attempts = slices.Clone(task.Attempts) // copies the list, because a snapshot may share it
 	for i := range task.Attempts {
 		if a := &task.Attempts[i]; a.Attempt == task.Attempt-1 && ahead(now, a.FinishedAt) {
 			a.StartedAt, a.FinishedAt = earlier(a.StartedAt, now), now
@@ -269,7 +272,7 @@ func (s *Store) correctTask(task *Task, now time.Time) {
 	s.changed("CorrectTimes", task, nil)
 }
 
-// correctNext is when the task is to run, as far as it is certain how long it was to wait.
+// correctNext returns when the task must run, as far as the length of its wait is certain.
 func (t *Task) correctNext(now time.Time) time.Time {
 	var failed time.Time
 	for i := range t.Attempts {
@@ -288,7 +291,7 @@ func (t *Task) correctNext(now time.Time) time.Time {
 		return since(failed)
 	case t.Attempt > 1 && ahead(now, t.StartedAt):
 		return since(t.StartedAt)
-	case !t.NextRunAt.After(t.CreatedAt), t.Again && t.NextRunAt.After(now.Add(2*time.Minute)):
+	case !t.NextRunAt.After(t.CreatedAt), t.Requeued && t.NextRunAt.After(now.Add(2*time.Minute)):
 		return now
 	}
 	return t.NextRunAt
@@ -316,7 +319,7 @@ func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bo
 	return mine, nil
 }
 
-// Prune implements store.Upkeep. After an error some rows are gone and others are not.
+// Prune implements store.Upkeep. After an error, some rows may be deleted and others not.
 func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total := 0
 	for _, kind := range []struct {
@@ -333,18 +336,18 @@ func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
-	if _, err := c.pruneInSteps(ctx, Step{Op: "Prune news"}, limit, func(_ time.Time, size int) int {
-		return c.store.pruneNews(size)
-	}); err != nil || ages.Runs <= 0 {
+	if _, err := c.pruneInSteps(ctx, Step{Op: "Prune cancellations"}, limit, func(_ time.Time, size int) int {
+		return c.store.pruneCancellations(size)
+	}); err != nil || ages.Workers <= 0 {
 		return total, err
 	}
-	n, err := c.pruneInSteps(ctx, Step{Op: "Prune runs"}, limit-total, func(now time.Time, size int) int {
-		return c.store.pruneRuns(ago(now, ages.Runs), size)
+	n, err := c.pruneInSteps(ctx, Step{Op: "Prune workers"}, limit-total, func(now time.Time, size int) int {
+		return c.store.pruneWorkers(ago(now, ages.Workers), size)
 	})
 	return total + n, err
 }
 
-// pruneInSteps deletes at most limit rows. prune deletes at most size of them.
+// pruneInSteps deletes at most limit rows. Each call of prune deletes at most size rows.
 func (c *Client) pruneInSteps(ctx context.Context, step Step, limit int, prune func(now time.Time, size int) int) (int, error) {
 	total := 0
 	for total < limit {
@@ -373,17 +376,19 @@ func (s *Store) pruneTasks(state holdfast.State, before time.Time, size int) int
 	})
 }
 
-// pruneNews deletes what nobody will ask for any more.
-func (s *Store) pruneNews(size int) int {
-	return prune(&s.db.cancellations, size, func(word *Cancellation) bool { return !s.db.live(word.Run) })
+// pruneCancellations deletes the cancellations of workers that are not live: no worker will read them.
+func (s *Store) pruneCancellations(size int) int {
+	return prune(&s.db.cancellations, size, func(cancellation *Cancellation) bool { return !s.db.live(cancellation.Worker) })
 }
 
-// pruneRuns deletes only runs that are known to own nothing.
-func (s *Store) pruneRuns(before time.Time, size int) int {
-	return prune(&s.db.runs, size, func(run *Run) bool { return run.State != store.RunLive && run.Swept && run.EndedAt.Before(before) })
+// pruneWorkers deletes only workers that are known to own no task.
+func (s *Store) pruneWorkers(before time.Time, size int) int {
+	return prune(&s.db.workers, size, func(worker *Worker) bool {
+		return worker.State != store.WorkerLive && worker.Swept && worker.EndedAt.Before(before)
+	})
 }
 
-// prune deletes the first rows that are old, at most size of them.
+// prune deletes the first old rows, at most size of them.
 func prune[Row any](rows *[]Row, size int, old func(*Row) bool) int {
 	n, kept := 0, 0
 	for i := range *rows {

@@ -7,24 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
 )
 
-var errCut = errors.New("the cable was cut")
+var errCut = errors.New("connection cut")
 
-// world is a database with a clock that stands still, and the gate of one client.
+// world is a store with a clock that the test sets, and a gate that fails chosen steps.
 type world struct {
 	*testing.T
 	*simstore.Store
 	now    time.Time
-	before string // the step that fails before its effect
-	after  string // the one that fails after it
-	late   string // the one whose effect comes later
-	effect func() // then it is here
+	before string // Op of the step that fails before its effect
+	after  string // Op of the step that fails after its effect
+	late   string // Op of the step whose effect is left to the test
+	effect func() // that effect
 	steps  []string
 }
 
@@ -59,19 +58,19 @@ func (w *world) must(err error) {
 	}
 }
 
-// insert stores tasks that are due at once and returns their tickets and receipt.
-func (w *world) insert(n int) store.Receipt {
+// insert stores tasks that are due at once, and returns their outbox entry.
+func (w *world) insert(n int) store.OutboxEntry {
 	w.Helper()
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
-		tasks[i] = holdfast.NewTask{Type: "a", Lane: holdfast.DefaultLane, MaxAttempts: 3}
+		tasks[i] = holdfast.NewTask{Type: "a", Queue: holdfast.DefaultQueue, MaxAttempts: 3}
 	}
 	inserted, err := w.Client(nil).Insert(w.Context(), tasks, 0)
 	w.must(err)
-	return inserted.Receipts[0]
+	return inserted.Entries[0]
 }
 
-// due stores tasks that DispatchDue gives.
+// due stores tasks that are due and unticketed, and returns their tickets.
 func (w *world) due(n int) []message.Ticket {
 	w.Helper()
 	tickets := w.insert(n).Tickets
@@ -80,17 +79,17 @@ func (w *world) due(n int) []message.Ticket {
 	return tickets
 }
 
-func (w *world) openRun() holdfast.RunID {
+func (w *world) registerWorker() holdfast.WorkerID {
 	w.Helper()
-	run, err := w.Client(nil).OpenRun(w.Context(), store.RunInfo{Name: "w", Concurrency: 1}, time.Minute)
+	worker, err := w.Client(nil).RegisterWorker(w.Context(), store.WorkerInfo{Name: "w", Concurrency: 1}, time.Minute)
 	w.must(err)
-	return run
+	return worker
 }
 
-// given counts what a client gets to publish, and publishes nothing.
+// given returns how many tasks a client gets to publish. It publishes none of them.
 func (w *world) given(c *simstore.Client) (n int) {
 	w.Helper()
-	_, err := c.DispatchDue(w.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := c.DispatchDue(w.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		n = len(due)
 		return make([]bool, n)
 	})
@@ -100,14 +99,14 @@ func (w *world) given(c *simstore.Client) (n int) {
 
 func all(due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) }
 
-func TestWhatIsBeingPublishedIsGivenToNobodyElse(t *testing.T) {
+func TestLockedTasksAreNotDispatchedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tickets := w.due(3)
 	c := w.client()
-	result, err := c.DispatchDue(t.Context(), store.Lanes{}, 2, func(_ context.Context, due []store.Due) []bool {
+	result, err := c.DispatchDue(t.Context(), store.Queues{}, 2, func(_ context.Context, due []store.Due) []bool {
 		if len(due) != 2 || w.given(w.client()) != 1 || w.given(c) != 0 {
-			t.Errorf("given %v, and others get the same", due)
+			t.Errorf("dispatched %v, and other callers get the same tasks", due)
 		}
 		return all(due)
 	})
@@ -115,7 +114,7 @@ func TestWhatIsBeingPublishedIsGivenToNobodyElse(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	if !w.Task(tickets[0].Task).Ticketed() || w.Task(tickets[2].Task).Ticketed() {
-		t.Error("the wrong tasks are marked")
+		t.Error("the wrong tasks are ticketed")
 	}
 }
 
@@ -123,35 +122,35 @@ func TestDisconnectRollsBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tickets := w.due(2)
-	receipt := w.insert(1)
+	entry := w.insert(1)
 	c := w.client()
-	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := c.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		c.Disconnect()
 		return all(due)
 	})
 	if !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Ticketed() {
-		t.Errorf("dispatched without a connection: %v, %+v", err, w.Task(tickets[0].Task))
+		t.Errorf("dispatched tasks without a connection: %v, %+v", err, w.Task(tickets[0].Task))
 	}
-	n, err := c.DispatchReceipts(t.Context(), store.Lanes{}, 10, func(_ context.Context, receipts []store.Receipt) []bool {
+	n, err := c.DispatchOutbox(t.Context(), store.Queues{}, 10, func(_ context.Context, entries []store.OutboxEntry) []bool {
 		c.Disconnect()
-		return make([]bool, len(receipts))
+		return make([]bool, len(entries))
 	})
-	if n != 0 || !errors.Is(err, holdfast.ErrUnavailable) || len(w.Receipts()) != 2 || w.Receipts()[1].PublishAfter.After(w.now) {
-		t.Errorf("dispatched receipts without a connection: %d, %v, %+v", n, err, w.Receipts())
+	if n != 0 || !errors.Is(err, holdfast.ErrUnavailable) || len(w.OutboxEntries()) != 2 || w.OutboxEntries()[1].PublishAfter.After(w.now) {
+		t.Errorf("dispatched outbox entries without a connection: %d, %v, %+v", n, err, w.OutboxEntries())
 	}
 	if w.given(c) != 2 {
-		t.Error("the rows are not free, or the client has no new connection")
+		t.Error("the rows are still locked, or the client has no new connection")
 	}
-	w.must(c.Discharge(t.Context(), []int64{receipt.ID}))
+	w.must(c.DeleteOutbox(t.Context(), []int64{entry.ID}))
 }
 
-// Whoever loses the connection of another process keeps its own.
+// A client that loses its connections does not affect other clients.
 func TestDisconnectIsOneClientsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.due(1)
 	other := w.client()
-	result, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	result, err := w.client().DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		other.Disconnect()
 		return all(due)
 	})
@@ -160,23 +159,23 @@ func TestDisconnectIsOneClientsOwn(t *testing.T) {
 	}
 }
 
-func TestAnIdleTransactionLetsItsRowsGo(t *testing.T) {
+func TestAnIdleTransactionReleasesItsRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.due(1)
-	_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool {
+	_, err := w.client().DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		w.now = w.now.Add(11 * time.Second)
 		if w.given(w.client()) != 0 {
-			t.Error("given too early")
+			t.Error("the rows were released too early")
 		}
 		w.now = w.now.Add(time.Microsecond)
 		if w.given(w.client()) != 1 {
-			t.Error("a frozen process keeps its rows for ever")
+			t.Error("a frozen process keeps its rows forever")
 		}
 		return all(due)
 	})
 	if !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("it came back and marked them: %v", err)
+		t.Errorf("a process whose rows were released has marked them: %v", err)
 	}
 }
 
@@ -195,16 +194,16 @@ func TestALostAnswerFreesTheRows(t *testing.T) {
 		w := newWorld(t)
 		ticket := w.due(1)[0]
 		w.before, w.after = c.before, c.after
-		_, err := w.client().DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
+		_, err := w.client().DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
 		if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, errCut) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if w.Task(ticket.Task).Ticketed() != c.ticketed {
-			t.Errorf("%s: ticketed: %t", c.name, !c.ticketed)
+			t.Errorf("%s: ticketed is %t", c.name, !c.ticketed)
 		}
 		w.before, w.after = "", ""
 		if n := w.given(w.client()); n == 1 == c.ticketed {
-			t.Errorf("%s: others get %d tasks", c.name, n)
+			t.Errorf("%s: other clients get %d tasks", c.name, n)
 		}
 	}
 }
@@ -212,54 +211,54 @@ func TestALostAnswerFreesTheRows(t *testing.T) {
 func TestALostAnswerOfAClaimIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tickets, run, c := w.insert(2).Tickets, w.openRun(), w.client()
+	tickets, worker, c := w.insert(2).Tickets, w.registerWorker(), w.client()
 	w.before = "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != 0 {
+	if _, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Worker != 0 {
 		t.Errorf("%v, %+v", err, w.Task(tickets[0].Task))
 	}
 	w.before, w.after = "", "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Run != run {
+	if _, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) || w.Task(tickets[0].Task).Worker != worker {
 		t.Errorf("%v, %+v", err, w.Task(tickets[0].Task))
 	}
 	w.after, w.steps = "", nil
-	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
+	claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed || claims[1].Task.ID != tickets[1].Task {
 		t.Errorf("%+v, %v", claims, err)
 	}
 	if want := []string{"Claim", "Claim refused", "Claim held"}; !slices.Equal(w.steps, want) {
-		t.Errorf("the steps were %v, want %v", w.steps, want)
+		t.Errorf("got steps %v, want %v", w.steps, want)
 	}
 }
 
 func TestAnEffectMayComeAfterItsError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
+	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
 	w.late = "Claim"
-	if _, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) {
+	if _, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors); !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Error(err)
 	}
-	tickets[0].Attempt = 9 // the caller's own again
+	tickets[0].Attempt = 9 // the slice belongs to the caller again
 	w.effect()
-	if got := w.Tasks()[0]; got.State != holdfast.Running || got.Run != run {
-		t.Errorf("the task is %+v", got)
+	if got := w.Tasks()[0]; got.State != holdfast.Running || got.Worker != worker {
+		t.Errorf("got task %+v", got)
 	}
 	due := w.due(1)[0]
 	w.late = "DispatchDue end"
-	_, err := c.DispatchDue(t.Context(), store.Lanes{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
+	_, err := c.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return all(due) })
 	w.effect()
 	if !errors.Is(err, holdfast.ErrUnavailable) || w.Task(due.Task).Ticketed() {
-		t.Errorf("a transaction was stored after it was given up: %v", err)
+		t.Errorf("a transaction was committed after the client gave it up: %v", err)
 	}
 }
 
-func TestNewsAreToldUntilTheAnswerArrived(t *testing.T) {
+func TestCancellationsAreReturnedUntilARenewalSucceeds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tickets, run, c := w.insert(1).Tickets, w.openRun(), w.client()
-	claims, err := c.Claim(t.Context(), run, store.AnyOf("a"), tickets, store.IntoExecutors)
+	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
+	claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 	w.must(err)
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Asked(holdfast.EventCancel), w.now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(claims[0].Task, holdfast.Requested(holdfast.EventCancel), w.now, holdfast.DefaultPolicy())
 	w.must(err)
 	_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 	w.must(err)
@@ -267,12 +266,12 @@ func TestNewsAreToldUntilTheAnswerArrived(t *testing.T) {
 		if w.after = ""; want < 0 {
 			w.after = "Renew"
 		}
-		news, err := c.Renew(t.Context(), store.Renewal{Run: run, Lease: time.Minute})
-		if (err != nil) != (want < 0) || want >= 0 && len(news.Cancelled) != want {
-			t.Errorf("renewal %d: %+v, %v", i, news, err)
+		result, err := c.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Minute})
+		if (err != nil) != (want < 0) || want >= 0 && len(result.Cancelled) != want {
+			t.Errorf("renewal %d: %+v, %v", i, result, err)
 		}
 	}
 	if left := w.Cancellations(); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("cancellations are left: %v", left)
 	}
 }

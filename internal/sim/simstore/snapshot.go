@@ -1,36 +1,37 @@
 package simstore
 
-// Snapshot is all that was stored at one moment. It does not change with the Store and may be restored more than once.
+// Snapshot is a copy of all rows at one time. Later changes of the Store do not affect it. It may be restored
+// repeatedly.
 type Snapshot struct{ db database }
 
-// Snapshot copies the rows.
+// Snapshot returns a copy of all rows.
 func (s *Store) Snapshot() *Snapshot {
 	snapshot := new(Snapshot)
 	s.SnapshotInto(snapshot)
 	return snapshot
 }
 
-// SnapshotInto replaces a snapshot that is not needed any more, which costs less than a new one.
+// SnapshotInto replaces a snapshot that is no longer needed. It allocates less than Snapshot.
 func (s *Store) SnapshotInto(snapshot *Snapshot) { s.db.copyTo(&snapshot.db) }
 
-// IDs says what becomes of ids that were given out after a snapshot that is restored.
+// IDs says whether ids that were assigned after a snapshot are assigned again when the snapshot is restored.
 type IDs bool
 
-// What can become of them.
+// The values of IDs.
 const (
-	IDsAgain IDs = false // they are given out again, as by a standby that had not heard of them
-	IDsOnce  IDs = true  // they are never used again
+	IDsAgain IDs = false // they are assigned again, as by a standby that never received them
+	IDsOnce  IDs = true  // they are never assigned again
 )
 
-// Restore makes the database what it was, as a failover to a server does that had not received the last commits. Open
-// transactions and sessions are gone. Whether the server was started just now is another question: see Restarted.
+// Restore makes the database equal to a snapshot, like a failover to a server that had not received the last commits.
+// Open transactions and sessions end. Restore does not mean that the server was restarted: see Restarted.
 func (s *Store) Restore(snapshot *Snapshot, ids IDs) {
 	last := s.db.last
 	snapshot.db.copyTo(&s.db)
 	if ids == IDsOnce {
 		given := &s.db.last
-		given.task, given.run = max(given.task, last.task), max(given.run, last.run)
-		given.receipt, given.cancellation = max(given.receipt, last.receipt), max(given.cancellation, last.cancellation)
+		given.task, given.worker = max(given.task, last.task), max(given.worker, last.worker)
+		given.entry, given.cancellation = max(given.entry, last.entry), max(given.cancellation, last.cancellation)
 	}
 	s.epoch++
 	s.history++

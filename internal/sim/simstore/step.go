@@ -4,28 +4,27 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Step names what is about to take place. A Step may be kept.
+// Step describes an effect that is about to take place. It is safe to keep a Step.
 type Step struct {
 	Op string // such as "Claim" or "DispatchDue end"
 
-	run       holdfast.RunID
+	worker    holdfast.WorkerID
 	tickets   []message.Ticket
-	outcomes  []bool // of the tickets or the ids
+	outcomes  []bool // of the tickets or the ids, in the same order
 	moves     []holdfast.Transition
 	ids       []int64
 	text      string
 	names     []string
-	count     int  // of tasks
-	tableless bool // it needs no tables
+	count     int  // number of tasks
+	tableless bool // the effect needs no tables
 }
 
-// Note says in a few words what the step is about, such as "run 3, tickets 1/1 2/1". It is the same for the same
-// step, and put together only when it is called.
+// Note describes the step in a few words, such as "worker 3, tickets 1/1 2/1". It builds the text when it is called,
+// and returns the same text each time.
 func (s Step) Note() string {
 	var parts []string
 	if s.text != "" {
@@ -37,8 +36,8 @@ func (s Step) Note() string {
 	if s.count > 0 {
 		parts = append(parts, fmt.Sprintf("%d tasks", s.count))
 	}
-	if s.run != 0 {
-		parts = append(parts, "run "+s.run.String())
+	if s.worker != 0 {
+		parts = append(parts, "worker "+s.worker.String())
 	}
 	if len(s.tickets) > 0 {
 		parts = append(parts, "tickets"+join(s.tickets, func(i int, t message.Ticket) string {
@@ -56,7 +55,7 @@ func (s Step) Note() string {
 	return strings.Join(parts, ", ")
 }
 
-// outcome marks what was not published.
+// outcome returns a mark for a ticket or id that was not published.
 func (s Step) outcome(i int) string {
 	if i < len(s.outcomes) && !s.outcomes[i] {
 		return "!"

@@ -8,28 +8,28 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Store is the database that all clients share. Make one with New.
+// Store is the database that all clients share. New creates one.
 //
-// Its own methods go through no gate. They must not be called while an effect takes place; clients without a gate
-// keep only each other out.
+// The methods of Store go through no gate. The caller must not call them during an effect. Clients without a gate
+// exclude only each other.
 type Store struct {
-	clock   func() time.Time
-	mu      sync.Mutex  // for clients without a gate
-	busy    atomic.Bool // an effect takes place
-	db      database
-	started time.Time // when the server was
-	epoch   int       // ends open transactions by growing
-	history int       // grows when commits are lost
-	signs   []*sign   // in the order in which they came
-	// renewers are the sessions that carry the renewals of one run each.
+	clock         func() time.Time
+	mu            sync.Mutex  // for clients without a gate
+	busy          atomic.Bool // an effect is in progress
+	db            database
+	started       time.Time       // when the server was started
+	epoch         int             // a new value ends all open transactions
+	history       int             // incremented when commits are lost
+	presenceLocks []*presenceLock // in the order of the requests
+	// renewers are the sessions that carry the renewals of one worker each.
 	renewers []*renewer
 	observe  func(Change)
 
-	before Task  // what a task was before the change that is under way; only for observe
-	picked []int // room for choosing rows, kept from one effect to the next
+	before Task  // the state of a task before the change in progress; set only for observe
+	picked []int // reused by the effects that choose rows
 }
 
-// New returns an empty, migrated database with a server that has started just now. clock is the database's own.
+// New returns an empty, migrated database of a server that has just started. clock is the clock of the database.
 func New(clock func() time.Time) *Store {
 	s := &Store{clock: clock}
 	s.started = s.now()
@@ -39,29 +39,28 @@ func New(clock func() time.Time) *Store {
 
 func (s *Store) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
-// Client returns a process's connections to the database. A nil gate lets every effect take place at once, one
-// at a time.
+// Client returns a new client, for one process. If gate is nil, every effect takes place at once; the clients without a
+// gate exclude each other.
 func (s *Store) Client(gate Gate) *Client {
 	if gate == nil {
-		gate = s.open
+		gate = s.immediateGate
 	}
 	return &Client{store: s, gate: gate}
 }
 
-// Change is one change of one task, as an observer is told of it. It must keep neither the Change nor what
-// it points to.
+// Change is one change of one task. An observer must not keep the Change or anything that it points to.
 type Change struct {
-	Op     string               // of the step that makes it
-	Before *Task                // nil if it is new
-	After  *Task                // nil if it was deleted
-	Move   *holdfast.Transition // with Apply: the move that was accepted
+	Op     string               // Op of the step that makes the change
+	Before *Task                // nil if the task is new
+	After  *Task                // nil if the task was deleted
+	Move   *holdfast.Transition // if Apply made the change: the accepted transition
 }
 
-// Observe has f told of every change of a task from now on, inside the effect that makes it. There is one
-// observer; nil removes it. Restore does not tell.
+// Observe makes the store call f for every later change of a task, inside the effect that makes the change. There is
+// one observer; nil removes it. Restore calls no observer.
 func (s *Store) Observe(f func(Change)) { s.observe = f }
 
-// changing must come before a task is changed, and changed after it.
+// changing must be called before a task is changed, and changed afterward.
 func (s *Store) changing(t *Task) {
 	if s.observe != nil {
 		s.before = *t
@@ -74,35 +73,35 @@ func (s *Store) changed(op string, t *Task, move *holdfast.Transition) {
 	}
 }
 
-// Restarted says that the server was started anew just now, with all its data: open transactions and sessions are gone, and Fence counts
-// its settle from now. A simulator that sets the clock may call it too: store/sqlite takes a leap of the clock for a
-// restart, store/postgres does not.
+// Restarted simulates a restart of the server with all its data. Open transactions and sessions end, and the settle
+// time of Fence starts again. A simulator that sets the clock may also call Restarted: store/sqlite treats a leap of
+// the clock as a restart, store/postgres does not.
 func (s *Store) Restarted() {
 	s.epoch++
 	s.started = s.now()
 	s.Stopped()
 }
 
-// The rows as they are, in the order of their ids or names, for whoever checks invariants. They are not copies: nobody may change
-// them, or keep them until the next effect.
+// The following methods return the rows themselves, not copies, in the order of their ids or names. They are for
+// checking invariants. The caller must not change the rows, or keep them beyond the next effect.
 
 // Tasks returns every task.
 func (s *Store) Tasks() []Task { return s.db.tasks }
 
-// Task returns one task, nil if there is none.
+// Task returns one task, or nil if there is none.
 func (s *Store) Task(id holdfast.TaskID) *Task { return s.db.task(id) }
 
-// Receipts returns every receipt that stands.
-func (s *Store) Receipts() []Receipt { return s.db.receipts }
+// OutboxEntries returns every outbox entry.
+func (s *Store) OutboxEntries() []OutboxEntry { return s.db.entries }
 
-// Runs returns every run.
-func (s *Store) Runs() []Run { return s.db.runs }
+// Workers returns every worker.
+func (s *Store) Workers() []Worker { return s.db.workers }
 
-// Run returns one run, nil if there is none.
-func (s *Store) Run(id holdfast.RunID) *Run { return s.db.run(id) }
+// Run returns one worker, or nil if there is none.
+func (s *Store) Run(id holdfast.WorkerID) *Worker { return s.db.worker(id) }
 
-// Lanes returns every known lane.
-func (s *Store) Lanes() []Lane { return s.db.lanes }
+// Queues returns every known queue.
+func (s *Store) Queues() []Queue { return s.db.queues }
 
-// Cancellations returns the words that no run has heard for certain.
+// Cancellations returns the cancellations that may not have reached their workers yet.
 func (s *Store) Cancellations() []Cancellation { return s.db.cancellations }

@@ -18,9 +18,9 @@ func TestStore(t *testing.T) {
 
 func TestPresence(t *testing.T) {
 	t.Parallel()
-	storetest.RunPresence(t, func(s storetest.Present) { s.(client).disconnect() }, func(*testing.T) (here, elsewhere storetest.Present) {
+	storetest.WorkerPresence(t, func(s storetest.Present) { s.(client).disconnect() }, func(*testing.T) (here, elsewhere storetest.Present) {
 		server := simstore.New(ticking())
-		gate := oneByOne()
+		gate := serialGate()
 		open := func() client {
 			c := server.Client(gate)
 			return client{c, func() { _ = gate(context.Background(), simstore.Step{}, c.Disconnect) }}
@@ -29,14 +29,14 @@ func TestPresence(t *testing.T) {
 	})
 }
 
-// client is one that can be disconnected beside others that work.
+// client is a client whose disconnect is safe while other clients work.
 type client struct {
 	*simstore.Client
 	disconnect func()
 }
 
-// oneByOne lets effects take place at once, one at a time.
-func oneByOne() simstore.Gate {
+// serialGate returns a gate that lets effects take place at once, one at a time.
+func serialGate() simstore.Gate {
 	var mu sync.Mutex
 	return func(_ context.Context, _ simstore.Step, effect func()) error {
 		mu.Lock()
@@ -46,8 +46,7 @@ func oneByOne() simstore.Gate {
 	}
 }
 
-// ticking returns the time, with a few microseconds between one reading and the next, as between two calls of
-// a real database.
+// ticking returns a clock that advances by a few microseconds with each reading, like a database between two calls.
 func ticking() func() time.Time {
 	var mu sync.Mutex
 	var last time.Time

@@ -8,10 +8,11 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// longestPark bounds the waits that have grown.
+// longestPark limits park waits that have grown.
 const longestPark = 10 * time.Minute
 
-// park counts one more park of the task at its attempt and returns how long it waits, given the first wait.
+// park counts one more park of the task at its attempt and returns the length of the wait. first is the wait of the
+// first park.
 func (t *Task) park(first time.Duration) time.Duration {
 	if t.ParkAttempt != t.Attempt {
 		t.Parks, t.ParkAttempt = 0, t.Attempt
@@ -31,7 +32,7 @@ func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.D
 	return c.do(ctx, Step{Op: "Park", tickets: own}, func(now time.Time) error {
 		for _, ticket := range own {
 			task := c.store.db.task(ticket.Task)
-			if task == nil || task.Attempt != ticket.Attempt || !task.arrived(now) {
+			if task == nil || task.Attempt != ticket.Attempt || !task.runnable(now) {
 				continue
 			}
 			c.store.changing(task)
@@ -57,7 +58,7 @@ func (c *Client) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 				continue
 			}
 			c.store.changing(task)
-			task.Again, task.TicketedAt = true, now
+			task.Requeued, task.TicketedAt = true, now
 			c.store.changed("PassedOn", task, nil)
 		}
 		return nil
@@ -66,15 +67,15 @@ func (c *Client) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 
 // Drained implements store.Tickets.
 func (c *Client) Drained(ctx context.Context, sentinel message.Sentinel) error {
-	return c.do(ctx, Step{Op: "Drained", text: sentinel.Lane}, func(now time.Time) error {
-		i, known := c.store.db.findLane(sentinel.Lane)
-		if !known || ahead(now, sentinel.At) { // or it was sent before the clock was set back: when, nobody knows
+	return c.do(ctx, Step{Op: "Drained", text: sentinel.Queue}, func(now time.Time) error {
+		i, known := c.store.db.findQueue(sentinel.Queue)
+		if !known || ahead(now, sentinel.At) { // unknown queue, or a sentinel from before the clock was set back
 			return nil
 		}
-		// One that an earlier one has overtaken, or that is reported twice, changes nothing.
-		lane := &c.store.db.lanes[i]
-		if at := earlier(sentinel.At.UTC().Truncate(time.Microsecond), now); lane.DrainedThrough.IsZero() || lane.DrainedThrough.Before(at) {
-			lane.DrainedThrough, lane.DrainedAt = at, now
+		// A sentinel that an earlier one has overtaken, or that is reported twice, changes nothing.
+		queue := &c.store.db.queues[i]
+		if at := earlier(sentinel.At.UTC().Truncate(time.Microsecond), now); queue.DrainedThrough.IsZero() || queue.DrainedThrough.Before(at) {
+			queue.DrainedThrough, queue.DrainedAt = at, now
 		}
 		return nil
 	})

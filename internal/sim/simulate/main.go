@@ -1,4 +1,4 @@
-// Command simulate runs seeds of the simulator; see package sim. It is what `make sim` calls.
+// Command simulate runs the simulator for a range of seeds; see package sim. "make sim" calls it.
 package main
 
 import (
@@ -19,10 +19,10 @@ func main() {
 	defer stop()
 	o := campaign.Options{Root: ".", Work: ".sim"}
 	flag.Uint64Var(&o.Seed, "seed", 1, "the first seed")
-	flag.IntVar(&o.Runs, "runs", 1, "how many seeds")
-	flag.IntVar(&o.Processes, "processes", runtime.NumCPU(), "how many processes at once")
-	flag.BoolVar(&o.Journal, "journal", false, "print what happens, step by step")
-	without := flag.String("without", "", "parts of the plans to leave out, with commas between")
+	flag.IntVar(&o.Seeds, "runs", 1, "the number of seeds")
+	flag.IntVar(&o.Processes, "processes", runtime.NumCPU(), "the number of processes to run at once")
+	flag.BoolVar(&o.Journal, "journal", false, "print every step")
+	without := flag.String("without", "", "comma-separated parts to remove from the plans")
 	flag.Parse()
 	if *without != "" {
 		o.Without = strings.Split(*without, ",")
@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, o campaign.Options) error {
-	fmt.Fprintln(os.Stderr, "simulate: building with a runtime that replays exactly; the first time takes a minute")
+	fmt.Fprintln(os.Stderr, "simulate: building with a runtime that replays exactly; the first build takes a minute")
 	if err := campaign.Build(o); err != nil {
 		return err
 	}
@@ -49,15 +49,15 @@ func run(ctx context.Context, o campaign.Options) error {
 			broken = append(broken, s)
 			fmt.Printf("seed %d: %s\n  replay: %s\n", s.Seed, s.Violation, s.Replay())
 		}
-		if o.Runs == 1 {
+		if o.Seeds == 1 {
 			fmt.Printf("seed %d: sum %016x, exact: %t\n", s.Seed, s.Sum, s.Exact)
 		}
 		if seeds%1000 == 0 {
-			fmt.Fprintf(os.Stderr, "simulate: %d of %d seeds after %.0f s\n", seeds, o.Runs, time.Since(began).Seconds())
+			fmt.Fprintf(os.Stderr, "simulate: %d of %d seeds after %.0f s\n", seeds, o.Seeds, time.Since(began).Seconds())
 		}
 	}
 	err := campaign.Run(ctx, o)
-	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d runs fenced early (%d of living processes), %d tickets found lost, %d steps; %d seeds broke an invariant\n",
+	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d steps; %d seeds broke an invariant\n",
 		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, steps, len(broken))
 	switch {
 	case err != nil:

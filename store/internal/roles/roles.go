@@ -1,4 +1,5 @@
-// Package roles has the roles of the contract that are the same over every adapter. Only their statements differ.
+// Package roles implements the roles of the contract that are the same for every adapter. Only their SQL statements
+// differ.
 package roles
 
 import (
@@ -7,27 +8,27 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Statements runs the statements of an adapter by their names. The adapter writes lists, times and durations among the
-// arguments as its statements take them.
+// Statements executes the statements of an adapter by name. The adapter converts lists, times and durations among the
+// arguments.
 type Statements interface {
-	// Read reads all rows into a pointer to a slice of structs.
+	// Read executes a query and reads all rows into rows, a pointer to a slice of structs. operation is the prefix of
+	// errors.
 	Read(ctx context.Context, operation, name string, rows any, args ...any) error
-	// Change changes rows.
+	// Change executes a statement that returns no rows. operation is the prefix of errors.
 	Change(ctx context.Context, operation, name string, args ...any) error
 }
 
-// Tickets is the role store.Tickets.
-type Tickets struct{ over Statements }
+// Tickets implements store.Tickets.
+type Tickets struct{ statements Statements }
 
-// NewTickets returns the role over the statements park, passed_on and drained.
+// NewTickets returns the role, which uses the statements park, passed_on and drained.
 func NewTickets(s Statements) Tickets { return Tickets{s} }
 
 // Park implements store.Tickets.
@@ -35,7 +36,7 @@ func (t *Tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.
 	if len(tickets) == 0 {
 		return nil
 	}
-	return t.over.Change(ctx, "park tasks", "park", tickets, wait, column.Text(why))
+	return t.statements.Change(ctx, "park tasks", "park", tickets, wait, column.Text(why))
 }
 
 // PassedOn implements store.Tickets.
@@ -43,27 +44,27 @@ func (t *Tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error 
 	if len(tickets) == 0 {
 		return nil
 	}
-	return t.over.Change(ctx, "note tickets that are passed on", "passed_on", tickets)
+	return t.statements.Change(ctx, "record tickets that are passed on", "passed_on", tickets)
 }
 
 // Drained implements store.Tickets.
 func (t *Tickets) Drained(ctx context.Context, s message.Sentinel) error {
-	return t.over.Change(ctx, "record a drained lane", "drained", s.Lane, s.At)
+	return t.statements.Change(ctx, "record a drained queue", "drained", s.Queue, s.At)
 }
 
-// Patrol is the role store.Patrol.
-type Patrol struct{ over Statements }
+// Patrol implements store.Patrol.
+type Patrol struct{ statements Statements }
 
-// NewPatrol returns the role over the statements run_states, positions and tasks_by_id.
+// NewPatrol returns the role, which uses the statements worker_states, positions and tasks_by_id.
 func NewPatrol(s Statements) Patrol { return Patrol{s} }
 
-// RunStates implements store.Patrol.
-func (p *Patrol) RunStates(ctx context.Context, runs []holdfast.RunID) (map[holdfast.RunID]store.RunStatus, error) {
-	var rows []scan.RunState
-	if err := p.over.Read(ctx, "read runs", "run_states", &rows, runs); err != nil {
+// WorkerStates implements store.Patrol.
+func (p *Patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+	var rows []scan.WorkerState
+	if err := p.statements.Read(ctx, "read workers", "worker_states", &rows, workers); err != nil {
 		return nil, err
 	}
-	return scan.RunStates(rows), nil
+	return scan.WorkerStates(rows), nil
 }
 
 // Positions implements store.Patrol.
@@ -76,7 +77,7 @@ func (p *Patrol) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 		ids[i] = ticket.Task
 	}
 	var rows []scan.Position
-	if err := p.over.Read(ctx, "read positions", "positions", &rows, ids); err != nil {
+	if err := p.statements.Read(ctx, "read positions", "positions", &rows, ids); err != nil {
 		return nil, err
 	}
 	return scan.Positions(rows), nil
@@ -88,29 +89,29 @@ func (p *Patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfa
 		return nil, nil
 	}
 	var rows []scan.Task
-	if err := p.over.Read(ctx, "read tasks", "tasks_by_id", &rows, ids); err != nil {
+	if err := p.statements.Read(ctx, "read tasks", "tasks_by_id", &rows, ids); err != nil {
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
 }
 
-// Desk is the role store.Desk.
-type Desk struct {
-	over   Statements
-	choose func(operation string, f store.Filter) string
+// Inspector implements store.Inspector.
+type Inspector struct {
+	statements Statements
+	choose     func(operation string, f store.Filter) string
 }
 
-// NewDesk returns the role over the statements task, attempts, lanes, list and count. choose returns the name of the
-// statement that does list or count soonest for a filter.
-func NewDesk(s Statements, choose func(operation string, f store.Filter) string) Desk {
-	return Desk{s, choose}
+// NewInspector returns the role, which uses the statements task, attempts, queues, list and count. choose returns the name
+// of the fastest statement for an operation, "list" or "count", with a filter.
+func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
+	return Inspector{s, choose}
 }
 
-// Task implements store.Desk.
-func (d *Desk) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+// Task implements store.Inspector.
+func (d *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
 	var rows []scan.Whole
-	if err := d.over.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
+	if err := d.statements.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
 		return holdfast.Task{}, err
 	}
 	if len(rows) == 0 {
@@ -119,17 +120,17 @@ func (d *Desk) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, err
 	return rows[0].Value(), nil
 }
 
-// defaultLimit is how many tasks List returns if the filter says no limit.
+// defaultLimit is how many tasks List returns if the filter has no limit.
 const defaultLimit = 50
 
-// List implements store.Desk.
-func (d *Desk) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+// List implements store.Inspector.
+func (d *Inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
 	}
 	var rows []scan.Task
-	if err := d.over.Read(ctx, "list tasks", d.choose("list", f), &rows, append(filter(f), limit)...); err != nil {
+	if err := d.statements.Read(ctx, "list tasks", d.choose("list", f), &rows, append(filter(f), limit)...); err != nil {
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
@@ -137,10 +138,10 @@ func (d *Desk) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error
 
 // filter returns the first seven arguments of the statements for list and count.
 func filter(f store.Filter) []any {
-	return []any{f.States, f.Type, f.Lane, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
+	return []any{f.States, f.Type, f.Queue, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
 }
 
-// bound returns a time in microseconds since the epoch, or 0 for the zero time, which is no bound.
+// bound returns a time in microseconds since the epoch. The zero time, which means no bound, is 0.
 func bound(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -148,10 +149,10 @@ func bound(at time.Time) int64 {
 	return at.UnixMicro()
 }
 
-// Count implements store.Desk.
-func (d *Desk) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+// Count implements store.Inspector.
+func (d *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	var rows []scan.Count
-	if err := d.over.Read(ctx, "count tasks", d.choose("count", f), &rows, filter(f)...); err != nil {
+	if err := d.statements.Read(ctx, "count tasks", d.choose("count", f), &rows, filter(f)...); err != nil {
 		return nil, err
 	}
 	return scan.Counts(slices.DeleteFunc(rows, func(row scan.Count) bool {
@@ -159,11 +160,11 @@ func (d *Desk) Count(ctx context.Context, f store.Filter) (map[holdfast.State]in
 	})), nil
 }
 
-// Attempts implements store.Desk.
-func (d *Desk) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+// Attempts implements store.Inspector.
+func (d *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
 	var rows []scan.Attempt
-	if err := d.over.Read(ctx, operation, "attempts", &rows, id); err != nil {
+	if err := d.statements.Read(ctx, operation, "attempts", &rows, id); err != nil {
 		return nil, err
 	}
 	if len(rows) == 0 {
@@ -172,11 +173,11 @@ func (d *Desk) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Att
 	return scan.Attempts(rows), nil
 }
 
-// Lanes implements store.Desk.
-func (d *Desk) Lanes(ctx context.Context) ([]store.Lane, error) {
-	var rows []scan.Lane
-	if err := d.over.Read(ctx, "describe lanes", "lanes", &rows); err != nil {
+// Queues implements store.Inspector.
+func (d *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
+	var rows []scan.Queue
+	if err := d.statements.Read(ctx, "describe queues", "queues", &rows); err != nil {
 		return nil, err
 	}
-	return scan.Lanes(rows), nil
+	return scan.Queues(rows), nil
 }

@@ -5,25 +5,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/message"
-
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Answers are the answers to the tickets of one claim.
+// Answers collects the answers to the tickets of one claim.
 type Answers struct {
-	Run     holdfast.RunID
+	Worker  holdfast.WorkerID
 	Wanted  []store.Wanted
-	Taken   int              // tickets whose tasks the run got
-	Now     time.Time        // of the newest answer
-	tickets []message.Ticket // that are answered,
-	claims  []store.Claim    // and how
+	Taken   int              // number of claimed tasks
+	Now     time.Time        // the time of the latest answer
+	tickets []message.Ticket // the answered tickets
+	claims  []store.Claim    // the answers, in the order of tickets
 }
 
-// NewAnswers returns room for the answers to so many tickets.
-func NewAnswers(run holdfast.RunID, wanted []store.Wanted, tickets int) Answers {
-	return Answers{Run: run, Wanted: wanted, tickets: make([]message.Ticket, 0, tickets), claims: make([]store.Claim, 0, tickets)}
+// NewAnswers returns an Answers with capacity for the given number of tickets.
+func NewAnswers(worker holdfast.WorkerID, wanted []store.Wanted, tickets int) Answers {
+	return Answers{Worker: worker, Wanted: wanted, tickets: make([]message.Ticket, 0, tickets), claims: make([]store.Claim, 0, tickets)}
 }
 
 // Types returns the wanted types.
@@ -35,23 +34,23 @@ func (a *Answers) Types() []string {
 	return types
 }
 
-// Len returns how many tickets are answered.
+// Len returns the number of answered tickets.
 func (a *Answers) Len() int { return len(a.tickets) }
 
-// Add answers a ticket.
+// Add adds the answer to a ticket.
 func (a *Answers) Add(ticket message.Ticket, claim store.Claim) {
 	a.tickets, a.claims, a.Now = append(a.tickets, ticket), append(a.claims, claim), claim.Now
 }
 
-// Accept answers the ticket of a task that the run has.
+// Accept adds the answer for a task that the worker owns now.
 func (a *Answers) Accept(claim store.Claim) {
 	a.Add(message.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt}, claim)
 	a.Taken++
 }
 
 // InOrder returns the answer to each ticket. The second of two equal tickets is Stale, and so is a ticket without an
-// answer. The answers are mostly in the order of the tickets. Then they are not copied, because those of a page take a
-// hundred kilobytes.
+// answer. If the answers are already in the order of the tickets, as usual, InOrder does not copy them, because those
+// of a page need about a hundred kilobytes.
 func (a *Answers) InOrder(tickets []message.Ticket) []store.Claim {
 	if slices.Equal(a.tickets, tickets) {
 		return a.claims
@@ -72,7 +71,8 @@ func (a *Answers) InOrder(tickets []message.Ticket) []store.Claim {
 	return claims
 }
 
-// Unanswered returns the tickets, all different, that have no answer among those from the index first on.
+// Unanswered returns those of the tickets, all different, that have no answer. It considers only the answers from index
+// first on.
 func (a *Answers) Unanswered(tickets []message.Ticket, first int) []message.Ticket {
 	answers := a.tickets[first:]
 	if len(answers) == len(tickets) {
@@ -91,38 +91,39 @@ func (a *Answers) Unanswered(tickets []message.Ticket, first int) []message.Tick
 	return open
 }
 
-// Judge answers the tickets that were not claimed, given a row for each of them. held are those that the run holds
-// already. again are those that should have been claimed, because their tasks became ready between two statements.
-func (a *Answers) Judge(rows []Refused, tickets []message.Ticket, now time.Time) (held, again []message.Ticket, err error) {
+// Judge adds answers for the tickets that were not claimed, given one row per ticket. owned are the tickets whose tasks
+// the worker already owns. retry are the tickets to claim in another try, because their tasks became ready between two
+// statements.
+func (a *Answers) Judge(rows []Refused, tickets []message.Ticket, now time.Time) (owned, retry []message.Ticket, err error) {
 	if len(rows) != len(tickets) {
-		return nil, nil, fmt.Errorf("the database answered for %d of %d tickets", len(rows), len(tickets))
+		return nil, nil, fmt.Errorf("the database returned %d rows for %d tickets", len(rows), len(tickets))
 	}
 	for i, row := range rows {
 		switch answer, certain := row.verdict(a, tickets[i], now); {
-		case row.State == holdfast.Running && row.RunID == a.Run && row.Attempt == tickets[i].Attempt:
-			held = append(held, tickets[i])
+		case row.State == holdfast.Running && row.WorkerID == a.Worker && row.Attempt == tickets[i].Attempt:
+			owned = append(owned, tickets[i])
 		case certain:
 			a.Add(tickets[i], answer)
 		default:
-			again = append(again, tickets[i])
+			retry = append(retry, tickets[i])
 		}
 	}
-	return held, again, nil
+	return owned, retry, nil
 }
 
-// Refused says where a task stands that was not claimed.
+// Refused is the row of a task that was not claimed.
 type Refused struct {
-	ID      holdfast.TaskID
-	Type    string
-	Lane    string
-	State   holdfast.State
-	Attempt int
-	RunID   holdfast.RunID `db:"run_id"`
-	Waits   bool           // it is due later
-	Crashes int
+	ID       holdfast.TaskID
+	Type     string
+	Queue    string
+	State    holdfast.State
+	Attempt  int
+	WorkerID holdfast.WorkerID `db:"worker_id"`
+	Waits    bool              // the task is due later
+	Crashes  int
 }
 
-// verdict answers one ticket. It is uncertain if the task is as it must be for a claim.
+// verdict returns the answer to one ticket. certain is false if the task could be claimed now.
 func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (answer store.Claim, certain bool) {
 	answer = store.Claim{Verdict: store.Stale, Now: now}
 	wanted := slices.IndexFunc(a.Wanted, func(w store.Wanted) bool { return w.Type == r.Type })
@@ -130,28 +131,29 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 	case r.ID == 0 || r.Attempt < ticket.Attempt:
 		answer.Verdict = store.Ahead
 	case r.Attempt > ticket.Attempt:
-	case r.State == holdfast.Running && r.RunID != a.Run:
-		answer.Verdict, answer.Owner = store.Contended, r.RunID
-	case r.State == holdfast.Ready && r.Waits: // and is published again when it is due
+	case r.State == holdfast.Running && r.WorkerID != a.Worker:
+		answer.Verdict, answer.Owner = store.Contended, r.WorkerID
+	case r.State == holdfast.Ready && r.Waits: // its ticket is published when it is due
 	case r.State == holdfast.Ready && wanted < 0:
 		answer.Verdict = store.Unhandled
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
 	case r.State == holdfast.Ready && r.Crashes > a.Wanted[wanted].MostCrashes:
-		answer.Verdict = store.Suspect
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Lane: r.Lane}
+		answer.Verdict = store.LastChance
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
 	case r.State == holdfast.Ready:
 		return answer, false
 	}
 	return answer, true
 }
 
-// Distinct drops tickets that come twice. The tickets of a message grow, so mostly there is nothing to drop.
+// Distinct returns the tickets without duplicates. The tickets of a message are usually in increasing order, and then
+// there are none.
 func Distinct(tickets []message.Ticket) []message.Ticket {
-	grow := true
-	for i := 1; grow && i < len(tickets); i++ {
-		grow = tickets[i-1].Task < tickets[i].Task
+	increasing := true
+	for i := 1; increasing && i < len(tickets); i++ {
+		increasing = tickets[i-1].Task < tickets[i].Task
 	}
-	if grow {
+	if increasing {
 		return tickets
 	}
 	seen := make(map[message.Ticket]bool, len(tickets))

@@ -1,17 +1,19 @@
-// Package scan has the rows that the statements of both adapters select, and turns them into the types of the contract.
+// Package scan defines the rows that the statements of both adapters select, and converts them to the types of the
+// contract.
 package scan
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Time reads a time, or the number of microseconds since 1970. Null and the number 0 are the zero time.
+// Time scans a time, or a number of microseconds since 1970. Null and the number 0 become the zero time.
 type Time struct{ time.Time }
 
 // Scan implements sql.Scanner.
@@ -32,7 +34,7 @@ func (t *Time) Scan(value any) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler, for texts in the form of RFC 3339 and for numbers as Scan reads them.
+// UnmarshalJSON implements json.Unmarshaler. It accepts RFC 3339 strings, and numbers as Scan does.
 func (t *Time) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte(`"`)) {
 		err := t.Time.UnmarshalJSON(text)
@@ -46,7 +48,7 @@ func (t *Time) UnmarshalJSON(text []byte) error {
 	return t.Scan(micros)
 }
 
-// ID is the id of any row.
+// ID is a row with only an id.
 type ID struct{ ID int64 }
 
 // IDs returns the ids of all rows.
@@ -58,8 +60,8 @@ func IDs(rows []ID) []int64 {
 	return ids
 }
 
-// Holder is a task that holds a unique key.
-type Holder struct {
+// Holder is the task that has a unique key.
+type Keeper struct {
 	ID  holdfast.TaskID
 	Key string
 }
@@ -68,7 +70,7 @@ type Holder struct {
 type Task struct {
 	ID          holdfast.TaskID
 	Type        string
-	Lane        string
+	Queue       string
 	State       holdfast.State
 	UniqueKey   string `db:"unique_key"`
 	Attempt     int
@@ -76,12 +78,12 @@ type Task struct {
 	Failures    int
 	Crashes     int
 	Deferrals   int
-	RunID       holdfast.RunID `db:"run_id"`
-	NextRunAt   Time           `db:"next_run_at"`
-	CreatedAt   Time           `db:"created_at"`
-	StartedAt   Time           `db:"started_at"`
-	FinishedAt  Time           `db:"finished_at"`
-	LastError   string         `db:"last_error"`
+	WorkerID    holdfast.WorkerID `db:"worker_id"`
+	NextRunAt   Time              `db:"next_run_at"`
+	CreatedAt   Time              `db:"created_at"`
+	StartedAt   Time              `db:"started_at"`
+	FinishedAt  Time              `db:"finished_at"`
+	LastError   string            `db:"last_error"`
 	Parked      string
 	Key         string `db:"idempotency_key"`
 	Buffered    bool
@@ -90,9 +92,9 @@ type Task struct {
 // Value returns the task.
 func (r *Task) Value() holdfast.Task {
 	return holdfast.Task{
-		ID: r.ID, Type: r.Type, Lane: r.Lane, State: r.State, Unique: r.UniqueKey,
+		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Unique: r.UniqueKey,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
-		Run: r.RunID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
+		Worker: r.WorkerID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
 		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered,
 	}
@@ -120,20 +122,20 @@ func (r *Whole) Value() holdfast.Task {
 	return task
 }
 
-// NotFound says that there is no such task.
+// NotFound returns the ErrNotFound for a task that does not exist.
 func NotFound(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
 
-// Attempt is an attempt of a task. One with the number 0 says that the task exists.
+// Attempt is an attempt of a task. A row with the number 0 only shows that the task exists.
 type Attempt struct {
 	Task       int64
 	Attempt    int
 	Event      holdfast.Event
-	Run        holdfast.RunID
-	Worker     string
-	StartedAt  Time `db:"started_at" json:"started_at"`
-	FinishedAt Time `db:"finished_at" json:"finished_at"`
+	Worker     holdfast.WorkerID
+	WorkerName string `db:"worker_name" json:"worker_name"`
+	StartedAt  Time   `db:"started_at" json:"started_at"`
+	FinishedAt Time   `db:"finished_at" json:"finished_at"`
 	Class      string
 	Error      string
 	Stack      string
@@ -148,7 +150,7 @@ func Attempts(rows []Attempt) []holdfast.Attempt {
 			continue
 		}
 		attempt := holdfast.Attempt{
-			Task: holdfast.TaskID(row.Task), Attempt: row.Attempt, Event: row.Event, Run: row.Run, Worker: row.Worker,
+			Task: holdfast.TaskID(row.Task), Attempt: row.Attempt, Event: row.Event, Worker: row.Worker, WorkerName: row.WorkerName,
 			StartedAt: row.StartedAt.Time, FinishedAt: row.FinishedAt.Time,
 			Class: row.Class, Error: row.Error, Stack: row.Stack,
 		}
@@ -160,17 +162,17 @@ func Attempts(rows []Attempt) []holdfast.Attempt {
 	return list
 }
 
-// Record is a task with its payload and, as a list in JSON, its attempts.
+// Record is a task with its payload, and with its attempts as a JSON list.
 type Record struct {
 	Whole
-	Again    bool
+	Requeued bool
 	Parks    int
 	Attempts string
 }
 
 // Value returns the record.
 func (r *Record) Value() (store.Record, error) {
-	record := store.Record{Task: r.Whole.Value(), Again: r.Again, Parks: r.Parks}
+	record := store.Record{Task: r.Whole.Value(), Requeued: r.Requeued, Parks: r.Parks}
 	if r.Attempts == "" {
 		return record, nil
 	}
@@ -184,14 +186,14 @@ func (r *Record) Value() (store.Record, error) {
 	return record, nil
 }
 
-// Position is where a task stands.
+// Position is the state of the task of a ticket.
 type Position struct {
-	Found    bool
-	State    holdfast.State
-	Attempt  int
-	Run      holdfast.RunID
-	RunState store.RunState `db:"run_state"`
-	Ticketed bool
+	Found       bool
+	State       holdfast.State
+	Attempt     int
+	Worker      holdfast.WorkerID
+	WorkerState store.WorkerState `db:"worker_state"`
+	Ticketed    bool
 }
 
 // Positions returns the positions of all rows.
@@ -203,33 +205,33 @@ func Positions(rows []Position) []store.Position {
 	return positions
 }
 
-// RunState is where a run stands.
-type RunState struct {
-	ID      holdfast.RunID
-	State   store.RunState
+// WorkerState is the state of a worker.
+type WorkerState struct {
+	ID      holdfast.WorkerID
+	State   store.WorkerState
 	Settled int64
 }
 
-// RunStates returns the states of all rows by run.
-func RunStates(rows []RunState) map[holdfast.RunID]store.RunStatus {
-	states := make(map[holdfast.RunID]store.RunStatus, len(rows))
+// WorkerStates returns the states of all rows by worker.
+func WorkerStates(rows []WorkerState) map[holdfast.WorkerID]store.WorkerStatus {
+	states := make(map[holdfast.WorkerID]store.WorkerStatus, len(rows))
 	for _, row := range rows {
-		states[row.ID] = store.RunStatus{State: row.State, Settled: row.Settled}
+		states[row.ID] = store.WorkerStatus{State: row.State, Settled: row.Settled}
 	}
 	return states
 }
 
-// Run is a run. Its lanes are a list in JSON.
-type Run struct {
-	ID          holdfast.RunID
+// Worker is a worker. Queues and Types are JSON lists.
+type Worker struct {
+	ID          holdfast.WorkerID
 	Name        string
 	Host        string
 	PID         int
 	Version     string
 	Concurrency int
-	Lanes       string
-	Types       *string // nil if the run did not name them
-	State       store.RunState
+	Queues      string
+	Types       *string // nil if unknown
+	State       store.WorkerState
 	Draining    bool
 	StartedAt   Time `db:"started_at"`
 	RenewedAt   Time `db:"renewed_at"`
@@ -240,28 +242,28 @@ type Run struct {
 	Running     int
 }
 
-// Runs returns the runs of all rows.
-func Runs(rows []Run) ([]store.Run, error) {
-	runs := make([]store.Run, len(rows))
+// Workers returns the workers of all rows.
+func Workers(rows []Worker) ([]store.Worker, error) {
+	workers := make([]store.Worker, len(rows))
 	for i, r := range rows {
-		runs[i] = store.Run{
-			ID:      r.ID,
-			RunInfo: store.RunInfo{Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, Concurrency: r.Concurrency},
-			State:   r.State, Draining: r.Draining,
+		workers[i] = store.Worker{
+			ID:         r.ID,
+			WorkerInfo: store.WorkerInfo{Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, Concurrency: r.Concurrency},
+			State:      r.State, Draining: r.Draining,
 			StartedAt: r.StartedAt.Time, RenewedAt: r.RenewedAt.Time, LeaseUntil: r.LeaseUntil.Time, EndedAt: r.EndedAt.Time,
 			Taken: r.Taken, Settled: r.Settled, Running: r.Running,
 		}
-		if err := json.Unmarshal([]byte(r.Lanes), &runs[i].Lanes); err != nil {
-			return nil, fmt.Errorf("the lanes of run %s: %w", r.ID, err)
+		if err := json.Unmarshal([]byte(r.Queues), &workers[i].Queues); err != nil {
+			return nil, fmt.Errorf("read the queues of worker %s: %w", r.ID, err)
 		}
 		if r.Types == nil {
 			continue
 		}
-		if err := json.Unmarshal([]byte(*r.Types), &runs[i].Types); err != nil {
-			return nil, fmt.Errorf("the types of run %s: %w", r.ID, err)
+		if err := json.Unmarshal([]byte(*r.Types), &workers[i].Types); err != nil {
+			return nil, fmt.Errorf("read the types of worker %s: %w", r.ID, err)
 		}
 	}
-	return runs, nil
+	return workers, nil
 }
 
 // Count is the number of tasks in a state.
@@ -270,7 +272,7 @@ type Count struct {
 	Count int64
 }
 
-// Counts returns the counts of all rows by state, and 0 for states without a row.
+// Counts returns the counts by state. States without a row have 0.
 func Counts(rows []Count) map[holdfast.State]int64 {
 	counts := make(map[holdfast.State]int64)
 	for _, state := range holdfast.States() {
@@ -282,22 +284,24 @@ func Counts(rows []Count) map[holdfast.State]int64 {
 	return counts
 }
 
-// Lane describes a lane. Oldest is in microseconds.
-type Lane struct {
+// Queue describes a queue. Oldest is in microseconds.
+type Queue struct {
 	Name                string
 	Ready, Due, Running int64
+	Dead, Parked        int64
+	ParkedTypes         string `db:"parked_types"` // separated by spaces, which no type contains
 	Oldest              int64
 	DrainedThrough      Time `db:"drained_through"`
 }
 
-// Lanes returns the lanes of all rows.
-func Lanes(rows []Lane) []store.Lane {
-	lanes := make([]store.Lane, len(rows))
+// Queues returns the queues of all rows.
+func Queues(rows []Queue) []store.Queue {
+	queues := make([]store.Queue, len(rows))
 	for i, row := range rows {
-		lanes[i] = store.Lane{
-			Name: row.Name, Ready: row.Ready, Due: row.Due, Running: row.Running,
-			OldestDue: time.Duration(row.Oldest) * time.Microsecond, DrainedAt: row.DrainedThrough.Time,
+		queues[i] = store.Queue{
+			Name: row.Name, Ready: row.Ready, Due: row.Due, Running: row.Running, Dead: row.Dead,
+			Parked: row.Parked, ParkedTypes: strings.Fields(row.ParkedTypes), OldestDue: time.Duration(row.Oldest) * time.Microsecond, DrainedAt: row.DrainedThrough.Time,
 		}
 	}
-	return lanes
+	return queues
 }

@@ -1,4 +1,4 @@
-// Package statement reads the statements of an adapter from its .sql files.
+// Package statement loads the SQL statements of an adapter from its .sql files.
 package statement
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// parts is the file with the parts of statements. A line "-- {{name}}" begins the part with that name, which stands for
-// {{name}} in statements and in other parts.
+// parts is the file with the shared parts of statements. A line "-- {{name}}" begins the part with that name. {{name}}
+// in a statement or in another part includes it.
 const parts = "parts"
 
 var (
@@ -19,16 +19,17 @@ var (
 	included = regexp.MustCompile(`\{\{(\w+)\}\}`)
 )
 
-// Variant is a statement that differs from another one in one part.
+// Variant is a copy of a statement that includes another part.
 type Variant struct {
 	Name string
-	Of   string // the other statement
-	Part string // the name of the part there,
-	Is   string // and of the part that takes its place
+	Of   string // the copied statement
+	Part string // the part that it includes
+	Is   string // the part that the copy includes instead
 }
 
-// Load returns the statements of the folder sql, by the names of their files without ".sql" and without comments and
-// indentation, and the variants. given are more parts. It panics if a file cannot be used, because that is a mistake of the build.
+// Load returns the statements in the folder sql and the variants. The name of a statement is the name of its file
+// without ".sql". The texts have no comments and no indentation. given has additional parts. Load panics if a file is
+// not usable, because that is an error of the build.
 func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]string {
 	entries, err := fs.ReadDir(files, "sql")
 	if err != nil {
@@ -42,19 +43,19 @@ func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]
 		}
 		texts[strings.TrimSuffix(entry.Name(), ".sql")] = string(text)
 	}
-	whole := split(texts[parts])
-	maps.Copy(whole, given)
+	byName := split(texts[parts])
+	maps.Copy(byName, given)
 	delete(texts, parts)
 	for _, v := range variants {
 		texts[v.Name] = strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")
 	}
 	for name, text := range texts {
-		texts[name] = fill(whole, Compact(text))
+		texts[name] = fill(byName, Compact(text))
 	}
 	return texts
 }
 
-// split returns the parts by their names.
+// split returns the parts of a text by name.
 func split(text string) map[string]string {
 	named := make(map[string]string)
 	at := heading.FindAllStringSubmatchIndex(text, -1)
@@ -68,16 +69,16 @@ func split(text string) map[string]string {
 	return named
 }
 
-// fill puts in the parts, and the parts of parts.
-func fill(whole map[string]string, text string) string {
+// fill replaces each {{name}} with its part, recursively.
+func fill(byName map[string]string, text string) string {
 	return included.ReplaceAllStringFunc(text, func(match string) string {
-		rest := maps.Clone(whole)
-		delete(rest, strings.Trim(match, "{}")) // no part is inside itself
-		return fill(rest, Text(whole, strings.Trim(match, "{}")))
+		rest := maps.Clone(byName)
+		delete(rest, strings.Trim(match, "{}")) // a part must not include itself
+		return fill(rest, Text(byName, strings.Trim(match, "{}")))
 	})
 }
 
-// Text returns the text with a name. It panics if there is none.
+// Text returns the text with the given name. It panics if there is none.
 func Text(texts map[string]string, name string) string {
 	text, ok := texts[name]
 	if !ok {
@@ -86,7 +87,7 @@ func Text(texts map[string]string, name string) string {
 	return text
 }
 
-// Compact drops comments and indentation, because a text may travel with every call.
+// Compact removes comments and indentation, because the client may send the text with every call.
 func Compact(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -25,8 +25,8 @@ func TestLoadFillsInPartsAndVariants(t *testing.T) {
 func TestLoadPanicsIfAPartIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]fstest.MapFS{
-		"missing":       {"sql/list.sql": {Data: []byte("select {{rows}}")}},
-		"inside itself": {"sql/list.sql": {Data: []byte("select {{rows}}")}, "sql/parts.sql": {Data: []byte("-- {{rows}}\na {{rows}}\n")}},
+		"missing":   {"sql/list.sql": {Data: []byte("select {{rows}}")}},
+		"recursive": {"sql/list.sql": {Data: []byte("select {{rows}}")}, "sql/parts.sql": {Data: []byte("-- {{rows}}\na {{rows}}\n")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

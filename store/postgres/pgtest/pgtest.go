@@ -1,5 +1,4 @@
-// Package pgtest gives tests a schema of their own on the PostgreSQL server that
-// DATABASE_URL names. It is for tests only.
+// Package pgtest provides tests with schemas on the PostgreSQL server of DATABASE_URL. Only tests may use it.
 package pgtest
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres"
 )
 
-// URL returns DATABASE_URL, or skips the test. Unless the URL says otherwise, a connection may take 30 s to be made: on a
-// machine that does other work the usual 5 s can be too short.
+// URL returns DATABASE_URL. If the variable is not set, URL skips the test. Unless the URL has a connect_timeout, URL
+// sets it to 30 s, because the default of 5 s can be too short on a busy machine.
 func URL(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("DATABASE_URL")
@@ -37,8 +36,7 @@ func URL(t testing.TB) string {
 	return u.String()
 }
 
-// Name returns the name of a schema that does not exist. What the test makes under it is dropped
-// when it ends.
+// Name returns the name of a schema that does not exist. The schema is dropped when the test ends.
 func Name(t testing.TB) string {
 	t.Helper()
 	address := URL(t)
@@ -72,7 +70,7 @@ func Open(t testing.TB) *postgres.Store {
 	return store
 }
 
-// Connect opens a store that is closed when the test ends.
+// Connect opens a store, and closes it when the test ends.
 func Connect(t testing.TB, o postgres.Options) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(context.Background(), o)
@@ -88,7 +86,7 @@ var (
 	adminDB   *sql.DB
 )
 
-// admin is one small pool for the whole test binary.
+// admin returns the connection pool of the test binary.
 func admin(t testing.TB, address string) *sql.DB {
 	t.Helper()
 	adminOnce.Do(func() {
@@ -96,13 +94,14 @@ func admin(t testing.TB, address string) *sql.DB {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db.SetMaxOpenConns(10) // more than the tests that run side by side have transactions open
+		db.SetMaxOpenConns(10) // more than the number of transactions that parallel tests open
 		adminDB = db
 	})
 	return adminDB
 }
 
-// Admin is a connection pool for looking at what a store has written, with no limits and no search_path.
+// Admin returns a connection pool without time limits and without a search_path, to inspect and change what a store has
+// written.
 func Admin(t testing.TB) *sql.DB {
 	t.Helper()
 	return admin(t, URL(t))

@@ -1,2 +1,2 @@
--- They own nothing, and being over they never will again.
-update holdfast.runs set swept = true where id = any($1::bigint[]) and state <> 'live'
+-- These workers have ended and own no tasks. A worker that has ended claims none, so they will own none later.
+update holdfast.workers set swept = true where id = any($1::bigint[]) and state <> 'live'

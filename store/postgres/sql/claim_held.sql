@@ -1,5 +1,5 @@
--- Tasks that this run holds already.
+-- The tasks that this worker has already claimed.
 select {{claimed}}, now()
-from unnest($2::bigint[], $3::int[]) as asked (task, attempt)
-join holdfast.tasks t on t.id = asked.task and t.attempt = asked.attempt
-where t.run_id = $1 and t.state = 'running'
+from unnest($2::bigint[], $3::int[]) as tickets (task, attempt)
+join holdfast.tasks t on t.id = tickets.task and t.attempt = tickets.attempt
+where t.worker_id = $1 and t.state = 'running'

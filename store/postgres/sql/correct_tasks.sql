@@ -1,9 +1,9 @@
--- One step over the ids above $1 up to $2, for ready tasks with times that the store computed from a clock that was set
--- back since. $3 bounds the tasks that it changes. The statement corrects the next run of a task if the intended wait
--- is certain. No park lasts more than ten minutes. The record of the last attempt has the time at which the wait of a
--- retry began. A task whose attempt was broken off waits for two minutes at most. A task without a delay has no wait.
+-- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was
+-- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A park lasts at
+-- most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
+-- interrupted waits for two minutes at most. A task without a delay does not wait.
 with ahead as materialized (
-  select t.id, t.attempt, t.due_at, t.next_run_at, t.created_at, t.started_at, t.parked, t.again, (
+  select t.id, t.attempt, t.due_at, t.next_run_at, t.created_at, t.started_at, t.parked, t.requeued, (
       select max(a.finished_at) from holdfast.attempts a where a.task_id = t.id and a.attempt = t.attempt - 1
     ) as failed_at
   from holdfast.tasks t
@@ -15,7 +15,7 @@ with ahead as materialized (
       when parked is not null then case when next_run_at > now() + interval '11 minutes' then now() else next_run_at end
       when attempt > 1 and failed_at > now() + interval '2 seconds' then now() + greatest(next_run_at - failed_at, interval '0')
       when attempt > 1 and started_at > now() + interval '2 seconds' then now() + greatest(next_run_at - started_at, interval '0')
-      when next_run_at <= created_at or again and next_run_at > now() + interval '2 minutes' then now()
+      when next_run_at <= created_at or requeued and next_run_at > now() + interval '2 minutes' then now()
       else next_run_at
     end as next_run_at
   from ahead

@@ -1,8 +1,9 @@
--- The clock of now() stood still while the tickets were published. If the clock was set back meanwhile, a claim has
--- perhaps dropped a ticket as too early: that task gets another one when it is due again.
+-- now() is the start of the transaction, before the tickets were published. If the clock has been set back since then,
+-- a claim may have dropped a ticket as too early. Such a task is not marked, so it gets another ticket when it is due
+-- again.
 --
--- The row of ticket_scan is locked until the commit. So no look for lost tickets passes a task whose mark is not
--- committed, and this statement lists the block of a task that a look has passed.
+-- The row of ticket_scan is locked until the commit. So no scan for lost tickets passes a task whose mark is not yet
+-- committed. If a scan has already passed a task, this statement lists the block of the task.
 with scan as materialized (
   select through from holdfast.ticket_scan for share
 ), marked as (

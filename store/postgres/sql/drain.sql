@@ -1,5 +1,5 @@
--- The state the run is in; it is asked to drain if that is live.
-with asked as (
-  update holdfast.runs set draining = true where id = $1 and state = 'live'
+-- Marks a live worker as draining, and returns the state of the worker.
+with updated as (
+  update holdfast.workers set draining = true where id = $1 and state = 'live'
 )
-select state from holdfast.runs where id = $1
+select state from holdfast.workers where id = $1

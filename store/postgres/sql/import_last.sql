@@ -1,2 +1,2 @@
--- The store gives no id up to $1 to another task. A sequence cannot be set to 0, and need not be.
+-- New tasks get ids above $1. A sequence cannot be set to 0, and 1 does no harm.
 select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last

@@ -1,6 +1,6 @@
--- A task that is younger than $1 cannot have been over for longer. Ids grow with time, but for transactions
--- that take long, so a search by halves finds about the first of these. Without it every call would read
--- the whole table.
+-- A task that was created less than $1 ago cannot have ended more than $1 ago. Ids ascend with the creation time,
+-- except for long transactions. So a binary search finds approximately the first such task. Without the bound, every
+-- call would read the whole table.
 with recursive halves as (
   select (select min(id) from holdfast.tasks) as low, (select max(id) from holdfast.tasks) as high
   union all

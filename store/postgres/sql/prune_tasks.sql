@@ -1,5 +1,5 @@
--- One step over the ids above $1 up to $2; an age of 0 keeps for ever. The attempts go with their task; one that is final
--- has had all of them for as long as it has been so, hence this statement sees them.
+-- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The attempts of a task are deleted with the
+-- task. This statement sees all of them, because a task in a final state gets no more attempts.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (

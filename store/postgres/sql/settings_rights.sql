@@ -1,6 +1,6 @@
--- The missing rights of the user in the schema $1: the right to use it, and the names of the tables and sequences on
--- which a right is missing. They belong to the role that has migrated the schema. The table of versions needs the right
--- to read only.
+-- The missing rights of the user in the schema $1: the right to use the schema, and the names of the tables and
+-- sequences on which a right is missing. The tables of Holdfast have the same owner as the table migrations, which
+-- needs only the right to read.
 with owned as (
   select c.oid, c.relname, c.relkind from pg_class c
   join pg_class v on v.relnamespace = c.relnamespace and v.relname = 'migrations' and v.relowner = c.relowner

@@ -1,4 +1,4 @@
--- If the time of a turn lies in the future, the clock was set back since.
+-- If the time of a turn lies in the future, the clock has been set back, and the turn does not count.
 insert into holdfast.turns (duty) values ($1)
 on conflict (duty) do update set taken_at = now()
 where turns.taken_at <= now() - $2 * interval '1 microsecond'

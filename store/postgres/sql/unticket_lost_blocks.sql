@@ -1,4 +1,4 @@
--- At most $4 listed blocks from block $1 on and up to the id $2 = through, and the block of the first id above $6, up to $3.
+-- At most $4 listed blocks, from block $1 on and up to the id $2, and the block of the first id above $6 and up to $3.
 -- A block has $5 ids.
 (
   select block, false as above from holdfast.ticketed_blocks

@@ -1,6 +1,6 @@
--- Running tasks are few and have an index.
-select {{columns}} from tasks indexed by tasks_run
-where tasks.run_id is not null and (?1 = 0 or tasks.run_id = ?1)
-  and not exists (select 1 from runs r where r.id = tasks.run_id and r.state = 'live')
+-- There are few running tasks, and they have an index.
+select {{columns}} from tasks indexed by tasks_worker
+where tasks.worker_id is not null and (?1 = 0 or tasks.worker_id = ?1)
+  and not exists (select 1 from workers w where w.id = tasks.worker_id and w.state = 'live')
 order by tasks.id
 limit ?2

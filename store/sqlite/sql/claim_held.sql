@@ -1,4 +1,4 @@
--- Tasks that this run holds already.
+-- The tasks that this worker has already claimed.
 select {{columns}}, {{payload}}
-from json_each(?1) as asked join tasks on tasks.id = asked.value ->> 0 and tasks.attempt = asked.value ->> 1
-where +tasks.run_id = ?2 and tasks.state = 'running'
+from json_each(?1) as tickets join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1
+where +tasks.worker_id = ?2 and tasks.state = 'running'

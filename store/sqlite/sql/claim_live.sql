@@ -1,1 +1,1 @@
-select id from runs where id = ?1 and state = 'live'
+select id from workers where id = ?1 and state = 'live'

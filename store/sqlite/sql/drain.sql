@@ -1,1 +1,1 @@
-update runs set draining = 1 where id = ?1 and state = 'live'
+update workers set draining = 1 where id = ?1 and state = 'live'

@@ -1,8 +1,8 @@
--- No imported task has a ticket, so a ready task becomes due at its time. The statement leaves out a task whose id or
--- unique key is taken.
+-- No imported task has a ticket, so a ready task gets a due_at. The statement skips a task whose id or unique key is
+-- taken.
 insert into tasks (
-  id, type, lane, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
-  next_run_at, created_at, started_at, finished_at, due_at, dead_at, again, last_error, parked, idempotency_key,
+  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+  next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
   park_count, park_attempt
 )
 values (

@@ -1,4 +1,4 @@
--- No worker of the file lives: its runs are over, and every turn is free. ?1 is now.
-update runs set state = 'dead', ended_at = ?1 where state = 'live';
+-- Ends all workers of the previous owner, and makes every turn available. ?1 is now.
+update workers set state = 'dead', ended_at = ?1 where state = 'live';
 
 delete from turns

@@ -1,3 +1,3 @@
 select count(*) as n from (
-  select 1 from lanes where {{sentinels_due_which}} limit 1
+  select 1 from queues where {{sentinels_due_which}} limit 1
 )

@@ -1,2 +1,2 @@
--- Changes go to a file beside the database first, so that questions never wait for them.
+-- With write-ahead logging, statements that read never wait for a transaction that writes.
 pragma journal_mode = wal

@@ -1,0 +1,261 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// capacity limits the tasks in progress over all queues. The limit is the number of executors. While tasks are short,
+// the limit is larger by the tasks that will probably end within lookAhead. So the worker claims short tasks while
+// others run, and long tasks do not wait for each other.
+//
+// A page reserves an executor for each of its tasks if all tasks in progress, with those of the page, are no more than
+// the executors. Its tasks then start when the answer to the claim arrives. The worker claims any other page into its
+// buffer. A task in the buffer starts when more executors are free than reserved. Pages of preferred tickets always
+// reserve executors.
+//
+// It is safe for concurrent use.
+type capacity struct {
+	mu        sync.Mutex
+	limit     int           // executors
+	mean      time.Duration // of the last tasks, more or less; 0 before the first
+	used      int
+	gathering int           // part of used: for pages that are being gathered and have reserved no executors
+	more      chan struct{} // closed when there may be more capacity; nil if no caller waits
+	paused    bool          // the worker takes no more tasks
+
+	waiting   int // number of preferred callers that wait in reserve
+	unwritten int // number of results to write
+
+	fault fault // limits a worker that is at fault
+
+	reserved atomic.Int64 // number of executors reserved for tasks that have not started
+}
+
+const (
+	// lookAhead is how long a task may wait for an executor, if the next tasks take as long as the recent ones.
+	lookAhead = 50 * time.Millisecond
+	// meanTasks is the number of recent tasks that the mean roughly covers.
+	meanTasks = 16
+	// maxBuffered bounds the tasks in progress beyond the executors, as a multiple of the executors.
+	maxBuffered = 8
+	// maxUnwritten bounds the results to write, as a multiple of the executors. With more results, the worker takes no
+	// tasks.
+	maxUnwritten = 4
+)
+
+func newCapacity(limit int) *capacity {
+	return &capacity{limit: limit}
+}
+
+// allowed returns how many tasks may be in progress now. The caller holds c.mu.
+func (c *capacity) allowed() int {
+	if c.paused || c.unwritten > maxUnwritten*c.limit+maxGroupResults {
+		return 0
+	}
+	if limit := c.fault.limit(c.limit); limit < c.limit || c.mean <= 0 || c.mean > lookAhead {
+		return limit
+	}
+	return c.limit + min(maxBuffered*c.limit, int(int64(c.limit)*int64(lookAhead)/int64(c.mean)))
+}
+
+// settled frees the capacity of a task whose result is now to be written. took is how long its handler ran, or 0 if the
+// task did not run.
+func (c *capacity) settled(took time.Duration, into store.Place) {
+	c.mu.Lock()
+	c.unwritten++
+	switch {
+	case took <= 0:
+		c.unreserve(1, into)
+	case c.mean == 0:
+		c.mean = took
+	default:
+		c.mean += (took - c.mean) / meanTasks
+	}
+	c.mu.Unlock()
+	c.add(-1)
+}
+
+// written records that n results are written.
+func (c *capacity) written(n int) {
+	c.mu.Lock()
+	c.unwritten -= n
+	c.mu.Unlock()
+	c.add(0)
+}
+
+// faulty records an error for which this worker is at fault. It returns how many tasks may be in progress now, and
+// whether that is fewer than before.
+func (c *capacity) faulty(err error) (most int, lowered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lowered = c.fault.note(err, c.used, c.limit, func() { c.add(0) })
+	return c.fault.limit(c.limit), lowered
+}
+
+// succeeded records the success of a task, which can raise a limit that faulty has lowered.
+func (c *capacity) succeeded() {
+	if c.fault.succeeded(c.limit) {
+		c.add(0)
+	}
+}
+
+// assign replaces the capacity that reserve gave to a page with capacity for the n tasks of the page, even beyond the
+// limit; see canExceed. It returns where the page's tasks go: into executors or into the buffer.
+func (c *capacity) assign(given, n int, by rank) (into store.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by == preferred {
+		c.unreserve(given-n, store.IntoExecutors)
+		c.addLocked(n - given)
+		return store.IntoExecutors
+	}
+	c.gathering -= given
+	c.addLocked(n - given)
+	if c.used-c.gathering > c.limit {
+		return store.IntoBuffer
+	}
+	c.unreserve(-n, store.IntoExecutors)
+	return store.IntoExecutors
+}
+
+// release frees the capacity of n tasks that were not claimed.
+func (c *capacity) release(n int, into store.Place) {
+	c.unreserve(n, into)
+	c.add(-n)
+}
+
+// unreserve gives back n reserved executors. A negative n reserves executors. For tasks in the buffer it does nothing.
+func (c *capacity) unreserve(n int, into store.Place) {
+	if into == store.IntoExecutors {
+		c.reserved.Add(-int64(n))
+	}
+}
+
+// add records n more tasks in progress. A negative n frees capacity.
+func (c *capacity) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(n)
+}
+
+// addLocked is add for a caller that holds c.mu.
+func (c *capacity) addLocked(n int) {
+	c.used += n
+	if n <= 0 && c.more != nil {
+		close(c.more)
+		c.more = nil
+	}
+}
+
+// canExceed reports whether n tasks beyond the limit would still get an executor within lookAhead. If so, the worker
+// can take all tickets of a message that exceeds the limit.
+func (c *capacity) canExceed(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mean > 0 && time.Duration(n)*c.mean <= time.Duration(c.limit)*lookAhead
+}
+
+// pause makes all later calls of reserve wait until resume is called.
+func (c *capacity) pause() { c.setPaused(true) }
+
+// resume ends a pause.
+func (c *capacity) resume() { c.setPaused(false) }
+
+func (c *capacity) setPaused(closed bool) {
+	c.mu.Lock()
+	c.paused = closed
+	c.mu.Unlock()
+	c.add(0)
+}
+
+// inUse returns the number of tasks in progress.
+func (c *capacity) inUse() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used
+}
+
+// free returns how many more tasks may be in progress.
+func (c *capacity) free() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(0, c.allowed()-c.used)
+}
+
+// rank decides which callers of reserve get capacity first.
+type rank uint8
+
+const (
+	ordinary  rank = iota
+	preferred      // before all ordinary callers that wait
+)
+
+// reserve waits for free capacity and takes it, for at most most tasks. It returns for how many tasks, or 0 if ctx is
+// done or patience ends first. A patience of 0 means no limit. The caller passes the result to assign. While tasks are
+// short, a preferred caller waits for capacity for at least least tasks, so that its page is not cut to one task.
+func (c *capacity) reserve(ctx context.Context, least, most int, patience time.Duration, by rank) int {
+	c.countWaiting(by, +1)
+	defer c.countWaiting(by, -1)
+	var over <-chan time.Time
+	for {
+		n, change := c.tryReserve(least, most, by)
+		if n > 0 {
+			return n
+		}
+		if over == nil && patience > 0 {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-change:
+		case <-over:
+			n, _ := c.tryReserve(1, most, by)
+			return n
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+// countWaiting counts the preferred callers that wait. When one of them stops to wait, the ordinary callers try again.
+func (c *capacity) countWaiting(by rank, change int) {
+	if by != preferred {
+		return
+	}
+	c.mu.Lock()
+	c.waiting += change
+	c.mu.Unlock()
+	if change < 0 {
+		c.add(0)
+	}
+}
+
+// tryReserve takes the capacity that is free now. If there is none, it returns a channel that is closed when there may
+// be more.
+func (c *capacity) tryReserve(least, most int, by rank) (n int, change <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := c.allowed()
+	switch {
+	case by == preferred:
+		n = max(0, min(most, min(size, c.limit)-(c.used-c.gathering)))
+		if size > c.limit && n < min(least, c.limit/2) {
+			n = 0
+		}
+		c.unreserve(-n, store.IntoExecutors)
+	case c.waiting == 0:
+		n = max(0, min(most, size-c.used))
+		c.gathering += n
+	}
+	c.used += n
+	if n == 0 && c.more == nil {
+		c.more = make(chan struct{})
+	}
+	return n, c.more
+}

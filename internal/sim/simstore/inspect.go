@@ -1,0 +1,177 @@
+package simstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const defaultLimit = 50
+
+// QueueNames implements store.Dispatch.
+func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
+	var names []string
+	err := c.do(ctx, Step{Op: "QueueNames"}, func(time.Time) error {
+		names = c.store.db.queueNames()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return names, nil
+}
+
+// Task implements store.Inspector.
+func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+	var found holdfast.Task
+	err := c.do(ctx, Step{Op: "Task", ids: []int64{int64(id)}}, func(time.Time) error {
+		task := c.store.db.task(id)
+		if task == nil {
+			return noTask(id)
+		}
+		found = task.full()
+		return nil
+	})
+	if err != nil {
+		return holdfast.Task{}, err
+	}
+	return found, nil
+}
+
+func noTask(id holdfast.TaskID) error {
+	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
+}
+
+// List implements store.Inspector.
+func (c *Client) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+	f, limit := normalize(f), f.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	var tasks []holdfast.Task
+	err := c.do(ctx, Step{Op: "List"}, func(time.Time) error {
+		rows := c.store.db.tasks
+		for i := len(rows) - 1; i >= 0 && len(tasks) < limit; i-- {
+			if matches(&f, &rows[i]) {
+				tasks = append(tasks, rows[i].bare())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+// Count implements store.Inspector.
+func (c *Client) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+	f = normalize(f)
+	counts := make(map[holdfast.State]int64)
+	for _, state := range holdfast.States() {
+		counts[state] = 0
+	}
+	err := c.do(ctx, Step{Op: "Count"}, func(time.Time) error {
+		for i := range c.store.db.tasks {
+			if task := &c.store.db.tasks[i]; matches(&f, task) {
+				counts[task.State]++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return counts, nil
+}
+
+// normalize returns a copy of a filter for matches.
+func normalize(f store.Filter) store.Filter {
+	f.States, f.Error = slices.Clone(f.States), strings.ToLower(clean(f.Error))
+	return f
+}
+
+// matches reports whether a normalized filter selects a task.
+func matches(f *store.Filter, task *Task) bool {
+	at := task.FinishedAt
+	if at.IsZero() {
+		at = task.CreatedAt
+	}
+	return (len(f.States) == 0 || slices.Contains(f.States, task.State)) &&
+		(f.Type == "" || task.Type == f.Type) &&
+		(f.Queue == "" || task.Queue == f.Queue) &&
+		(f.Error == "" || strings.Contains(strings.ToLower(task.LastError), f.Error)) &&
+		(f.Before == 0 || task.ID < f.Before) &&
+		(f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))
+}
+
+// Attempts implements store.Inspector.
+func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+	var attempts []holdfast.Attempt
+	err := c.do(ctx, Step{Op: "Attempts", ids: []int64{int64(id)}}, func(time.Time) error {
+		task := c.store.db.task(id)
+		if task == nil {
+			return noTask(id)
+		}
+		attempts = slices.Clone(task.Attempts)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range attempts {
+		attempts[i].Details = slices.Clone(attempts[i].Details)
+	}
+	slices.SortStableFunc(attempts, func(a, b holdfast.Attempt) int {
+		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), a.FinishedAt.Compare(b.FinishedAt))
+	})
+	return attempts, nil
+}
+
+// Queues implements store.Inspector.
+func (c *Client) Queues(ctx context.Context) ([]store.Queue, error) {
+	var queues []store.Queue
+	err := c.do(ctx, Step{Op: "Queues"}, func(now time.Time) error {
+		queues = make([]store.Queue, len(c.store.db.queues))
+		for i := range queues {
+			queues[i] = c.store.describe(&c.store.db.queues[i], now)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return queues, nil
+}
+
+func (s *Store) describe(row *Queue, now time.Time) store.Queue {
+	queue := store.Queue{Name: row.Name, DrainedAt: row.DrainedThrough}
+	for i := range s.db.tasks {
+		task := &s.db.tasks[i]
+		if task.Queue == row.Name && task.State == holdfast.Ready && task.Parked != "" {
+			queue.Parked++
+			if at, found := slices.BinarySearch(queue.ParkedTypes, task.Type); !found {
+				queue.ParkedTypes = slices.Insert(queue.ParkedTypes, at, task.Type)
+			}
+		}
+		switch {
+		case task.Queue != row.Name:
+		case task.State == holdfast.Running:
+			queue.Running++
+		case task.State == holdfast.Dead:
+			queue.Dead++
+		case task.runnable(now):
+			queue.Ready, queue.Due = queue.Ready+1, queue.Due+1
+			queue.OldestDue = max(queue.OldestDue, now.Sub(task.NextRunAt))
+		case task.State == holdfast.Ready:
+			queue.Ready++
+		}
+	}
+	return queue
+}

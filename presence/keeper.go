@@ -1,0 +1,145 @@
+package presence
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
+)
+
+// Holder keeps the two presence locks of a worker.
+//
+// While the process has both locks, the renewals of the worker say so. Then a janitor that finds both missing need not
+// wait for the end of the lease. A live process that loses a lock must contradict at once, with a renewal that says so.
+// Until the store has answered that renewal, a janitor may fence the worker. The methods of a Holder are safe for
+// concurrent use.
+type Keeper struct {
+	mu      sync.Mutex
+	missing int // number of locks that the process does not have
+	// claimed means that the store may believe that the process has both locks: a renewal said so, and the store has
+	// not answered a later denial.
+	claimed bool
+
+	changed chan struct{} // has a token if the next renewal differs from the last one
+}
+
+const locks = 2
+
+// NewHolder returns a Holder without locks.
+func NewHolder() *Keeper { return &Keeper{missing: locks, changed: make(chan struct{}, 1)} }
+
+// Changed returns a channel that has a token when the worker should send a renewal at once.
+func (h *Keeper) Changed() <-chan struct{} { return h.changed }
+
+// note records that the process has acquired or lost one lock.
+func (h *Keeper) note(acquired bool) {
+	h.mu.Lock()
+	before := h.missing == 0
+	if acquired {
+		h.missing--
+	} else {
+		h.missing++
+	}
+	after := h.missing == 0
+	h.mu.Unlock()
+	if before == after {
+		return
+	}
+	select {
+	case h.changed <- struct{}{}:
+	default: // a renewal that is still to be sent will report this too
+	}
+}
+
+// Say reports whether the process has both locks, for a renewal that the caller sends next.
+func (h *Keeper) Report() (present bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	present = h.missing == 0
+	h.claimed = h.claimed || present
+	return present
+}
+
+// Confirmed records that the store answered a renewal with the result of Report.
+func (h *Keeper) Confirmed(present bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claimed = present
+}
+
+// MustContradict reports whether the store may believe that the process has both locks although it does not.
+func (h *Keeper) MustContradict() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claimed && h.missing > 0
+}
+
+// Hold keeps both locks of the worker until ctx is done; name is that of its lock in the broker. Hold returns after it
+// has released both. Each try to acquire a lock takes at most lease. If where does not have both servers, Hold returns
+// at once.
+func (h *Keeper) Keep(ctx context.Context, where Servers, worker holdfast.WorkerID, name string, lease time.Duration, log logrus.FieldLogger) {
+	if !where.Used() {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		h.keep(ctx, lease, log.WithField("where", "store"), func(ctx context.Context) (<-chan struct{}, func(), error) { return where.Store.Acquire(ctx, worker) })
+	})
+	both.Go(func() {
+		h.keep(ctx, lease, log.WithField("where", "broker"), func(ctx context.Context) (<-chan struct{}, func(), error) { return where.Broker.Acquire(ctx, name) })
+	})
+	both.Wait()
+}
+
+// The pauses between tries of a worker to acquire a lock.
+const (
+	firstRetry = 50 * time.Millisecond
+	longRetry  = time.Second
+)
+
+// keep acquires one lock, and acquires it again whenever it is lost.
+func (h *Keeper) keep(ctx context.Context, lease time.Duration, log logrus.FieldLogger, acquire func(context.Context) (<-chan struct{}, func(), error)) {
+	pause := backoff.New(firstRetry, longRetry)
+	warned := false // the current loss is in the log
+	for ctx.Err() == nil {
+		// The limit makes a server that hangs appear in the log.
+		attempt, cancel := context.WithTimeout(ctx, lease)
+		gone, release, err := acquire(attempt)
+		cancel()
+		if err == nil {
+			began := time.Now()
+			if warned {
+				log.Info("presence lock acquired again")
+			}
+			h.note(true)
+			select {
+			case <-gone:
+			case <-ctx.Done():
+			}
+			h.note(false)
+			release()
+			warned = false
+			if time.Since(began) > stableAfter {
+				pause.Reset()
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case !warned && err == nil:
+			log.Warn("presence lock lost, acquiring it again; meanwhile only the lease shows that this worker is alive")
+		case !warned:
+			log.WithError(err).Warn("cannot acquire the presence lock, trying again; meanwhile only the lease shows that this worker is alive")
+		default:
+			log.WithError(err).Debug("cannot acquire the presence lock, trying again")
+		}
+		warned = true
+		if pause.Wait(ctx) != nil {
+			return
+		}
+	}
+}

@@ -1,1 +1,0 @@
-select name from holdfast.lanes order by name collate "C"

@@ -1,0 +1,1 @@
+select name from holdfast.queues order by name collate "C"

@@ -1,0 +1,1 @@
+select id, state, settled from holdfast.workers where id = any($1::bigint[])

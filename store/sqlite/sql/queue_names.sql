@@ -1,0 +1,1 @@
+select name from queues order by name

@@ -1,0 +1,1 @@
+select coalesce(max(ticketed_at), -1) as at from tasks where queue = ?1 and ticketed_at is not null

@@ -1,0 +1,1 @@
+select id, state, settled from workers where id in (select value from json_each(?1))

@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var inspectTests = []test{
+	{"lists tasks by filter, highest id first", testList},
+	{"lists tasks page by page", testListPages},
+	{"counts tasks by state", testCount},
+	{"reads one task", testTask},
+	{"describes queues", testQueues},
+}
+
+func testList(s *suite) {
+	foreign := newTask()
+	foreign.Type, foreign.Queue = other, "elsewhere"
+	tickets := s.insert(newTask(), foreign, newTask(), newTask(), newTask())
+	worker := s.registerWorker()
+	s.move(s.mustClaim(worker, tickets[2])[0], holdfast.Returned(holdfast.Permanent(errors.New(`no: Connection refused 100% by "host_1"`))))
+	s.move(s.mustClaim(worker, tickets[3])[0], holdfast.Returned(errors.New("timeout")))
+	s.move(s.mustClaim(worker, tickets[4])[0], holdfast.Returned(nil))
+
+	newest, err := s.Task(s.ctx, tickets[4].Task)
+	s.must(err)
+	created, ended := newest.CreatedAt, newest.FinishedAt
+	for _, c := range []struct {
+		name   string
+		filter store.Filter
+		want   []int
+	}{
+		{"until the first was created", store.Filter{Until: created}, nil},
+		{"until after the end of the last", store.Filter{Until: ended.Add(time.Microsecond)}, []int{4, 3, 2, 1, 0}},
+		{"until the end of the last", store.Filter{Until: ended}, []int{3, 2, 1, 0}},
+		{"since the end of the last", store.Filter{Since: ended}, []int{4}},
+		{"since after the end of the last", store.Filter{Since: ended.Add(time.Microsecond)}, nil},
+		{"dead, since a time", store.Filter{Since: created.Add(time.Microsecond), States: []holdfast.State{holdfast.Dead}}, []int{2}},
+		{"everything", store.Filter{}, []int{4, 3, 2, 1, 0}},
+		{"a state", store.Filter{States: []holdfast.State{holdfast.Ready}}, []int{3, 1, 0}},
+		{"two states", store.Filter{States: []holdfast.State{holdfast.Dead, holdfast.Done}}, []int{4, 2}},
+		{"dead letters", store.Filter{States: []holdfast.State{holdfast.Dead}}, []int{2}},
+		{"a type", store.Filter{Type: other}, []int{1}},
+		{"a queue", store.Filter{Queue: "elsewhere"}, []int{1}},
+		{"another queue", store.Filter{Queue: "nowhere"}, nil},
+		{"part of an error", store.Filter{Error: "connection REFUSED"}, []int{2}},
+		{"a percent sign is not a pattern", store.Filter{Error: "100%"}, []int{2}},
+		{"a question mark is not a wildcard", store.Filter{Error: "host?1"}, nil},
+		{"an underscore", store.Filter{Error: "HOST_1"}, []int{2}},
+		{"a limit", store.Filter{Limit: 2}, []int{4, 3}},
+		{"before an id", store.Filter{Before: tickets[2].Task}, []int{1, 0}},
+		{"all fields", store.Filter{States: []holdfast.State{holdfast.Ready}, Type: kind, Queue: defaultQueue, Error: "time", Limit: 9}, []int{3}},
+	} {
+		got, err := s.List(s.ctx, c.filter)
+		s.must(err)
+		counts, err := s.Count(s.ctx, c.filter)
+		s.must(err)
+		n := int64(0)
+		for _, count := range counts {
+			n += count
+		}
+		if c.filter.Limit == 0 && n != int64(len(c.want)) {
+			s.Errorf("%s: Count returned %d, want %d", c.name, n, len(c.want))
+		}
+		want := []holdfast.TaskID{}
+		for _, i := range c.want {
+			want = append(want, tickets[i].Task)
+		}
+		if !slices.Equal(idsOf(got), want) {
+			s.Errorf("%s: List returned %v, want %v", c.name, idsOf(got), want)
+		}
+	}
+}
+
+func testListPages(s *suite) {
+	tickets := s.insertN(120)
+	got, err := s.List(s.ctx, store.Filter{})
+	s.must(err)
+	if len(got) != 50 {
+		s.Errorf("List without a limit returned %d tasks, want 50", len(got))
+	}
+	var seen []holdfast.TaskID
+	for before := holdfast.TaskID(0); ; before = seen[len(seen)-1] {
+		page, err := s.List(s.ctx, store.Filter{Before: before, Limit: 50})
+		s.must(err)
+		if len(page) == 0 {
+			break
+		}
+		seen = append(seen, idsOf(page)...)
+	}
+	slices.Reverse(seen)
+	if !slices.Equal(seen, ids(tickets)) {
+		s.Errorf("the pages have %d tasks, want all tasks once", len(seen))
+	}
+}
+
+func testCount(s *suite) {
+	counts, err := s.Count(s.ctx, store.Filter{})
+	s.must(err)
+	if len(counts) != len(holdfast.States()) {
+		s.Errorf("Count of an empty store returned %v", counts)
+	}
+	foreign := newTask()
+	foreign.Type = other
+	s.insert(newTask(), newTask(), foreign)
+	s.taskIn(holdfast.Dead)
+	for _, c := range []struct {
+		filter      store.Filter
+		ready, dead int64
+	}{
+		{store.Filter{}, 3, 1},
+		{store.Filter{Limit: 1}, 3, 1},
+		{store.Filter{Type: other}, 1, 0},
+		{store.Filter{Error: "hope"}, 0, 1},
+		{store.Filter{States: []holdfast.State{holdfast.Dead}}, 0, 1},
+	} {
+		counts, err := s.Count(s.ctx, c.filter)
+		s.must(err)
+		if counts[holdfast.Ready] != c.ready || counts[holdfast.Dead] != c.dead || len(counts) != len(holdfast.States()) {
+			s.Errorf("Count with %+v returned %v", c.filter, counts)
+		}
+	}
+}
+
+func testTask(s *suite) {
+	if _, err := s.Task(s.ctx, 1<<60); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("Task of a task that does not exist: %v, want ErrNotFound", err)
+	}
+	task := newTask()
+	task.Payload = []byte(`[1, 2]`)
+	ticket := s.insert(task)[0]
+	if got := s.task(ticket.Task); string(got.Payload) != `[1, 2]` {
+		s.Errorf("Task returned %+v", got)
+	}
+	listed, err := s.List(s.ctx, store.Filter{})
+	s.must(err)
+	if len(listed) != 1 || len(listed[0].Payload) > 0 {
+		s.Errorf("List returned %+v, want one task without payload", listed)
+	}
+}
+
+func testQueues(s *suite) {
+	later, elsewhere := newTask(), newTask()
+	later.Delay, elsewhere.Queue = time.Hour, "elsewhere"
+	past := newTask()
+	tickets := s.insert(newTask(), later, past, elsewhere)
+	s.mustClaim(s.registerWorker(), tickets[0])
+	unhandled, dead := newTask(), newTask()
+	unhandled.Type, unhandled.Queue, dead.Queue = other, "elsewhere", "elsewhere"
+	more := s.insert(unhandled, dead)
+	s.must(s.Park(s.ctx, more[:1], time.Hour, "no handler"))
+	s.move(s.mustClaim(s.registerWorker(), more[1])[0], holdfast.Returned(holdfast.Permanent(errors.New("never"))))
+	queues, err := s.Queues(s.ctx)
+	s.must(err)
+	if len(queues) != 2 {
+		s.Fatalf("the queues are %+v", queues)
+	}
+	got := queues[0]
+	if got.Name != defaultQueue || got.Ready != 2 || got.Due != 1 || got.Running != 1 || got.OldestDue <= 0 || got.OldestDue > timeout || !got.DrainedAt.IsZero() {
+		s.Errorf("the default queue is %+v", got)
+	}
+	if got = queues[1]; got.Name != "elsewhere" || got.Ready != 2 || got.Running != 0 || got.Dead != 1 || got.Parked != 1 ||
+		!slices.Equal(got.ParkedTypes, []string{other}) {
+		s.Errorf("the other queue is %+v", got)
+	}
+}
