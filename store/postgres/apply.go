@@ -125,7 +125,7 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 	return rows.Err()
 }
 
-// moveColumns is a list of moves as the arguments of sql/apply.sql.
+// moveColumns is a list of moves as the arguments of the statement apply.
 type moveColumns struct {
 	tasks, attempts, workers                                pq.Int64Array
 	events, origins, goals                                  pq.StringArray

@@ -148,7 +148,7 @@ func keyHeld(err error) error {
 	return new(store.KeyHeldError)
 }
 
-// text returns the arguments of sql/insert.sql for any connection.
+// text returns the arguments of the statement insert for any connection.
 func (b batch) text() []any {
 	return []any{b.types, b.queues, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
 }

@@ -171,8 +171,8 @@ func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Reco
 	})
 }
 
-// taskColumns is a list of tasks as the arguments of sql/import.sql. attemptColumns is a list of attempts as the
-// arguments of sql/import_attempts.sql.
+// taskColumns is a list of tasks as the arguments of the statement import. attemptColumns is a list of attempts as the
+// arguments of the statement import_attempts.
 type taskColumns struct {
 	ids                                                 pq.Int64Array
 	types, queues, states, payloads, keys               pq.StringArray

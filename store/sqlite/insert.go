@@ -142,7 +142,7 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 	return b
 }
 
-// rows returns the tasks in the form that sql/insert.sql takes.
+// rows returns the tasks in the form that the statement insert takes.
 func (b batch) rows() (string, error) {
 	rows := make([][6]any, len(b.tasks))
 	for i := range b.tasks {

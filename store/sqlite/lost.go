@@ -14,7 +14,7 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		return 0, 0, err
 	}
 	for _, queue := range queues {
-		// The ticket of a new task is published shortly after ticketed_at: see dispatch_outbox.sql.
+		// The ticket of a new task is published shortly after ticketed_at: see dispatch_outbox.
 		before := queue.ProvedThrough - micros(min(slack, 10*time.Second))
 		if queue.Uncertain != 0 {
 			before = min(before, queue.Uncertain)

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// named begins the statement with that name in a file of several statements.
+var named = regexp.MustCompile(`(?m)^-- name: (\w+)$`)
+
 // parts is the file with the shared parts of statements. A line "-- {{name}}" begins the part with that name. {{name}}
 // in a statement or in another part includes it.
 const parts = "parts"
@@ -27,9 +30,10 @@ type Variant struct {
 	Is   string // the part that the copy includes instead
 }
 
-// Load returns the statements in the folder sql and the variants. The name of a statement is the name of its file
-// without ".sql". The texts have no comments and no indentation. given has additional parts. Load panics if a file is
-// not usable, because that is an error of the build.
+// Load returns the statements in the folder sql and the variants. A file has the statements of one role. The line
+// "-- name: x" begins the statement x; a file without such a line is one statement with the name of the file. The texts
+// have no comments and no indentation. given has additional parts. Load panics if a file is not usable, because that is
+// an error of the build.
 func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]string {
 	entries, err := fs.ReadDir(files, "sql")
 	if err != nil {
@@ -41,9 +45,18 @@ func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]
 		if err != nil {
 			panic(err)
 		}
-		texts[strings.TrimSuffix(entry.Name(), ".sql")] = string(text)
+		if !named.Match(text) {
+			texts[strings.TrimSuffix(entry.Name(), ".sql")] = string(text)
+			continue
+		}
+		for name, statement := range split(named, string(text)) {
+			if _, twice := texts[name]; twice {
+				panic("sql/ has two statements " + name)
+			}
+			texts[name] = statement
+		}
 	}
-	byName := split(texts[parts])
+	byName := split(heading, texts[parts])
 	maps.Copy(byName, given)
 	delete(texts, parts)
 	for _, v := range variants {
@@ -55,18 +68,19 @@ func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]
 	return texts
 }
 
-// split returns the parts of a text by name.
-func split(text string) map[string]string {
-	named := make(map[string]string)
+// split returns the pieces of a text by name, without comments and indentation. A heading begins each piece; its first
+// group is the name.
+func split(heading *regexp.Regexp, text string) map[string]string {
+	pieces := make(map[string]string)
 	at := heading.FindAllStringSubmatchIndex(text, -1)
 	for i, match := range at {
 		end := len(text)
 		if i+1 < len(at) {
 			end = at[i+1][0]
 		}
-		named[text[match[2]:match[3]]] = Compact(text[match[1]:end])
+		pieces[text[match[2]:match[3]]] = Compact(text[match[1]:end])
 	}
-	return named
+	return pieces
 }
 
 // fill replaces each {{name}} with its part, recursively.

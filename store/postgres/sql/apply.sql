@@ -1,3 +1,4 @@
+-- name: apply
 -- Applies moves of any kind. A move is applied only if its task is still in the state for which the move was computed.
 with moves as (
   select *
@@ -13,7 +14,7 @@ with moves as (
 ), locked as materialized (
   select m.*, t.state, t.worker_id, t.started_at
   from (select * from moves order by task) m,
-  lateral ( -- see claim.sql
+  lateral ( -- see claim
     select state, worker_id, started_at from holdfast.tasks
     where id = m.task and attempt = m.attempt
       and worker_id is not distinct from nullif(m.worker, 0)
@@ -45,3 +46,34 @@ set state = m.goal, worker_id = null, attempt = m.next_attempt,
 from locked m
 where t.id = m.task
 returning m.n
+
+-- name: complete
+-- The general statement for plain successes, of several workers or attempt numbers.
+with locked as materialized (
+  select t.id, m.n
+  from (
+    select * from unnest($1::bigint[], $2::int[], $3::bigint[]) with ordinality as a (task, attempt, worker, n) order by task
+  ) m, lateral ( -- see claim
+    select id from holdfast.tasks
+    where id = m.task and attempt = m.attempt and worker_id = m.worker and state = 'running'
+    for update
+  ) t
+)
+update holdfast.tasks t
+set state = 'done', worker_id = null, finished_at = now()
+from locked
+where t.id = locked.id
+returning locked.n
+
+-- name: complete_range
+-- complete for results of one worker and one attempt number; see claim_range. It returns the list of completed
+-- tasks only if it refused some results.
+with completed as (
+  update holdfast.tasks t
+  set state = 'done', worker_id = null, finished_at = now()
+  from unnest($4::bigint[], $5::bigint[], $6::int[]) as id_range (first, last, start)
+  where t.id between id_range.first and id_range.last and get_bit($1::bytea, (t.id - id_range.first)::int + id_range.start) = 1
+    and attempt = $2 and worker_id = $3 and state = 'running'
+  returning id
+)
+select count(*) as n, case when count(*) < $7 then array_agg(id) end as tasks from completed

@@ -1,3 +1,22 @@
+-- name: insert_uniform
+-- insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks. The ids
+-- ascend in the order of the payloads, because the server stores the rows one after another. The statement returns the
+-- list of ids only if the list has gaps.
+with queues as (
+  insert into holdfast.queues (name)
+  select $1::text where not exists (select from holdfast.queues q where q.name = $1::text)
+  on conflict do nothing
+), stored as (
+  insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at)
+  select $2, $1, $3, payload, now() from unnest($4::json[]) as a (payload)
+  returning id
+)
+insert into holdfast.outbox (queue, task_ids, publish_after)
+select $1, array_agg(id), now() + $5 * interval '1 microsecond' from stored
+returning id, task_ids[1] as first, cardinality(task_ids) as size,
+  case when task_ids[cardinality(task_ids)] - task_ids[1] >= cardinality(task_ids) then task_ids end as tasks
+
+-- name: insert
 -- Stores tasks without unique keys, and their outbox entries. Delays, and times since 1970, are in microseconds; 0 or a
 -- list that is too short means none.
 with input as (
@@ -31,3 +50,58 @@ select 0::bigint as id, '' as queue, array_agg(id order by id) as tasks from inp
 union all
 select id, queue, task_ids from entries
 order by id
+
+-- name: insert_unique
+-- insert for tasks of which some have a unique key. A task is not stored if its key is taken, by a stored task or
+-- by an earlier task of the same call.
+with input as (
+  select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
+    case
+      -- In two parts, because the server multiplies in floating point and would round the end of the year 9999 up.
+      when at > 0 then nullif(greatest('epoch'::timestamptz + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond', now()), now())
+      when delay > 0 then now() + delay * interval '1 microsecond'
+    end as later
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[])
+    as a (type, queue, payload, max_attempts, delay, at, unique_key)
+), queues as (
+  -- The caller has stored the queues, but a failover may have lost them since. No janitor would find the tasks of a
+  -- queue that is not stored.
+  insert into holdfast.queues (name)
+  select distinct queue from unnest($2::text[]) as a (queue)
+  where not exists (select from holdfast.queues q where q.name = a.queue)
+  on conflict do nothing
+), stored as (
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, next_run_at, due_at, ticketed_at)
+  select id, type, queue, payload::json, max_attempts, unique_key, coalesce(later, now()), later, case when later is null then now() end
+  from input
+  -- All callers insert keys in the same order, so that callers that wait for each other's keys do not deadlock.
+  order by unique_key collate "C" nulls first, id
+  on conflict (unique_key) where unique_key is not null do nothing
+  returning id, queue, due_at
+), entries as (
+  insert into holdfast.outbox (queue, task_ids, publish_after)
+  select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'
+  from stored where due_at is null group by queue order by queue
+  returning id, queue, task_ids
+)
+-- The first row lists the tasks that were stored, the second row all tasks.
+select -1::bigint as id, '' as queue, coalesce(array_agg(id), '{}') as tasks from stored
+union all
+select 0, '', array_agg(id order by id) from input
+union all
+select id, queue, task_ids from entries
+order by id
+
+-- name: insert_holders
+-- The tasks that hold the keys.
+select id, unique_key as key from holdfast.tasks where unique_key = any($1::text[])
+
+-- name: insert_queues
+insert into holdfast.queues (name) select unnest($1::text[]) on conflict do nothing
+
+-- name: delete_outbox
+-- The statement skips an outbox entry that a janitor is publishing right now. The janitor deletes it, and its tickets
+-- may be published twice.
+delete from holdfast.outbox where id in (
+  select id from holdfast.outbox where id = any($1::bigint[]) order by id for update skip locked
+)

@@ -1,3 +1,23 @@
+-- name: complete
+-- Applies plain successes, which are nearly all results. ?1 lists [task, attempt, worker], and ?2 is now.
+update tasks
+set state = 'done', worker_id = null, finished_at = ?2
+from json_each(?1) as m
+where tasks.id = m.value ->> 0 and tasks.attempt = m.value ->> 1 and +tasks.worker_id = m.value ->> 2 and tasks.state = 'running'
+returning tasks.id
+
+-- name: apply_record
+insert into attempts (task_id, attempt, event, worker_id, worker_name, started_at, finished_at, class, error, stack, details)
+select t.id, t.attempt, ?5, t.worker_id, coalesce((select name from workers where id = t.worker_id), ''), t.started_at, ?6, ?7, ?8, nullif(?9, ''), nullif(?10, '')
+from tasks t
+where {{apply_unchanged}}
+on conflict do nothing
+
+-- name: apply_notify
+insert into cancellations (worker_id, task_id, attempt, created_at)
+select t.worker_id, t.id, t.attempt, ?5 from tasks t where {{apply_unchanged}} and t.state = 'running'
+
+-- name: apply
 -- ?5 is now, ?6 the new state, and ?7 the time at which the task is due if the new state is ready.
 update tasks as t
 set state = ?6, worker_id = null, attempt = ?8,

@@ -1,3 +1,11 @@
+-- name: insert_queues
+insert into queues (name, created_at) select value, ?2 from json_each(?1) where true on conflict do nothing
+
+-- name: insert_first
+-- The largest id that was ever given out. No other transaction gives out ids, because the caller writes in this one.
+select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
+
+-- name: insert
 -- ?1 lists [type, queue, payload, max attempts, due time, unique key]. The payload is null if it is long, the due time
 -- if the task is due at once, and the unique key if there is none. ?2 is now, and ?3 is the id of the first task. A
 -- task is not stored if its key is taken, by a stored task or by an earlier task of the same list.
@@ -7,3 +15,16 @@ select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e
 from json_each(?1) as e
 where true
 on conflict (unique_key) where unique_key is not null do nothing
+
+-- name: insert_holders
+-- The tasks that hold the keys.
+select id, unique_key as key from tasks where unique_key in (select value from json_each(?1))
+
+-- name: insert_payloads
+insert into payloads (task_id, payload) select value ->> 0, value ->> 1 from json_each(?1)
+
+-- name: insert_outbox
+insert into outbox (queue, task_ids, created_at, publish_after) values (?1, ?2, ?3, ?3 + ?4) returning id
+
+-- name: delete_outbox
+delete from outbox where id in (select value from json_each(?1))

@@ -1,0 +1,58 @@
+-- name: renew
+-- renewed and before are the times of this renewal and of the previous one. $7 to $9 are the worker's name, host and
+-- PID, because after a loss of commits another worker may have the same id. $6 is the cancellations that the worker has
+-- received. The statement deletes them and returns the others, even if an earlier renewal has already returned them.
+with before as (
+  select renewed_at from holdfast.workers where id = $1
+), renewed as (
+  update holdfast.workers
+  set renewed_at = now(), lease_until = now() + $2 * interval '1 microsecond',
+      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, present = $10
+  where id = $1 and state = 'live' and ($7::text = '' or name = $7::text and host = $8::text and pid = $9)
+  returning draining, renewed_at
+), deleted as (
+  delete from holdfast.cancellations where worker_id = $1 and id = any($6::bigint[])
+), notices as (
+  select id, task_id, attempt from holdfast.cancellations where worker_id = $1 and id <> all($6::bigint[])
+)
+select draining, {{history}} as history, (extract(epoch from renewed_at) * 1000000)::bigint as renewed,
+  (select (extract(epoch from renewed_at) * 1000000)::bigint from before) as before,
+  array(select name from holdfast.queues order by name collate "C") as queues,
+  array(select id from notices order by id) as news,
+  array(select task_id from notices order by id) as tasks,
+  array(select attempt from notices order by id) as attempts
+from renewed
+
+-- name: register_worker
+insert into holdfast.workers (name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
+values ($1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
+returning id
+
+-- name: note_setback
+insert into holdfast.meta (key, value) values ('setback', now()::text)
+on conflict (key) do update set value = excluded.value
+
+-- name: presence_renewing
+-- Acquires the lock of a session for the renewals of worker $1. The lock is shared, because a process may open a
+-- session before the server detects the end of the previous one.
+select pg_advisory_lock_shared((hashtext(value)::bigint << 32) | ($1::bigint & 4294967295)) is not null as held
+from holdfast.meta where key = 'incarnation'
+
+-- name: deregister_worker
+-- The lock waits for claims in progress. If a claim committed after the worker had ended and its tasks had been
+-- searched, no janitor would find the claimed task.
+with live as materialized (
+  select id from holdfast.workers where id = $1 and state = 'live' for update
+), closed as (
+  update holdfast.workers w set state = 'stopped', ended_at = now(), running = 0, swept = $2
+  from live
+  where w.id = live.id
+)
+delete from holdfast.cancellations where worker_id = $1
+
+-- name: drain
+-- Marks a live worker as draining, and returns the state of the worker.
+with updated as (
+  update holdfast.workers set draining = true where id = $1 and state = 'live'
+)
+select state from holdfast.workers where id = $1

@@ -1,1 +1,0 @@
-select pg_try_advisory_xact_lock($1) as locked

@@ -1,1 +1,0 @@
-select now() as now

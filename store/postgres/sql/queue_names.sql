@@ -1,1 +1,0 @@
-select name from holdfast.queues order by name collate "C"

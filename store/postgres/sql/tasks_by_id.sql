@@ -1,1 +1,0 @@
-select {{columns}} from holdfast.tasks t where t.id = any($1::bigint[])

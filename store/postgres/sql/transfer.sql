@@ -1,0 +1,63 @@
+-- name: transfer_last
+-- The highest id that the sequence has given out or a task has.
+select greatest(
+  (select case when is_called then last_value else 0 end from holdfast.tasks_id_seq),
+  (select coalesce(max(id), 0) from holdfast.tasks)
+) as last
+
+-- name: export
+-- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
+select {{columns}}, t.payload, t.requeued,
+  coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
+    select json_agg(json_build_object(
+      'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
+      'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details::text
+    ) order by a.attempt, a.finished_at, a.event collate "C")
+    from holdfast.attempts a where a.task_id = t.id
+  )::text, '') as attempts
+from holdfast.tasks t
+order by t.id
+
+-- name: transfer_lock
+-- An insert holds a lock that conflicts with this one, from before it takes an id until it commits. So the tasks and
+-- the sequence do not change while this lock is held. Inserts wait while this statement waits, so lock_timeout limits
+-- the wait. tcp_user_timeout is off, because a slow reader of an export must not end the connection.
+set local lock_timeout = '10s';
+set local tcp_user_timeout = 0;
+lock table holdfast.tasks in share row exclusive mode
+
+-- name: import_last
+-- New tasks get ids above $1. A sequence cannot be set to 0, and 1 does no harm.
+select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last
+
+-- name: import
+-- Times are text, which keeps every digit; '' means none. No imported task has a ticket, so a ready task gets a due_at.
+-- The statement skips a task whose id or unique key is taken.
+insert into holdfast.tasks (
+  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+  next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
+  park_count, park_attempt
+)
+select id, type, queue, state, payload::json, nullif(unique_key, ''), attempt, max_attempts, failures, crashes, deferrals,
+  next_run_at::timestamptz, created_at::timestamptz, nullif(started_at, '')::timestamptz, nullif(finished_at, '')::timestamptz,
+  case when state = 'ready' then next_run_at::timestamptz end, case when state = 'dead' then finished_at::timestamptz end,
+  requeued, nullif(last_error, ''), nullif(parked, ''), nullif(idempotency_key, ''),
+  nullif(parks, 0), case when parks > 0 then attempt end
+from unnest(
+  $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[], $10::int[], $11::int[],
+  $12::text[], $13::text[], $14::text[], $15::text[], $16::bool[], $17::text[], $18::text[], $19::text[],
+  $20::int[]
+) as t (
+  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+  next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks
+)
+on conflict do nothing
+returning id
+
+-- name: import_attempts
+insert into holdfast.attempts (task_id, attempt, event, worker_name, started_at, finished_at, class, error, stack, details)
+select task, attempt, event, worker_name, nullif(started_at, '')::timestamptz, finished_at::timestamptz,
+  class, error, nullif(stack, ''), nullif(details, '')::json
+from unnest(
+  $1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[]
+) as a (task, attempt, event, worker_name, started_at, finished_at, class, error, stack, details)

@@ -1,1 +1,0 @@
-select id, state, settled from holdfast.workers where id = any($1::bigint[])

@@ -1,1 +1,0 @@
-select id from workers where id = ?1 and state = 'live'

@@ -1,1 +1,0 @@
-delete from outbox where id in (select value from json_each(?1))

@@ -1,0 +1,7 @@
+-- name: janitors
+with old as (
+  select created_at from outbox where created_at < ?1 - ?2
+)
+select count(*) as entries, coalesce(?1 - min(created_at), 0) as oldest,
+  coalesce((select max(?1 - max(taken_at), 0) from turns), -1) as turned
+from old

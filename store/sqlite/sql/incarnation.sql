@@ -1,1 +1,0 @@
-select value from meta where key = 'incarnation'

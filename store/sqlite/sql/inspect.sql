@@ -1,0 +1,59 @@
+-- name: list
+select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?8
+
+-- name: count
+select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
+
+-- name: count_all
+-- Every task is in exactly one of these indexes.
+select 'ready' as state, (select count(*) from tasks where ticketed_at is not null) + (select count(*) from tasks where due_at is not null) as count
+union all
+select 'running', count(*) from tasks where worker_id is not null
+union all
+select state, count(*) from tasks where finished_at is not null group by state
+
+-- name: task
+select {{columns}}, {{payload}} from tasks where tasks.id in (select value from json_each(?1))
+
+-- name: attempts
+-- A task without attempts has one row, with attempt 0.
+select t.id as task, coalesce(a.attempt, 0) as attempt, coalesce(a.event, '') as event,
+  coalesce(a.worker_id, 0) as worker, coalesce(a.worker_name, '') as worker_name,
+  a.started_at, a.finished_at,
+  coalesce(a.class, '') as class, coalesce(a.error, '') as error, coalesce(a.stack, '') as stack,
+  coalesce(a.details, '') as details
+from tasks t left join attempts a on a.task_id = t.id
+where t.id = ?1
+order by a.attempt, a.finished_at
+
+-- name: queues
+-- Each part of the union reads a partial index.
+with open as (
+  select queue, 1 as ready, 1 as due, 0 as running, 0 as dead, parked, type, next_run_at from tasks where ticketed_at is not null
+  union all
+  select queue, 1, due_at <= ?1 or next_run_at <= ?1, 0, 0, parked, type, next_run_at from tasks where due_at is not null
+  union all
+  select queue, 0, 0, 1, 0, null, null, null from tasks where worker_id is not null
+  union all
+  select queue, 0, 0, 0, 1, null, null, null from tasks where dead_at is not null
+), counted as (
+  select queue, sum(ready) as ready, sum(due) as due, sum(running) as running, sum(dead) as dead, count(parked) as parked,
+    group_concat(distinct iif(parked is null, null, type)) as parked_types, min(iif(due, next_run_at, null)) as oldest
+  from open
+  group by queue
+)
+select q.name, coalesce(c.ready, 0) as ready, coalesce(c.due, 0) as due, coalesce(c.running, 0) as running,
+  coalesce(c.dead, 0) as dead, coalesce(c.parked, 0) as parked, replace(coalesce(c.parked_types, ''), ',', ' ') as parked_types,
+  coalesce(max(?1 - c.oldest, 0), 0) as oldest, q.drained_through
+from queues q left join counted c on c.queue = q.name
+order by q.name
+
+-- name: queue_names
+select name from queues order by name
+
+-- name: workers
+select id, name, host, pid, version, concurrency, queues, types, state, draining,
+  started_at, renewed_at, lease_until, ended_at, taken, settled, running
+from workers
+where ?1 or state = 'live'
+order by id desc

@@ -1,0 +1,22 @@
+-- name: register_worker
+insert into workers (name, host, pid, version, concurrency, queues, started_at, renewed_at, lease_until, types)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9)
+returning id
+
+-- name: renew
+update workers
+set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6
+where id = ?1 and state = 'live' and (?7 = '' or name = ?7 and host = ?8 and pid = ?9)
+returning draining
+
+-- name: renew_result
+-- If the commit fails, the rows stay and a later renewal returns them. After the commit, the answer cannot be lost.
+delete from cancellations where worker_id = ?1 returning id, task_id as task, attempt
+
+-- name: deregister_worker
+update workers set state = 'stopped', ended_at = ?2, running = 0, swept = ?3 where id = ?1 and state = 'live';
+
+delete from cancellations where worker_id = ?1
+
+-- name: drain
+update workers set draining = 1 where id = ?1 and state = 'live'

@@ -1,1 +1,0 @@
-select quick_check as problem from pragma_quick_check

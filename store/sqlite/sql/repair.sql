@@ -1,0 +1,25 @@
+-- name: unticket
+update tasks as t set due_at = min(t.next_run_at, ?2), ticketed_at = null
+from json_each(?1) as tickets
+where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.ticketed_at is not null
+
+-- name: unticket_queue_last
+select coalesce(max(ticketed_at), -1) as at from tasks where queue = ?1 and ticketed_at is not null
+
+-- name: unticket_ids
+-- ?1 lists [task, ticketed_at], and ?2 is now. A task that has changed since it was found is skipped.
+update tasks as t set due_at = min(t.next_run_at, ?2), ticketed_at = null
+from json_each(?1) as found
+where t.id = found.value ->> 0 and +t.ticketed_at = found.value ->> 1
+
+-- name: sentinels_due_any
+select count(*) as n from (
+  select 1 from queues where {{sentinels_due_which}} limit 1
+)
+
+-- name: sentinels_due
+update queues set sentinel_sent_at = ?1,
+  drained_through = iif({{queue_ahead}}, null, drained_through), drained_at = iif({{queue_ahead}}, null, drained_at),
+  held_through = iif({{queue_ahead}}, null, held_through), held_at = iif({{queue_ahead}}, null, held_at),
+  proved_through = iif({{queue_ahead}}, null, proved_through)
+where {{sentinels_due_which}} returning name as queue, sentinel_sent_at as at

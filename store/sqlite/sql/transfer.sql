@@ -1,0 +1,37 @@
+-- name: export
+-- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
+select {{columns}}, {{payload}}, tasks.requeued,
+  coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
+    select json_group_array(json_object(
+      'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
+      'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details
+    ) order by a.attempt, a.finished_at, a.event)
+    from attempts a where a.task_id = tasks.id
+  ) as attempts
+from tasks
+order by tasks.id
+
+-- name: import
+-- No imported task has a ticket, so a ready task gets a due_at. The statement skips a task whose id or unique key is
+-- taken.
+insert into tasks (
+  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+  next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
+  park_count, park_attempt
+)
+values (
+  ?1, ?2, ?3, ?4, ?5, nullif(?6, ''), ?7, ?8, ?9, ?10, ?11, ?12, ?13, nullif(?14, 0), nullif(?15, 0),
+  iif(?4 = 'ready', ?12, null), iif(?4 = 'dead', ?15, null), ?16, nullif(?17, ''), nullif(?18, ''), nullif(?19, ''),
+  nullif(?20, 0), iif(?20 > 0, ?7, null)
+)
+on conflict do nothing
+
+-- name: import_attempt
+insert into attempts (task_id, attempt, event, worker_name, started_at, finished_at, class, error, stack, details)
+values (?1, ?2, ?3, ?4, nullif(?5, 0), ?6, ?7, ?8, nullif(?9, ''), nullif(?10, ''))
+
+-- name: import_last
+-- New tasks get ids above ?1. A table into which no row was ever inserted has no row in sqlite_sequence.
+update sqlite_sequence set seq = max(seq, ?1) where name = 'tasks';
+
+insert into sqlite_sequence (name, seq) select 'tasks', ?1 where not exists (select 1 from sqlite_sequence where name = 'tasks')

@@ -1,1 +1,0 @@
-select coalesce(max(ticketed_at), -1) as at from tasks where queue = ?1 and ticketed_at is not null

@@ -1,0 +1,75 @@
+-- name: correct_noted
+-- Whether the clock was set back since the newest recorded time.
+select count(*) as n from turns where duty = ?2 and taken_at > ?1 + 2000000
+
+-- name: correct_note
+insert into turns (duty, taken_at) values (?2, ?1)
+on conflict (duty) do update set taken_at = excluded.taken_at
+
+-- name: correct_outbox
+-- No entry is meant to wait for a minute, and the real age of these entries is unknown. They get a creation time a
+-- minute ago, so they are late: their tasks count as ticketed from the time when a janitor publishes them. ?1 is now.
+update outbox set publish_after = iif(publish_after > ?1 + 60000000, ?1, publish_after), created_at = min(created_at, ?1 - 60000000)
+where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
+
+-- name: correct_range
+-- The first id above ?1, and the largest id of all.
+select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce((select max(id) from tasks), 0) as last
+
+-- name: correct_tasks
+-- One step over the ids above ?2 up to ?3. ?1 is now. The statement corrects ready tasks whose times the store computed
+-- before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park lasts at most ten
+-- minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
+-- interrupted waits for two minutes at most. A task without a delay does not wait.
+update tasks as t set
+  due_at = iif(t.due_at is null, null, c.next_run_at),
+  next_run_at = c.next_run_at,
+  ticketed_at = iif(t.ticketed_at > ?1, ?1, t.ticketed_at),
+  started_at = iif(t.started_at > ?1, ?1, t.started_at)
+from (
+  select id, case
+      when due_at is null or next_run_at <= ?1 then next_run_at
+      when parked is not null then iif(next_run_at > ?1 + 660000000, ?1, next_run_at)
+      when attempt > 1 and failed_at > ?1 + 2000000 then ?1 + max(next_run_at - failed_at, 0)
+      when attempt > 1 and started_at > ?1 + 2000000 then ?1 + max(next_run_at - started_at, 0)
+      when next_run_at <= created_at or requeued and next_run_at > ?1 + 120000000 then ?1
+      else next_run_at
+    end as next_run_at
+  from (
+    select r.*, (select max(a.finished_at) from attempts a where a.task_id = r.id and a.attempt = r.attempt - 1) as failed_at
+    from tasks r
+    where r.id > ?2 and r.id <= ?3 and r.state = 'ready' and (+r.due_at > ?1 + 2000000 or +r.ticketed_at > ?1 + 2000000)
+  )
+) as c
+where t.id = c.id and t.due_at is not c.next_run_at;
+
+-- The attempts are corrected last, because the first statement needs their old times.
+update attempts set started_at = iif(started_at > ?1, ?1, started_at), finished_at = ?1
+where task_id > ?2 and task_id <= ?3 and finished_at > ?1 + 2000000
+
+-- name: turn_taken
+-- If the time of a turn lies in the future, the clock was set back since, and the turn does not count.
+select count(*) as n from turns where duty = ?1 and taken_at > ?2 - ?3 and taken_at <= ?2 + 2000000
+
+-- name: turn
+insert into turns (duty, taken_at) values (?1, ?2)
+on conflict (duty) do update set taken_at = excluded.taken_at
+where turns.taken_at <= ?2 - ?3 or turns.taken_at > ?2 + 2000000
+
+-- name: prune_tasks
+-- Deletes at most ?3 tasks that ended before ?2 in the state ?1. Their attempts and payloads are deleted with them.
+delete from tasks where id in (
+  select id from tasks where state = ?1 and finished_at < ?2 order by finished_at limit ?3
+)
+
+-- name: prune_cancellations
+-- Deletes at most ?1 cancellations that no live worker will read.
+delete from cancellations where id in (
+  select c.id from cancellations c where not exists (select 1 from workers w where w.id = c.worker_id and w.state = 'live') limit ?1
+)
+
+-- name: prune_workers
+-- Deletes at most ?2 workers. Only workers that certainly own no tasks are deleted.
+delete from workers where id in (
+  select id from workers where state <> 'live' and swept and ended_at < ?1 order by id limit ?2
+)
