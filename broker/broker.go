@@ -93,8 +93,8 @@ type Subscription interface {
 	// again, to any subscriber.
 	Deliveries() <-chan Delivery
 	// Ack acknowledges the delivery, and with UpTo every earlier one too. It ignores deliveries that are already
-	// settled. Returns ErrSubscriptionEnded if the subscription has ended, and holdfast.ErrInvalid for a tag that was never
-	// received.
+	// settled. Returns ErrSubscriptionEnded if the subscription has ended, and holdfast.ErrInvalid for a tag that was
+	// never received.
 	//
 	// A nil error does not prove that the broker received the acknowledgement. If the subscription ends soon
 	// afterwards, even by Close, the broker may deliver the message again.

@@ -299,8 +299,8 @@ func TestPatrolRepairsLostCommits(t *testing.T) {
 	w.unchanged(before)
 }
 
-// The patrol quarantines a message that is not a manifest, with the reason, before it acknowledges the message. A message of
-// a newer version goes to the unread queue instead.
+// The patrol quarantines a message that is not a manifest, with the reason, before it acknowledges the message. A
+// message of a newer version goes to the unread queue instead.
 func TestPatrolQuarantinesMalformedMessages(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ body, reason string }{

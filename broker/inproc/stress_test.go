@@ -34,8 +34,8 @@ func ended(sub broker.Subscription) bool {
 	return errors.Is(sub.Requeue(), broker.ErrSubscriptionEnded)
 }
 
-// received records a received message. It returns broker.ErrSubscriptionEnded if the subscription has ended, because the broker has
-// requeued the message then.
+// received records a received message. It returns broker.ErrSubscriptionEnded if the subscription has ended, because
+// the broker has requeued the message then.
 func (h *holders) received(body string, sub broker.Subscription) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -157,8 +157,8 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// runInPump has the pump call request while the pump holds the lock. It returns nil after that call, or broker.ErrSubscriptionEnded
-// if the subscription ended first.
+// runInPump has the pump call request while the pump holds the lock. It returns nil after that call, or
+// broker.ErrSubscriptionEnded if the subscription ended first.
 func (s *subscription) runInPump(request func()) error {
 	done := make(chan struct{})
 	s.broker.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// banned are words and phrases of an earlier vocabulary, and phrases that readers stumbled over. Another word says the same:
-// queue for lane, worker for run, outbox entry for receipt, and the name of the component for nobody and whoever.
+// banned are words and phrases of an earlier vocabulary, and phrases that readers stumbled over. Another word says the
+// same: queue for lane, worker for run, outbox entry for receipt, and the name of the component for nobody and whoever.
 var banned = regexp.MustCompile(`(?i)\b(anew|nobody|whoever|anybody|everybody|in hand|all the same|for ever|put aside|stands|` +
 	`(is|are) over|a moment|shall|be it|for to|comes? and goes?|(go|goes|went|going|gone) round|tells? what|(is|are|was|were|be) told|` +
 	`hence|thereby|lest|in vain|of old|receipts?|parcels?|lanes?|witness|heirs?|RunID|OpenRun|RetryIn|Discharge)\b`)

@@ -223,8 +223,8 @@ func (c *checker) taskStored(task *simstore.Task) {
 	}
 }
 
-// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer version
-// is quarantined.
+// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer
+// version is quarantined.
 func (c *checker) messageEntered(m *simbroker.Message) {
 	if newer(m) && m.Queue == c.world.topology.Quarantine() {
 		c.fail("a message of a newer version was quarantined: %s", m)

@@ -98,9 +98,9 @@ func words[T string | []byte](oid uint32, n int, element func(i int) T) []byte {
 // fraction of an index descent.
 const maxGap = 8
 
-// idRanges is a set of ids in the form that the statements *_range take. Each range has a first id, a last id, and one bit for
-// each id from the first to the last. The bit says whether the id is in the set. An id far from all others is a range
-// of its own.
+// idRanges is a set of ids in the form that the statements *_range take. Each range has a first id, a last id, and one
+// bit for each id from the first to the last. The bit says whether the id is in the set. An id far from all others is a
+// range of its own.
 type idRanges struct {
 	firsts, lasts []int64
 	starts        []int  // the position of the first bit of each range

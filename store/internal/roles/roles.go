@@ -101,8 +101,8 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, list and count. choose returns the name
-// of the fastest statement for an operation, "list" or "count", with a filter.
+// NewInspector returns the role, which uses the statements task, attempts, queues, list and count. choose returns the
+// name of the fastest statement for an operation, "list" or "count", with a filter.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }
