@@ -90,6 +90,9 @@ func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology bro
 	isMissing := func(amqpQueue string) bool { return slices.Contains(missing, amqpQueue) }
 	toDeclare := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return !isMissing(o.Name) })
 	if wiped {
+		if err := topology.RefuseFormerNames(ctx, admin); err != nil {
+			return nil, nil, 0, fmt.Errorf("declare the topology: %w", err)
+		}
 		// If an AMQP queue exists with other arguments, Rebuild cannot declare the marker. Find that out before the
 		// tasks become due, or each call would publish another ticket for every task.
 		existing := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return isMissing(o.Name) })

@@ -21,7 +21,7 @@ import (
 func malformedBodies() [][]byte {
 	numbers := `{"v":1,"t":[[%s,%s]],"worker":%s,"page":%s,"rounds":%s}`
 	bodies := []string{
-		"", "hello", "null", "[]", "\x00\x01\xff\xfe", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`,
+		"", "hello", "null", "[]", "\x00\x01\xff\xfe", `{"v":1}`, `{"v":-1,"t":[[1,1]]}`, `{"v":1,"t":[1,1],"x":1}`, `{"v":1,"t":[[1,1]]} {}`,
 		`{"v":1,"t":[[1,1],[2,`, `{"v":1,"t":[]}`, `{"v":1,"queue":"default"}`, `{"v":1,"queue":"default","sentinel":"soon"}`,
 		`{"v":1,"queue":"default","sentinel":"9999-12-31T23:59:59-23:00"}`, strings.Repeat("[", 10_000), `{"v":1,"t":[` + strings.Repeat("[1,1],", 1000) + `[1,1]]}`,
 		`{"v":1,"` + strings.Repeat("k", 200_000) + `":1}`, // a complete reason would be longer than a frame

@@ -247,7 +247,7 @@ func feed(ctx context.Context, c *services, executed *atomic.Int64) error {
 
 // malformed returns n messages for an AMQP queue that belong in the quarantine.
 func malformed(queue string, n int) []broker.Message {
-	bodies := []string{"", "hello", "null", `{"v":1}`, `{"v":99,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, strings.Repeat("[", 1000)}
+	bodies := []string{"", "hello", "null", `{"v":1}`, `{"v":-1,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[1,1],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, strings.Repeat("[", 1000)}
 	messages := make([]broker.Message, n)
 	for i := range messages {
 		messages[i] = broker.Message{Queue: queue, Body: []byte(bodies[i%len(bodies)])}
