@@ -166,9 +166,12 @@ func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
 		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost
 		}
-		left := p.tickets[len(claims):]
+		left, into := p.tickets[len(claims):], p.into
+		if size < len(left) { // the tasks of this part start only after the claims of the others
+			into = store.IntoBuffer
+		}
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.worker, p.wanted, left[:min(size, len(left))], p.into)
+		part, err := s.o.Store.Claim(attempt, s.worker, p.wanted, left[:min(size, len(left))], into)
 		cancel()
 		if err == nil {
 			if claims == nil {
