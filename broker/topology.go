@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -90,6 +91,24 @@ func (t Topology) Quarantine() string { return t.Prefix + ".quarantine" }
 // Unread returns the name of the queue for messages of a newer version than this build can decode. Only builds that
 // know that version consume it.
 func (t Topology) Unread() string { return t.unread(message.Version + 1) }
+
+// Undecodable returns the message to publish in place of a body that message.Decode refused with err. It goes to the unread
+// queue if a newer version wrote the body, and otherwise to the quarantine. foundBy is the name of the process.
+func (t Topology) Undecodable(body []byte, err error, foundBy string) Message {
+	if errors.As(err, new(*message.NewerError)) {
+		return Message{Queue: t.Unread(), Body: body}
+	}
+	return t.Malformed(body, err.Error(), foundBy)
+}
+
+// Malformed returns the message to publish to the quarantine in place of a body. reason and foundBy tell an operator why
+// and by which process.
+func (t Topology) Malformed(body []byte, reason, foundBy string) Message {
+	return Message{
+		Queue: t.Quarantine(), Body: body,
+		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": foundBy},
+	}
+}
 
 // Readable returns the names of the queues in which builds of earlier versions left messages that this build can
 // decode.

@@ -48,13 +48,10 @@ func decode(d broker.Delivery) decoded {
 func (p *page) add(r decoded) {
 	p.tags = append(p.tags, r.Tag)
 	switch {
-	case errors.As(r.err, new(*message.NewerError)):
-		p.unread++
-		p.messages = append(p.messages, broker.Message{Queue: p.s.o.Topology.Unread(), Body: r.Body})
 	case r.err != nil:
-		p.quarantine(r.Body, r.err.Error())
+		p.divert(p.s.o.Topology.Undecodable(r.Body, r.err, p.s.o.Name))
 	case r.message.Manifest != nil:
-		p.quarantine(r.Body, "unexpected manifest in a main queue or requeue queue")
+		p.divert(p.s.o.Topology.Malformed(r.Body, "unexpected manifest in a main queue or requeue queue", p.s.o.Name))
 	case r.message.Sentinel != nil && r.Redelivered:
 		// A returned sentinel proves nothing: messages that were returned earlier are now in front of it, and tickets
 		// that were in front of it may be behind it.
@@ -80,14 +77,14 @@ func (p *page) passOn(amqpQueue string, n int) {
 	}
 }
 
-// quarantine adds a malformed message to the outgoing messages. It goes to the quarantine queue, where people can see
-// it.
-func (p *page) quarantine(body []byte, reason string) {
-	p.malformed++
-	p.messages = append(p.messages, broker.Message{
-		Queue: p.s.o.Topology.Quarantine(), Body: body,
-		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": p.s.o.Name},
-	})
+// divert adds a message for the quarantine or the unread queue to the outgoing messages.
+func (p *page) divert(m broker.Message) {
+	if m.Queue == p.s.o.Topology.Unread() {
+		p.unread++
+	} else {
+		p.malformed++
+	}
+	p.messages = append(p.messages, m)
 }
 
 // process claims the page, starts the claimed tasks, publishes the manifest, and acks the page's messages. After an

@@ -2,13 +2,11 @@ package janitor
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/internal/message"
 )
 
 // quarantineEvery is the time between two batches of malformed messages that a janitor quarantines, from all its AMQP
@@ -30,7 +28,7 @@ type malformed struct {
 }
 
 func (q *quarantiner) add(d broker.Delivery, reason error) {
-	q.waiting = append(q.waiting, malformed{d.Tag, q.j.undecodable(d.Body, reason)})
+	q.waiting = append(q.waiting, malformed{d.Tag, q.j.o.Topology.Undecodable(d.Body, reason, q.j.o.Name)})
 }
 
 // tick returns a channel that has a value when the janitor may quarantine the next batch, or nil if no message waits.
@@ -65,32 +63,15 @@ func (q *quarantiner) flush(ctx context.Context) error {
 	return nil
 }
 
-// malformed returns a message for the quarantine.
-func (j *Janitor) malformed(body []byte, reason string) broker.Message {
-	return broker.Message{
-		Queue: j.o.Topology.Quarantine(), Body: body,
-		Headers: map[string]string{"holdfast-reason": reason, "holdfast-found-by": j.o.Name},
-	}
-}
-
-// undecodable returns the message to publish for a body that Decode refuses. The message goes to the unread queue if a
-// newer version wrote the body, and otherwise to the quarantine.
-func (j *Janitor) undecodable(body []byte, err error) broker.Message {
-	if errors.As(err, new(*message.NewerError)) {
-		return broker.Message{Queue: j.o.Topology.Unread(), Body: body}
-	}
-	return j.malformed(body, err.Error())
-}
-
 // quarantine publishes messages to the quarantine queue, and those of a newer version to the unread queue. It returns
 // nil when the broker has confirmed all of them.
 func (j *Janitor) quarantine(ctx context.Context, messages []broker.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	unread, reason := 0, ""
+	unread, reason, unreadQueue := 0, "", j.o.Topology.Unread()
 	for _, m := range messages {
-		if m.Queue == j.o.Topology.Unread() {
+		if m.Queue == unreadQueue {
 			unread++
 		} else if reason == "" {
 			reason = m.Headers["holdfast-reason"]

@@ -154,7 +154,7 @@ func (j *Janitor) unknownTasks(tickets []message.Ticket) (messages []broker.Mess
 		if more := len(part) - 1; more > 0 {
 			reason += fmt.Sprintf(" and %d more", more)
 		}
-		messages = append(messages, j.malformed(message.Message{Tickets: part}.Encode(), reason))
+		messages = append(messages, j.o.Topology.Malformed(message.Message{Tickets: part}.Encode(), reason, j.o.Name))
 	}
 	return messages
 }

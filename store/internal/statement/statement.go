@@ -57,6 +57,9 @@ func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]
 		}
 	}
 	byName := split(heading, texts[parts])
+	for name, text := range byName {
+		byName[name] = Compact(text)
+	}
 	maps.Copy(byName, given)
 	delete(texts, parts)
 	for _, v := range variants {
@@ -68,8 +71,7 @@ func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]
 	return texts
 }
 
-// split returns the pieces of a text by name, without comments and indentation. A heading begins each piece; its first
-// group is the name.
+// split returns the pieces of a text by name. A heading begins each piece; its first group is the name.
 func split(heading *regexp.Regexp, text string) map[string]string {
 	pieces := make(map[string]string)
 	at := heading.FindAllStringSubmatchIndex(text, -1)
@@ -78,7 +80,7 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 		if i+1 < len(at) {
 			end = at[i+1][0]
 		}
-		pieces[text[match[2]:match[3]]] = Compact(text[match[1]:end])
+		pieces[text[match[2]:match[3]]] = text[match[1]:end]
 	}
 	return pieces
 }
