@@ -28,8 +28,8 @@ const (
 
 var machinerySystem = system{
 	name: "machinery", module: "github.com/RichardKnop/machinery/v2", servers: []string{amqpURL},
-	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so there is no record of a " +
-		"task. Tasks are stored from 256 goroutines on one connection, because there is no call for many tasks. It opens a connection " +
+	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so nothing records the end of a " +
+		"task. Tasks are stored from 256 goroutines on one connection, because no call stores many tasks. It opens a connection " +
 		"for each delayed task.",
 	reset: func(context.Context) error {
 		conn, err := amqp.Dial(os.Getenv(amqpURL))

@@ -55,7 +55,7 @@ func TestMediansHaveARowForEverySystem(t *testing.T) {
 
 func TestRatiosAboveOneAreBetter(t *testing.T) {
 	t.Parallel()
-	// The ratios are those of each round, not of medians. There is no ratio to other's delay, because its tasks came
+	// The ratios are those of each round, not of medians. The delay of "other" has no ratio, because its tasks came
 	// early.
 	const want = `| Holdfast to | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
 |---|---:|---:|---:|

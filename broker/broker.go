@@ -60,8 +60,8 @@ const (
 type Publisher interface {
 	// Publish publishes the messages as persistent and mandatory, waits for the publisher confirms, and returns one
 	// outcome per message. It waits until ctx is done or a time limit expires: a few seconds for every few hundred
-	// messages. Publish returns Unknown for all messages at once while the broker accepts no messages, for example
-	// because of an alarm, and, once the first attempt to connect has ended, while there is no connection.
+	// messages. While the broker accepts no messages, for example because of an alarm, Publish returns Unknown for all
+	// messages at once. After the first attempt to connect it does the same while the connection is down.
 	//
 	// Returns nil if every outcome is Stored. Otherwise returns ErrNoQueue if all other outcomes are Returned, and else
 	// an error that wraps holdfast.ErrUnavailable.
@@ -122,7 +122,7 @@ const (
 	UpTo                // this delivery and all earlier ones of the subscription
 )
 
-// Admin manages the topology. If there is no connection, its methods wait for one for a few seconds and then return
+// Admin manages the topology. While the connection is down, its methods wait for it for a few seconds and then return
 // holdfast.ErrUnavailable.
 type Admin interface {
 	// Declare creates the objects that do not exist and returns their names. It does not change existing objects. If

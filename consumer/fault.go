@@ -53,7 +53,7 @@ func (f *fault) note(err error, inProgress, limit int, raised func()) (lowered b
 	return true
 }
 
-// raise doubles the limit, and does so again after each wait until there is no limit.
+// raise doubles the limit, and does so again after each wait until no limit is left.
 func (f *fault) raise(limit int, raised func()) {
 	f.mu.Lock()
 	f.double(limit)

@@ -142,14 +142,20 @@ func (s *suite) subscribe(queue string, prefetch int) broker.Subscription {
 
 func (s *suite) receive(sub broker.Subscription) broker.Delivery {
 	s.Helper()
+	return Receive(s.T, sub)
+}
+
+// Receive returns the next delivery. It fails the test if the subscription has ended, or if no delivery arrives.
+func Receive(t testing.TB, sub broker.Subscription) broker.Delivery {
+	t.Helper()
 	select {
 	case d, ok := <-sub.Deliveries():
 		if !ok {
-			s.Fatal("the subscription has ended, expected a delivery")
+			t.Fatal("the subscription has ended, expected a delivery")
 		}
 		return d
 	case <-time.After(patience):
-		s.Fatal("no delivery")
+		t.Fatal("no delivery")
 	}
 	panic("not reached")
 }

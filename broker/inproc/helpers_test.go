@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/inproc"
 )
 
@@ -55,16 +56,7 @@ func subscribe(t testing.TB, b *inproc.Broker, queue string, prefetch int) broke
 
 func receive(t testing.TB, sub broker.Subscription) broker.Delivery {
 	t.Helper()
-	select {
-	case d, ok := <-sub.Deliveries():
-		if !ok {
-			t.Fatal("the subscription has ended, want a delivery")
-		}
-		return d
-	case <-time.After(timeout):
-		t.Fatal("no delivery")
-	}
-	panic("not reached")
+	return brokertest.Receive(t, sub)
 }
 
 // expect receives one delivery per body and fails the test if the bodies differ or come in another order.

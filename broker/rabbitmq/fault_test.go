@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 )
@@ -82,16 +83,7 @@ func subscribe(t testing.TB, b broker.Broker, queue string, prefetch int) broker
 
 func receive(t testing.TB, sub broker.Subscription) broker.Delivery {
 	t.Helper()
-	select {
-	case d, ok := <-sub.Deliveries():
-		if !ok {
-			t.Fatal("the subscription has ended")
-		}
-		return d
-	case <-time.After(timeout):
-		t.Fatal("no delivery")
-	}
-	panic("not reached")
+	return brokertest.Receive(t, sub)
 }
 
 func waitEnded(t testing.TB, sub broker.Subscription) {

@@ -31,7 +31,7 @@ type link struct {
 
 	mu      sync.Mutex
 	session *session      // nil if there is none
-	err     error         // why there is no session; nil before the end of the first attempt
+	err     error         // why the session is missing; nil before the end of the first attempt
 	changed chan struct{} // closed and replaced when session or err changes
 	stopped bool
 	logged  map[string]bool // reasons logged since the last connection

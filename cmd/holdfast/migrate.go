@@ -99,7 +99,7 @@ func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
 	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
 		undone, err := b.Store.MigrateDown(ctx)
 		if errors.Is(err, holdfast.ErrNotFound) {
-			return &failure{err: errors.New("there is no migration to roll back"), code: exitNotFound}
+			return &failure{err: errors.New("no migration is applied"), code: exitNotFound}
 		}
 		if err != nil {
 			return err
