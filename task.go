@@ -39,8 +39,8 @@ func ParseTaskID(text string) (TaskID, error) {
 	return TaskID(n), nil
 }
 
-// WorkerID identifies one registration of a worker process. A store never reuses an id. Zero means "no worker". In JSON
-// an id is a string.
+// WorkerID identifies one registration of a worker process. A store does not assign an id again, even if it loses
+// commits: the last six digits are random. Zero means "no worker". In JSON an id is a string.
 type WorkerID int64
 
 // String returns the id in decimal.

@@ -127,16 +127,20 @@ func (p *page) take(ctx context.Context) error {
 	p.number = s.pages.begin(len(p.tickets) + 1) // one more, so that the page stays open until take returns
 	defer s.pages.finish(p.number, 1)
 
-	claims, err := p.claim(ctx) // returns at once if there are no tickets
-	if err != nil {
-		s.unansweredIDs.add(p.tickets)
-		s.disown()
-		s.capacity.release(len(p.tickets), p.into)
-		s.jobs.forget(p.tickets...)
-		s.pages.finish(p.number, len(p.tickets))
-		return fmt.Errorf("claim: %w", err)
+	size := len(p.tickets)
+	for left := p.tickets; len(left) > 0; {
+		claims, err := p.claim(ctx, left, &size)
+		if err != nil {
+			s.unansweredIDs.add(left)
+			s.disown()
+			s.capacity.release(len(left), p.into)
+			s.jobs.forget(left...)
+			s.pages.finish(p.number, len(left))
+			return fmt.Errorf("claim: %w", err)
+		}
+		p.handleClaims(ctx, left, claims)
+		left = left[len(claims):]
 	}
-	p.handleClaims(ctx, claims)
 	if err := p.recordPassed(ctx); err != nil {
 		return fmt.Errorf("record tickets that are passed on: %w", err)
 	}
@@ -148,59 +152,49 @@ func (p *page) take(ctx context.Context) error {
 
 const claimTimeout = 5 * time.Second
 
-// claim claims the page's tickets. It tries until the store answers or the worker's lease ends. It must not give up
-// earlier: an unanswered claim may be committed, and then only this worker can run its tasks. When the worker has
-// ended, the janitor hands them back.
+// claim claims the first of the given tickets, at most *size, and returns their claims. It tries until the store
+// answers or the worker's lease ends. It must not give up earlier: an unanswered claim may be committed, and then only
+// this worker can run its tasks. When the worker has ended, the janitor hands them back.
 //
-// If the store answers other calls but not this one, claim claims fewer tickets at once, because the payloads may be
-// too large for one answer.
-func (p *page) claim(ctx context.Context) ([]store.Claim, error) {
+// If the store answers other calls but not this one, claim lowers *size, because the payloads may be too large for one
+// answer.
+func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) ([]store.Claim, error) {
 	s := p.s
-	var claims []store.Claim
-	size, began := len(p.tickets), time.Now()
-	s.claimedIDs.add(p.tickets)
-	for pause := backoff.New(firstPause, longPause); len(claims) < len(p.tickets); {
+	s.claimedIDs.add(tickets)
+	began := time.Now()
+	for pause := backoff.New(firstPause, longPause); ; {
 		if !s.lease.valid() {
 			return nil, holdfast.ErrLeaseLost
 		}
-		left, into := p.tickets[len(claims):], p.into
-		if size < len(left) { // the tasks of this part start only after the claims of the others
-			into = store.IntoBuffer
-		}
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		part, err := s.o.Store.Claim(attempt, s.worker, p.wanted, left[:min(size, len(left))], into)
+		claims, err := s.o.Store.Claim(attempt, s.worker, p.wanted, tickets[:min(*size, len(tickets))], p.into)
 		cancel()
 		if err == nil {
-			if claims == nil {
-				claims = part // nearly always all claims, so they are not copied
-			} else {
-				claims = append(claims, part...)
-			}
-			continue
+			return claims, nil
 		}
 		if errors.Is(err, store.ErrFenced) || errors.Is(context.Cause(ctx), holdfast.ErrLeaseLost) {
 			return nil, err
 		}
 		s.log.WithError(err).Warn("page not claimed, trying again")
 		if s.requestFault(err, began) {
-			size = max(1, size/2)
+			*size = max(1, *size/2)
 		}
 		if err := pause.Wait(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	return claims, nil
 }
 
-// handleClaims starts the claimed tasks, and adds to the outgoing messages what the other verdicts require.
-func (p *page) handleClaims(ctx context.Context, claims []store.Claim) {
+// handleClaims starts the claimed tasks, and adds to the outgoing messages what the other verdicts require. The claims
+// are those of the first tickets.
+func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claims []store.Claim) {
 	s := p.s
 	var unhandled, aheadOfStore, dropped []message.Ticket
 	own, jobs := make([]message.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
 	foreign := make(map[holdfast.WorkerID][]message.Ticket)
 	now := time.Now()
 	for i := range claims {
-		claim, ticket := &claims[i], p.tickets[i]
+		claim, ticket := &claims[i], tickets[i]
 		if claim.Verdict == store.Claimed {
 			own = append(own, ticket)
 			s.observeClaim(claim)

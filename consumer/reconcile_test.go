@@ -152,8 +152,8 @@ func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 	}
 }
 
-// After a failover that lost a worker, another process may get its id and run the same tasks at the same attempts. So a
-// fenced worker hands no task back, but it still writes the results of finished tasks.
+// A fenced worker hands no task back, because the janitor charges them a crash. It still writes the results of finished
+// tasks.
 func TestAFencedRunHandsNothingBack(t *testing.T) {
 	t.Parallel()
 	var applied []holdfast.Transition

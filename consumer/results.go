@@ -187,9 +187,8 @@ func (s *session) requestFault(err error, began time.Time) bool {
 	return !errors.Is(err, holdfast.ErrUnavailable) || s.lease.renewed().After(began)
 }
 
-// apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back, because
-// the janitor does that. Otherwise, if a failover has lost the worker and another process has its id, the store would
-// take a task from that process.
+// apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back: the
+// janitor does that and charges a crash, because one of the tasks may have stopped the process for longer than its lease.
 func (s *session) apply(ctx context.Context, group []result) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()

@@ -122,12 +122,9 @@ func (s *session) run(ctx context.Context) error {
 	background.Go(func() { s.settleResults(settling) })
 	background.Go(func() { s.handBackWaiters(settling) })
 	lost := make(chan struct{})
-	// When keepLease ends, the worker may not belong to this process. Then reconcile must hand nothing back.
-	owned, stopReconcile := context.WithCancel(settling)
-	background.Go(func() { s.reconcile(owned) })
+	background.Go(func() { s.reconcile(settling) })
 	background.Go(func() {
 		defer close(lost)
-		defer stopReconcile()
 		err := s.keepLease(settling, func(result store.RenewResult) { s.act(intake, stopIntake, result) })
 		if err != nil && settling.Err() == nil {
 			s.log.WithError(err).Warn("lease lost")
@@ -235,18 +232,16 @@ func (s *session) flush(ctx context.Context) error {
 	}
 }
 
-// close sends the last renewal and deregisters the worker, if the worker still belongs to this process.
+// close sends the last renewal and deregisters the worker.
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	// The last renewal reports which pages are finished, so that the patrol drops their manifests. After a lost lease,
-	// its answer also proves that the worker still belongs to this process: the id may belong to another process now.
-	owned := s.lease.valid()
+	// The last renewal reports which pages are finished, so that the patrol drops their manifests.
 	result, err := s.send(ctx, time.Now().Add(s.lease.every))
 	s.noteHistory(result.History)
 	if err != nil {
 		s.log.WithError(err).Debug("last renewal failed")
-		if !owned || errors.Is(err, store.ErrFenced) {
+		if errors.Is(err, store.ErrFenced) {
 			return
 		}
 	} else {

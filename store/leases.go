@@ -10,14 +10,16 @@ import (
 
 // Leases registers workers and renews their leases.
 type Leases interface {
-	// RegisterWorker registers a worker with a lease of the given length and returns its id. The store never reuses an
-	// id. The queues in info are known from then on, so that a janitor declares their AMQP queues.
+	// RegisterWorker registers a worker with a lease of the given length and returns its id. Ids increase, and their last
+	// six digits are random: otherwise a store that has lost commits would assign the id of a lost worker again, and the
+	// process of that worker could write its results to the tasks of the new one. The queues in info are known from then
+	// on, so that a janitor declares their AMQP queues.
 	RegisterWorker(ctx context.Context, info WorkerInfo, lease time.Duration) (holdfast.WorkerID, error)
 	// Renew extends the lease to now + r.Lease, stores the page cursors and returns what the worker must know. Returns
-	// ErrFenced if the worker is not live, or if r.By is not the process that registered it.
+	// ErrFenced if the worker is not live.
 	Renew(ctx context.Context, r Renewal) (RenewResult, error)
-	// DeregisterWorker ends a worker. The caller has handed back all tasks and knows from a renewal that the worker is
-	// its own. If the worker is not live, DeregisterWorker does nothing.
+	// DeregisterWorker ends a worker. The caller has handed back all tasks. If the worker is not live, DeregisterWorker
+	// does nothing.
 	//
 	// clean means that the worker certainly owns no task: the store answered each of its claims, and has lost no commit
 	// since. Then Fencing.Abandoned looks for tasks of this worker only when it checks all tasks, every few minutes.
@@ -77,10 +79,7 @@ type Worker struct {
 
 // Renewal is the argument of Leases.Renew.
 type Renewal struct {
-	Worker holdfast.WorkerID
-	// By is the WorkerInfo of the process. Its name, host and PID must be those of the registration. After a loss of
-	// commits, the store may have given the same id to another process. If the name is empty, Renew compares nothing.
-	By      WorkerInfo
+	Worker  holdfast.WorkerID
 	Lease   time.Duration
 	Taken   int64
 	Settled int64

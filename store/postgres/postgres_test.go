@@ -14,6 +14,11 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return pgtest.Open(t) })
 }
 
+func TestWorkerIDs(t *testing.T) {
+	t.Parallel()
+	storetest.RunWorkerIDs(t, pgtest.Open(t))
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return pgtest.Open(t) })

@@ -14,6 +14,11 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 }
 
+func TestWorkerIDs(t *testing.T) {
+	t.Parallel()
+	storetest.RunWorkerIDs(t, open(t))
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return open(t) })

@@ -136,12 +136,8 @@ func (p *pair) registerWorker(t *rapid.T) {
 
 func (p *pair) renew(t *rapid.T) {
 	worker, lease, n := p.drawWorker(t), p.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
-	by := store.WorkerInfo{}
-	if rapid.IntRange(0, 4).Draw(t, "by name") == 0 {
-		by = store.WorkerInfo{Name: dirty.Draw(t, "name"), Host: dirty.Draw(t, "host"), PID: 7}
-	}
 	p.check("renew", func(h *handle, _ int) (string, error) {
-		result, err := h.Renew(p.ctx, store.Renewal{Worker: h.workerID(worker), By: by, Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
+		result, err := h.Renew(p.ctx, store.Renewal{Worker: h.workerID(worker), Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
 		return fmt.Sprint(h.formatTickets(result.Cancelled), result.Draining, result.Queues), err
 	})
 }

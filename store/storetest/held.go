@@ -140,27 +140,6 @@ func testHeld(s *suite) {
 	}
 }
 
-// testRenewByAnother renews a worker from other processes. If the store has lost commits, two processes may have got
-// the same id.
-func testRenewByAnother(s *suite) {
-	info := store.WorkerInfo{Name: "nul\x00 and \xff", Host: "here", PID: 7}
-	worker, err := s.RegisterWorker(s.ctx, info, time.Hour)
-	s.must(err)
-	for _, by := range []store.WorkerInfo{{Name: "another", Host: "here", PID: 7}, {Name: info.Name, Host: "there", PID: 7}, {Name: info.Name, Host: "here", PID: 8}} {
-		s.wantFenced(store.Renewal{Worker: worker, By: by, Lease: time.Hour, Taken: 9, Settled: 9})
-	}
-	states, err := s.WorkerStates(s.ctx, []holdfast.WorkerID{worker})
-	s.must(err)
-	if states[worker] != (store.WorkerStatus{State: store.WorkerLive}) {
-		s.Errorf("after renewals by other processes the worker is %+v", states[worker])
-	}
-	for _, by := range []store.WorkerInfo{info, {Name: info.Name, Host: "here", PID: 7, Version: "v2", Queues: []string{"a"}}, {}} {
-		if _, err := s.Renew(s.ctx, store.Renewal{Worker: worker, By: by, Lease: time.Hour}); err != nil {
-			s.Errorf("Renew by %+v: %v", by, err)
-		}
-	}
-}
-
 // testHistory checks that the history does not change while the store loses no commit.
 func testHistory(s *suite) {
 	worker := s.registerWorker()

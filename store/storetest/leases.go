@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -16,7 +17,6 @@ var leaseTests = []test{
 	{"move page cursors forward only", testRenewCursors},
 	{"report cancelled tasks", testRenewResult},
 	{"request a drain", testDrain},
-	{"refuse renewals by another process", testRenewByAnother},
 	{"return one history", testHistory},
 }
 
@@ -61,11 +61,18 @@ func testWorkerLifecycle(s *suite) {
 	}
 }
 
-// wantFenced checks that Renew returns ErrFenced.
-func (s *suite) wantFenced(r store.Renewal) {
-	s.Helper()
-	if _, err := s.Renew(s.ctx, r); !errors.Is(err, store.ErrFenced) {
-		s.Errorf("Renew by %+v: %v, want ErrFenced", r.By, err)
+// RunWorkerIDs checks that the ids of workers are partly random. s is empty and migrated.
+func RunWorkerIDs(t *testing.T, s store.Store) {
+	last, suffixes := holdfast.WorkerID(0), map[holdfast.WorkerID]bool{}
+	for range 3 {
+		id, err := s.RegisterWorker(t.Context(), store.WorkerInfo{}, time.Hour)
+		if err != nil || id/1_000_000 <= last/1_000_000 || id > 1_000_000_000 {
+			t.Fatalf("after worker %s, got the id %s, %v", last, id, err)
+		}
+		last, suffixes[id%1_000_000] = id, true
+	}
+	if len(suffixes) == 1 { // happens by chance once in 10^12 runs
+		t.Errorf("all ids end with the same six digits: the last id is %s", last)
 	}
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -32,7 +33,9 @@ func testFenceMissing(s *presenceSuite) {
 	if len(missing) != 2 || !s.fenceMissing(missing[0], s.now(), 0) {
 		s.Fatalf("not fenced: %+v", missing)
 	}
-	s.wantFenced(store.Renewal{Worker: worker, Lease: time.Hour, Present: true})
+	if _, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Present: true}); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("Renew of a fenced worker: %v, want ErrFenced", err)
+	}
 	s.wantNotFenced("the worker is already dead", missing[0])
 	s.wantMissing("the first worker is dead", other)
 	states, err := s.WorkerStates(s.ctx, []holdfast.WorkerID{worker, other})

@@ -95,11 +95,6 @@ type Worker struct {
 	process store.Process
 }
 
-// by reports whether the worker may have been registered with info.
-func (r *Worker) by(info store.WorkerInfo) bool {
-	return info.Name == "" || clean(info.Name) == r.Name && clean(info.Host) == r.Host && info.PID == r.PID
-}
-
 // Cancellation reports to a worker that a task it runs was cancelled.
 type Cancellation struct {
 	ID     int64

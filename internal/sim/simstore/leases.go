@@ -49,7 +49,7 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		c.store.openSession(own)
 		d := &c.store.db
 		worker := d.worker(r.Worker)
-		if worker == nil || worker.State != store.WorkerLive || !worker.by(r.By) {
+		if worker == nil || worker.State != store.WorkerLive {
 			return fmt.Errorf("worker %s: %w", r.Worker, store.ErrFenced)
 		}
 		worker.RenewedAt, worker.LeaseUntil = now, later(now, r.Lease)

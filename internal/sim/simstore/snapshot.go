@@ -14,7 +14,8 @@ func (s *Store) Snapshot() *Snapshot {
 // SnapshotInto replaces a snapshot that is no longer needed. It allocates less than Snapshot.
 func (s *Store) SnapshotInto(snapshot *Snapshot) { s.db.copyTo(&snapshot.db) }
 
-// IDs says whether ids that were assigned after a snapshot are assigned again when the snapshot is restored.
+// IDs says whether ids that were assigned after a snapshot are assigned again when the snapshot is restored. The ids of
+// workers never are.
 type IDs bool
 
 // The values of IDs.
@@ -28,9 +29,10 @@ const (
 func (s *Store) Restore(snapshot *Snapshot, ids IDs) {
 	last := s.db.last
 	snapshot.db.copyTo(&s.db)
+	s.db.last.worker = max(s.db.last.worker, last.worker) // a real store does not assign them again either
 	if ids == IDsOnce {
 		given := &s.db.last
-		given.task, given.worker = max(given.task, last.task), max(given.worker, last.worker)
+		given.task = max(given.task, last.task)
 		given.entry, given.cancellation = max(given.entry, last.entry), max(given.cancellation, last.cancellation)
 	}
 	s.epoch++

@@ -1,14 +1,13 @@
 -- name: renew
--- renewed and before are the times of this renewal and of the previous one. $7 to $9 are the worker's name, host and
--- PID, because after a loss of commits another worker may have the same id. $6 is the cancellations that the worker has
+-- renewed and before are the times of this renewal and of the previous one. $6 is the cancellations that the worker has
 -- received. The statement deletes them and returns the others, even if an earlier renewal has already returned them.
 with before as (
   select renewed_at from holdfast.workers where id = $1
 ), renewed as (
   update holdfast.workers
   set renewed_at = now(), lease_until = now() + $2 * interval '1 microsecond',
-      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, present = $10
-  where id = $1 and state = 'live' and ($7::text = '' or name = $7::text and host = $8::text and pid = $9)
+      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, present = $7
+  where id = $1 and state = 'live'
   returning draining, renewed_at
 ), deleted as (
   delete from holdfast.cancellations where worker_id = $1 and id = any($6::bigint[])
@@ -24,8 +23,8 @@ select draining, {{history}} as history, (extract(epoch from renewed_at) * 10000
 from renewed
 
 -- name: register_worker
-insert into holdfast.workers (name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
-values ($1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
+insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
+values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint, $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
 returning id
 
 -- name: note_setback

@@ -1,12 +1,12 @@
 -- name: register_worker
-insert into workers (name, host, pid, version, concurrency, queues, started_at, renewed_at, lease_until, types)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9)
+insert into workers (id, name, host, pid, version, concurrency, queues, started_at, renewed_at, lease_until, types)
+values ((select coalesce(max(id), 0) / 1000000 + 1 from workers) * 1000000 + abs(random() % 1000000), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9)
 returning id
 
 -- name: renew
 update workers
 set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6
-where id = ?1 and state = 'live' and (?7 = '' or name = ?7 and host = ?8 and pid = ?9)
+where id = ?1 and state = 'live'
 returning draining
 
 -- name: renew_result
