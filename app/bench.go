@@ -76,7 +76,7 @@ func (b *Bench) Place() string {
 		strings.Join(redacted(b.cfg.AMQP.URLs), ", "), b.cfg.AMQP.Prefix)
 }
 
-// Fresh deletes the place, creates it again, and returns an empty queue on it. The queue is valid until the next call
+// Recreate deletes the place, creates it again, and returns an empty queue on it. The queue is valid until the next call
 // of Fresh or Delete. Errors are those of Open and Ping, and of the servers if they refuse to create something. Delete
 // also cleans up after an error.
 func (b *Bench) Recreate(ctx context.Context) (*BenchQueue, error) {

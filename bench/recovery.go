@@ -298,8 +298,8 @@ func (t tally) twice() (n int) {
 
 var errTimeout = errors.New("timeout: no report of a task")
 
-// watchUntil adds the events of a worker to a tally until enough returns true. It returns errTimeout if no
-// event arrives for the time patience.
+// watchUntil adds the events of a worker to a tally until enough returns true. It returns errTimeout if no event
+// arrives for the time patience.
 func watchUntil(ctx context.Context, events <-chan handlerEvent, patience time.Duration, into tally, enough func(tally) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

@@ -49,7 +49,7 @@ func (t Topology) Requeue(queue string) string { return t.Prefix + ".requeue." +
 // Queue returns the names of the AMQP queues of a queue: the main queue, then the requeue queue.
 func (t Topology) Queue(queue string) []string { return []string{t.Main(queue), t.Requeue(queue)} }
 
-// Hold returns the name of the holding queue for the manifests of a worker.
+// HoldingQueue returns the name of the holding queue for the manifests of a worker.
 func (t Topology) HoldingQueue(worker holdfast.WorkerID) string {
 	h := fnv.New32a()
 	fmt.Fprint(h, worker)
@@ -58,7 +58,7 @@ func (t Topology) HoldingQueue(worker holdfast.WorkerID) string {
 
 func (t Topology) holdingQueue(k int) string { return fmt.Sprintf("%s.holding.%d", t.Prefix, k) }
 
-// Holds returns the names of all holding queues.
+// HoldingQueueNames returns the names of all holding queues.
 func (t Topology) HoldingQueueNames() []string {
 	names := make([]string, t.HoldingQueues)
 	for k := range names {
@@ -92,8 +92,8 @@ func (t Topology) Quarantine() string { return t.Prefix + ".quarantine" }
 // know that version consume it.
 func (t Topology) Unread() string { return t.unread(message.Version + 1) }
 
-// Undecodable returns the message to publish in place of a body that message.Decode refused with err. It goes to the unread
-// queue if a newer version wrote the body, and otherwise to the quarantine. foundBy is the name of the process.
+// Undecodable returns the message to publish in place of a body that message.Decode refused with err. It goes to the
+// unread queue if a newer version wrote the body, and otherwise to the quarantine. foundBy is the name of the process.
 func (t Topology) Undecodable(body []byte, err error, foundBy string) Message {
 	if errors.As(err, new(*message.NewerError)) {
 		return Message{Queue: t.Unread(), Body: body}
@@ -101,8 +101,8 @@ func (t Topology) Undecodable(body []byte, err error, foundBy string) Message {
 	return t.Malformed(body, err.Error(), foundBy)
 }
 
-// Malformed returns the message to publish to the quarantine in place of a body. reason and foundBy tell an operator why
-// and by which process.
+// Malformed returns the message to publish to the quarantine in place of a body. The headers tell an operator why it is
+// there and which process found it.
 func (t Topology) Malformed(body []byte, reason, foundBy string) Message {
 	return Message{
 		Queue: t.Quarantine(), Body: body,
@@ -169,8 +169,8 @@ func quorum(more map[string]any) map[string]any {
 	return args
 }
 
-// RefuseFormerNames returns an ErrInvalid if the broker has a queue with a name of the time before the first release. A build
-// of that time may still use it, and the main queues of both have the same names.
+// RefuseFormerNames returns an ErrInvalid if the broker has a queue with a name of the time before the first release. A
+// build of that time may still use it, and the main queues of both have the same names.
 func (t Topology) RefuseFormerNames(ctx context.Context, admin Admin) error {
 	former := Object{Kind: Queue, Name: t.Prefix + ".hold.0"}
 	missing, err := admin.Missing(ctx, []Object{former})

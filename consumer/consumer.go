@@ -200,7 +200,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 		worker, err := c.o.Store.RegisterWorker(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
-			return newSession(ctx, c.o, c.abort, worker, info, began), nil
+			return newSession(ctx, c.o, c.abort, worker, began), nil
 		}
 		c.o.Log.WithError(err).Warn("worker not registered, trying again")
 		if err := pause.Wait(ctx); err != nil {

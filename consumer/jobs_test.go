@@ -28,7 +28,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	o.Log, o.Observer = silent, holdfast.Discard
-	return newSession(t.Context(), o, nil, 1, store.WorkerInfo{}, began)
+	return newSession(t.Context(), o, nil, 1, began)
 }
 
 func TestTicketsInHandAreNotReservedTwice(t *testing.T) {

@@ -152,7 +152,7 @@ func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 	}
 }
 
-// A fenced worker hands no task back, because the janitor charges them a crash. It still writes the results of finished
+// A fenced worker hands no task back, because the janitor does that and charges a crash. It still writes the results of finished
 // tasks.
 func TestAFencedRunHandsNothingBack(t *testing.T) {
 	t.Parallel()

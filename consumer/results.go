@@ -188,7 +188,7 @@ func (s *session) requestFault(err error, began time.Time) bool {
 }
 
 // apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back: the
-// janitor does that and charges a crash, because one of the tasks may have stopped the process for longer than its lease.
+// janitor does that and charges a crash, because a task may have stopped the process for longer than its lease.
 func (s *session) apply(ctx context.Context, group []result) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()

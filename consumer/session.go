@@ -28,7 +28,6 @@ type session struct {
 	o      Options
 	log    logrus.FieldLogger
 	worker holdfast.WorkerID
-	info   store.WorkerInfo // of the registration
 	abort  <-chan struct{}
 
 	lease     *lease
@@ -70,11 +69,11 @@ type session struct {
 	singleWrites sync.WaitGroup   // goroutines of writeSingle
 }
 
-func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker holdfast.WorkerID, info store.WorkerInfo, began time.Time) *session {
+func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker holdfast.WorkerID, began time.Time) *session {
 	// Handlers outlive the end of ctx: a drain lets them finish.
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
-		o: o, worker: worker, info: info, abort: abort,
+		o: o, worker: worker, abort: abort,
 		log:            o.Log.WithField("worker", worker),
 		lease:          newLease(o.Lease, began),
 		present:        presence.NewHolder(),

@@ -47,7 +47,7 @@ func (j *Janitor) rebuildLocked(ctx context.Context) error {
 	return nil
 }
 
-// Refused returns the error of the newest rebuild, or nil if it succeeded. It is safe for concurrent use.
+// TopologyErr returns the error of the newest rebuild, or nil if it succeeded. It is safe for concurrent use.
 func (j *Janitor) TopologyErr() error {
 	if err := j.topologyErr.Load(); err != nil {
 		return *err

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
-// Holder keeps the two presence locks of a worker.
+// Keeper keeps the two presence locks of a worker.
 //
 // While the process has both locks, the renewals of the worker say so. Then a janitor that finds both missing need not
 // wait for the end of the lease. A live process that loses a lock must contradict at once, with a renewal that says so.
@@ -55,7 +55,7 @@ func (h *Keeper) note(acquired bool) {
 	}
 }
 
-// Say reports whether the process has both locks, for a renewal that the caller sends next.
+// Report reports whether the process has both locks, for a renewal that the caller sends next.
 func (h *Keeper) Report() (present bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +78,7 @@ func (h *Keeper) MustContradict() bool {
 	return h.claimed && h.missing > 0
 }
 
-// Hold keeps both locks of the worker until ctx is done; name is that of its lock in the broker. Hold returns after it
+// Keep keeps both locks of the worker until ctx is done; name is that of its lock in the broker. Hold returns after it
 // has released both. Each try to acquire a lock takes at most lease. If where does not have both servers, Hold returns
 // at once.
 func (h *Keeper) Keep(ctx context.Context, where Servers, worker holdfast.WorkerID, name string, lease time.Duration, log logrus.FieldLogger) {

@@ -71,6 +71,23 @@ func RunWorkerIDs(t *testing.T, s store.Store) {
 		}
 		last, suffixes[id%1_000_000] = id, true
 	}
+	deregistered := last
+	if err := s.DeregisterWorker(t.Context(), last, true); err != nil {
+		t.Fatal(err)
+	}
+	for pruned := false; !pruned; { // once the clock has advanced
+		if _, err := s.Prune(t.Context(), store.PruneAges{Workers: time.Microsecond}, 10); err != nil {
+			t.Fatal(err)
+		}
+		states, err := s.WorkerStates(t.Context(), []holdfast.WorkerID{deregistered})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pruned = len(states) == 0
+	}
+	if next, err := s.RegisterWorker(t.Context(), store.WorkerInfo{}, time.Hour); err != nil || next/1_000_000 <= deregistered/1_000_000 {
+		t.Errorf("after worker %s was pruned, got the id %s, %v", deregistered, next, err)
+	}
 	if len(suffixes) == 1 { // happens by chance once in 10^12 runs
 		t.Errorf("all ids end with the same six digits: the last id is %s", last)
 	}

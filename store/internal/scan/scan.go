@@ -60,7 +60,7 @@ func IDs(rows []ID) []int64 {
 	return ids
 }
 
-// Holder is the task that has a unique key.
+// Keeper is the task that has a unique key.
 type Keeper struct {
 	ID  holdfast.TaskID
 	Key string

@@ -24,7 +24,8 @@ from renewed
 
 -- name: register_worker
 insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
-values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint, $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
+values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint,
+  $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
 returning id
 
 -- name: note_setback
