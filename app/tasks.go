@@ -82,7 +82,7 @@ func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
 	if err != nil {
 		return missing, err
 	}
-	_, err = b.Topology.Declare(ctx, b.Broker, queues) // everything exists, so this only compares arguments
+	err = b.Topology.Declare(ctx, b.Broker, queues) // everything exists, so this only compares arguments
 	return missing, err
 }
 

@@ -125,9 +125,9 @@ const (
 // Admin manages the topology. While the connection is down, its methods wait for it for a few seconds and then return
 // holdfast.ErrUnavailable.
 type Admin interface {
-	// Declare creates the objects that do not exist and returns their names. It does not change existing objects. If
-	// one has other arguments, Declare returns a holdfast.ErrConflict that names it.
-	Declare(ctx context.Context, objects []Object) (created []string, err error)
+	// Declare creates the objects that do not exist. It does not change existing objects. If one has other arguments,
+	// Declare returns a holdfast.ErrConflict that names it.
+	Declare(ctx context.Context, objects []Object) error
 	// Missing returns the names of the objects that do not exist.
 	Missing(ctx context.Context, objects []Object) ([]string, error)
 	// Delete deletes the objects with all their messages. Only `topology delete` and tests may call it.

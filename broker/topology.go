@@ -181,9 +181,8 @@ func (t Topology) RefuseFormerNames(ctx context.Context, admin Admin) error {
 	return holdfast.WithHint(err, holdfast.Advice("delete the AMQP queues and exchanges of that build, or use another prefix"))
 }
 
-// Declare declares the AMQP queues of the given queues and returns the names of those that were missing. It does not
-// declare the marker.
-func (t Topology) Declare(ctx context.Context, admin Admin, queues []string) ([]string, error) {
+// Declare declares the AMQP queues of the given queues. It does not declare the marker.
+func (t Topology) Declare(ctx context.Context, admin Admin, queues []string) error {
 	return admin.Declare(ctx, t.Queues(queues))
 }
 

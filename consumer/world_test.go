@@ -53,9 +53,9 @@ func newWorld(t *testing.T) *world {
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
 	w.broker, w.topology = b, broker.NewTopology(prefix, 1, incarnation)
-	_, err = w.topology.Declare(t.Context(), b, []string{queue})
+	err = w.topology.Declare(t.Context(), b, []string{queue})
 	w.must(err)
-	_, err = b.Declare(t.Context(), []broker.Object{w.topology.MarkerObject()})
+	err = b.Declare(t.Context(), []broker.Object{w.topology.MarkerObject()})
 	w.must(err)
 	return w
 }

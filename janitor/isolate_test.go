@@ -115,9 +115,9 @@ type denyingBroker struct {
 	recovered atomic.Bool // it declares them now
 }
 
-func (d *denyingBroker) Declare(ctx context.Context, objects []broker.Object) ([]string, error) {
+func (d *denyingBroker) Declare(ctx context.Context, objects []broker.Object) error {
 	if !d.recovered.Load() && slices.ContainsFunc(objects, func(o broker.Object) bool { return slices.Contains(d.queues, o.Name) }) {
-		return nil, fmt.Errorf("%w: access refused", errFault)
+		return fmt.Errorf("%w: access refused", errFault)
 	}
 	return d.Broker.Declare(ctx, objects)
 }

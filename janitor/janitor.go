@@ -161,8 +161,9 @@ func (j *Janitor) Run(ctx context.Context) error {
 	defer logs.Flush(j.o.Log)
 	j.watcher.Disturbed(time.Now())
 	var duties sync.WaitGroup
-	// If a ticket is published before its AMQP queue exists, the broker returns it, and its task waits for seconds. So
-	// the first ticket waits for the first rebuild, whether that succeeds or not.
+	// If a ticket is published before its AMQP queue exists, the broker returns it, and its task waits for seconds. A
+	// subscription to an AMQP queue that does not exist logs an error in RabbitMQ. So the first ticket and the
+	// subscriptions wait for the first rebuild, whether that succeeds or not.
 	rebuilt, markRebuilt := context.WithCancel(ctx)
 	duties.Go(func() {
 		j.repeat(ctx, "rebuild", j.o.RebuildEvery, func(ctx context.Context) error {
@@ -184,10 +185,16 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.watcher.Run(ctx) })
 	duties.Go(func() { j.watcher.RunNeighbors(ctx) })
 	for _, amqpQueue := range j.o.Topology.HoldingQueueNames() {
-		duties.Go(func() { j.receive(ctx, amqpQueue, patrolPrefetch, j.patrol) })
+		duties.Go(func() {
+			<-rebuilt.Done()
+			j.receive(ctx, amqpQueue, patrolPrefetch, j.patrol)
+		})
 	}
 	for _, amqpQueue := range append(j.o.Topology.Readable(), j.o.Topology.Rescue()) {
-		duties.Go(func() { j.receive(ctx, amqpQueue, rescuePrefetch, j.rescue) })
+		duties.Go(func() {
+			<-rebuilt.Done()
+			j.receive(ctx, amqpQueue, rescuePrefetch, j.rescue)
+		})
 	}
 	duties.Go(func() { j.repeat(ctx, "clock", clockEvery, j.correctTimes) })
 	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })

@@ -75,7 +75,7 @@ func floodedJanitor(t *testing.T, n int, takes time.Duration, fails int) (*slowB
 	t.Helper()
 	topology := broker.NewTopology("test", 2, "x")
 	b := inproc.Open(inproc.Options{})
-	if _, err := b.Declare(t.Context(), topology.Queues(nil)); err != nil {
+	if err := b.Declare(t.Context(), topology.Queues(nil)); err != nil {
 		t.Fatal(err)
 	}
 	publish := func(amqpQueue string, bodies ...[]byte) {

@@ -64,12 +64,13 @@ type queueStore interface {
 // Rebuild declares the AMQP queues and the marker that are missing in the broker. If a missing queue had the ticket of
 // a task, Rebuild makes that task due again, so that it gets a new ticket. If the marker is missing, the broker was
 // wiped or is another one; then Rebuild does this for all ticketed tasks. It returns the names of the missing objects,
-// and the number of tasks that it made due. After an error, another call does the rest.
+// or of all objects if the marker is missing, and the number of tasks that it made due. After an error, another call
+// does the rest.
 //
-// A process may end at any step of Rebuild. First the tasks become due; while their AMQP queue is missing, they cannot
-// get a new ticket. Then the AMQP queues are declared, and at last the marker. While the marker is missing, each call
-// of Rebuild starts over. Nothing else may declare an AMQP queue while the system runs, because that would hide the
-// loss of its tickets.
+// A process may end at any step of Rebuild. While the marker is missing, each call starts over, so it is declared last.
+// While it exists, the tasks become due before the missing AMQP queues are declared: until then they cannot get a new
+// ticket, and the next call finds the queues missing. Nothing else may declare an AMQP queue while the system runs,
+// because that would hide the loss of its tickets.
 func Rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology) (missing []string, tasks int, err error) {
 	_, missing, tasks, err = rebuild(ctx, s, admin, topology)
 	return missing, tasks, err
@@ -80,43 +81,72 @@ func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology bro
 	if queues, err = s.QueueNames(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	if missing, err = topology.Verify(ctx, admin, queues); err != nil {
-		return nil, nil, 0, fmt.Errorf("verify the topology: %w", err)
+	// RabbitMQ logs an error for each object that Missing does not find, so the first look is for the marker alone.
+	if missing, err = admin.Missing(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
+		return nil, nil, 0, fmt.Errorf("look for the marker: %w", err)
+	}
+	if len(missing) > 0 {
+		missing, tasks, err = rebuildAll(ctx, s, admin, topology, queues)
+	} else {
+		missing, tasks, err = rebuildMissing(ctx, s, admin, topology, queues)
+	}
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return queues, missing, tasks, nil
+}
+
+// rebuildAll declares all AMQP queues and then the marker. It declares the AMQP queues before the tasks become due: if
+// one exists with other arguments, the marker cannot be declared, and each call would publish another ticket for every
+// task.
+func rebuildAll(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology, queues []string) (names []string, tasks int, err error) {
+	if err := topology.RefuseFormerNames(ctx, admin); err != nil {
+		return nil, 0, fmt.Errorf("declare the topology: %w", err)
+	}
+	if err := topology.Declare(ctx, admin, queues); err != nil {
+		return nil, 0, fmt.Errorf("declare the topology: %w", err)
+	}
+	if tasks, err = unticket(ctx, s, queues); err != nil {
+		return nil, 0, err
+	}
+	if err := admin.Declare(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
+		return nil, 0, fmt.Errorf("declare the marker: %w", err)
+	}
+	for _, o := range append(topology.Queues(queues), topology.MarkerObject()) {
+		names = append(names, o.Name)
+	}
+	return names, tasks, nil
+}
+
+// rebuildMissing declares the AMQP queues that are missing. The marker exists.
+func rebuildMissing(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology, queues []string) (missing []string, tasks int, err error) {
+	all := topology.Queues(queues)
+	if missing, err = admin.Missing(ctx, all); err != nil {
+		return nil, 0, fmt.Errorf("verify the topology: %w", err)
 	}
 	if len(missing) == 0 {
-		return queues, nil, 0, nil
+		return nil, 0, nil
 	}
-	wiped := slices.Contains(missing, topology.Marker())
 	isMissing := func(amqpQueue string) bool { return slices.Contains(missing, amqpQueue) }
-	toDeclare := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return !isMissing(o.Name) })
-	if wiped {
-		if err := topology.RefuseFormerNames(ctx, admin); err != nil {
-			return nil, nil, 0, fmt.Errorf("declare the topology: %w", err)
-		}
-		// If an AMQP queue exists with other arguments, Rebuild cannot declare the marker. Find that out before the
-		// tasks become due, or each call would publish another ticket for every task.
-		existing := slices.DeleteFunc(topology.Queues(queues), func(o broker.Object) bool { return isMissing(o.Name) })
-		if _, err := admin.Declare(ctx, existing); err != nil {
-			return nil, nil, 0, fmt.Errorf("compare the existing queues: %w", err)
-		}
+	lost := slices.DeleteFunc(slices.Clone(queues), func(queue string) bool { return !slices.ContainsFunc(topology.Queue(queue), isMissing) })
+	if tasks, err = unticket(ctx, s, lost); err != nil {
+		return nil, 0, err
 	}
+	toDeclare := slices.DeleteFunc(all, func(o broker.Object) bool { return !isMissing(o.Name) })
+	if err := admin.Declare(ctx, toDeclare); err != nil {
+		return nil, 0, fmt.Errorf("declare the missing queues: %w", err)
+	}
+	return missing, tasks, nil
+}
+
+// unticket makes the ticketed tasks of the queues due and returns their number.
+func unticket(ctx context.Context, s queueStore, queues []string) (tasks int, err error) {
 	for _, queue := range queues {
-		if !wiped && !slices.ContainsFunc(topology.Queue(queue), isMissing) {
-			continue
-		}
 		n, err := s.UnticketQueue(ctx, queue)
 		if err != nil {
-			return nil, nil, 0, fmt.Errorf("renew the tickets of queue %s: %w", queue, err)
+			return 0, fmt.Errorf("renew the tickets of queue %s: %w", queue, err)
 		}
 		tasks += n
 	}
-	if _, err := admin.Declare(ctx, toDeclare); err != nil {
-		return nil, nil, 0, fmt.Errorf("declare the missing queues: %w", err)
-	}
-	if wiped {
-		if _, err := admin.Declare(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
-			return nil, nil, 0, fmt.Errorf("declare the marker: %w", err)
-		}
-	}
-	return queues, missing, tasks, nil
+	return tasks, nil
 }

@@ -65,9 +65,9 @@ func (w *world) declare() {
 	w.Helper()
 	queues, err := w.store.QueueNames(w.Context())
 	w.must(err)
-	_, err = w.topology.Declare(w.Context(), w.broker, queues)
+	err = w.topology.Declare(w.Context(), w.broker, queues)
 	w.must(err)
-	_, err = w.broker.Declare(w.Context(), []broker.Object{w.topology.MarkerObject()})
+	err = w.broker.Declare(w.Context(), []broker.Object{w.topology.MarkerObject()})
 	w.must(err)
 }
 

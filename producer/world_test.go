@@ -39,7 +39,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	w := &world{T: t, store: pgtest.Open(t)}
 	b, prefix := rabbittest.Open(t)
 	w.broker, w.topology = b, broker.NewTopology(prefix, 1, "test")
-	_, err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultQueue})
+	err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultQueue})
 	w.must(err)
 	w.inserts, w.publishes = &inserts{Inserter: w.store}, &publishes{Publisher: b}
 	o := Options{Store: w.inserts, Broker: w.publishes, Topology: w.topology, OutboxGrace: time.Hour}

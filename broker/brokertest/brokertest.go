@@ -76,10 +76,9 @@ func (s *suite) queue() string {
 	return o.Name
 }
 
-func (s *suite) declare(objects ...broker.Object) (created []string) {
+func (s *suite) declare(objects ...broker.Object) {
 	s.Helper()
-	created, err := s.Declare(s.ctx(), objects)
-	s.must(err)
+	s.must(s.Declare(s.ctx(), objects))
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience)
 		defer cancel()
@@ -87,7 +86,6 @@ func (s *suite) declare(objects ...broker.Object) (created []string) {
 			s.Errorf("delete: %v", err)
 		}
 	})
-	return created
 }
 
 func (s *suite) must(err error) {

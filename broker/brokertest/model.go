@@ -16,7 +16,7 @@ var model = []test{
 		rapid.Check(s.T, func(t *rapid.T) {
 			o := object()
 			m := &oneConsumer{T: t, suite: s, queue: o.Name, live: map[string]bool{}}
-			_, err := s.Declare(s.ctx(), []broker.Object{o})
+			err := s.Declare(s.ctx(), []broker.Object{o})
 			m.check(err)
 			defer func() { // also if rapid abandons a sequence
 				if m.sub != nil {

@@ -20,7 +20,7 @@ func limited(t *testing.T, b *inproc.Broker, name, target string) {
 	if target != "" {
 		args["x-dead-letter-routing-key"] = target
 	}
-	_, err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: name, Args: args}})
+	err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: name, Args: args}})
 	must(t, err)
 }
 
@@ -127,7 +127,7 @@ func TestTheRescueQueueTakesMessagesOverTheDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	topology := broker.NewTopology("test", 2, "x")
-	_, err := topology.Declare(t.Context(), b, []string{"queue"})
+	err := topology.Declare(t.Context(), b, []string{"queue"})
 	must(t, err)
 	send(t, b, topology.Main("queue"), "a")
 	sub := subscribe(t, b, topology.Main("queue"), 1)
@@ -142,7 +142,7 @@ func TestUnsupportedArgumentsAreRefused(t *testing.T) {
 	b := open(t)
 	for key, value := range map[string]any{"x-delivery-limit": "many", "x-dead-letter-routing-key": int64(1)} {
 		o := broker.Object{Kind: broker.Queue, Name: "q", Args: map[string]any{key: value}}
-		if _, err := b.Declare(t.Context(), []broker.Object{o}); !errors.Is(err, holdfast.ErrInvalid) {
+		if err := b.Declare(t.Context(), []broker.Object{o}); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s %v: got error %v", key, value, err)
 		}
 		missing, err := b.Missing(t.Context(), []broker.Object{o})

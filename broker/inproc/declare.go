@@ -10,49 +10,45 @@ import (
 )
 
 // Declare implements [broker.Admin].
-func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
+func (b *Broker) Declare(ctx context.Context, objects []broker.Object) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unlock()
 	for _, o := range objects {
-		isNew, err := b.declare(o)
-		if err != nil {
-			return created, err
-		}
-		if isNew {
-			created = append(created, o.Name)
+		if err := b.declare(o); err != nil {
+			return err
 		}
 	}
-	return created, nil
+	return nil
 }
 
-func (b *Broker) declare(o broker.Object) (isNew bool, err error) {
+func (b *Broker) declare(o broker.Object) error {
 	for key, value := range o.Args {
 		switch value.(type) {
 		case string, int64:
 		default:
-			return false, fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
+			return fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
 		}
 	}
 	o.Args = maps.Clone(o.Args)
 	if args, exists := b.find(o); exists {
 		if !maps.Equal(args, o.Args) {
-			return false, fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
+			return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
 		}
-		return false, nil
+		return nil
 	}
 	if o.Kind == broker.Exchange {
 		b.exchanges[o.Name] = o.Args
-		return true, nil
+		return nil
 	}
-	b.queues[o.Name], err = newQueue(b, o)
+	queue, err := newQueue(b, o)
 	if err != nil {
-		delete(b.queues, o.Name)
-		return false, err
+		return err
 	}
-	return true, nil
+	b.queues[o.Name] = queue
+	return nil
 }
 
 // find returns the arguments of an object and whether it exists.

@@ -32,7 +32,7 @@ func open(t testing.TB) *inproc.Broker {
 func declare(t testing.TB, b *inproc.Broker, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		_, err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: name}})
+		err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: name}})
 		must(t, err)
 	}
 }

@@ -214,7 +214,7 @@ func TestNoMessageIsLostOrHeldTwice(t *testing.T) {
 	b := open(t)
 	queues := []string{"one", "two", "dead"}
 	for queue, target := range map[string]string{"one": "dead", "two": "dead", "dead": "one"} {
-		_, err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: queue, Args: map[string]any{
+		err := b.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: queue, Args: map[string]any{
 			"x-delivery-limit": int64(3), "x-dead-letter-routing-key": target,
 		}}})
 		must(t, err)
@@ -307,7 +307,7 @@ func TestCallsTwiceEarlyLateAndConcurrently(t *testing.T) {
 					case 1:
 						_ = b.Delete(t.Context(), object)
 					case 2:
-						_, _ = b.Declare(t.Context(), object)
+						_ = b.Declare(t.Context(), object)
 					}
 				}
 				_ = b.Close()

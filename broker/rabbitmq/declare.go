@@ -60,26 +60,18 @@ func (a *admin) request(ctx context.Context, call func(*amqp.Channel) error) (er
 }
 
 // Declare implements [broker.Admin].
-func (b *Broker) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
-	err = b.withAdmin(ctx, func(a *admin) error {
+func (b *Broker) Declare(ctx context.Context, objects []broker.Object) error {
+	return b.withAdmin(ctx, func(a *admin) error {
 		for _, o := range objects {
-			exists, _, err := a.inspect(ctx, o)
-			if err == nil {
-				err = a.declare(ctx, o)
-			}
-			if err != nil {
+			if err := a.declare(ctx, o); err != nil {
 				return err
 			}
-			if !exists {
-				created = append(created, o.Name)
-				if b.options.Declared != nil {
-					b.options.Declared(o)
-				}
+			if b.options.Declared != nil {
+				b.options.Declared(o)
 			}
 		}
 		return nil
 	})
-	return created, err
 }
 
 // Missing implements [broker.Admin].

@@ -49,7 +49,7 @@ func TestEveryDifferenceIsNamed(t *testing.T) {
 		"stream": {map[string]any{"x-queue-type": "stream"}, []string{"x-queue-type is stream instead of quorum"}},
 	} {
 		o := broker.Object{Name: prefix + "." + strings.ReplaceAll(name, " ", "-"), Args: c.args}
-		_, err := b.Declare(ctx(t), []broker.Object{o})
+		err := b.Declare(ctx(t), []broker.Object{o})
 		must(t, err)
 		got := compare(t, b, broker.Object{Name: o.Name, Args: wanted.Args})
 		if got.Severity != doctor.Failed || got.Remedy != (holdfast.Hint{Kind: holdfast.HintReplaceQueue, Arg: o.Name}) {

@@ -35,7 +35,7 @@ func must(t testing.TB, err error) {
 func declare(t testing.TB, b broker.Broker) (queue string) {
 	t.Helper()
 	queue = rabbittest.Prefix()
-	_, err := b.Declare(ctx(t), []broker.Object{{Kind: broker.Queue, Name: queue,
+	err := b.Declare(ctx(t), []broker.Object{{Kind: broker.Queue, Name: queue,
 		Args: map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(broker.DeliveryLimit)}}})
 	must(t, err)
 	return queue

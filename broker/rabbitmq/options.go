@@ -41,7 +41,7 @@ type Options struct {
 	RenewAfter time.Duration
 	// Log receives messages about connections, losses and alarms. If Log is nil, they are discarded.
 	Log logrus.FieldLogger
-	// Declared, if not nil, is called with every object that Declare created.
+	// Declared, if not nil, is called with every object that Declare has declared, also if it existed.
 	Declared func(broker.Object)
 }
 

@@ -94,7 +94,7 @@ func testPermissions(t *testing.T, server *rabbittest.Server) {
 	if f := checks[0]; f.Severity != doctor.Failed || !strings.Contains(f.Detail, "ACCESS_REFUSED") || !strings.Contains(f.Remedy.Arg, "set_permissions") {
 		t.Errorf("%+v", f)
 	}
-	if _, err := poor.Declare(ctx(t), []broker.Object{{Name: rabbittest.Prefix()}}); err == nil || !strings.Contains(err.Error(), "ACCESS_REFUSED") || !strings.Contains(holdfast.HintOf(err).Arg, "set_permissions") {
+	if err := poor.Declare(ctx(t), []broker.Object{{Name: rabbittest.Prefix()}}); err == nil || !strings.Contains(err.Error(), "ACCESS_REFUSED") || !strings.Contains(holdfast.HintOf(err).Arg, "set_permissions") {
 		t.Errorf("declare without permission: %v", err)
 	}
 	checks, err = poor.Server(ctx(t))

@@ -42,7 +42,7 @@ func (n *timed) deliver() {
 func BenchmarkMessage(b *testing.B) {
 	net := &timed{}
 	c := simbroker.New().Client(net)
-	if _, err := c.Declare(b.Context(), []broker.Object{queue("q", "")}); err != nil {
+	if err := c.Declare(b.Context(), []broker.Object{queue("q", "")}); err != nil {
 		b.Fatal(err)
 	}
 	sub, err := c.Subscribe(b.Context(), "q", 200)
@@ -70,7 +70,7 @@ func BenchmarkMessage(b *testing.B) {
 func BenchmarkLook(b *testing.B) {
 	server := simbroker.New()
 	c := server.Client(nil)
-	if _, err := c.Declare(b.Context(), []broker.Object{queue("q", "")}); err != nil {
+	if err := c.Declare(b.Context(), []broker.Object{queue("q", "")}); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := c.Publish(b.Context(), messages("q", make([]string, 1000)...)); err != nil {

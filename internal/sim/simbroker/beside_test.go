@@ -58,7 +58,7 @@ func TestBesideRabbitMQ(t *testing.T) {
 		dead.Args["x-delivery-limit"] = int64(broker.DeliveryLimit)
 		objects := []broker.Object{dead, queue(w.queues[0], w.queues[1])}
 		for _, b := range []broker.Broker{w.sim, w.real} {
-			if _, err := b.Declare(t.Context(), objects); err != nil {
+			if err := b.Declare(t.Context(), objects); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -38,30 +38,21 @@ func (c *Client) withConn(ctx context.Context, f func(*conn) error) error {
 	return f(v)
 }
 
-// Declare implements [broker.Admin]. Like the adapter for RabbitMQ, it queries each object before it creates it.
-// Therefore two concurrent calls may both report that they created the same object.
-func (c *Client) Declare(ctx context.Context, objects []broker.Object) (created []string, err error) {
-	err = c.withConn(ctx, func(v *conn) error {
+// Declare implements [broker.Admin].
+func (c *Client) Declare(ctx context.Context, objects []broker.Object) error {
+	return c.withConn(ctx, func(v *conn) error {
 		for _, o := range objects {
-			exists, err := c.exists(ctx, v, o)
-			if err != nil {
-				return err
-			}
 			o.Args = maps.Clone(o.Args)
 			if err := checkArgs(o); err != nil {
 				return err
 			}
-			err = c.query(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
+			err := c.query(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
 			if err != nil {
 				return fmt.Errorf("declare: %w", err)
-			}
-			if !exists {
-				created = append(created, o.Name)
 			}
 		}
 		return nil
 	})
-	return created, err
 }
 
 func checkArgs(o broker.Object) error {

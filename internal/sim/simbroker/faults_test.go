@@ -209,7 +209,7 @@ func TestWipe(t *testing.T) {
 	t.Parallel()
 	test(t, "forgets everything", func(w *world) {
 		marker := broker.Object{Kind: broker.Exchange, Name: "marker"}
-		_, err := w.client.Declare(w.Context(), []broker.Object{marker})
+		err := w.client.Declare(w.Context(), []broker.Object{marker})
 		w.must(err)
 		w.send("q", "a", "b")
 		sub, own := w.subscribe(w.client, "q", 1), w.subscribe(w.other, "q", 1)

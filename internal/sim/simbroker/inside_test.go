@@ -69,7 +69,7 @@ func subscribed(t *testing.T, b *Broker) (*subscription, *Client) {
 	t.Helper()
 	c := b.Client(nil)
 	ctx := t.Context()
-	if _, err := c.Declare(ctx, []broker.Object{{Kind: broker.Queue, Name: "q"}}); err != nil {
+	if err := c.Declare(ctx, []broker.Object{{Kind: broker.Queue, Name: "q"}}); err != nil {
 		t.Fatal(err)
 	}
 	sub, err := c.Subscribe(ctx, "q", 2)
@@ -120,7 +120,7 @@ func TestANetworkThatChangesTheOrder(t *testing.T) {
 	t.Parallel()
 	n := &broken{}
 	c := New().Client(n)
-	if _, err := c.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: "q"}}); err != nil {
+	if err := c.Declare(t.Context(), []broker.Object{{Kind: broker.Queue, Name: "q"}}); err != nil {
 		t.Fatal(err)
 	}
 	sub, err := c.Subscribe(t.Context(), "q", 2)

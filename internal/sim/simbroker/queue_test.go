@@ -27,7 +27,7 @@ func TestConsumersTakeTurns(t *testing.T) {
 func TestTheDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	setUp := func(w *world, objects ...broker.Object) {
-		_, err := w.other.Declare(w.Context(), objects)
+		err := w.other.Declare(w.Context(), objects)
 		w.must(err)
 	}
 	test(t, "moves a message to the target as a new one", func(w *world) {
@@ -97,7 +97,7 @@ func TestTheDeliveryLimit(t *testing.T) {
 	})
 	test(t, "of the topology leads to the rescue queue", func(w *world) {
 		topology := broker.NewTopology("test", 2, "x")
-		_, err := topology.Declare(w.Context(), w.other, []string{"queue"})
+		err := topology.Declare(w.Context(), w.other, []string{"queue"})
 		w.must(err)
 		w.send(topology.Main("queue"), "a")
 		sub := w.subscribe(w.other, topology.Main("queue"), 1)
@@ -118,7 +118,7 @@ func TestArgumentsThatRabbitMQRefuses(t *testing.T) {
 	} {
 		test(t, fmt.Sprint(args), func(w *world) {
 			o := broker.Object{Kind: broker.Queue, Name: "new", Args: args}
-			_, err := w.other.Declare(w.Context(), []broker.Object{o})
+			err := w.other.Declare(w.Context(), []broker.Object{o})
 			w.mustBe(err, holdfast.ErrConflict)
 			missing, err := w.other.Missing(w.Context(), []broker.Object{o})
 			w.must(err)

@@ -139,7 +139,7 @@ func (w *walk) subscribe(c *simbroker.Client) {
 
 func (w *walk) declare(c *simbroker.Client) {
 	if c.Health().Connected {
-		_, _ = c.Declare(w.Context(), queues)
+		_ = c.Declare(w.Context(), queues)
 	}
 }
 

@@ -128,7 +128,7 @@ func queue(name, target string) broker.Object {
 
 func (w *world) declare(name string) {
 	w.Helper()
-	_, err := w.other.Declare(w.Context(), []broker.Object{queue(name, "")})
+	err := w.other.Declare(w.Context(), []broker.Object{queue(name, "")})
 	w.must(err)
 }
 
