@@ -89,7 +89,7 @@ func TestALostWorkerRegistersAgain(t *testing.T) {
 
 // A worker whose claim was fenced must end, even if a failover makes it live again. It has given up a page, whose
 // messages are delivered again only when the subscription ends.
-func TestAFencedClaimEndsTheRun(t *testing.T) {
+func TestAFencedClaimEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var calls atomic.Int32

@@ -31,7 +31,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	return newSession(t.Context(), o, nil, 1, began)
 }
 
-func TestTicketsInHandAreNotReservedTwice(t *testing.T) {
+func TestTicketsInProgressAreNotReservedTwice(t *testing.T) {
 	t.Parallel()
 	js := newJobs(newCapacity(1), func(*job) {}, func() {})
 	fresh, inProgress := js.reserve([]message.Ticket{ticket(1), ticket(2), ticket(1)})

@@ -54,7 +54,7 @@ func (w *world) lastChances(tickets ...message.Ticket) {
 
 // A last-chance task is not claimed while other tasks are in progress, even if its ticket came in the same message.
 // While it runs, the worker takes no other task.
-func TestASuspectRunsAlone(t *testing.T) {
+func TestALastChanceTaskRunsExclusively(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tickets := w.ticketed(6, kind)
@@ -108,7 +108,7 @@ func (w *world) awaitRequeued() {
 }
 
 // If a message has several last-chance tasks, they run one after another, each exclusively.
-func TestSuspectsTakeTurns(t *testing.T) {
+func TestLastChanceTasksTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tickets := w.ticketed(20, kind)

@@ -168,7 +168,7 @@ var errMissing = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 
 // A renewal reports at once that the worker is present at both servers, and at once that it is not. The worker releases
 // its presence when everything else has ended.
-func TestRenewalsTellAtOnceWhetherBothSignsAreHeld(t *testing.T) {
+func TestRenewalsReportAtOnceWhetherThePresenceIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"store.1", "1"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ func TestAChangedHistoryIsNoticedOnce(t *testing.T) {
 
 // A look reads only the id ranges in which the worker has claimed tasks, one range at a time. Workers that look at the
 // same time begin with different ranges.
-func TestALookReadsOnlyWhatTheRunHasTouched(t *testing.T) {
+func TestALookReadsOnlyWhatTheWorkerHasTouched(t *testing.T) {
 	t.Parallel()
 	b := &heldStore{calls: 1}
 	s := testSession(t, Options{Store: b, Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
@@ -154,7 +154,7 @@ func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 
 // A fenced worker hands no task back, because the janitor does that and charges a crash. It still writes the results of finished
 // tasks.
-func TestAFencedRunHandsNothingBack(t *testing.T) {
+func TestAFencedWorkerHandsNothingBack(t *testing.T) {
 	t.Parallel()
 	var applied []holdfast.Transition
 	b := &heldStore{apply: func(moves []holdfast.Transition) ([]bool, error) {

@@ -142,7 +142,7 @@ func TestALostAckRunsNothingTwice(t *testing.T) {
 
 // If a second copy of a ticket arrives while the manifest of the first copy is not confirmed, the second copy needs a
 // manifest of its own before it is acked.
-func TestACopyOfATicketInHandIsMirroredToo(t *testing.T) {
+func TestACopyOfAReceivedTicketIsMirroredToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	held, release, started := make(chan struct{}), make(chan struct{}), make(chan struct{}, 9)

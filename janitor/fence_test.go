@@ -171,7 +171,7 @@ func hangTime(at, from, to time.Duration) time.Duration {
 
 // After an outage of the store that is longer than a lease, every lease looks expired. The janitor fences no worker
 // before live workers have had time to renew. A worker that does not renew is fenced.
-func TestAnOutageOfTheStoreFencesNobody(t *testing.T) {
+func TestAnOutageOfTheStoreFencesNoWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const lease, grace = time.Second, 250 * time.Millisecond

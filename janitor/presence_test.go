@@ -307,7 +307,7 @@ func TestACrowdIsLeftToItsLeases(t *testing.T) {
 
 // Trouble is an event that may also have ended the presence of live workers. For a lease and its grace after it, no
 // worker is fenced early.
-func TestNobodyIsFencedEarlyAfterTrouble(t *testing.T) {
+func TestNoWorkerIsFencedEarlyAfterTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*presenceFake){
 		"the janitor's own presence is lost": func(s *presenceFake) { close(s.ownPresence) },
 		"the watcher's session is lost": func(s *presenceFake) {
@@ -343,7 +343,7 @@ func TestNobodyIsFencedEarlyAfterTrouble(t *testing.T) {
 }
 
 // Without its own presence in the broker, a janitor cannot know of trouble there.
-func TestNobodyIsFencedEarlyWithoutTheJanitorsOwnPresence(t *testing.T) {
+func TestNoWorkerIsFencedEarlyWithoutTheJanitorsOwnPresence(t *testing.T) {
 	runWatcher(t, true, func(s *presenceFake) {
 		time.Sleep(10 * time.Second)
 		s.locked(func() { s.noOwnPresence = true })

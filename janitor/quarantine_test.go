@@ -120,7 +120,7 @@ func isGarbage(e event) bool { return e.body == "garbage" }
 
 // At each tick, the duties quarantine one batch of malformed messages together, even if the broker is slow. After a
 // failure they try again with the same messages.
-func TestMalformedMessagesArePutAsideABatchAtATime(t *testing.T) {
+func TestMalformedMessagesAreQuarantinedInBatches(t *testing.T) {
 	t.Parallel()
 	const each, queues = 1000, 3
 	for name, test := range map[string]struct {

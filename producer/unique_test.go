@@ -105,7 +105,7 @@ func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 
 // Many calls with the same held key end together: the store waits for the key once for each insert group, not for each
 // call.
-func TestAHeldKeyIsAskedForOnceInABatch(t *testing.T) {
+func TestAHeldKeyIsQueriedOnceInABatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.holdKey("held")

@@ -80,7 +80,7 @@ func testHandler(t testing.TB, o Options) *Handler {
 	return h
 }
 
-func TestBadPayloadsAreRefusedAtTheDoor(t *testing.T) {
+func TestInvalidPayloadsAreRefusedByEnqueue(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{Secrets: map[string]Secret{"billing": {Hosts: []string{"example.com:443", "*.example.com"}}}})
 	long := strings.Repeat("x", 9000)

@@ -237,7 +237,7 @@ func enqueueOne(t *testing.T, w *world) bool {
 
 // If PostgreSQL is unavailable for longer than a lease, no worker is fenced when PostgreSQL returns. The results of
 // tasks that finished during the outage are stored.
-func TestDatabaseOutageFencesNobody(t *testing.T) {
+func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)

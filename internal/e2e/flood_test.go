@@ -91,7 +91,7 @@ func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]br
 // The test publishes 10,000 malformed messages to every AMQP queue, or 5,000 on servers, which are slower. All of them
 // and no other messages end in the quarantine, and healthy tasks continue. The test runs alone, because it reports the
 // rate of healthy tasks with and without the flood.
-func TestAFloodOfMalformedMessagesIsPutAside(t *testing.T) {
+func TestAFloodOfMalformedMessagesIsQuarantined(t *testing.T) {
 	slow.Skip(t)
 	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newWorld(t), 5_000, 1) })
 	t.Run("embedded", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newFile(t), 10_000, 3) })

@@ -21,7 +21,7 @@ func TestThisProcessIsNotGone(t *testing.T) {
 }
 
 // Another process may have the same id later.
-func TestAReusedIDFoolsNobody(t *testing.T) {
+func TestAReusedIDIsAnotherProcess(t *testing.T) {
 	t.Parallel()
 	started := Look().Started
 	for _, other := range []int64{started - 1, started + 1, 1} {

@@ -11,7 +11,7 @@ import (
 )
 
 // The direct URL serves everything that needs a session: presence locks, the watcher lock, and renewals.
-func TestSignsGoOverTheDirectURL(t *testing.T) {
+func TestPresenceUsesTheDirectURL(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
 	named := func(application string) string {
