@@ -222,7 +222,10 @@ func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 		d.noted = now
 		return nil
 	})
-	return setBack && err == nil, err
+	if err != nil { // the server may still execute the call
+		return false, err
+	}
+	return setBack, nil
 }
 
 // NoteTime records the time like CorrectTimes, unless the recorded time lies in the future. It is for simulations.
