@@ -18,9 +18,9 @@ func TestAnAlarmDelaysNoEnqueue(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
-	run, amqpURL := privateBroker(t)
+	folder, amqpURL := privateBroker(t)
 	w := newWorldOn(t, databaseURL, amqpURL)
-	script(t, run, "private-rabbitmq", nil, "ctl", "set_vm_memory_high_watermark", "0.0000001")
+	script(t, folder, "private-rabbitmq", nil, "ctl", "set_vm_memory_high_watermark", "0.0000001")
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -30,14 +30,14 @@ func notStartedNotCharged(t *testing.T, w *world) {
 		}
 		return 200
 	})
-	p := w.serve(t, settings, append(w.worker(), "--concurrency", fmt.Sprint(concurrency))...)
+	p := w.serve(t, settings, append(w.workerFlags(), "--concurrency", fmt.Sprint(concurrency))...)
 	for i := range fast { // one after another, so that each is as fast as possible
-		w.enqueue(t, 1, deliver(quick))
+		w.enqueue(t, 1, httpTask(quick))
 		w.awaitCount(t, 30*time.Second, holdfast.Done, int64(i+1))
 	}
-	ids := w.enqueue(t, long, deliver(slow))
+	ids := w.enqueue(t, long, httpTask(slow))
 	claimed := int64(0)
-	poll(t, 30*time.Second, func() string { return "the worker never had all executors busy" }, func(ctx context.Context) bool {
+	poll(t, 30*time.Second, func() string { return "the executors of the worker were never all busy" }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
 		calls, _ := slow.snapshot()
 		claimed = counts[holdfast.Running]
@@ -51,7 +51,7 @@ func notStartedNotCharged(t *testing.T, w *world) {
 	calls, _ := slow.snapshot()
 	close(killed)
 	started := byTask(calls)
-	w.serve(t, settings, append(w.worker(), "--concurrency", fmt.Sprint(concurrency))...)
+	w.serve(t, settings, append(w.workerFlags(), "--concurrency", fmt.Sprint(concurrency))...)
 	w.awaitCount(t, time.Minute, holdfast.Done, fast+long)
 	charged, unstarted := 0, 0
 	for _, id := range ids {

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Messages reach a flaky target. A task that fails at every attempt is dead. Its attempts are recorded, and an operator
-// can retry it.
+// Tasks are delivered to a flaky target. A task that fails at every attempt is dead. Its attempts are recorded, and an
+// operator can retry it.
 func TestMessagesReachAFlakyTarget(t *testing.T) { onBothBackends(t, messagesReachAFlakyTarget) }
 
 func messagesReachAFlakyTarget(t *testing.T, w *world) {
@@ -38,7 +38,7 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 		return 204
 	})
 	mu.Lock()
-	task := deliver(tg)
+	task := httpTask(tg)
 	task.MaxAttempts = 3
 	ids := w.enqueue(t, 300, task)
 	for _, id := range ids[:10] {
@@ -118,12 +118,12 @@ func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
 func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	w.serve(t, nil)
-	id := w.enqueue(t, 1, deliver(tg))[0]
-	tg.await(t, 30*time.Second, "in flight", func(c []call) bool { return len(open(c)) == 1 })
+	id := w.enqueue(t, 1, httpTask(tg))[0]
+	tg.await(t, 30*time.Second, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
 	if _, err := w.Move(t.Context(), id, holdfast.EventCancel); err != nil {
 		t.Fatal(err)
 	}
-	tg.await(t, 10*time.Second, "the handler's request was cancelled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })
+	tg.await(t, 10*time.Second, "the handler's request was canceled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })
 	if task := w.task(t, id); task.State != holdfast.Cancelled || task.Attempt != 1 {
 		t.Errorf("the task is %s at attempt %d", task.State, task.Attempt)
 	}
@@ -135,14 +135,14 @@ func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
 
 func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
-	short := func(o *consumer.Options) { o.ParkFor = 300 * time.Millisecond }
-	w.runWorker(t, w.Backend, short, map[string]consumer.Handler{"other": consumer.HandlerFunc(nothing)})
+	parkBriefly := func(o *consumer.Options) { o.ParkFor = 300 * time.Millisecond }
+	w.runWorker(t, w.Backend, parkBriefly, map[string]consumer.Handler{"other": consumer.HandlerFunc(nothing)})
 	id := w.enqueue(t, 1, holdfast.NewTask{Type: "mystery"})[0]
 	parked := w.awaitTask(t, 30*time.Second, id, "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 	if parked.State != holdfast.Ready || parked.Failures != 0 || parked.Attempt != 1 {
 		t.Errorf("a parked task is %s at attempt %d with %d failures", parked.State, parked.Attempt, parked.Failures)
 	}
-	w.runWorker(t, w.Backend, short, map[string]consumer.Handler{"mystery": consumer.HandlerFunc(nothing)})
+	w.runWorker(t, w.Backend, parkBriefly, map[string]consumer.Handler{"mystery": consumer.HandlerFunc(nothing)})
 	w.awaitTask(t, 30*time.Second, id, "done", in(holdfast.Done))
 }
 
@@ -156,7 +156,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(nothing)})
 	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // the janitor and the worker are up
+	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // now the janitor and the worker are running
 	bad := []string{"", "hello", `{"v":1}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"worker":1,"page":1,"t":[[1,1]]}`}
 	queues := append(w.Topology.HoldingQueueNames(), w.Topology.Main("default"), w.Topology.Rescue())
 	var messages []broker.Message
@@ -165,7 +165,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 		for _, body := range bad {
 			isManifest := body == bad[len(bad)-1]
 			if isManifest && queue != w.Topology.Main("default") {
-				continue // a manifest is valid in the other AMQP queues
+				continue // a manifest is valid in the holding queues and in the rescue queue
 			}
 			messages = append(messages, broker.Message{Queue: queue, Body: []byte(body)})
 			want++
@@ -263,7 +263,7 @@ func saturatedWorkersStayBusy(t *testing.T, w *world) {
 			}
 			seen[id] = true
 		case <-late:
-			t.Fatalf("after %d tasks, an executor gets no further task", n)
+			t.Fatalf("after %d tasks, a free executor gets no further task", n)
 		}
 	}
 	close(finish)

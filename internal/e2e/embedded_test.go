@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -52,8 +53,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		return 200
 	})
 	victim := w.serve(t, nil)
-	w.enqueue(t, n, deliver(tg))
-	tg.await(t, 60*time.Second, "a part is delivered", func(calls []call) bool { return len(calls) > part+20 })
+	w.enqueue(t, n, httpTask(tg))
+	tg.await(t, 60*time.Second, fmt.Sprintf("more than %d calls have begun", part+20), func(calls []call) bool { return len(calls) > part+20 })
 	killed := time.Now()
 	victim.signal(syscall.SIGKILL)
 	victim.exit(time.Minute)
@@ -157,13 +158,13 @@ func TestTwoServersOnOneFile(t *testing.T) {
 	if code != 4 || strings.Count(problems, "holdfast:") != 1 || !strings.Contains(problems, "holdfast.db") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	w.enqueue(t, 20, deliver(tg))
+	w.enqueue(t, 20, httpTask(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
 	first.signal(syscall.SIGTERM)
 	if code := first.exit(time.Minute); code != 0 {
 		t.Errorf("a drained server exits with %d", code)
 	}
 	w.serve(t, nil)
-	w.enqueue(t, 20, deliver(tg))
+	w.enqueue(t, 20, httpTask(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 40)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // The tasks of one large call share messages, but all workers get their share of the tasks. If there are as many tasks
-// as executors, all of them run at the same time. So no task waits for a busy worker while another one has a free
+// as executors, all of them run at the same time. So no task waits for a busy worker while another worker has a free
 // executor. `make recovery` measures how long a worker is idle meanwhile.
 func TestTasksThatShareMessagesAreSharedFairly(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, w *world) {
@@ -43,21 +43,21 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 		})
 	}
 	ids := w.enqueue(t, tasks, holdfast.NewTask{Type: kind})
-	by, late := make([]int, workers), time.After(60*time.Second)
+	startedBy, timeout := make([]int, workers), time.After(60*time.Second)
 	for n := range tasks { // no task ends before all have started
 		select {
 		case worker := <-started:
-			by[worker]++
-		case <-late:
+			startedBy[worker]++
+		case <-timeout:
 			close(release)
-			t.Fatalf("%d of %d tasks have started, by worker: %v; the others wait for a busy worker", n, tasks, by)
+			t.Fatalf("only %d of %d tasks have started; tasks by worker: %v", n, tasks, startedBy)
 		}
 	}
 	close(release)
 	for _, id := range ids {
 		w.awaitTask(t, 30*time.Second, id, "done", in(holdfast.Done))
 	}
-	for i, n := range by {
+	for i, n := range startedBy {
 		if n != executors {
 			t.Errorf("worker %d ran %d tasks at the same time, want %d", i, n, executors)
 		}

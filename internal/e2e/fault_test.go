@@ -26,15 +26,15 @@ type executions struct {
 }
 
 // handler returns a handler that counts each execution and waits for d or until its context is done.
-func (r *executions) handler(d time.Duration) consumer.Handler {
+func (e *executions) handler(d time.Duration) consumer.Handler {
 	return consumer.HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
-		r.mu.Lock()
-		if r.starts == nil {
-			r.starts = make(map[message.Ticket]int)
+		e.mu.Lock()
+		if e.starts == nil {
+			e.starts = make(map[message.Ticket]int)
 		}
-		r.starts[message.Ticket{Task: task.ID, Attempt: task.Attempt}]++
-		r.mu.Unlock()
-		r.total.Add(1)
+		e.starts[message.Ticket{Task: task.ID, Attempt: task.Attempt}]++
+		e.mu.Unlock()
+		e.total.Add(1)
 		select {
 		case <-time.After(d):
 			return nil
@@ -44,13 +44,13 @@ func (r *executions) handler(d time.Duration) consumer.Handler {
 	})
 }
 
-// checkOnce fails if a task started more than once.
-func (r *executions) checkOnce(t *testing.T) {
+// checkOnce fails the test if a task started more than once.
+func (e *executions) checkOnce(t *testing.T) {
 	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	tasks := map[holdfast.TaskID]int{}
-	for ticket, n := range r.starts {
+	for ticket, n := range e.starts {
 		tasks[ticket.Task] += n
 	}
 	for id, n := range tasks {
@@ -77,19 +77,19 @@ func proxied(t *testing.T, address string) (*netfault.Proxy, string) {
 }
 
 // privateBroker starts a RabbitMQ node for this test. It returns its state folder and its URL.
-func privateBroker(t *testing.T, env ...string) (run, address string) {
+func privateBroker(t *testing.T, env ...string) (folder, address string) {
 	t.Helper()
 	servers(t)
-	run = t.TempDir()
-	address, err := tryScript(run, "private-rabbitmq", env, "up")
+	folder = t.TempDir()
+	address, err := tryScript(folder, "private-rabbitmq", env, "up")
 	if err != nil {
 		if strings.Contains(err.Error(), "exit status 3") {
 			t.Skip("RabbitMQ is not installed here: ", err)
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { script(t, run, "private-rabbitmq", nil, "down") }) // also ends epmd; the data is deleted with the folder
-	return run, address
+	t.Cleanup(func() { script(t, folder, "private-rabbitmq", nil, "down") }) // also ends epmd; the data is deleted with the folder
+	return folder, address
 }
 
 // After faults of the broker or of the connection to it, no task is lost, no task runs twice, and the worker resumes
@@ -98,7 +98,7 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
-	run, amqpURL := privateBroker(t)
+	folder, amqpURL := privateBroker(t)
 	w := newWorldOn(t, databaseURL, amqpURL)
 	w.runJanitor(t, w.Backend, nil)
 	var executed executions
@@ -116,9 +116,9 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 		before := executed.total.Load()
 		w.enqueue(t, 75, holdfast.NewTask{Type: "work"})
 		total += 75
-		poll(t, 60*time.Second, func() string { return fault.name + ": fewer than 25 tasks are in flight" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
+		poll(t, 60*time.Second, func() string { return fault.name + ": fewer than 25 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
 		for _, step := range fault.steps {
-			script(t, run, "private-rabbitmq", nil, step)
+			script(t, folder, "private-rabbitmq", nil, step)
 		}
 		w.awaitCount(t, 60*time.Second, holdfast.Done, total)
 		t.Logf("%s: %d tasks done, %d executions", fault.name, total, executed.total.Load())
@@ -126,20 +126,20 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 	executed.checkOnce(t)
 }
 
-// If the broker has lost all data, the janitor declares the queues and publishes the tickets again from the store.
+// If the broker has lost all data, the janitor declares the AMQP queues again and publishes the tickets from the store.
 func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
 	databaseURL, _ := servers(t)
-	run, amqpURL := privateBroker(t)
+	folder, amqpURL := privateBroker(t)
 	w := newWorldOn(t, databaseURL, amqpURL)
 	w.runJanitor(t, w.Backend, nil)
 	var executed executions
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 5 }, map[string]consumer.Handler{"work": executed.handler(100 * time.Millisecond)})
 	w.enqueue(t, 300, holdfast.NewTask{Type: "work"})
 	poll(t, 60*time.Second, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() >= 20 })
-	script(t, run, "private-rabbitmq", nil, "wipe")
-	script(t, run, "private-rabbitmq", nil, "up")
+	script(t, folder, "private-rabbitmq", nil, "wipe")
+	script(t, folder, "private-rabbitmq", nil, "up")
 	w.awaitCount(t, 120*time.Second, holdfast.Done, 300)
 	executed.checkOnce(t)
 }
@@ -156,7 +156,7 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"long": executed.handler(3 * time.Minute), "short": executed.handler(0)})
 	id := w.enqueue(t, 1, holdfast.NewTask{Type: "long"})[0]
 
-	// An unacknowledged delivery shows that the timeout works in this test.
+	// An unacknowledged delivery proves that the consumer timeout is in effect.
 	short := w.enqueue(t, 1, holdfast.NewTask{Type: "short"})[0]
 	w.awaitTask(t, 30*time.Second, short, "done", in(holdfast.Done)) // now the queues exist
 	if _, err := w.Broker.Publish(t.Context(), []broker.Message{{Queue: w.Topology.Quarantine(), Body: []byte("unacknowledged")}}); err != nil {
@@ -190,10 +190,10 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	cut := w.connect(t, through, w.amqpURL)
 	t.Cleanup(func() { _ = cut.Close() })
 	var cutOff, others executions
-	ten := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease }
-	w.runWorker(t, cut, ten, map[string]consumer.Handler{"work": cutOff.handler(2 * time.Second)})
+	options := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease }
+	w.runWorker(t, cut, options, map[string]consumer.Handler{"work": cutOff.handler(2 * time.Second)})
 	w.enqueue(t, 10, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "fewer than 10 tasks are in flight" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
+	poll(t, 30*time.Second, func() string { return "fewer than 10 tasks have started" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
 	proxy.Cut()
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 10 }, map[string]consumer.Handler{"work": others.handler(50 * time.Millisecond)})
 	healed := time.NewTimer(30 * time.Second)
@@ -201,19 +201,19 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	<-healed.C
 	proxy.Heal()
 	w.awaitCount(t, 60*time.Second, holdfast.Done, 210)
-	poll(t, 60*time.Second, func() string { return "the worker does not resume" }, func(context.Context) bool {
-		return cutOff.total.Load() > 10 || enqueueOne(t, w)
+	poll(t, 60*time.Second, func() string { return "the worker that was cut off does not resume" }, func(context.Context) bool {
+		return cutOff.total.Load() > 10 || enqueueMore(t, w)
 	})
 	fenced := 0
 	all, err := w.Store.Workers(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range all {
-		if r.State == store.WorkerDead {
+	for _, worker := range all {
+		if worker.State == store.WorkerDead {
 			fenced++
-			if r.Name != "cut off" {
-				t.Errorf("worker %s of %q was fenced, although it was not cut off", r.ID, r.Name)
+			if worker.Name != "cut off" {
+				t.Errorf("worker %s of %q was fenced, although it was not cut off", worker.ID, worker.Name)
 			}
 		}
 	}
@@ -229,8 +229,8 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	}
 }
 
-// enqueueOne gives idle workers tasks to run. It always returns false.
-func enqueueOne(t *testing.T, w *world) bool {
+// enqueueMore stores tasks for idle workers. It always returns false, because it is part of a condition of poll.
+func enqueueMore(t *testing.T, w *world) bool {
 	w.enqueue(t, 5, holdfast.NewTask{Type: "work"})
 	return false
 }
@@ -250,7 +250,7 @@ func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, name, shortLease }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
 	}
 	w.enqueue(t, 60, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "fewer than 20 tasks are in flight" }, func(context.Context) bool { return executed.total.Load() >= 20 })
+	poll(t, 30*time.Second, func() string { return "fewer than 20 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= 20 })
 	proxy.CutAbrupt()
 	proxy.Refuse()
 	outage := time.NewTimer(12 * time.Second)
@@ -261,9 +261,9 @@ func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range all {
-		if r.State == store.WorkerDead {
-			t.Errorf("worker %s of %q was fenced after the outage of the database", r.ID, r.Name)
+	for _, worker := range all {
+		if worker.State == store.WorkerDead {
+			t.Errorf("worker %s of %q was fenced after the outage of the database", worker.ID, worker.Name)
 		}
 	}
 	for ticket, n := range executed.starts {
@@ -271,7 +271,7 @@ func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 			t.Errorf("attempt %d of task %s started %d times", ticket.Attempt, ticket.Task, n)
 		}
 		if task := w.task(t, ticket.Task); task.Crashes != 0 || task.Failures != 0 {
-			t.Errorf("task %s has %d crashes and %d failures, although a task of one second had time to finish", task.ID, task.Crashes, task.Failures)
+			t.Errorf("task %s has %d crashes and %d failures, want 0 and 0: it had time to finish", task.ID, task.Crashes, task.Failures)
 		}
 	}
 }

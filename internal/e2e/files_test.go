@@ -25,8 +25,8 @@ func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	limited := filepath.Join(t.TempDir(), "limited")
-	text := fmt.Sprintf("#!/bin/sh\nulimit -n %d || exit 1\nexec '%s' \"$@\"\n", descriptors, path)
-	if err := os.WriteFile(limited, []byte(text), 0o700); err != nil {
+	shell := fmt.Sprintf("#!/bin/sh\nulimit -n %d || exit 1\nexec '%s' \"$@\"\n", descriptors, path)
+	if err := os.WriteFile(limited, []byte(shell), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// The target answers no request until the worker has reached its limit.
@@ -43,7 +43,7 @@ func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 	if !p.Logged("the limit of open files is low for the concurrency") {
 		t.Error("the worker did not warn at the start")
 	}
-	ids := w.enqueue(t, tasks, deliver(tg))
+	ids := w.enqueue(t, tasks, httpTask(tg))
 	poll(t, 60*time.Second, func() string { return "the worker did not reach its limit" }, func(context.Context) bool {
 		return p.Logged("worker fault: tasks are deferred")
 	})

@@ -24,7 +24,7 @@ func malformedBodies() [][]byte {
 		"", "hello", "null", "[]", "\x00\x01\xff\xfe", `{"v":1}`, `{"v":-1,"t":[[1,1]]}`, `{"v":1,"t":[1,1],"x":1}`, `{"v":1,"t":[[1,1]]} {}`,
 		`{"v":1,"t":[[1,1],[2,`, `{"v":1,"t":[]}`, `{"v":1,"queue":"default"}`, `{"v":1,"queue":"default","sentinel":"soon"}`,
 		`{"v":1,"queue":"default","sentinel":"9999-12-31T23:59:59-23:00"}`, strings.Repeat("[", 10_000), `{"v":1,"t":[` + strings.Repeat("[1,1],", 1000) + `[1,1]]}`,
-		`{"v":1,"` + strings.Repeat("k", 200_000) + `":1}`, // a complete reason would be longer than a frame
+		`{"v":1,"` + strings.Repeat("k", 200_000) + `":1}`, // if the reason in the header named the whole key, the header would be longer than a frame
 		fmt.Sprintf(numbers, "0", "1", "1", "1", "0"), fmt.Sprintf(numbers, "-1", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1", "2147483648", "1", "1", "0"),
 		fmt.Sprintf(numbers, "1", "1", "-1", "1", "0"), fmt.Sprintf(numbers, "1", "1", "1", "-1", "0"), fmt.Sprintf(numbers, "1", "1", "1", "1", "-1"),
 		fmt.Sprintf(numbers, "9223372036854775808", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1e99", "1", "1", "1", "0"), fmt.Sprintf(numbers, "1", "1.5", "1", "1", "0"),
@@ -45,7 +45,7 @@ func flood(w *world, queue string, n int) []broker.Message {
 	case strings.Contains(queue, ".main."), strings.Contains(queue, ".requeue."):
 		kinds = append(kinds, []byte(`{"v":1,"t":[[1,1]],"worker":1,"page":1}`))
 	}
-	const large = 2 // only a few messages are large, to spare the machine
+	const large = 2 // messages with each large body; more would need too much memory
 	messages := make([]broker.Message, n)
 	for i := range messages {
 		body := kinds[i%len(kinds)]
@@ -74,14 +74,14 @@ func (q *quarantined) await(t *testing.T, n int) {
 		func(context.Context) bool { return q.n.Load() >= int64(n) })
 }
 
-// counting counts the Publish calls with messages for an AMQP queue.
-type counting struct {
+// publishCounter is a broker that counts the Publish calls with messages for an AMQP queue.
+type publishCounter struct {
 	broker.Broker
 	queue string
 	calls atomic.Int64
 }
 
-func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+func (c *publishCounter) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
 	if slices.ContainsFunc(messages, func(m broker.Message) bool { return m.Queue == c.queue }) {
 		c.calls.Add(1)
 	}
@@ -93,56 +93,56 @@ func (c *counting) Publish(ctx context.Context, messages []broker.Message) ([]br
 // rate of healthy tasks with and without the flood.
 func TestAFloodOfMalformedMessagesIsQuarantined(t *testing.T) {
 	slow.Skip(t)
-	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newWorld(t), 5_000, 1) })
-	t.Run("embedded", func(t *testing.T) { aFloodOfMalformedMessagesIsPutAside(t, newFile(t), 10_000, 3) })
+	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsQuarantined(t, newWorld(t), 5_000, 1) })
+	t.Run("embedded", func(t *testing.T) { aFloodOfMalformedMessagesIsQuarantined(t, newFile(t), 10_000, 3) })
 }
 
-func aFloodOfMalformedMessagesIsPutAside(t *testing.T, w *world, perQueue, rounds int) {
+func aFloodOfMalformedMessagesIsQuarantined(t *testing.T, w *world, perQueue, rounds int) {
 	perRound := (perQueue + rounds - 1) / rounds
 	var byJanitor, byWorker quarantined
 	var executed executions
-	janitors := &counting{Broker: w.Broker, queue: w.Topology.Quarantine()}
-	workers := &counting{Broker: w.Broker, queue: w.Topology.Quarantine()}
-	w.runJanitor(t, w.Backend, func(o *janitor.Options) { o.Observer, o.Broker = &byJanitor, janitors })
-	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Observer, o.Broker = 50, &byWorker, workers },
+	janitorBroker := &publishCounter{Broker: w.Broker, queue: w.Topology.Quarantine()}
+	workerBroker := &publishCounter{Broker: w.Broker, queue: w.Topology.Quarantine()}
+	w.runJanitor(t, w.Backend, func(o *janitor.Options) { o.Observer, o.Broker = &byJanitor, janitorBroker })
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Observer, o.Broker = 50, &byWorker, workerBroker },
 		map[string]consumer.Handler{"work": executed.handler(200 * time.Millisecond)})
 	enqueued, stop := feed(t, w, &executed)
 	poll(t, 30*time.Second, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() > 200 })
 
-	queue, others := w.Topology.Queue("default"), append(w.Topology.HoldingQueueNames(), w.Topology.Rescue())
-	want := rounds * perRound * (len(queue) + len(others))
-	quiet := []float64{rate(&executed, func() {})}
+	workerQueues, janitorQueues := w.Topology.Queue("default"), append(w.Topology.HoldingQueueNames(), w.Topology.Rescue())
+	want := rounds * perRound * (len(workerQueues) + len(janitorQueues))
+	baseline := []float64{rate(&executed, func() {})}
 	var flooded []float64
 	for round := 1; round <= rounds; round++ {
 		flooded = append(flooded, rate(&executed, func() {
 			began := time.Now()
-			for _, queue := range slices.Concat(queue, others) {
+			for _, queue := range slices.Concat(workerQueues, janitorQueues) {
 				if _, err := w.Broker.Publish(t.Context(), flood(w, queue, perRound)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			published := time.Since(began)
-			byWorker.await(t, round*perRound*len(queue))
+			byWorker.await(t, round*perRound*len(workerQueues))
 			cleared := time.Since(began)
-			byJanitor.await(t, round*perRound*len(others))
-			t.Logf("published in %s; the queue is clear after %s, all AMQP queues after %s", published, cleared, time.Since(began))
+			byJanitor.await(t, round*perRound*len(janitorQueues))
+			t.Logf("published in %s; the queues of the worker were empty after %s, those of the janitor after %s", published, cleared, time.Since(began))
 		}))
-		quiet = append(quiet, rate(&executed, func() {}))
+		baseline = append(baseline, rate(&executed, func() {}))
 	}
 	total := int(stop())
 	w.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
 	executed.checkOnce(t)
-	slices.Sort(quiet)
+	slices.Sort(baseline)
 	slices.Sort(flooded)
-	without, with := quiet[len(quiet)/2], flooded[len(flooded)/2]
+	without, with := baseline[len(baseline)/2], flooded[len(flooded)/2]
 	t.Logf("%d tasks; %.0f tasks per second without the flood and %.0f with it (medians of %.0f and %.0f): %.1f %%",
-		enqueued.Load(), without, with, quiet, flooded, 100*with/without)
-	perCall := float64(want) / float64(janitors.calls.Load()+workers.calls.Load())
-	t.Logf("%d malformed messages, %.0f for each Publish call", want, perCall)
+		enqueued.Load(), without, with, baseline, flooded, 100*with/without)
+	perCall := float64(want) / float64(janitorBroker.calls.Load()+workerBroker.calls.Load())
+	t.Logf("%d malformed messages, %.0f per Publish call", want, perCall)
 	// The number of messages per call does not depend on the load of the machine. The rates do, so they are only
 	// reported.
 	if with == 0 || perCall < 20 {
-		t.Errorf("during the flood, the rate of healthy tasks is %.0f %%, with %.1f messages per Publish call", 100*with/without, perCall)
+		t.Errorf("during the flood, the rate of healthy tasks is %.0f %%, with %.1f messages per Publish call; want more than 0 %% and at least 20", 100*with/without, perCall)
 	}
 	awaitOnlyQuarantined(t, w, want)
 }
@@ -167,7 +167,7 @@ func awaitOnlyQuarantined(t *testing.T, w *world, n int) {
 }
 
 // feed keeps the worker busy: it adds 100 tasks whenever fewer than 200 wait. stop ends that and returns the number of
-// tasks.
+// tasks that were added.
 func feed(t *testing.T, w *world, executed *executions) (enqueued *atomic.Int64, stop func() int64) {
 	enqueued = new(atomic.Int64)
 	ctx, cancel := context.WithCancel(t.Context())

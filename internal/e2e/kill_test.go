@@ -30,15 +30,15 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	})
 	victim := w.serve(t, nil, "--roles", "worker,janitor", "--name", "victim")
 	finished := newTarget(t, func(call) int { return 200 })
-	w.enqueue(t, 100, deliver(finished))
+	w.enqueue(t, 100, httpTask(finished))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 100)
 
-	w.enqueue(t, 50, deliver(tg))
+	w.enqueue(t, 50, httpTask(tg))
 	tg.await(t, 30*time.Second, "50 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 50 })
 	successor := w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
-	waiting := w.enqueue(t, 30, deliver(finished)) // the successor takes these, because the victim has no capacity
+	waiting := w.enqueue(t, 30, httpTask(finished)) // the successor takes these, because the victim has no capacity
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(100+len(waiting)))
-	warm(t, w)
+	awaitFencing(t, w)
 
 	killed := time.Now()
 	victim.signal(syscall.SIGKILL)
@@ -69,9 +69,9 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	}
 }
 
-// warm waits until a janitor fences workers. A janitor that has just started must first have observed the store for a
-// lease and some time more.
-func warm(t *testing.T, w *world) {
+// awaitFencing waits until a janitor fences workers: it kills a spare worker and waits until that worker is fenced. A
+// janitor that has just started must first observe the store for longer than a lease. Two other workers must be live.
+func awaitFencing(t *testing.T, w *world) {
 	t.Helper()
 	spare := w.spawn(t, nil, "--roles", "worker", "--queues", "spare")
 	poll(t, 20*time.Second, func() string { return "fewer than 3 workers are live" }, func(ctx context.Context) bool {
@@ -94,12 +94,12 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	release := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
-			<-release // also if the connection is lost, because the sender may only be stopped
+			<-release // even if the connection is lost: the sender may only be stopped
 		}
 		return 200
 	})
 	stopped := w.serve(t, nil, "--roles", "worker,janitor", "--name", "stopped", "--concurrency", "10")
-	ids := w.enqueue(t, 10, deliver(tg))
+	ids := w.enqueue(t, 10, httpTask(tg))
 	tg.await(t, 30*time.Second, "10 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 10 })
 	w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
 
@@ -111,7 +111,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	stopped.signal(syscall.SIGCONT)
 	stopped.awaitReady(time.Minute) // as a new worker
 
-	more := w.enqueue(t, 20, deliver(tg))
+	more := w.enqueue(t, 20, httpTask(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(10+len(more)))
 	for _, id := range ids {
 		task := w.task(t, id)
@@ -136,31 +136,31 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 func TestDrainFinishesOrHandsBack(t *testing.T) { onBothBackends(t, drainFinishesOrHandsBack) }
 
 func drainFinishesOrHandsBack(t *testing.T, w *world) {
-	quick := make(chan struct{})
+	release := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt > 1 {
 			return 200
 		}
 		select {
-		case <-quick:
+		case <-release:
 			return 200
 		case <-c.ctx.Done():
 			return 503
 		}
 	})
-	stuck := newTarget(t, func(c call) int {
+	stuckTarget := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
 			<-c.ctx.Done()
 		}
 		return 200
 	})
 	draining := w.serve(t, nil, "--roles", "worker,janitor", "--drain-timeout", "3s")
-	finishingIDs := w.enqueue(t, 5, deliver(tg))
-	stuckIDs := w.enqueue(t, 5, deliver(stuck))
-	tg.await(t, 30*time.Second, "5 in flight", func(c []call) bool { return len(open(c)) == 5 })
-	stuck.await(t, 30*time.Second, "5 stuck in flight", func(c []call) bool { return len(open(c)) == 5 })
+	finishingIDs := w.enqueue(t, 5, httpTask(tg))
+	stuckIDs := w.enqueue(t, 5, httpTask(stuckTarget))
+	tg.await(t, 30*time.Second, "5 tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
+	stuckTarget.await(t, 30*time.Second, "5 stuck tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
 	draining.signal(syscall.SIGTERM)
-	close(quick)
+	close(release)
 	if code := draining.exit(time.Minute); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
@@ -184,8 +184,8 @@ func TestSecondSignalStopsAtOnce(t *testing.T) { onBothBackends(t, secondSignalS
 func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	p := w.serve(t, nil, "--drain-timeout", "10m")
-	id := w.enqueue(t, 1, deliver(tg))[0]
-	tg.await(t, 30*time.Second, "in flight", func(c []call) bool { return len(open(c)) == 1 })
+	id := w.enqueue(t, 1, httpTask(tg))[0]
+	tg.await(t, 30*time.Second, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
 	p.signal(syscall.SIGTERM)
 	poll(t, 20*time.Second, func() string { return "the process does not drain" }, func(context.Context) bool { return p.logged("draining") })
 	p.signal(syscall.SIGTERM)
@@ -199,7 +199,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const tasks, each = 800, 10
+	const tasks, concurrency = 800, 10
 	tg := newTarget(t, func(c call) int {
 		select {
 		case <-time.After(300 * time.Millisecond):
@@ -207,11 +207,11 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 		}
 		return 200
 	})
-	victim := w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "victim")
-	w.serve(t, nil, "--concurrency", fmt.Sprint(each), "--name", "successor")
-	warm(t, w)
-	w.enqueue(t, tasks, deliver(tg)) // 24 s of work for one worker
-	tg.await(t, 30*time.Second, "a part is done", func(calls []call) bool { return len(calls) > 150 })
+	victim := w.serve(t, nil, "--concurrency", fmt.Sprint(concurrency), "--name", "victim")
+	w.serve(t, nil, "--concurrency", fmt.Sprint(concurrency), "--name", "successor")
+	awaitFencing(t, w)
+	w.enqueue(t, tasks, httpTask(tg)) // 24 s of work for one worker
+	tg.await(t, 30*time.Second, "more than 150 calls have begun", func(calls []call) bool { return len(calls) > 150 })
 	victim.signal(syscall.SIGKILL)
 	restarts := func(calls []call) (interrupted int, second []time.Time) {
 		for _, cs := range byTask(calls) {
@@ -238,9 +238,9 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	}
 	left := tasks - len(byTask(calls))
 	t.Logf("%d tasks were interrupted; %d others began before the last of them had started again, and %d had not yet begun", interrupted, meanwhile, left)
-	// When their tickets arrive, the successor has already received some tickets for each of its executors.
-	if meanwhile > 10*each {
-		t.Errorf("%d other tasks began before the last interrupted task had started again, which waited behind the backlog", meanwhile)
+	// When the tickets of the interrupted tasks arrive, the successor already has some tickets for each executor.
+	if meanwhile > 10*concurrency {
+		t.Errorf("%d other tasks began before the last interrupted task had started again, want at most %d", meanwhile, 10*concurrency)
 	}
 	if left == 0 {
 		t.Error("the interrupted tasks started again only when the backlog was empty")

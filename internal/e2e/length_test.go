@@ -13,33 +13,33 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
-// acknowledging is a broker that records whether a ticket from the main queue was delivered and acknowledged.
-type acknowledging struct {
+// ackBroker is a broker that records whether a ticket from the main queue was delivered and acknowledged.
+type ackBroker struct {
 	broker.Broker
 	topology         broker.Topology
 	delivered, acked atomic.Bool
 }
 
-func (a *acknowledging) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
+func (a *ackBroker) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
 	sub, err := a.Broker.Subscribe(ctx, queue, prefetch)
 	if err != nil || queue != a.topology.Main(holdfast.DefaultQueue) {
 		return sub, err
 	}
-	counted := &acknowledged{Subscription: sub, of: a, deliveries: make(chan broker.Delivery)}
-	go counted.pass()
-	return counted, nil
+	recording := &ackSubscription{Subscription: sub, of: a, deliveries: make(chan broker.Delivery)}
+	go recording.forward()
+	return recording, nil
 }
 
-// acknowledged is a subscription to the main queue.
-type acknowledged struct {
+// ackSubscription is a subscription to the main queue that records in an ackBroker.
+type ackSubscription struct {
 	broker.Subscription
-	of         *acknowledging
+	of         *ackBroker
 	deliveries chan broker.Delivery
 	ticket     atomic.Uint64 // the tag of the message with the ticket
 }
 
-// pass passes the deliveries on and records the one with a ticket.
-func (s *acknowledged) pass() {
+// forward forwards the deliveries and records the one with a ticket.
+func (s *ackSubscription) forward() {
 	defer close(s.deliveries)
 	for delivery := range s.Subscription.Deliveries() {
 		if bytes.Contains(delivery.Body, []byte(`"t":`)) { // not a sentinel
@@ -50,9 +50,9 @@ func (s *acknowledged) pass() {
 	}
 }
 
-func (s *acknowledged) Deliveries() <-chan broker.Delivery { return s.deliveries }
+func (s *ackSubscription) Deliveries() <-chan broker.Delivery { return s.deliveries }
 
-func (s *acknowledged) Ack(tag uint64, mode broker.AckMode) error {
+func (s *ackSubscription) Ack(tag uint64, mode broker.AckMode) error {
 	err := s.Subscription.Ack(tag, mode)
 	if ticket := s.ticket.Load(); err == nil && ticket > 0 && (tag == ticket || mode == broker.UpTo && tag > ticket) {
 		s.of.acked.Store(true)
@@ -60,15 +60,15 @@ func (s *acknowledged) Ack(tag uint64, mode broker.AckMode) error {
 	return err
 }
 
-// While a task runs, its message is already acknowledged. So the broker's limit for an acknowledgement does not limit
+// The worker acknowledges the message of a task while the task runs. So the consumer timeout of the broker does not limit
 // the duration of a task.
 func TestARunningTaskKeepsNoMessage(t *testing.T) { onBothBackends(t, aRunningTaskKeepsNoMessage) }
 
 func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
-	seen := &acknowledging{Broker: w.Broker, topology: w.Topology}
+	recorder := &ackBroker{Broker: w.Broker, topology: w.Topology}
 	started, release := make(chan struct{}, 10), make(chan struct{})
-	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Broker = seen }, map[string]consumer.Handler{
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Broker = recorder }, map[string]consumer.Handler{
 		"long": consumer.HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
 			started <- struct{}{}
 			select {
@@ -82,8 +82,8 @@ func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	w.enqueue(t, 1, holdfast.NewTask{Type: "long"})
 	<-started
 	poll(t, 30*time.Second, func() string {
-		return fmt.Sprintf("the task runs; message delivered: %t, acknowledged: %t", seen.delivered.Load(), seen.acked.Load())
-	}, func(context.Context) bool { return seen.acked.Load() })
+		return fmt.Sprintf("while the task runs: message delivered: %t, acknowledged: %t", recorder.delivered.Load(), recorder.acked.Load())
+	}, func(context.Context) bool { return recorder.acked.Load() })
 	close(release)
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 1)
 	if n := len(started); n > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
+// leftOut matches the field with the number of lines that were left out.
 var leftOut = regexp.MustCompile(`left_out=(\d+)`)
 
 // During an outage of the database, the log reports the outage with a limited number of lines. Too many lines are hard
@@ -28,8 +29,8 @@ func TestAnOutageFillsNoLog(t *testing.T) {
 		return 200
 	})
 	p := w.serve(t, []string{"DATABASE_URL=" + through})
-	w.enqueue(t, 2000, deliver(tg))
-	tg.await(t, 60*time.Second, "a part is delivered", func(calls []call) bool { return len(calls) > 100 })
+	w.enqueue(t, 2000, httpTask(tg))
+	tg.await(t, 60*time.Second, "more than 100 calls have begun", func(calls []call) bool { return len(calls) > 100 })
 	before, began := len(p.tail(1<<20)), time.Now()
 	proxy.Refuse()
 	<-time.After(outage)
@@ -39,16 +40,16 @@ func TestAnOutageFillsNoLog(t *testing.T) {
 	p.exit(60 * time.Second)
 	took := time.Since(began)
 
-	lines, repeated := p.tail(1 << 20)[before:], 0
+	lines, omitted := p.tail(1 << 20)[before:], 0
 	for _, found := range leftOut.FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
 		n, _ := strconv.Atoi(found[1])
-		repeated += n
+		omitted += n
 	}
-	t.Logf("%d lines were logged and %d were left out in %s, with an outage of %s", len(lines), repeated, took, outage)
+	t.Logf("%d lines were logged and %d were left out in %s, with an outage of %s", len(lines), omitted, took, outage)
 	if limit := perSecond * int(took/time.Second+1); len(lines) > limit {
 		t.Errorf("%d lines, want at most %d; the last lines:\n%s", len(lines), limit, strings.Join(lines[len(lines)-50:], "\n"))
 	}
-	if repeated == 0 {
+	if omitted == 0 {
 		t.Error("no line has the number of lines that were left out")
 	}
 	for _, text := range []string{"lease not renewed", "stopped"} {

@@ -56,17 +56,17 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 	})
 	var poisonIDs []holdfast.TaskID
 	for i := range poison { // put healthy tasks next to each poison task
-		w.enqueue(t, (healthy+i)/poison, deliver(good))
-		poisonIDs = append(poisonIDs, w.enqueue(t, 1, deliver(bad))...)
+		w.enqueue(t, (healthy+i)/poison, httpTask(good))
+		poisonIDs = append(poisonIDs, w.enqueue(t, 1, httpTask(bad))...)
 	}
 	began := time.Now()
-	for w.open(t) > 0 {
+	for w.unfinished(t) > 0 {
 		if time.Since(began) > 4*time.Minute {
-			t.Fatalf("%d tasks are not final after %d kills", w.open(t), kills.Load())
+			t.Fatalf("%d tasks are not final after %d kills", w.unfinished(t), kills.Load())
 		}
-		p := w.spawn(t, settings, append(w.worker(), "--concurrency", "50")...)
+		p := w.spawn(t, settings, append(w.workerFlags(), "--concurrency", "50")...)
 		victim.Store(p)
-		for ended := false; !ended && w.open(t) > 0 && time.Since(began) < 4*time.Minute; {
+		for ended := false; !ended && w.unfinished(t) > 0 && time.Since(began) < 4*time.Minute; {
 			select {
 			case <-p.Ended():
 				ended = true
@@ -78,8 +78,8 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 	w.checkPoison(t, poisonIDs, limit)
 }
 
-// open returns the number of tasks that are not final.
-func (w *world) open(t *testing.T) int64 {
+// unfinished returns the number of tasks that are not final.
+func (w *world) unfinished(t *testing.T) int64 {
 	t.Helper()
 	counts, err := w.Store.Count(t.Context(), store.Filter{Limit: 1000})
 	if err != nil {

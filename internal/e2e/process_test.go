@@ -56,8 +56,8 @@ func (w *world) serve(t *testing.T, settings []string, args ...string) *process 
 	return p
 }
 
-// worker returns the flags of a worker process. On a file there is only one process, which has all roles.
-func (w *world) worker() []string {
+// workerFlags returns the flags of a worker process. On a file there is only one process, which has all roles.
+func (w *world) workerFlags() []string {
 	if w.embedded {
 		return nil
 	}
@@ -145,9 +145,9 @@ func (p *process) exit(limit time.Duration) int {
 	}
 }
 
-// poll calls done until it returns true. It fails the test after limit. Use it only for conditions that no event
-// reports.
-func poll(t *testing.T, limit time.Duration, what func() string, done func(context.Context) bool) {
+// poll calls done until it returns true. After limit it fails the test with the text that problem returns. Use it only
+// for conditions that no event reports.
+func poll(t *testing.T, limit time.Duration, problem func() string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -157,7 +157,7 @@ func poll(t *testing.T, limit time.Duration, what func() string, done func(conte
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("after %s: %s", limit, what())
+			t.Fatalf("after %s: %s", limit, problem())
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
-	run, address := privateBroker(t)
+	folder, address := privateBroker(t)
 	at, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
@@ -24,10 +24,10 @@ func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	epmd := net.JoinHostPort(at.Hostname(), strconv.Itoa(amqp+2)) // epmd holds the block of ports
+	epmd := net.JoinHostPort(at.Hostname(), strconv.Itoa(amqp+2)) // epmd runs during the restart and reserves the block of ports
 	restarted := make(chan string, 1)
 	go func() {
-		out, err := tryScript(run, "private-rabbitmq", nil, "restart")
+		out, err := tryScript(folder, "private-rabbitmq", nil, "restart")
 		if err != nil {
 			out = err.Error()
 		}
@@ -45,7 +45,7 @@ func TestRestartingBrokersKeepTheirPorts(t *testing.T) {
 		case <-dials.C:
 			conn, err := net.DialTimeout("tcp", epmd, time.Second)
 			if err != nil {
-				t.Error("the ports were free during the restart: ", err)
+				t.Error("epmd did not run during the restart, so the ports were free: ", err)
 				<-restarted
 				return
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// silent is a broker with AMQP queues that confirm nothing until ended is closed. A publish to them waits until then,
-// or until its deadline.
+// silent is a broker with AMQP queues that confirm nothing until ended is closed. Publish waits until then, or until its
+// deadline, if it has a message for one of these queues.
 type silent struct {
 	broker.Broker
 	queues []string
@@ -42,7 +42,7 @@ func (s *silent) Publish(ctx context.Context, messages []broker.Message) ([]brok
 		select {
 		case <-s.ended:
 		case <-ctx.Done():
-			return make([]broker.Outcome, len(messages)), fmt.Errorf("%w: the queue confirms nothing", holdfast.ErrUnavailable)
+			return make([]broker.Outcome, len(messages)), fmt.Errorf("%w: the AMQP queue confirms nothing", holdfast.ErrUnavailable)
 		}
 	}
 	return s.Broker.Publish(ctx, messages)
@@ -55,15 +55,15 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, w *world) {
 		const kind, entries, rounds = "plain", 2000, 5
 		ended := make(chan struct{})
-		ofJanitor, ofProducer := w.silent(ended, "stuck"), w.silent(ended, "stuck")
+		janitorBroker, producerBroker := w.silent(ended, "stuck"), w.silent(ended, "stuck")
 		b := *w.Backend
-		b.Broker = ofJanitor
+		b.Broker = janitorBroker
 		w.runJanitor(t, &b, nil)
 		w.runWorker(t, &b, nil, map[string]consumer.Handler{
 			kind: consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }),
 		})
 		p, err := producer.New(producer.Options{
-			Store: w.Store, Broker: ofProducer, Topology: w.Topology, Settings: w.Config.Settings(), Log: logger(t),
+			Store: w.Store, Broker: producerBroker, Topology: w.Topology, Settings: w.Config.Settings(), Log: logger(t),
 			ConfirmTimeout: 10 * time.Minute, // longer than the test, so that the producer keeps waiting
 			OutboxGrace:    10 * time.Minute, // longer than the test, so that no janitor publishes its entries
 		})
@@ -75,7 +75,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		defer end()
 
 		db := w.callersDB(t)
-		stored := func(queue string, n int) []holdfast.TaskID {
+		enqueueTx := func(queue string, n int) []holdfast.TaskID {
 			t.Helper()
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -95,7 +95,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			}
 			return ids
 		}
-		called := func(queue string) holdfast.TaskID {
+		enqueue := func(queue string) holdfast.TaskID {
 			t.Helper()
 			result, err := p.Enqueue(t.Context(), holdfast.NewTask{Type: kind, Queue: queue})
 			if err != nil {
@@ -105,14 +105,14 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		}
 		done := func(id holdfast.TaskID) { w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done)) }
 
-		done(stored("fine", 1)[0]) // from now on the AMQP queues exist
-		stored("stuck", entries)
-		called("stuck")
+		done(enqueueTx("fine", 1)[0]) // from now on the AMQP queues exist
+		enqueueTx("stuck", entries)
+		enqueue("stuck")
 		poll(t, 30*time.Second, func() string { return "the producer and the janitor do not both publish for the silent queue" },
-			func(context.Context) bool { return ofJanitor.tries.Load() > 0 && ofProducer.tries.Load() > 0 })
+			func(context.Context) bool { return janitorBroker.tries.Load() > 0 && producerBroker.tries.Load() > 0 })
 		for range rounds {
-			done(called("fine"))
-			done(stored("fine", 1)[0])
+			done(enqueue("fine"))
+			done(enqueueTx("fine", 1)[0])
 		}
 		counts, err := w.Store.Count(t.Context(), store.Filter{Queue: "stuck"})
 		if err != nil || counts[holdfast.Ready] != entries+1 {

@@ -19,11 +19,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// snapshot has every task with its attempts.
+// snapshot contains every task of a store with its attempts.
 type snapshot map[holdfast.TaskID]store.Record
 
-// read reads all tasks with the queries of the command line.
-func (w *world) read(t *testing.T) snapshot {
+// snapshot reads all tasks with the queries of the command line.
+func (w *world) snapshot(t *testing.T) snapshot {
 	t.Helper()
 	all := snapshot{}
 	for f := (store.Filter{Limit: 1000}); ; {
@@ -52,7 +52,7 @@ func (w *world) read(t *testing.T) snapshot {
 	}
 }
 
-// oddPayloads returns payloads that are hard to keep unchanged.
+// oddPayloads returns payloads that an encoder could change: whitespace, escapes, large numbers, deep nesting.
 func oddPayloads() []json.RawMessage {
 	return []json.RawMessage{
 		json.RawMessage(`null`), json.RawMessage(`{ "b":1,  "a":"é\u0000\ud800\"\\ {x,\"y\"}", "b":2e400 }`),
@@ -69,31 +69,31 @@ func switchable(t *testing.T) (*target, func(answer func(call) int)) {
 	return tg, func(answer func(call) int) { current.Store(&answer) }
 }
 
-// population has the tasks that populate stored.
+// population lists the tasks that populate has stored.
 type population struct {
 	dead, crashed, ready []holdfast.TaskID
 	done                 int // number of done tasks
 }
 
-// populate creates tasks in every state. For that it kills one server with kill -9 and stops another one.
-func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) (m population) {
+// populate creates tasks in every state. It kills one server process with kill -9 and stops another one.
+func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) (p population) {
 	t.Helper()
 	answer(func(call) int { return 200 })
 	victim := w.serve(t, nil)
-	m.done = len(w.enqueue(t, 20, deliver(tg)))
+	p.done = len(w.enqueue(t, 20, httpTask(tg)))
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
 
 	answer(func(call) int { return 500 })
-	failing := deliver(tg)
+	failing := httpTask(tg)
 	failing.MaxAttempts, failing.Queue = 3, "slow"
-	m.dead = w.enqueue(t, 6, failing)
+	p.dead = w.enqueue(t, 6, failing)
 	w.awaitCount(t, 30*time.Second, holdfast.Dead, 6)
-	w.move(t, holdfast.EventArchive, m.dead[5])
+	w.move(t, holdfast.EventArchive, p.dead[5])
 	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "unknown"})
 	w.awaitTask(t, 30*time.Second, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 
 	answer(func(c call) int { <-c.ctx.Done(); return 500 })
-	m.crashed = w.enqueue(t, 5, deliver(tg))
+	p.crashed = w.enqueue(t, 5, httpTask(tg))
 	w.awaitCount(t, 30*time.Second, holdfast.Running, 5)
 	victim.signal(syscall.SIGKILL)
 	victim.exit(time.Minute)
@@ -104,21 +104,21 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	}
 	answer(func(call) int { return 200 })
 	second := w.serve(t, nil)
-	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(m.done+len(m.crashed)))
+	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(p.done+len(p.crashed)))
 	if _, problems, code := w.run(t, "export"); code != 4 || !strings.Contains(problems, "stop every holdfast serve of this store with SIGTERM") {
 		t.Errorf("export while a worker is live: exit code %d: %s", code, problems)
 	}
 	second.signal(syscall.SIGTERM)
 	second.exit(time.Minute)
 
-	m.ready = w.enqueue(t, 10, deliver(tg))
+	p.ready = w.enqueue(t, 10, httpTask(tg))
 	for i, payload := range oddPayloads() {
 		task := holdfast.NewTask{Type: "odd", Queue: "slow", Payload: payload, Unique: fmt.Sprintf("ключ '\"\\ %d", i), Delay: time.Duration(i+1) * time.Hour}
 		w.enqueue(t, 1, task)
 	}
 	w.enqueue(t, 1, holdfast.NewTask{Type: "odd", At: time.Date(2250, 12, 31, 23, 59, 59, 999999000, time.UTC)})
 	w.move(t, holdfast.EventCancel, w.enqueue(t, 1, holdfast.NewTask{Type: "odd", Delay: time.Hour})[0])
-	return m
+	return p
 }
 
 // move applies an event of an operator to a task.
@@ -148,8 +148,8 @@ func inBothDirections(t *testing.T, run func(t *testing.T, from, to *world)) {
 func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 	inBothDirections(t, func(t *testing.T, from, to *world) {
 		tg, answer := switchable(t)
-		m := from.populate(t, tg, answer)
-		before := from.read(t)
+		p := from.populate(t, tg, answer)
+		before := from.snapshot(t)
 		calls, _ := tg.snapshot()
 		delivered := byTask(calls)
 		path := filepath.Join(t.TempDir(), "tasks.jsonl")
@@ -164,7 +164,7 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			t.Fatalf("import: exit code %d: %s%s", code, out, problems)
 		}
 		t.Logf("%s%s", out, problems)
-		after := to.read(t)
+		after := to.snapshot(t)
 		for id, want := range before {
 			if got := after[id]; !reflect.DeepEqual(got, want) {
 				t.Errorf("the task is\n%+.2000v, want\n%+.2000v", got, want)
@@ -175,16 +175,16 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 		}
 
 		served := to.serve(t, nil)
-		total := m.done + len(m.crashed) + len(m.ready)
+		total := p.done + len(p.crashed) + len(p.ready)
 		to.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
 		if _, problems, code := to.run(t, "import", path); code != 4 || !strings.Contains(problems, "is live") {
 			t.Errorf("import while a worker is live: exit code %d: %s", code, problems)
 		}
-		if _, problems, code := to.run(t, "dead", "retry", m.dead[0].String()); code != 0 {
+		if _, problems, code := to.run(t, "dead", "retry", p.dead[0].String()); code != 0 {
 			t.Errorf("dead retry: exit code %d: %s", code, problems)
 		}
-		to.awaitTask(t, 30*time.Second, m.dead[0], "done", in(holdfast.Done))
-		if id := to.enqueue(t, 1, deliver(tg))[0]; before[id].ID != 0 {
+		to.awaitTask(t, 30*time.Second, p.dead[0], "done", in(holdfast.Done))
+		if id := to.enqueue(t, 1, httpTask(tg))[0]; before[id].ID != 0 {
 			t.Errorf("the id %s was used again", id)
 		}
 		to.awaitCount(t, 30*time.Second, holdfast.Done, int64(total+2))

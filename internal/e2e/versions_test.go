@@ -70,7 +70,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	target := newTarget(t, func(call) int { return http.StatusOK })
 	const tasks = 200
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	line, err := json.Marshal(map[string]any{"type": "http", "payload": deliver(target).Payload})
+	line, err := json.Marshal(map[string]any{"type": "http", "payload": httpTask(target).Payload})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAFileOfTheNextVersion(t *testing.T) {
 	w.command(t, next, "migrate", "up")
 	older := w.spawnProgram(t, current, nil)
 	older.awaitReady(time.Minute)
-	w.enqueue(t, 20, deliver(target))
+	w.enqueue(t, 20, httpTask(target))
 	w.awaitCount(t, time.Minute, holdfast.Done, 20)
 	w.command(t, current, "migrate", "up")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// A receiver drops ids that it has seen. So all attempts of a task have the same webhook-id, and no other task has it,
-// even if the store uses task ids again.
+// A receiver ignores a request with a webhook-id that it has already seen. So all attempts of a task have the same
+// webhook-id, and no other task has it, even if the store assigns the task id a second time.
 func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { onBothBackends(t, everyDeliveryHasAnIDOfItsOwn) }
 
 func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
@@ -29,17 +29,17 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 		return 204
 	})
 	server := w.serve(t, nil)
-	first := w.enqueue(t, 1, deliver(tg))[0]
+	first := w.enqueue(t, 1, httpTask(tg))[0]
 	w.awaitTask(t, 30*time.Second, first, "done", in(holdfast.Done))
 	calls, _ := tg.snapshot()
 	if len(calls) != 2 || calls[0].key != calls[1].key {
-		t.Fatalf("two attempts have the ids %v", keys(calls))
+		t.Fatalf("the calls have the ids %v, want the same id twice", keys(calls))
 	}
 	if task, err := w.Backend.Task(t.Context(), first); err != nil || task.Key != calls[0].key {
 		t.Errorf("the task has the key %q, the target received %q: %v", task.Key, calls[0].key, err)
 	}
 
-	// These changes simulate the restore of a backup: the store has lost the task and uses its id again.
+	// These changes simulate the restore of a backup: the store has lost the task and assigns its id again.
 	server.signal(syscall.SIGTERM)
 	server.exit(60 * time.Second)
 	w.change(t, "delete from {tasks}")
@@ -48,17 +48,17 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	} else {
 		w.change(t, "alter sequence {tasks}_id_seq restart")
 	}
-	reused := w.enqueue(t, 1, deliver(tg))[0]
-	later := deliver(tg)
+	reused := w.enqueue(t, 1, httpTask(tg))[0]
+	later := httpTask(tg)
 	later.Delay = 24 * time.Hour
-	edited, carried := w.enqueue(t, 1, later)[0], w.enqueue(t, 1, later)[0]
+	edited, imported := w.enqueue(t, 1, later)[0], w.enqueue(t, 1, later)[0]
 	before, err := w.Backend.Task(t.Context(), edited)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.change(t, fmt.Sprintf(`update {tasks} set payload = '{"url":"%s","body":"edited"}' where id = %s`, tg.URL, edited))
-	w.change(t, fmt.Sprintf("update {tasks} set idempotency_key = 'task_%s_elsewhere' where id = %s", carried, carried))
-	w.change(t, fmt.Sprintf("update {tasks} set next_run_at = created_at, due_at = created_at where id in (%s, %s)", edited, carried))
+	w.change(t, fmt.Sprintf("update {tasks} set idempotency_key = 'task_%s_elsewhere' where id = %s", imported, imported))
+	w.change(t, fmt.Sprintf("update {tasks} set next_run_at = created_at, due_at = created_at where id in (%s, %s)", edited, imported))
 	w.serve(t, nil)
 	w.awaitCount(t, 60*time.Second, holdfast.Done, 3)
 	all, _ := tg.snapshot()
@@ -69,21 +69,21 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 		}
 	}
 	if reused != first {
-		t.Fatalf("the id is %s, want %s again, so this test proves nothing", reused, first)
+		t.Fatalf("the new task has the id %s, want the id %s of the lost task; this test proves nothing", reused, first)
 	}
 	if key := groups[reused][0].key; key == calls[0].key {
 		t.Errorf("two tasks have the webhook-id %s", key)
 	}
 	if key := groups[edited][0].key; key == before.Key || key == "" {
-		t.Errorf("the payload was edited, but the webhook-id %s has not changed", key)
+		t.Errorf("the payload was edited, but the webhook-id is %q, which is empty or the same as before", key)
 	}
-	if key, want := groups[carried][0].key, fmt.Sprintf("task_%s_elsewhere", carried); key != want {
-		t.Errorf("an imported task has the webhook-id %[2]s, want %[1]s", want, key)
+	if key, want := groups[imported][0].key, fmt.Sprintf("task_%s_elsewhere", imported); key != want {
+		t.Errorf("an imported task has the webhook-id %s, want %s", key, want)
 	}
 }
 
-// A secret signs only requests to its own hosts. A task for another host is dead after its first attempt. The program
-// that enqueued it does not know the hosts of the secret.
+// A secret signs only requests to its own hosts. A task for another host is dead after its first attempt: enqueue cannot
+// refuse it, because the enqueuing program does not know the hosts of the secret.
 func TestSecretsSignForTheirHostsOnly(t *testing.T) { onBothBackends(t, secretsSignForTheirHostsOnly) }
 
 func secretsSignForTheirHostsOnly(t *testing.T, w *world) {

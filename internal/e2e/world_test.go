@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq" // to drop schemas
+	_ "github.com/lib/pq" // the driver of the statements that tests send to PostgreSQL
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -122,7 +122,7 @@ func (w *world) settings(databaseURL, amqpURL string) []string {
 	}
 }
 
-// environment returns the environment of the processes of the world.
+// environment returns the environment for processes that use the world.
 func (w *world) environment() []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}, w.settings(w.databaseURL, w.amqpURL)...)
 }
@@ -133,7 +133,7 @@ func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend 
 	t.Helper()
 	ctx := t.Context()
 	cfg := w.config(t, databaseURL, amqpURL)
-	if _, err := app.Migrate(ctx, cfg, quiet()); err != nil {
+	if _, err := app.Migrate(ctx, cfg, discardLogger()); err != nil {
 		t.Fatal(err)
 	}
 	b, err := app.Open(ctx, cfg, logger(t))
@@ -143,8 +143,8 @@ func (w *world) connect(t *testing.T, databaseURL, amqpURL string) *app.Backend 
 	return b
 }
 
-// quiet returns a logger that discards everything.
-func quiet() logrus.FieldLogger {
+// discardLogger returns a logger that discards everything.
+func discardLogger() logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return log
@@ -153,7 +153,7 @@ func quiet() logrus.FieldLogger {
 // logger returns a logger that logs to standard error if TEST_LOG is set, and discards everything otherwise.
 func logger(t *testing.T) logrus.FieldLogger {
 	if os.Getenv("TEST_LOG") == "" {
-		return quiet()
+		return discardLogger()
 	}
 	log := logrus.New()
 	log.SetLevel(logrus.DebugLevel)
@@ -173,7 +173,7 @@ func (w *world) sql(t *testing.T, statement string) {
 	}
 }
 
-// runJanitor runs a janitor in this process until the test ends.
+// runJanitor runs a janitor in this process until the test ends. If change is not nil, it modifies the options.
 func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Options)) *janitor.Janitor {
 	t.Helper()
 	o := janitor.Options{
@@ -195,7 +195,7 @@ func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Op
 const shortLease = 5 * time.Second
 
 // runWorker runs a consumer in this process until the test ends or the returned function is called. That function waits
-// for the end of the consumer.
+// for the end of the consumer. If change is not nil, it modifies the options.
 func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Options), handlers map[string]consumer.Handler) (*consumer.Consumer, func()) {
 	t.Helper()
 	var registry consumer.Registry
@@ -242,8 +242,8 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// deliver returns a task of type http for the target.
-func deliver(tg *target) holdfast.NewTask {
+// httpTask returns a task of type http for the target.
+func httpTask(tg *target) holdfast.NewTask {
 	payload, err := json.Marshal(map[string]any{"url": tg.URL, "body": map[string]any{"hello": "world"}})
 	if err != nil {
 		panic(err)
@@ -271,7 +271,7 @@ func (w *world) enqueue(t *testing.T, n int, task holdfast.NewTask) []holdfast.T
 	return ids
 }
 
-// awaitCount waits until there are n tasks in a state.
+// awaitCount waits until exactly n tasks are in a state.
 func (w *world) awaitCount(t *testing.T, limit time.Duration, state holdfast.State, n int64) {
 	t.Helper()
 	var last map[holdfast.State]int64
@@ -313,10 +313,10 @@ func in(state holdfast.State) func(holdfast.Task) bool {
 	return func(task holdfast.Task) bool { return task.State == state }
 }
 
-// script runs a script of the project with its own state folder, and returns the output.
-func script(t *testing.T, run, name string, env []string, args ...string) string {
+// script runs a program of the folder scripts, which keeps its state in the given folder, and returns the output.
+func script(t *testing.T, folder, name string, env []string, args ...string) string {
 	t.Helper()
-	out, err := tryScript(run, name, env, args...)
+	out, err := tryScript(folder, name, env, args...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
 	}
@@ -324,9 +324,9 @@ func script(t *testing.T, run, name string, env []string, args ...string) string
 }
 
 // tryScript is like script, but returns an error instead of failing the test.
-func tryScript(run, name string, env []string, args ...string) (string, error) {
+func tryScript(folder, name string, env []string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join("..", "..", "scripts", name), args...)
-	cmd.Env = append(append(os.Environ(), "RUN="+run), env...)
+	cmd.Env = append(append(os.Environ(), "RUN="+folder), env...)
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
