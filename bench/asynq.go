@@ -11,15 +11,15 @@ import (
 
 const asynqQueueName = "bench"
 
-// asynqCallers is how many goroutines store tasks, because asynq has no call for many tasks.
+// asynqCallers is how many goroutines store tasks, because a call of asynq stores only one task.
 const asynqCallers = 32
 
 var asynqSystem = system{
 	name: "asynq", module: "github.com/hibiken/asynq", servers: []string{redisURL},
 	settings: "Concurrency 100, task check interval 1 ms, delayed task check interval 10 ms, no retention. Tasks are stored from 32 " +
-		"goroutines, because no call stores many tasks. Redis writes to the disk once a second: a crash of the machine may " +
+		"goroutines, because a call stores only one task. Redis writes to the disk once per second: a crash of the machine may " +
 		"lose the tasks of the last second. Delays end on whole seconds: a task may run up to a second early.",
-	// Delete only the keys of this queue, because the server may have other users.
+	// The reset deletes only the keys of this queue, because the server may have other users.
 	reset: func(ctx context.Context) error {
 		client, err := dialRedis()
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// drainStep measures a drain from its first task on. The start of the worker would slow down a small drain more than a
-// large one.
+// drainStep measures a drain from its first task on. If it included the start of the worker, the rate of a small drain
+// would be lower than that of a large one.
 var drainStep = step{name: "drain from the first task", run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	counting := &countingQueue{Queue: q}
 	_, err := o.Drain(ctx, counting, o.Backlog)
@@ -44,6 +44,7 @@ func (s *scaleBench) measureBacklog(ctx context.Context) error {
 // backlogCondition returns the name of the condition with that many tasks.
 func backlogCondition(tasks int) string { return formatNumber(float64(tasks)) + " waiting tasks" }
 
+// drainOf stores a number of tasks, measures how fast one worker drains them, and deletes them.
 func (s *scaleBench) drainOf(ctx context.Context, k *retainedStore, tasks int) (rate load.Rate, err error) {
 	o := scale{Options: s.Options, Backlog: tasks}
 	fill := stepOf("fill")

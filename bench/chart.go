@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// charted lists the measures that have a panel. There are two panels in a row.
+// charted lists the measures that have a panel in the chart. A row of the chart has two panels.
 var charted = []string{steady, drain, bulk, singles256}
 
 // Sizes in the chart, in pixels.
@@ -17,7 +17,7 @@ const (
 	panelHead    = 30
 	rowHeight    = 24
 	barHeight    = 14
-	barLeft      = 150 // the right end of the names
+	barLeft      = 150 // left end of the bars
 	maxBarWidth  = 200 // the values are to the right of the bar
 	textBaseline = 11  // below the top of a bar
 )
@@ -59,6 +59,7 @@ func (r report) chart() string {
 	return svg.String()
 }
 
+// most returns the highest median of a measure.
 func (r report) most(measure string) (most float64) {
 	for _, s := range r.systems {
 		value, _ := r.found.median(s.name, measure)
@@ -67,6 +68,7 @@ func (r report) most(measure string) (most float64) {
 	return most
 }
 
+// panel returns the panel of a measure, which must have a positive value.
 func (r report) panel(measure string) string {
 	svg := &strings.Builder{}
 	fmt.Fprintf(svg, "<text class=\"head\" x=\"%d\" y=\"14\">%s</text>\n", barLeft, html.EscapeString(measure))

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// progress is how many tasks a worker has started, and when it started the first and the last of them.
+// progress contains how many tasks a worker has started, and when it started the first and the last of them.
 type progress struct {
 	Done        int
 	First, Last time.Time

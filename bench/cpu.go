@@ -50,12 +50,13 @@ func processorTime(worker int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// Names of memory sizes of a process in /proc.
+// Names of the memory sizes of a process in /proc.
 const (
 	resident = "VmRSS"
 	peak     = "VmHWM" // the largest resident size so far
 )
 
+// memoryMiB returns a memory size of a process in MiB: resident or peak.
 func memoryMiB(pid int, name string) (float64, error) {
 	path := fmt.Sprintf("/proc/%d/status", pid)
 	status, err := os.ReadFile(path)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// execute runs each statement on the database in a transaction of its own.
+// execute runs the statements on the database, each in its own transaction.
 func execute(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, os.Getenv(databaseURL))
 	if err != nil {
@@ -24,8 +24,8 @@ func execute(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// databaseConnections is how many connections a system may use, unless another number suits the system better. The
-// default of the client depends on the number of cores and is 4 on a small machine.
+// databaseConnections is how many connections a system may use, unless its settings name another number. The default of
+// the client depends on the number of cores and is 4 on a small machine.
 const databaseConnections = 20
 
 // pool returns a pool of connections whose search_path is the schema.

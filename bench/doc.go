@@ -1,11 +1,11 @@
 // Command bench compares Holdfast with other task queues. It measures all of them on the same machine, in alternating
-// order, each with the settings that are known to suit it best. The command is a module of its own, so that Holdfast
-// does not depend on the other task queues.
+// order, each with the fastest known settings. The command is a separate module, so that Holdfast does not depend on
+// the other task queues.
 //
 //	make bench
 //
-// Each measurement runs in a process of its own, on a schema, queues or a database that were emptied before. The
-// command counts the processor time of that process and of every server. All servers must be on this machine.
+// Each measurement runs in a new process. Before most measurements, the command deletes all tasks of the system. It
+// counts the processor time of the process and of every server, so all servers must be on this machine.
 //
 //	make bench-scale
 //
@@ -14,6 +14,6 @@
 //
 //	make bench-recovery
 //
-// kills workers and brokers with kill -9. It measures how soon the tasks of a dead worker start again, and counts the
-// tasks that run twice because a broker died.
+// kills workers and brokers with kill -9. It measures how soon the tasks of a killed worker start again, and counts the
+// tasks that run twice because a broker was killed.
 package main

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// sample is what was measured in one interval of a steady state. An interval is a minute, or a fifth of a steady state
-// that is shorter than five minutes.
+// sample contains the figures of one interval of a steady state. An interval is a minute, or a fifth of the duration if
+// the steady state is shorter than five minutes.
 type sample struct {
 	After     time.Duration // from the end of the warm-up to the end of the interval
-	PerSecond float64       // tasks
+	PerSecond float64       // rate of tasks in the interval
 	MiB       float64       // resident memory at the end of the interval
 }
 
@@ -92,13 +92,14 @@ func (s *scaleBench) measureEndurance(ctx context.Context) (err error) {
 	return err
 }
 
-// stability says how constant a steady state was. Each ratio is 1 if nothing changed.
+// stability contains ratios that describe how constant a steady state was. Each ratio is 1 if nothing changed.
 type stability struct {
-	last   float64 // rate of the last sample to the median rate
-	line   float64 // end of the straight line that fits the rates best to its beginning
-	memory float64 // memory of the last sample to memory of the first
+	last   float64 // rate of the last sample, divided by the median rate
+	line   float64 // best-fitting straight line through the rates: its end, divided by its beginning
+	memory float64 // memory of the last sample, divided by that of the first
 }
 
+// stabilityOf returns the stability of a steady state. There must be a sample.
 func stabilityOf(samples []sample) stability {
 	rates := make([]float64, len(samples))
 	for i, s := range samples {
@@ -114,7 +115,7 @@ func trend(values []float64) float64 {
 	n := float64(len(values))
 	var sum, weighted, squares float64
 	for i, v := range values {
-		x := float64(i) - (n-1)/2 // distance from the middle, so that the mean is the value of the line at 0
+		x := float64(i) - (n-1)/2 // distance from the middle, so that the line has the mean value at 0
 		sum, weighted, squares = sum+v, weighted+x*v, squares+x*x
 	}
 	if squares == 0 {
@@ -127,13 +128,13 @@ func trend(values []float64) float64 {
 func (s *scaleBench) enduranceSection() string {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "Whether the speed decays over time. A steady state is held for %s in a store that was empty and that keeps all finished tasks. "+
-		"Only autovacuum vacuums the tables. One process stores and runs the tasks; the memory is its resident memory.\n\n", s.endurance)
+		"Only autovacuum vacuums the tables. One process stores and runs the tasks. The memory is its resident memory at the end of each interval.\n\n", s.endurance)
 	found := stabilityOf(s.samples)
 	text.WriteString(table([][]string{
 		{"1 means no change", "ratio"},
-		{"rate at the end to the median", fmt.Sprintf("%.2f", found.last)},
-		{"rate at the end to the beginning, on the line that fits best", fmt.Sprintf("%.2f", found.line)},
-		{"memory at the end to that after the first line below", fmt.Sprintf("%.2f", found.memory)},
+		{"rate at the end, divided by the median rate", fmt.Sprintf("%.2f", found.last)},
+		{"best-fitting straight line through the rates: its end, divided by its beginning", fmt.Sprintf("%.2f", found.line)},
+		{"memory at the end, divided by the memory in the first row below", fmt.Sprintf("%.2f", found.memory)},
 	}))
 	rows := [][]string{{"until", steady, "worker, MiB"}}
 	for _, s := range s.samples {

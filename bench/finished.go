@@ -28,7 +28,7 @@ func (s *scaleBench) manyFinished() string {
 	return formatNumber(float64(s.finished)) + " finished tasks"
 }
 
-// measureFinished measures two stores in turns. They have the same history, except that one of them keeps finished
+// measureFinished measures two stores alternately. They have the same history, except that one of them keeps finished
 // tasks.
 func (s *scaleBench) measureFinished(ctx context.Context) error {
 	stores := []*retainedStore{{condition: noFinished, place: emptyPlace, system: empty}, {condition: s.manyFinished(), place: fullPlace, system: full, tasks: s.finished}}
@@ -126,7 +126,7 @@ func (k *retainedStore) restore(ctx context.Context, s *scaleBench) error {
 func (s *scaleBench) finishedSection() string {
 	c := comparison{"the store keeps", []string{noFinished, s.manyFinished()}, []goal{{measure: steady}, {measure: cpu, most: 1.10}}}
 	return fmt.Sprintf("What a task costs when the store keeps many finished tasks. A steady state is held for %s in each of two stores. They differ only in "+
-		"the rows of tasks that were finished in the last %s. The tasks of a measurement are deleted before the next one. The processor time is that "+
+		"the rows of tasks that finished in the last %s. The tasks of a measurement are deleted before the next measurement. The processor time is that "+
 		"of the process and of all servers.\n\n%s",
 		s.For, retention, c.table(s.found))
 }

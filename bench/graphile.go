@@ -25,8 +25,8 @@ const graphileModule = "graphile-worker"
 // graphileFolder is the variable that names the folder of bench/graphile with its packages installed.
 const graphileFolder = "BENCH_GRAPHILE"
 
-// graphileSystem has its worker in a process of Node.js, which reports its handlers to this process. This process
-// stores the tasks with the SQL functions of graphile-worker.
+// graphileSystem runs its worker in a process of Node.js. That process reports its handlers to this one, which stores
+// the tasks with the SQL functions of graphile-worker.
 var graphileSystem = system{
 	name: "graphile-worker", module: graphileModule, servers: []string{databaseURL, graphileFolder},
 	settings: "A worker in one process of Node.js: concurrency 100, a local queue of 1,000 jobs, completions in batches every 5 ms, poll " +
@@ -60,7 +60,7 @@ var graphileSystem = system{
 	},
 }
 
-// graphile returns a command of worker.mjs.
+// graphile returns an exec.Cmd that runs a command of worker.mjs.
 func graphile(ctx context.Context, command string, executors int) (*exec.Cmd, error) {
 	settings, err := json.Marshal(map[string]any{
 		"connectionString": os.Getenv(databaseURL), "schema": graphileSchema, "maxPoolSize": executors, // it opens far fewer, but warns about a smaller maximum
@@ -148,7 +148,7 @@ func (q *graphileQueue) Work(ctx context.Context, handle func([]byte) error) err
 	return <-ended
 }
 
-// relay calls handle for every handler that worker.mjs reports, until it reads the line last.
+// relay calls handle for every handler that worker.mjs reports. It returns nil when it has read the line last.
 func relay(out *bufio.Reader, last string, handle func([]byte) error) error {
 	for {
 		line, err := out.ReadString('\n')

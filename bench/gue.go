@@ -13,9 +13,9 @@ const gueSchema = "bench_gue"
 
 var gueSystem = system{
 	name: "gue", module: "github.com/vgarvardt/gue/v5", servers: []string{databaseURL},
-	settings: "20 workers, each with an open transaction while its task runs; order by run_at, which its index supports; poll interval " +
-		"10 ms, 40 connections; tasks stored with EnqueueBatch.",
-	executors: 20, // a worker has an open transaction while its task runs; more workers only wait for each other
+	settings: "20 workers, each with an open transaction while its task runs; tasks taken in the order of run_at, for which there is an " +
+		"index; poll interval 10 ms, 40 connections; tasks stored with EnqueueBatch.",
+	executors: 20, // a worker has an open transaction while its task runs; more workers would only wait for each other
 	reset: func(ctx context.Context) error {
 		return execute(ctx, "drop schema if exists "+gueSchema+" cascade", "create schema "+gueSchema,
 			`create table `+gueSchema+`.gue_jobs (
@@ -68,7 +68,7 @@ func (q *gueQueue) Work(ctx context.Context, handle func([]byte) error) error {
 	workers, err := gue.NewWorkerPool(q.client, jobs, q.executors,
 		// The default is 5 s.
 		gue.WithPoolPollInterval(10*time.Millisecond),
-		// The order of the index. The default order sorts all due tasks for each task.
+		// The index has this order. With the default order, the server sorts all due tasks for each task.
 		gue.WithPoolPollStrategy(gue.RunAtPollStrategy),
 		// Running tasks finish and are stored after ctx is done.
 		gue.WithPoolWorkerContextFactory(context.WithoutCancel))

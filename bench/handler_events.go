@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// inFlight is how many tasks a worker runs at once while something is killed.
+// inFlight is how many tasks a worker runs at once when it or its broker is killed.
 const inFlight = 50
 
-// handlerEvent is a report of a worker that the handler of a task has started or ended.
+// handlerEvent is the report of a worker process that the handler of a task has started or ended.
 type handlerEvent struct {
-	Task  string // its payload
+	Task  string // payload of the task
 	Ended bool
 }
 
@@ -56,10 +56,10 @@ func workUntilDone(ctx context.Context, q queue, reopen func(context.Context) (q
 func reporter(ctx context.Context, taskDuration time.Duration, out io.Writer) func([]byte) error {
 	var mu sync.Mutex
 	lines := json.NewEncoder(out)
-	write := func(a handlerEvent) error {
+	write := func(event handlerEvent) error {
 		mu.Lock()
 		defer mu.Unlock()
-		return lines.Encode(a)
+		return lines.Encode(event)
 	}
 	return func(payload []byte) error {
 		if err := write(handlerEvent{Task: string(payload)}); err != nil {
@@ -98,24 +98,24 @@ func startEventWorker(ctx context.Context, s system, o scale, taskDuration time.
 	go func() {
 		defer close(events)
 		for lines := json.NewDecoder(out); ; {
-			var a handlerEvent
-			if lines.Decode(&a) != nil {
+			var event handlerEvent
+			if lines.Decode(&event) != nil {
 				return // the process was killed
 			}
-			events <- a
+			events <- event
 		}
 	}()
 	return &eventWorker{cmd, events}, nil
 }
 
 // kill kills the process with SIGKILL and waits until it has ended.
-func (a *eventWorker) kill() error {
-	err := a.cmd.Process.Kill()
+func (w *eventWorker) kill() error {
+	err := w.cmd.Process.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
-	for range a.events { // read the pipe to its end before Wait closes it
+	for range w.events { // read the pipe to its end before Wait closes it
 	}
-	_ = a.cmd.Wait() // its error says that the process was killed
+	_ = w.cmd.Wait() // its error says that the process was killed
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// Holdfast on PostgreSQL and RabbitMQ.
+// holdfastServers is Holdfast on PostgreSQL and RabbitMQ, in holdfastPlace.
 var (
 	holdfastPlace   = place{"bench_holdfast", "bench"}
 	holdfastServers = holdfastPlace.system("Holdfast")
@@ -22,7 +22,7 @@ var (
 // holdfastEmbedded is Holdfast in one process on a file.
 var holdfastEmbedded = system{
 	name: "Holdfast embedded", ours: true,
-	settings: "The same in one process on a file, without servers.",
+	settings: "One process on a file, without servers, 100 executors, all other settings at their defaults.",
 	reset: func(ctx context.Context) error {
 		if err := os.RemoveAll(embeddedFolder); err != nil {
 			return err
@@ -36,6 +36,7 @@ var holdfastEmbedded = system{
 
 var embeddedFolder = filepath.Join(os.TempDir(), "holdfast-bench")
 
+// openHoldfast applies the migrations and opens a backend with the given environment variables.
 func openHoldfast(ctx context.Context, executors int, settings []string) (*app.Backend, error) {
 	cfg, err := configs.Load(configs.Options{Env: append(os.Environ(), settings...)})
 	if err != nil {

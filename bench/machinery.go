@@ -21,16 +21,16 @@ import (
 const (
 	machineryQueueName   = "bench.machinery"
 	machineryDelayedName = "bench.machinery.delayed"
-	// machineryCallers is how many goroutines store tasks, because machinery has no call for many tasks. Each call
-	// waits for a confirm. A second connection makes it slower.
+	// machineryCallers is how many goroutines store tasks, because a call of machinery stores only one task. Each
+	// call waits for a confirm. A second connection makes it slower.
 	machineryCallers = 256
 )
 
 var machinerySystem = system{
 	name: "machinery", module: "github.com/RichardKnop/machinery/v2", servers: []string{amqpURL},
 	settings: "RabbitMQ with a quorum queue, concurrency 100, prefetch 1,000, no result backend, so nothing records the end of a " +
-		"task. Tasks are stored from 256 goroutines on one connection, because no call stores many tasks. It opens a connection " +
-		"for each delayed task.",
+		"task. Tasks are stored from 256 goroutines on one connection, because a call stores only one task. machinery opens a " +
+		"connection for each delayed task.",
 	reset: func(context.Context) error {
 		conn, err := amqp.Dial(os.Getenv(amqpURL))
 		if err != nil {
@@ -46,7 +46,7 @@ var machinerySystem = system{
 				return err
 			}
 		}
-		// All publishers would declare the queue at the same time, and then the broker rejects the first messages.
+		// Otherwise all publishers declare the queue at the same time, and the broker rejects the first messages.
 		_, err = channel.QueueDeclare(machineryQueueName, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum})
 		return err
 	},

@@ -38,13 +38,13 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
 	only := flag.String("systems", "", "`names` of the systems to measure, separated by commas; empty means all")
 	onlySteps := flag.String("steps", "", "`names` of the steps, separated by commas; empty means all")
-	page := flag.String("report", "", "Markdown `file` to write, with a chart beside it; empty prints the table")
+	page := flag.String("report", "", "Markdown `file` to write, with a chart in the same folder; empty prints the table")
 	flag.DurationVar(&o.For, "for", o.For, "duration of each measurement of a rate")
 	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "number of stored tasks that a drain runs")
 	flag.StringVar(&o.Profiles, "profiles", "", "`folder` for CPU profiles of the measuring processes")
-	inChild := flag.String("measure", "", "internal")
-	inStep := flag.String("step", "", "internal")
-	options := flag.String("options", "", "internal")
+	inChild := flag.String("measure", "", "internal: `name` of a system")
+	inStep := flag.String("step", "", "internal: `name` of a step")
+	options := flag.String("options", "", "internal: options as `JSON`")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] compares Holdfast with other task queues:\n")
 		flag.PrintDefaults()
@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 	return r.write(*page)
 }
 
-// measure runs one round: every step for every system.
+// measure runs one round: every step for every system. If names is not empty, it runs only the steps with these names.
 func (r report) measure(ctx context.Context, round int, names string) error {
 	for _, group := range groups(steps) {
 		if names != "" {
@@ -125,7 +125,7 @@ func groups(steps []step) (list [][]step) {
 	return list
 }
 
-// turnsOf returns how many turns each system has with a group in one round.
+// turnsOf returns how many times each system runs a group in one round.
 func turnsOf(group []step) int {
 	turns := 1
 	for _, st := range group {
@@ -134,6 +134,7 @@ func turnsOf(group []step) int {
 	return turns
 }
 
+// write writes the report to the file page, and a chart to a file with the same name and the extension .svg.
 func (r report) write(page string) error {
 	chart := strings.TrimSuffix(page, filepath.Ext(page)) + ".svg"
 	if err := os.WriteFile(chart, []byte(r.chart()), 0o644); err != nil {
@@ -142,7 +143,8 @@ func (r report) write(page string) error {
 	return os.WriteFile(page, []byte(r.page(filepath.Base(chart))), 0o644)
 }
 
-// command returns the command line that repeats the measurement: a target of make, with the flags that were set.
+// command returns the command line that repeats the measurement: a target of make with the flags that were set. It
+// omits the flag -report.
 func command(target string, set *flag.FlagSet) string {
 	var flags []string
 	set.Visit(func(f *flag.Flag) {
@@ -160,7 +162,8 @@ func command(target string, set *flag.FlagSet) string {
 	return fmt.Sprintf("%s BENCHFLAGS=%q", target, strings.Join(flags, " "))
 }
 
-// selectSystems returns the systems of the list that have the given names and can be measured. No names mean all.
+// selectSystems returns the systems of the list that have the given names, which are separated by commas. If names is
+// empty, it returns all. It skips systems whose environment variables are not set.
 func selectSystems(list []system, names string) (found []system) {
 	for _, s := range list {
 		if names != "" && !slices.Contains(strings.Split(names, ","), s.name) {

@@ -33,14 +33,14 @@ const (
 	late99       = "delayed 2,000/s, p99 late, ms"
 )
 
-// step is a measurement that runs in a process of its own.
+// step is a measurement that runs in a new process.
 type step struct {
 	name        string
 	startsEmpty bool // the system is reset before the step
 	// followsPrevious means that a system runs the step right after the step before it. Otherwise all systems run that
 	// step first.
 	followsPrevious bool
-	turns           int // of each system in a round; 0 means one
+	turns           int // how many times each system runs the step in a round; 0 means once
 	// executors is how many tasks the worker runs at once; 0 means the number of the system.
 	executors int
 	// skip reports whether a system skips the step; nil means that no system does.
@@ -49,19 +49,19 @@ type step struct {
 	run func(ctx context.Context, s system, q queue, o scale) (any, error)
 }
 
-// scale says how much to measure.
+// scale configures how much to measure.
 type scale struct {
 	load.Options
-	Backlog  int // tasks of bulk and drain
-	PickUps  int
-	Delayed  int
+	Backlog  int    // number of tasks that a drain runs
+	PickUps  int    // number of tasks of an idle pick-up
+	Delayed  int    // number of delayed tasks
 	Profiles string // folder for CPU profiles of each step, or empty
 	// TaskDuration is how long a task runs in the steps that kill a worker or a broker.
 	TaskDuration time.Duration
 }
 
-// steps lists the steps of the comparison in their order. All systems run a step within one or two minutes, because a
-// machine can be half as fast a quarter of an hour later.
+// steps lists the steps of the comparison in their order. All systems run a step within one or two minutes, because the
+// speed of a machine can change by half within a quarter of an hour.
 var steps = []step{
 	{name: "steady", startsEmpty: true, run: measureSteady},
 	{name: "bulk", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
@@ -82,7 +82,7 @@ var steps = []step{
 		}
 		return found, err
 	}},
-	// Each task in progress takes memory. So all systems run equally many tasks at once while memory is measured.
+	// Each running task needs memory. So all systems run the same number of tasks at once while memory is measured.
 	{name: "fill again", startsEmpty: true, followsPrevious: true, skip: fewExecutors, run: fill},
 	{name: "memory", followsPrevious: true, executors: concurrency, skip: fewExecutors, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		if _, err := o.Drain(ctx, q, o.Backlog); err != nil {
@@ -91,13 +91,13 @@ var steps = []step{
 		most, err := memoryMiB(workerProcess(q), peak)
 		return figures{workerMemory: most}, err
 	}},
-	// If the machine stalls, the slowest tasks of a turn are those of the stall. With several short turns this affects
-	// only some turns.
+	// If the machine stalls, the stall determines the slowest tasks of a turn. With several short turns, a stall
+	// affects only some of them.
 	{name: "pickup", startsEmpty: true, turns: 5, run: pickUp(pickUp50, pickUp99)},
 	{name: "delayed", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, times, err := o.Options.Delayed(ctx, q, o.Delayed, 2000, 2*time.Second)
 		if err == nil && rate.PerSecond() < 1950 { // at a lower rate the delays cannot be compared
-			fmt.Fprintf(os.Stderr, "delays skipped: the system stores only %.0f delayed tasks a second\n", rate.PerSecond())
+			fmt.Fprintf(os.Stderr, "delays skipped: the system stores only %.0f delayed tasks per second\n", rate.PerSecond())
 			return figures{}, nil
 		}
 		return figures{late99: ms(load.Percentile(times, 99))}, err
@@ -116,7 +116,8 @@ func fill(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	return figures{}, err
 }
 
-// singles returns a step that stores tasks one by one from several callers. Its result is the given column.
+// singles returns the function of a step that stores tasks one by one from several callers. Its result is the given
+// column.
 func singles(callers int, column string) func(context.Context, system, queue, scale) (any, error) {
 	return func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		rate, err := o.Singles(ctx, q, callers)
@@ -124,12 +125,12 @@ func singles(callers int, column string) func(context.Context, system, queue, sc
 	}
 }
 
-// pickUp returns a step that stores one task at a time. Its results are two columns, the median and the 99th
-// percentile.
-func pickUp(half, most string) func(context.Context, system, queue, scale) (any, error) {
+// pickUp returns the function of a step that stores one task at a time. Its results are the median and the 99th
+// percentile of the pick-up time, in the given columns.
+func pickUp(p50, p99 string) func(context.Context, system, queue, scale) (any, error) {
 	return func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 		times, err := o.PickUp(ctx, q, o.PickUps, 20*time.Millisecond)
-		return figures{half: ms(load.Percentile(times, 50)), most: ms(load.Percentile(times, 99))}, err
+		return figures{p50: ms(load.Percentile(times, 50)), p99: ms(load.Percentile(times, 99))}, err
 	}
 }
 
@@ -138,8 +139,10 @@ func stepOf(name string) step {
 	return steps[slices.IndexFunc(steps, func(st step) bool { return st.name == name })]
 }
 
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// measureSteady runs a steady state. It returns the rate and the processor time per 1,000 tasks.
 func measureSteady(ctx context.Context, s system, q queue, o scale) (any, error) {
 	var used time.Duration
 	var problems []error
@@ -206,7 +209,7 @@ func stepCommand(ctx context.Context, s system, st step, o scale) (*exec.Cmd, er
 	return cmd, nil
 }
 
-// runChild runs one step and writes its result to the standard output. It is the main function of such a process.
+// runChild is the main function of the process that runs a step. It writes the result of the step to standard output.
 func runChild(ctx context.Context, name, stepName, options string) error {
 	var o scale
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
@@ -216,7 +219,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 	if err != nil {
 		return err
 	}
-	// All systems are linked into this program, which takes memory. That memory does not count.
+	// This program links the code of all systems. So the memory that it needs at the start does not count.
 	start, err := memoryMiB(os.Getpid(), peak)
 	if err != nil {
 		return err
@@ -225,7 +228,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 	if err != nil {
 		return err
 	}
-	if worker := workerProcess(q); worker != os.Getpid() { // the memory of the worker process at its start does not count either
+	if worker := workerProcess(q); worker != os.Getpid() { // the memory that the worker process needs at its start does not count either
 		if start, err = memoryMiB(worker, peak); err != nil {
 			return errors.Join(err, q.Close())
 		}
@@ -246,7 +249,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 	return json.NewEncoder(os.Stdout).Encode(found)
 }
 
-// find returns the system and the step with the given names, of all commands.
+// find returns the system and the step with the given names. It knows those of all commands.
 func find(name, stepName string) (system, step, error) {
 	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, []step{handlerEventsStep})
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
@@ -257,7 +260,7 @@ func find(name, stepName string) (system, step, error) {
 	return allSystems[s], allSteps[st], nil
 }
 
-// profile starts a CPU profile if Profiles is set. The caller must call stop.
+// profile starts a CPU profile if Profiles is set. The caller must call stop, which writes the profile.
 func (o scale) profile(s system, st step) (stop func() error, err error) {
 	if o.Profiles == "" {
 		return func() error { return nil }, nil

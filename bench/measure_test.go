@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// The memory of each system is measured once, with at most concurrency tasks at once.
+// The memory of each system is measured by one step, with at most concurrency tasks at once.
 func TestMemoryIsMeasuredWithTheSameConcurrency(t *testing.T) {
 	t.Parallel()
 	drainStep, memoryStep := stepOf("drain"), stepOf("memory")

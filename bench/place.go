@@ -10,7 +10,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// place is a schema and a prefix of AMQP queues that only this program uses, to measure Holdfast on servers.
+// place is a schema and a prefix for the names of AMQP queues. Only this program uses it, to measure Holdfast on
+// servers.
 type place struct{ schema, prefix string }
 
 func (p place) settings() []string {
@@ -20,7 +21,7 @@ func (p place) settings() []string {
 func (p place) system(name string) system {
 	return system{
 		name: name, ours: true, servers: []string{databaseURL, amqpURL},
-		settings: "Rows in PostgreSQL and quorum queues in RabbitMQ, 100 executors, all other settings at their defaults.",
+		settings: "PostgreSQL, and RabbitMQ with quorum queues, 100 executors, all other settings at their defaults.",
 		reset:    p.reset,
 		open: func(ctx context.Context, executors int) (queue, error) {
 			return newHoldfast(ctx, executors, p.settings())
@@ -43,7 +44,7 @@ func (p place) reset(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	// AMQP queues may be left from a schema that was dropped.
+	// AMQP queues of a schema that was dropped may still exist.
 	if err := b.Topology.Delete(ctx, b.Broker, queues); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (p place) reset(ctx context.Context) error {
 	return err
 }
 
-// delete deletes the AMQP queues and then the schema, because one of the names in the broker depends on the schema.
+// delete deletes the AMQP queues and then the schema. The name of one exchange contains an id that is in the schema.
 func (p place) delete(ctx context.Context) error {
 	found, err := p.exists(ctx)
 	if err != nil || !found {

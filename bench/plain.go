@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// plain is a worker as a team writes it by hand. Rows are the record, messages carry the payload, and results and acks
-// are batched. It promises less than Holdfast: after a crash between insert and publish no process publishes the
-// message, a task may run twice at the same time, and there are no delays and no count of attempts.
+// plain is a worker that a team could write by hand. A row records a task, a message carries the payload, and results
+// and acks are batched. It promises less than Holdfast: after a crash between insert and publish, no process publishes
+// the message. A task may run twice at the same time. There are no delays and no count of attempts.
 var plain = system{
 	name: "plain RabbitMQ worker", servers: []string{databaseURL, amqpURL},
-	settings: "A worker as a team writes it by hand: a row as the record, a message with the payload in a quorum queue, prefetch 2,000, " +
-		"100 handlers, 20 connections to PostgreSQL, results and acks in batches. After a crash between insert and publish no process " +
-		"publishes the message. A task may run twice at the same time. There are no delays and no count of attempts.",
+	settings: "A worker that a team could write by hand: a row for each task, a message with the payload in a quorum queue, prefetch " +
+		"2,000, 100 handlers, 20 connections to PostgreSQL, results and acks in batches. After a crash between insert and publish, no " +
+		"process publishes the message. A task may run twice at the same time. There are no delays and no count of attempts.",
 	reset: func(ctx context.Context) error {
 		err := execute(ctx, "drop schema if exists bench_plain cascade", "create schema bench_plain",
 			`create table bench_plain.tasks (
@@ -70,8 +70,8 @@ var plain = system{
 
 const plainQueueName = "bench.plain"
 
-// While the broker confirms one publish group, the next one is written on another channel. A group must not be too
-// large, because for each confirm the client reads all outstanding confirms of the channel.
+// While the broker confirms one publish group, Fill publishes the next one on another channel. A group must not be too
+// large, because for each confirm the client scans all outstanding confirms of the channel.
 const (
 	plainGroups    = 3
 	plainGroupSize = 500
@@ -201,8 +201,8 @@ func (q *plainQueue) Work(ctx context.Context, handle func([]byte) error) error 
 	return q.settle(channel, results)
 }
 
-// settle writes results in batches that grow with the load. Then it acks all messages before the first one that is not
-// done.
+// settle writes results in batches that grow with the load. After each batch, it acks all messages before the first one
+// that is not done.
 func (q *plainQueue) settle(channel *amqp.Channel, results <-chan plainResult) error {
 	done := make(map[uint64]bool)
 	acked := uint64(0)

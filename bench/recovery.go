@@ -18,7 +18,7 @@ import (
 // recoveryCommand is the first argument for the measurement of the recovery after a kill -9.
 const recoveryCommand = "recovery"
 
-// recoverySystems are the systems of the comparison in README that need servers.
+// recoverySystems are the systems in the comparison of the README that need servers.
 var recoverySystems = []system{holdfastServers, riverSystem, asynqSystem, machinerySystem, plain}
 
 // recoveryBench contains the options and the results of one execution of the command.
@@ -26,7 +26,7 @@ type recoveryBench struct {
 	scale
 	trials       int
 	settle       time.Duration // from the start of the second worker to the kill of the first one
-	patience     time.Duration
+	giveUpAfter  time.Duration // time without a report of a task after which a trial ends
 	tasks        int           // stored before a broker is killed
 	taskDuration time.Duration // how long each of these tasks takes
 
@@ -55,14 +55,14 @@ func runRecovery(ctx context.Context, args []string) error {
 	parts := set.String("only", "", "what to kill: worker or broker; empty means both")
 	path := set.String("report", "", "Markdown `file` to write; empty prints the page")
 	set.IntVar(&r.trials, "trials", 5, "number of kills for each figure")
-	set.DurationVar(&r.patience, "patience", 3*time.Minute, "time limit without a report of a task after a kill; River needs more than an hour")
+	set.DurationVar(&r.giveUpAfter, "patience", 3*time.Minute, "time without a start or end of a task after which a trial ends; River needs more than an hour")
 	set.DurationVar(&r.settle, "settle", 2*time.Second, "worker: age of the second worker at the kill")
 	set.IntVar(&r.tasks, "tasks", 1000, "broker: number of tasks")
 	set.DurationVar(&r.taskDuration, "lasts", 200*time.Millisecond, "broker: duration of each task")
 	_ = set.Parse(args) // exits the program on an error
 	if set.NArg() > 0 || !slices.Contains([]string{"", "worker", "broker"}, *parts) || min(r.trials, r.tasks-4*inFlight) < 1 ||
-		min(r.patience, r.taskDuration) <= 0 || r.settle < 0 {
-		return fmt.Errorf("invalid arguments: durations must be positive, -tasks must be more than %d, and there are no other arguments; see -help", 4*inFlight)
+		min(r.giveUpAfter, r.taskDuration) <= 0 || r.settle < 0 {
+		return fmt.Errorf("invalid arguments: durations and counts must be positive, -tasks must be more than %d, -only is worker or broker; see -help", 4*inFlight)
 	}
 	list := selectSystems(recoverySystems, *names)
 	if len(list) == 0 {
@@ -91,8 +91,7 @@ func runRecovery(ctx context.Context, args []string) error {
 	return p.write(*path)
 }
 
-// killWorkers starts a worker with as many endless tasks as it can run, and a second worker that is idle. Then it kills
-// the first worker.
+// killWorkers runs the trials of killWorker for a system and appends the result to r.workers.
 func (r *recoveryBench) killWorkers(ctx context.Context, s system) error {
 	found := killedWorkers{system: s.name}
 	for range r.trials {
@@ -110,6 +109,9 @@ func (r *recoveryBench) killWorkers(ctx context.Context, s system) error {
 	return nil
 }
 
+// killWorker starts a worker with as many endless tasks as it can run, and a second worker that is idle. Then it kills
+// the first worker. It returns, in ascending order, how long after the kill the second worker started each task. Tasks
+// that did not start again are missing.
 func (r *recoveryBench) killWorker(ctx context.Context, s system) (took []time.Duration, err error) {
 	if err := s.reset(ctx); err != nil {
 		return nil, fmt.Errorf("reset: %w", err)
@@ -141,7 +143,7 @@ func (r *recoveryBench) killWorker(ctx context.Context, s system) (took []time.D
 		return nil, err
 	}
 	restarted := tally{}
-	err = watchUntil(ctx, second.events, r.patience, restarted, func(t tally) bool {
+	err = watchUntil(ctx, second.events, r.giveUpAfter, restarted, func(t tally) bool {
 		if len(t) > len(took) {
 			took = append(took, time.Since(killed))
 		}
@@ -183,8 +185,8 @@ func (r *recoveryBench) killBrokers(ctx context.Context, list []system) (err err
 	} else if err != nil {
 		return err
 	}
-	backlogQueue := os.Getenv(amqpURL)
-	deletePlace := func(ctx context.Context) error { // the schema of Holdfast belongs to one broker
+	sharedURL := os.Getenv(amqpURL)
+	deletePlace := func(ctx context.Context) error { // a schema of Holdfast must not be used with another broker
 		if !slices.ContainsFunc(list, func(s system) bool { return s.ours }) {
 			return nil
 		}
@@ -194,7 +196,7 @@ func (r *recoveryBench) killBrokers(ctx context.Context, list []system) (err err
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, deletePlace(context.WithoutCancel(ctx)), os.Setenv(amqpURL, backlogQueue))
+		err = errors.Join(err, deletePlace(context.WithoutCancel(ctx)), os.Setenv(amqpURL, sharedURL))
 	}()
 	for _, s := range list {
 		found := killedBrokers{system: s.name}
@@ -211,7 +213,7 @@ func (r *recoveryBench) killBrokers(ctx context.Context, list []system) (err err
 	return nil
 }
 
-// quietTime is how long no handler may start or end until a trial ends.
+// quietTime is how long no handler must have started or ended before a trial ends.
 const quietTime = 10 * time.Second
 
 // killBroker kills and restarts the broker while a worker runs tasks. It returns how many tasks ran twice and how many
@@ -220,8 +222,9 @@ func (r *recoveryBench) killBroker(ctx context.Context, s system, rabbit func(co
 	if err := s.reset(ctx); err != nil {
 		return 0, 0, fmt.Errorf("reset: %w", err)
 	}
-	// RabbitMQ 3.10 writes the list of its quorum queues to the disk every three minutes and at a graceful stop. A
-	// queue that is not in the list is empty after a kill. In production the queues are older than three minutes.
+	// RabbitMQ 3.10 writes the list of its quorum queues to the disk every three minutes and at a graceful stop. After
+	// a kill, a queue that is not in the list is empty. The restart writes the list, because queues in production are
+	// older than three minutes.
 	if _, err := rabbit(ctx, "restart"); err != nil {
 		return 0, 0, err
 	}
@@ -242,7 +245,7 @@ func (r *recoveryBench) killBroker(ctx context.Context, s system, rabbit func(co
 			return 0, 0, err
 		}
 	}
-	err = watchUntil(ctx, worker.events, r.patience, seen, func(t tally) bool { return t.ended() == r.tasks })
+	err = watchUntil(ctx, worker.events, r.giveUpAfter, seen, func(t tally) bool { return t.ended() == r.tasks })
 	if err == nil {
 		err = watchUntil(ctx, worker.events, quietTime, seen, func(tally) bool { return false })
 	}
@@ -299,7 +302,7 @@ func (t tally) twice() (n int) {
 var errTimeout = errors.New("timeout: no report of a task")
 
 // watchUntil adds the events of a worker to a tally until enough returns true. It returns errTimeout if no event
-// arrives for the time patience.
+// arrives for the duration patience.
 func watchUntil(ctx context.Context, events <-chan handlerEvent, patience time.Duration, into tally, enough func(tally) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

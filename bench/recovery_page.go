@@ -12,10 +12,10 @@ import (
 // recoveryPage is the data of the page.
 type recoveryPage struct {
 	when     time.Time
-	command  string // that writes the page
+	command  string // the command that writes the page
 	cores    int
-	servers  []string
-	versions map[string]string // of modules
+	servers  []string          // names and versions
+	versions map[string]string // versions of modules
 	systems  []system
 	*recoveryBench
 }
@@ -36,13 +36,13 @@ func (p recoveryPage) text() string {
 		}
 	}
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "# After a kill -9, beside other task queues\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
-	fmt.Fprintf(text, "The machine has %d %s: %s. Each system is configured as in [benchmarks.md](benchmarks.md), but a worker runs %d tasks at once. "+
+	fmt.Fprintf(text, "# Recovery after kill -9, compared with other task queues\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
+	fmt.Fprintf(text, "All servers run on one machine with %d %s: %s. Each system is configured as in [benchmarks.md](benchmarks.md), but a worker runs %d tasks at once. "+
 		"Leases and all other settings that affect the recovery have their defaults.\n", p.cores, plural("core", p.cores), strings.Join(with, ", "), inFlight)
 	if len(p.workers) > 0 {
 		fmt.Fprintf(text, "\n## A worker is killed\n\nOne worker runs %d tasks that do not end. A second worker is idle. The first worker is killed with kill -9. The figures "+
-			"are the times from the kill until the second worker starts a task of the first one. The program waits until no task has started for %s. "+
-			"By default River rescues a job that has run for an hour.\n\n%s", inFlight, p.patience, p.workersTable())
+			"are the times from the kill until the second worker starts a task of the first one. A trial ends when all tasks have started, or when no task has started for %s. "+
+			"By default River rescues a job that has run for an hour.\n\n%s", inFlight, p.giveUpAfter, p.workersTable())
 	}
 	if len(p.brokers) > 0 {
 		fmt.Fprintf(text, "\n## The broker is killed\n\nOne worker runs %s tasks of %s each. After %d of them have started, RabbitMQ is killed with kill -9 and started again with "+
@@ -57,9 +57,9 @@ func (p recoveryPage) workersTable() string {
 	for _, k := range p.workers {
 		row := []string{k.system, fmt.Sprint(k.trials)}
 		all := len(k.took) + k.missing
-		// A missing task took longer than all others.
+		// A task that did not start again counts as slower than all others.
 		for _, at := range []int{(all - 1) / 2, all - 1} {
-			cell := "more than " + p.patience.String()
+			cell := "more than " + p.giveUpAfter.String()
 			if at < len(k.took) {
 				cell = formatNumber(k.took[at].Seconds()) + " s"
 			}

@@ -115,7 +115,7 @@ func TestTheRecoveryPageContainsOnlyMeasuredParts(t *testing.T) {
 	p := recoveryPage{
 		when: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), command: "make bench-recovery", cores: 2, servers: []string{"PostgreSQL 15.18"},
 		versions: map[string]string{"example.com/other": "v1.2.3"}, systems: []system{{name: "other", module: "example.com/other"}},
-		recoveryBench: &recoveryBench{patience: 3 * time.Minute, tasks: 1000, taskDuration: 200 * time.Millisecond},
+		recoveryBench: &recoveryBench{giveUpAfter: 3 * time.Minute, tasks: 1000, taskDuration: 200 * time.Millisecond},
 	}
 	p.workers = []killedWorkers{
 		{system: "quick", trials: 2, took: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}},

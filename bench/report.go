@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// column is a column of the tables.
 type column struct {
 	name          string
 	lowerIsBetter bool
@@ -21,17 +22,17 @@ var columns = []column{
 	{pickUp50, true}, {pickUp99, true}, {late99, true}, {workerMemory, true},
 }
 
-// results contains the measured values by system, column and turn. A round has one turn or several.
+// results contains the measured values by system, column and turn. A round has one or more turns.
 type results map[string]map[string]map[int]float64
 
-func (r results) add(round int, system, column string, value float64) {
+func (r results) add(turn int, system, column string, value float64) {
 	if r[system] == nil {
 		r[system] = make(map[string]map[int]float64)
 	}
 	if r[system][column] == nil {
 		r[system][column] = make(map[int]float64)
 	}
-	r[system][column][round] = value
+	r[system][column][turn] = value
 }
 
 func (r results) values(system, column string) []float64 {
@@ -42,12 +43,13 @@ func (r results) median(system, column string) (float64, bool) {
 	return median(r.values(system, column))
 }
 
-// ratio returns the median of the ratios of all rounds. It returns false if in no round both values are positive: a
-// value may be missing, and the delay of a task that starts early is negative.
+// ratio returns the median of the ratios of all turns: the value of the system over, divided by the value of the system
+// under. It ignores turns in which a value is missing or not positive; the delay of a task that starts early is
+// negative. If no turn is left, it returns false.
 func (r results) ratio(over, under, column string) (float64, bool) {
 	var ratios []float64
-	for round, value := range r[over][column] {
-		if to := r[under][column][round]; value > 0 && to > 0 {
+	for turn, value := range r[over][column] {
+		if to := r[under][column][turn]; value > 0 && to > 0 {
 			ratios = append(ratios, value/to)
 		}
 	}
@@ -67,11 +69,11 @@ func median(values []float64) (float64, bool) {
 // report is the data of the page.
 type report struct {
 	when      time.Time
-	command   string // that writes the page
+	command   string // the command that writes the page
 	cores     int
 	goVersion string
-	servers   []string          // with their versions
-	versions  map[string]string // of modules
+	servers   []string          // names and versions
+	versions  map[string]string // versions of modules
 	rounds    int
 	scale     scale
 	systems   []system
@@ -83,19 +85,20 @@ func (r report) page(chart string) string {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "# Benchmarks\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", r.command, r.when.Format(time.DateOnly))
 	fmt.Fprintf(text, "%s\n\n![Bars of the rates](%s)\n\n%s\n", r.conditions(), chart, r.medians())
-	fmt.Fprintf(text, "%s\n", r.explained())
+	fmt.Fprintf(text, "%s\n", r.legend())
 	if ratios := r.ratios(); ratios != "" {
-		fmt.Fprintf(text, "## Holdfast in proportion\n\nHow many times better Holdfast is: its rate divided by the rate of the other system, or the other system's time "+
+		fmt.Fprintf(text, "## Ratios\n\nHow many times better Holdfast is: its rate divided by the rate of the other system, or the other system's time "+
 			"or memory divided by its own. Less than 1 is worse. The figures are medians of the ratios of all rounds. The two values of a ratio were "+
 			"measured within a few minutes.\n\n%s\n", ratios)
 	}
 	if spread := r.spread(); spread != "" {
-		fmt.Fprintf(text, "## How far the rounds differ\n\n%s\n", spread)
+		fmt.Fprintf(text, "## Variation between rounds\n\n%s\n", spread)
 	}
-	fmt.Fprintf(text, "## How each was run\n\n%s", r.settings())
+	fmt.Fprintf(text, "## Settings of each system\n\n%s", r.settings())
 	return text.String()
 }
 
+// conditions describes where and how the figures were measured.
 func (r report) conditions() string {
 	with := append([]string{r.goVersion}, r.servers...)
 	for _, s := range r.systems {
@@ -103,11 +106,12 @@ func (r report) conditions() string {
 			with = append(with, s.name+" "+version)
 		}
 	}
-	return fmt.Sprintf("A comparison of task queues. Their servers run on the same machine with %d %s: %s. A payload has %d bytes, and a "+
+	return fmt.Sprintf("This page compares task queues. All servers run on one machine with %d %s: %s. A payload has %d bytes, and a "+
 		"handler does nothing. Each measurement runs in a new process. The figures are medians of %d %s. The order of the systems alternates "+
 		"from round to round.", r.cores, plural("core", r.cores), strings.Join(with, ", "), r.scale.Payload, r.rounds, plural("round", r.rounds))
 }
 
+// plural returns the plural of word, unless n is 1.
 func plural(word string, n int) string {
 	if n != 1 {
 		word += "s"
@@ -115,7 +119,8 @@ func plural(word string, n int) string {
 	return word
 }
 
-func (r report) explained() string {
+// legend explains the columns.
+func (r report) legend() string {
 	o := r.scale
 	count := func(n int) string { return formatNumber(float64(n)) }
 	lines := []string{
@@ -124,7 +129,7 @@ func (r report) explained() string {
 		fmt.Sprintf("**%s**: tasks stored for %s, in calls of %s tasks each.", bulk, o.For, count(o.Batch)),
 		fmt.Sprintf("**%s**: %s tasks, run by a worker that starts after they are stored. The memory is the peak of the worker process above its "+
 			"memory at the start, with at most %d tasks at once.", drain, count(o.Backlog), concurrency),
-		fmt.Sprintf("**%s** and **%s**: calls that store one task each, for %s, from that many goroutines.", singles16, singles256, o.For),
+		fmt.Sprintf("**%s** and **%s**: calls that store one task each, for %s, from 16 or 256 goroutines at once.", singles16, singles256, o.For),
 		fmt.Sprintf("**idle pick-up**: time from the call that stores a task to the start of its handler. The tasks are stored one at a time, 10 to "+
 			"30 ms apart, %s in each of the %d turns of a round. The figures are medians of all turns.", count(o.PickUps), stepOf("pickup").turns),
 		"**delayed**: time from when a delayed task is due to the start of its handler, with 2,000 tasks due each second.",
@@ -133,6 +138,7 @@ func (r report) explained() string {
 	return "- " + strings.Join(lines, "\n- ") + "\n"
 }
 
+// medians returns the table of the medians, with a row for each system.
 func (r report) medians() string {
 	rows := [][]string{{""}}
 	for _, c := range r.columns() {
@@ -148,7 +154,7 @@ func (r report) medians() string {
 	return table(rows)
 }
 
-// columns returns the columns that have values.
+// columns returns the columns that have a value for at least one system.
 func (r report) columns() (list []column) {
 	for _, c := range columns {
 		if slices.ContainsFunc(r.systems, func(s system) bool { return len(r.found[s.name][c.name]) > 0 }) {
@@ -158,6 +164,7 @@ func (r report) columns() (list []column) {
 	return list
 }
 
+// cell returns the median as text, or a dash if there is none.
 func (r report) cell(s system, column string) string {
 	if value, ok := r.found.median(s.name, column); ok {
 		return formatNumber(value)
@@ -165,6 +172,7 @@ func (r report) cell(s system, column string) string {
 	return "—"
 }
 
+// title returns the name in Markdown. The names of our systems are bold.
 func (s system) title() string {
 	if s.ours {
 		return "**" + s.name + "**"
@@ -172,7 +180,8 @@ func (s system) title() string {
 	return s.name
 }
 
-// ratios returns the table that compares the first of our systems with the others, or "" if one side is missing.
+// ratios returns the table that compares the first of our systems with the systems of others, or "" if one side is
+// missing.
 func (r report) ratios() string {
 	first := slices.IndexFunc(r.systems, func(s system) bool { return s.ours })
 	if first < 0 {
@@ -206,7 +215,7 @@ func (r report) ratios() string {
 	return table(rows)
 }
 
-// spread returns the table of the differences between rounds, or "" if there is only one round.
+// spread returns the table of the least and the greatest rate of the rounds, or "" if there is only one round.
 func (r report) spread() string {
 	rows := [][]string{{steady, "least", "median", "most"}}
 	for _, s := range r.systems {
@@ -220,6 +229,7 @@ func (r report) spread() string {
 	return table(rows)
 }
 
+// settings lists how each system is configured.
 func (r report) settings() string {
 	text := &strings.Builder{}
 	for _, s := range r.systems {
@@ -228,7 +238,7 @@ func (r report) settings() string {
 	return text.String()
 }
 
-// table returns a Markdown table. The first row is the head. The first column contains names, all others contain
+// table returns a Markdown table. The first row is the header. The first column contains names, all others contain
 // figures.
 func table(rows [][]string) string {
 	text := &strings.Builder{}

@@ -55,8 +55,8 @@ func TestMediansHaveARowForEverySystem(t *testing.T) {
 
 func TestRatiosAboveOneAreBetter(t *testing.T) {
 	t.Parallel()
-	// The ratios are those of each round, not of medians. The delay of "other" has no ratio, because its tasks came
-	// early.
+	// A ratio is the median of the ratios of the rounds, not the ratio of the medians. The delay of "other" has no
+	// ratio, because its tasks started early.
 	const want = `| Holdfast to | steady state/s | CPU s per 1,000, steady | delayed 2,000/s, p99 late, ms |
 |---|---:|---:|---:|
 | other | 3.1 | 3.7 | — |
@@ -116,7 +116,7 @@ func TestPageContainsConditionsAndSettings(t *testing.T) {
 	}
 	r.rounds, r.found = 1, results{"Holdfast": {bulk: {0: 1}}}
 	page = r.page("figures.svg")
-	for _, unwanted := range []string{"## How far", "1 rounds"} {
+	for _, unwanted := range []string{"## Variation", "1 rounds"} {
 		if strings.Contains(page, unwanted) {
 			t.Errorf("the page of one round has %q:\n%s", unwanted, page)
 		}
@@ -127,7 +127,7 @@ func TestMedian(t *testing.T) {
 	t.Parallel()
 	r := make(results)
 	if _, ok := r.median("a", "b"); ok {
-		t.Error("the median of no values is not false")
+		t.Error("the median of no values: got true, want false")
 	}
 	for round, test := range []struct{ add, want float64 }{{5, 5}, {1, 3}, {9, 5}, {6, 5.5}} {
 		r.add(round, "a", "b", test.add)
@@ -144,7 +144,7 @@ func TestFormatNumber(t *testing.T) {
 		7223.7: "7,220", 34567: "34,600", 1234567: "1,230,000", -0.5: "-0.5", -12.34: "-12", -1234: "-1,230",
 	} {
 		if got := formatNumber(v); got != want {
-			t.Errorf("human(%v) = %q, want %q", v, got, want)
+			t.Errorf("formatNumber(%v) = %q, want %q", v, got, want)
 		}
 	}
 }

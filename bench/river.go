@@ -16,6 +16,7 @@ import (
 
 const riverSchema = "bench_river"
 
+// riverCooldown is the shortest time that River allows between two fetches.
 const riverCooldown = time.Millisecond
 
 var riverSystem = system{

@@ -13,9 +13,9 @@ import (
 type scalePage struct {
 	*scaleBench
 	when     time.Time
-	command  string // that writes the page
+	command  string // the command that writes the page
 	cores    int
-	versions []string // of Go and the servers
+	versions []string // versions of Go and the servers
 	parts    []part
 }
 
@@ -29,11 +29,11 @@ func (p scalePage) write(path string) error {
 
 func (p scalePage) page() string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "# How the speed holds\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
-	fmt.Fprintf(text, "A comparison of Holdfast with itself. Its servers run on the same machine with %d %s: %s. A payload has %d bytes, a handler "+
+	fmt.Fprintf(text, "# How the speed of Holdfast scales\n\nWritten by `%s` on %s; run it to get your own figures.\n\n", p.command, p.when.Format(time.DateOnly))
+	fmt.Fprintf(text, "This page compares Holdfast with itself under different conditions. All servers run on one machine with %d %s: %s. A payload has %d bytes, a handler "+
 		"does nothing, a worker has %d executors, and all other settings have their defaults. Each measurement runs in new processes, after a "+
-		"checkpoint of the database. The rates are medians of %d %s. The order of the lines of a table alternates from round to round. A ratio "+
-		"compares a line with the first line of its table; it is the median of the ratios of all rounds.\n",
+		"checkpoint of the database. The rates are medians of %d %s. The order of the rows of a table alternates from round to round. A ratio "+
+		"compares a row with the first row of its table; it is the median of the ratios of all rounds.\n",
 		p.cores, plural("core", p.cores), strings.Join(p.versions, ", "), p.Payload, concurrency, p.rounds, plural("round", p.rounds))
 	for _, part := range p.parts {
 		section := "This part failed and has no figures.\n"
@@ -47,17 +47,18 @@ func (p scalePage) page() string {
 
 // comparison is a table of figures under several conditions. A ratio compares a condition with the first one.
 type comparison struct {
-	head       string // of the conditions
+	head       string // header of the column of conditions
 	conditions []string
-	goals      []goal // of a column each
+	goals      []goal // each has three columns
 }
 
-// goal is a measure with the limits of its ratio; 0 means no limit.
+// goal is a measure with the limits of its ratio. A limit of 0 means no limit.
 type goal struct {
 	measure     string
 	least, most float64
 }
 
+// table returns the comparison as a Markdown table.
 func (c comparison) table(found results) string {
 	rows := [][]string{{c.head}}
 	for _, g := range c.goals {
@@ -81,6 +82,7 @@ func (c comparison) table(found results) string {
 	return table(rows)
 }
 
+// wanted returns the goal as a part of a table header, or "" if there is none.
 func (g goal) wanted() string {
 	switch {
 	case g.least > 0:
@@ -91,8 +93,8 @@ func (g goal) wanted() string {
 	return ""
 }
 
-// verdict returns the rounded ratio, and whether the rounded ratio meets the goal. It returns "" for the first
-// condition.
+// verdict returns the rounded ratio, and whether the rounded ratio meets the goal. For the first condition, base is
+// true and verdict returns "".
 func (g goal) verdict(ratio float64, base bool) string {
 	rounded := math.Round(ratio*100) / 100
 	text := fmt.Sprintf("%.2f", rounded)

@@ -128,7 +128,7 @@ func TestScalePageContainsConditionsAndFigures(t *testing.T) {
 	}
 	page := p.page()
 	for _, want := range []string{
-		"# How the speed holds\n\nWritten by `make bench-scale` on 2026-03-01;", "with 2 cores: go1.26.8, PostgreSQL 15.18, RabbitMQ 3.10.8.",
+		"# How the speed of Holdfast scales\n\nWritten by `make bench-scale` on 2026-03-01;", "with 2 cores: go1.26.8, PostgreSQL 15.18, RabbitMQ 3.10.8.",
 		"medians of 3 rounds",
 		"\n## Many finished tasks\n\n", "for 10s in each of two stores", `
 | the store keeps | steady state/s | least to most | ratio | CPU s per 1,000, steady | least to most | ratio, goal ≤ 1.10 |
@@ -144,9 +144,9 @@ func TestScalePageContainsConditionsAndFigures(t *testing.T) {
 `,
 		"\n## More workers\n\nThis part failed and has no figures.\n",
 		"\n## Time\n\n", "is held for 10m0s", `
-| rate at the end to the median | 0.98 |
-| rate at the end to the beginning, on the line that fits best | 0.98 |
-| memory at the end to that after the first line below | 1.02 |
+| rate at the end, divided by the median rate | 0.98 |
+| best-fitting straight line through the rates: its end, divided by its beginning | 0.98 |
+| memory at the end, divided by the memory in the first row below | 1.02 |
 
 | until | steady state/s | worker, MiB |
 |---|---:|---:|

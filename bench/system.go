@@ -14,17 +14,17 @@ import (
 // system is a task queue that is measured.
 type system struct {
 	name string
-	// module is the module whose version is reported; empty for Holdfast and the plain worker.
+	// module is the module or package whose version is reported; empty for Holdfast and the plain worker.
 	module string
 	// ours is true for Holdfast.
 	ours bool
 	// settings describes in sentences how the system is configured, and what it does not do.
 	settings string
-	// servers are the environment variables with the URLs of the servers that the system needs.
+	// servers are the environment variables that the system needs. Most of them contain the URL of a server.
 	servers []string
 	// reset deletes all tasks of the system and makes it ready for use.
 	reset func(ctx context.Context) error
-	// executors is how many tasks the worker runs at once while speed is measured; 0 means concurrency.
+	// executors is how many tasks the worker runs at once while speed is measured; 0 means the constant concurrency.
 	executors int
 	// open returns a connection for one process, whose worker runs up to executors tasks at once.
 	open func(ctx context.Context, executors int) (queue, error)
@@ -33,12 +33,13 @@ type system struct {
 	analyze func(ctx context.Context) error
 }
 
+// queue is a connection to a system.
 type queue interface {
 	load.Queue
 	Close() error
 }
 
-// externalWorker is a queue whose worker is another process, which lives from open to Close.
+// externalWorker is a queue whose worker is another process. The process runs from open to Close.
 type externalWorker interface{ pid() int }
 
 // workerProcess returns the id of the process in which the worker of q runs.
@@ -49,7 +50,7 @@ func workerProcess(q queue) int {
 	return os.Getpid()
 }
 
-// concurrency is how many tasks a worker runs at once, unless another number suits the system better.
+// concurrency is how many tasks a worker runs at once, unless the system or the step sets another number.
 const concurrency = 100
 
 // executorsFor returns how many tasks a worker of the system runs at once in a step.
@@ -57,7 +58,7 @@ func (s system) executorsFor(st step) int {
 	return cmp.Or(st.executors, s.executors, concurrency)
 }
 
-// taskType is the task type, in systems that have task types.
+// taskType is the type of the tasks, in systems that have task types.
 const taskType = "bench"
 
 const (
@@ -82,7 +83,8 @@ func (s system) missing() (names []string) {
 // errUnsupported is the error of an operation that a system does not support.
 var errUnsupported = errors.New("not supported")
 
-// putConcurrently calls put for every payload, from several goroutines. It is for systems that store one task a call.
+// putConcurrently calls put for every payload, from the given number of goroutines. It is for systems that store one
+// task per call.
 func putConcurrently(ctx context.Context, callers int, payloads [][]byte, put func(context.Context, []byte) error) error {
 	calling, ctx := errgroup.WithContext(ctx)
 	for first := range callers {

@@ -44,8 +44,8 @@ func (w worker) readProgress(ctx context.Context, number int, events chan<- work
 }
 
 // runWorkers starts all workers together as soon as each is ready, and stops them when they have run total tasks. It
-// returns an error if a worker ends early, if the workers run more than total tasks, or if no task is run for the time
-// patience.
+// returns an error if a worker ends early, if the workers run more than total tasks, or if no task is run for the
+// duration patience.
 func runWorkers(ctx context.Context, workers []worker, total int, patience time.Duration) (load.Rate, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +93,7 @@ func (g *workerGroup) done() (sum int) {
 	return sum
 }
 
-// handle records an event, and starts or stops the workers if the event makes that due.
+// handle records an event. It starts the workers when all of them are ready, and stops them when all tasks are done.
 func (g *workerGroup) handle(event workerEvent) error {
 	switch {
 	case errors.Is(event.err, io.EOF) && g.stopped:

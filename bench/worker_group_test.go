@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/load"
 )
 
-// backlogQueue is a backlog that several workers drain. A task takes the time each.
+// backlogQueue is a backlog that several workers drain. A task takes the duration each.
 type backlogQueue struct {
 	queue
 	mu   sync.Mutex
@@ -24,7 +24,8 @@ type backlogQueue struct {
 	ends error // returned by Work when no task is left; nil means that Work waits for its context
 }
 
-func (q *backlogQueue) runStep() bool {
+// take removes a task. It returns false if no task is left.
+func (q *backlogQueue) take() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.left--
@@ -32,7 +33,7 @@ func (q *backlogQueue) runStep() bool {
 }
 
 func (q *backlogQueue) Work(ctx context.Context, handle func([]byte) error) error {
-	for ctx.Err() == nil && q.runStep() {
+	for ctx.Err() == nil && q.take() {
 		time.Sleep(q.each)
 		if err := handle(nil); err != nil {
 			return err

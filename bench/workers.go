@@ -49,7 +49,7 @@ func processesCondition(processes int) string {
 	return fmt.Sprintf("%d processes", processes)
 }
 
-// drainBy drains the backlog with n processes.
+// drainBy drains the backlog with n processes. It returns the rate from the first task of any process to the last.
 func drainBy(ctx context.Context, where system, o scale, n int) (rate load.Rate, err error) {
 	ctx, kill := context.WithCancel(ctx)
 	var running []*exec.Cmd

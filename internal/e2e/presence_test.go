@@ -19,7 +19,8 @@ import (
 
 // The test kills one worker after another. The janitor fences them before their leases expire, and their tasks start
 // again on another worker. `make recovery` measures how soon. The janitor waits for a lease if it had a problem itself,
-// for example if the machine paused for a second. So the test requires only that a fifth of the workers is fenced early.
+// for example if the machine paused for a second. So the test requires only that a fifth of the workers is fenced
+// early.
 func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	const capacity = 5

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// silent is a broker with AMQP queues that confirm nothing until ended is closed. Publish waits until then, or until its
-// deadline, if it has a message for one of these queues.
+// silent is a broker with AMQP queues that confirm nothing until ended is closed. Publish waits until then, or until
+// its deadline, if it has a message for one of these queues.
 type silent struct {
 	broker.Broker
 	queues []string

@@ -82,8 +82,8 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	}
 }
 
-// A secret signs only requests to its own hosts. A task for another host is dead after its first attempt: enqueue cannot
-// refuse it, because the enqueuing program does not know the hosts of the secret.
+// A secret signs only requests to its own hosts. A task for another host is dead after its first attempt: enqueue
+// cannot refuse it, because the enqueuing program does not know the hosts of the secret.
 func TestSecretsSignForTheirHostsOnly(t *testing.T) { onBothBackends(t, secretsSignForTheirHostsOnly) }
 
 func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
