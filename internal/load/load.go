@@ -2,7 +2,7 @@
 // task starts, and how late delayed tasks start. It uses a queue through an interface with three methods, so that all
 // queues are measured in the same way.
 //
-// If tasks do not arrive, a measurement returns an error instead of a figure.
+// If the queue does not run the tasks in time, a measurement returns an error instead of a figure.
 package load
 
 import (
@@ -32,12 +32,12 @@ type Queue interface {
 // Options configures the measurements.
 type Options struct {
 	Payload int           // size of a payload in bytes; at least 32
-	Batch   int           // tasks of one Fill
+	Batch   int           // number of tasks in one Fill
 	Ahead   int           // Steady calls Fill while no more than this number of tasks wait
 	WarmUp  time.Duration // time from the first task of Steady to the measurement
 	For     time.Duration // duration of Steady, Batches and Singles
-	// Patience limits the time between two tasks. If no task arrives for so long, a measurement returns an error. It
-	// must be longer than any delay.
+	// Patience limits the time between two tasks. If no task is run for so long, a measurement returns an error.
+	// Patience must be longer than any delay.
 	Patience time.Duration
 }
 
@@ -55,7 +55,7 @@ type Rate struct {
 // PerSecond returns the rate in tasks per second.
 func (r Rate) PerSecond() float64 { return float64(r.Tasks) / r.Took.Seconds() }
 
-// Bulk stores n tasks in batches.
+// Bulk stores n tasks in batches, one batch at a time.
 func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 	batch := o.payloads(o.Batch)
 	began := time.Now()
@@ -67,7 +67,7 @@ func (o Options) Bulk(ctx context.Context, q Queue, n int) (Rate, error) {
 	return Rate{n, time.Since(began)}, nil
 }
 
-// Batches stores tasks in batches for the duration For. The last batch may end later.
+// Batches stores tasks in batches for the duration For, one batch at a time. The last batch may end later.
 func (o Options) Batches(ctx context.Context, q Queue) (Rate, error) {
 	batch := o.payloads(o.Batch)
 	stored := 0
@@ -81,7 +81,7 @@ func (o Options) Batches(ctx context.Context, q Queue) (Rate, error) {
 	return Rate{stored, time.Since(began)}, nil
 }
 
-// Drain runs n stored tasks. It measures from the start of the worker until the last handler returns.
+// Drain runs n stored tasks. It measures from the call of Work until the handler of the last task is called.
 func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 	var last time.Time
 	began := time.Now()
@@ -90,8 +90,8 @@ func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 }
 
 // Steady stores and runs tasks at the same time for the duration For. At most Ahead tasks and one batch wait at any
-// time. Steady calls before once, right before the measurement, and after once, right after it. When Steady returns,
-// the queue may still have tasks.
+// time. Steady calls the function before when the measurement starts, and the function after when it ends. When Steady
+// returns, the queue may still have tasks.
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
 	first := make(chan struct{})
@@ -134,7 +134,7 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 	})
 }
 
-// fill stores batches while no more than Ahead tasks wait, until ctx is done. It does not cancel a batch.
+// fill stores a batch whenever no more than Ahead tasks wait, until ctx is done. It does not cancel a batch.
 func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) error {
 	batch := o.payloads(o.Batch)
 	for ctx.Err() == nil {
@@ -206,7 +206,7 @@ func atOnce(ctx context.Context, n int, call func(context.Context) error) error 
 	return context.Cause(ctx)
 }
 
-// PickUp stores n single tasks. It returns, in ascending order, how long each task took from the call of Put to its
+// PickUp stores n single tasks. It returns, in ascending order, the time from each call of Put to the call of the
 // handler. Before each task it waits for a random time between 0.5 and 1.5 times gap, because a fixed interval could be
 // in step with periodic work of the queue.
 func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) ([]time.Duration, error) {
@@ -269,7 +269,7 @@ func (o Options) Delayed(ctx context.Context, q Queue, n, perSecond int, lead ti
 }
 
 // late runs a worker. It calls put after the worker has run a first task, and waits until n further tasks have run. It
-// returns, in ascending order, how late each of them was.
+// returns, in ascending order, how long after its time stamp each of them ran.
 func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Context) error) ([]time.Duration, error) {
 	var all []time.Duration
 	var unreadable error
@@ -301,8 +301,8 @@ func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Cont
 	return all, errors.Join(err, unreadable)
 }
 
-// work runs a worker and do at the same time, until n tasks have run that count. It calls counts for each task, for one
-// at a time. A task counts if counts returns true.
+// work runs a worker and do at the same time, until n tasks that count have run. A task counts if counts returns true
+// for its payload. work calls counts for one task at a time.
 func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload []byte) bool, do func(context.Context) error) error {
 	var mu sync.Mutex
 	counted := 0
@@ -311,7 +311,7 @@ func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload [
 	_, err := together(ctx, q, func(payload []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if counted == n || !counts(payload) { // after n tasks, this is a second execution, which this package does not judge
+		if counted == n || !counts(payload) { // after n tasks, this is a second execution, which this package ignores
 			return nil
 		}
 		if counted++; counted == n {
@@ -326,15 +326,15 @@ func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload [
 		if err := do(ctx); err != nil {
 			return Rate{}, err
 		}
-		quiet := time.NewTimer(o.Patience)
-		defer quiet.Stop()
+		timeout := time.NewTimer(o.Patience)
+		defer timeout.Stop()
 		for {
 			select {
 			case <-all:
 				return Rate{}, nil
 			case <-progress:
-				quiet.Reset(o.Patience)
-			case <-quiet.C:
+				timeout.Reset(o.Patience)
+			case <-timeout.C:
 				mu.Lock()
 				defer mu.Unlock()
 				return Rate{}, fmt.Errorf("%d of %d tasks were run, and none for %s", counted, n, o.Patience)
@@ -346,8 +346,8 @@ func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload [
 	return err
 }
 
-// together runs a worker until do returns, and waits for the end of the worker. It returns an error if the worker ends
-// first.
+// together runs a worker until do returns, and waits for the end of the worker. If the worker ends first, it cancels
+// the context of do and returns an error.
 func together(ctx context.Context, q Queue, handle func([]byte) error, do func(context.Context) (Rate, error)) (Rate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -372,21 +372,21 @@ func together(ctx context.Context, q Queue, handle func([]byte) error, do func(c
 	return rate, err
 }
 
-// unstamped is the time in payloads whose time is not used.
+// unstamped is the time stamp of payloads whose time stamp is not used.
 var unstamped = time.Unix(0, 0)
 
-// payloads returns n payloads of the configured size, which share their bytes.
+// payloads returns n payloads of the configured size. All of them share one array.
 func (o Options) payloads(n int) [][]byte {
 	return slices.Repeat([][]byte{o.stamped(unstamped)}, n)
 }
 
-// stamped returns a payload that contains a time: a JSON string of the configured size.
+// stamped returns a payload with a time stamp: a JSON string of the configured size.
 func (o Options) stamped(at time.Time) []byte {
 	text := strconv.FormatInt(at.UnixNano(), 10) + "."
 	return []byte(`"` + text + strings.Repeat("x", max(0, o.Payload-2-len(text))) + `"`)
 }
 
-// stamp returns the time in a payload.
+// stamp returns the time stamp of a payload.
 func stamp(payload []byte) (time.Time, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(payload), `"`), ".")
 	nanos, err := strconv.ParseInt(number, 10, 64)
@@ -396,7 +396,8 @@ func stamp(payload []byte) (time.Time, error) {
 	return time.Unix(0, nanos), nil
 }
 
-// Percentile returns the value below which p percent of an ascending list are, and 0 for an empty list.
+// Percentile returns the p-th percentile of a list in ascending order: the value with p percent of the list before it.
+// p is from 0 to 100. For an empty list it returns 0.
 func Percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -17,7 +17,7 @@ func options() Options {
 	return Options{Payload: 64, Batch: 1000, Ahead: 3000, WarmUp: time.Second, For: 2 * time.Second, Patience: 30 * time.Second}
 }
 
-// bubble runs a test with its own clock. The test fails if it leaves a goroutine behind.
+// bubble runs a test in a synctest bubble, which has its own clock. The test fails if a goroutine does not end.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestBulkAndDrainCountTasksAndTime(t *testing.T) {
 			t.Errorf("drain: %+v, want %+v", drain, want)
 		}
 		if got := drain.PerSecond(); got != 2500.0/3 {
-			t.Errorf("drain: %v a second", got)
+			t.Errorf("drain: %v per second, want %v", got, 2500.0/3)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func TestSteadyMeasuresAfterTheWarmUpAndIsBounded(t *testing.T) {
 			t.Errorf("measured from %s to %s", before, after)
 		}
 		if got.Took != o.For || got.Tasks < 1999 || got.Tasks > 2001 {
-			t.Errorf("%+v, although a task takes a millisecond", got)
+			t.Errorf("%+v, want about 2000 tasks in %s: a task takes a millisecond", got, o.For)
 		}
 		if q.most <= o.Ahead || q.most > o.Ahead+o.Batch {
 			t.Errorf("%d tasks waited, want more than %[3]d and at most a batch of %[2]d more", q.most, o.Batch, o.Ahead)
@@ -119,7 +119,7 @@ func TestErrorOfFillStopsTheMeasurement(t *testing.T) {
 			t.Errorf("steady: got %v", err)
 		}
 		if took := time.Since(began); took > 100*ms {
-			t.Errorf("Steady stopped after %s", took)
+			t.Errorf("Steady stopped after %s, want at most 100ms", took)
 		}
 		q.batches = nil
 		if _, err := options().Bulk(t.Context(), q, 5000); !errors.Is(err, full) || len(q.batches) != 3 {
@@ -145,7 +145,7 @@ func TestFirstErrorOfPutEndsAllCallers(t *testing.T) {
 			t.Errorf("singles: got %v", err)
 		}
 		if q.calls > 100+16 {
-			t.Errorf("%d calls", q.calls)
+			t.Errorf("%d calls of Put, want at most %d", q.calls, 100+16)
 		}
 		q.calls = 0
 		if _, _, err := options().Delayed(t.Context(), q, 1000, 1000, time.Second); !errors.Is(err, full) || strings.Count(err.Error(), "full") != 1 {
@@ -167,7 +167,7 @@ func TestMissingTasksAreAnError(t *testing.T) {
 			t.Errorf("drain: got %v", err)
 		}
 		if took := time.Since(began); took < 30*time.Second || took > 31*time.Second {
-			t.Errorf("drain: it returned after %s", took)
+			t.Errorf("drain returned after %s, want about 30s", took)
 		}
 		if _, err := options().PickUp(t.Context(), q, 10, 20*ms); err == nil || err.Error() != "the first task was not run in 30s" {
 			t.Errorf("pick-up: got %v", err)
@@ -220,7 +220,7 @@ func TestPickUpMeasuresFromPutToTheHandler(t *testing.T) {
 		q := &memory{starts: time.Second, puts: 2 * ms, runs: 3 * ms}
 		got := must[[]time.Duration](t)(options().PickUp(t.Context(), q, 50, 20*ms))
 		if len(got) != 50 || got[0] != 5*ms || got[49] != 5*ms {
-			t.Errorf("%v", got)
+			t.Errorf("got %v, want 50 times 5ms", got)
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestDelayedMeasuresFromTheDueTime(t *testing.T) {
 			t.Fatalf("%+v, %d times, %v", rate, len(lates), err)
 		}
 		if lates[0] < ms/2 || lates[499] > 2*ms {
-			t.Errorf("from %s to %s late", lates[0], lates[499])
+			t.Errorf("the tasks started from %s to %s late, want from %s to %s", lates[0], lates[499], ms/2, 2*ms)
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 			t.Errorf("%.1f per second became due, want 160, as many as 16 callers store", got)
 		}
 		if most := lates[len(lates)-1]; most > 10*ms { // 16 at once, half a millisecond each
-			t.Errorf("up to %s late", most)
+			t.Errorf("a task started %s late, want at most 10ms", most)
 		}
 	})
 }

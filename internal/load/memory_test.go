@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// memory is a queue whose operations take exact times in the clock of a synctest bubble.
+// memory is a queue in memory. Its operations take exact durations on the clock of a synctest bubble.
 type memory struct {
-	fills, puts, starts, runs time.Duration // durations of a Fill, a Put, the start of a worker and a task
+	fills, puts, starts, runs time.Duration // durations of a Fill, of a Put, of the start of a worker, and of a task
 
-	failFill func(n int) error // called before the Fill number n, from 0 on
-	failPut  func(n int) error
-	lose     func(n int) bool // reports whether the task number n is lost
-	work     func(ctx context.Context) error
+	failFill func(n int) error               // returns the error of the Fill number n, from 0 on; may be nil
+	failPut  func(n int) error               // returns the error of the Put number n, from 0 on; may be nil
+	lose     func(n int) bool                // reports whether the task number n is lost; may be nil
+	work     func(ctx context.Context) error // replaces Work if it is not nil
 
 	mu      sync.Mutex
 	waiting []task
 	more    chan struct{} // closed and replaced when a task is stored
-	batches []int
-	calls   int // number of calls of Put
-	stored  int
-	most    int // highest number of waiting tasks
+	batches []int         // numbers of tasks in the calls of Fill
+	calls   int           // number of calls of Put
+	stored  int           // number of stored tasks, with the lost ones
+	most    int           // highest number of waiting tasks
 }
 
 type task struct {
@@ -110,7 +110,8 @@ func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
 	return nil
 }
 
-// next takes the first task that is due. If no task is due, it returns a channel that is closed when a task is stored.
+// next removes the first task that is due and returns its payload. If no task is due, it returns a channel that is
+// closed when a task is stored.
 func (m *memory) next() (payload []byte, more <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

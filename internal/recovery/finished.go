@@ -25,14 +25,14 @@ func (tb *testbed) storeFinished(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("store finished tasks: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // the Close of db reports errors
+	defer func() { _ = conn.Close() }() // db.Close reports errors
 	for _, statement := range []struct {
 		text string
 		args []any
 	}{
 		{text: "set search_path to " + tb.Config.Database.Schema},
 		{text: insertFinished, args: []any{tb.o.Finished}},
-		// In real operation, the scan for lost tickets has passed tasks that finished days ago.
+		// In production, the scan for lost tickets has already passed tasks that finished days ago.
 		{text: "update ticket_scan set through = (select max(id) from tasks)"},
 		{text: "vacuum (analyze) tasks"},
 	} {
@@ -46,7 +46,7 @@ func (tb *testbed) storeFinished(ctx context.Context) (err error) {
 // database opens a new connection pool with the driver of the store. The caller closes it.
 func (tb *testbed) database() (*sql.DB, error) { return sql.Open("postgres", tb.o.DatabaseURL) }
 
-// finishedNote returns the end of the description of a figure that was measured after storeFinished.
+// finishedNote returns text for the end of Figure.What. It names the tasks that storeFinished has stored.
 func (tb *testbed) finishedNote() string {
 	if tb.embedded || tb.o.Finished == 0 {
 		return ""

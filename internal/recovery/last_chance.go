@@ -12,13 +12,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// measureLastChances stores tasks that become dead at their next crash. Such tasks run exclusively. It measures how
-// long one worker needs to run all of them.
+// measureLastChances stores last-chance tasks: tasks that are dead after their next crash. Each of them runs
+// exclusively. It measures how long one worker needs to run all of them.
 func measureLastChances(ctx context.Context, tb *testbed) ([]Figure, error) {
 	const tasks, crashes = 450, 4
-	f := Figure{Name: "Tasks on their last chance", What: fmt.Sprintf("start of the only worker, until it has run %d tasks that crashed %d times, each of them exclusively", tasks, crashes), Unit: seconds}
+	f := Figure{Name: "Last-chance tasks", What: fmt.Sprintf("start of the only worker, until it has run %d tasks that crashed %d times, each of them exclusively", tasks, crashes), Unit: seconds}
 	tb.Config.Defaults.Policy.MaxCrashes = crashes + 1
-	for trial := range min(tb.o.Rounds, 3) { // a round takes long
+	for trial := range min(tb.o.Rounds, 3) { // a round takes a long time
 		tickets, err := tb.insertUnpublished(ctx, "fragile", tasks)
 		for n := 0; err == nil && n < crashes; n++ {
 			tickets, err = tb.crash(ctx, "fragile", tickets)

@@ -14,13 +14,13 @@ import (
 // measureMigrations applies or reverts migrations while another transaction reads all tables, as a backup does. It
 // measures the slowest renewal of a lease during that time.
 func measureMigrations(ctx context.Context, tb *testbed) ([]Figure, error) {
-	const reading = 3 * time.Second // long enough for several tries of the migration
+	const reading = 3 * time.Second // long enough for several attempts of the migration
 	f := Figure{Name: "A migration waits for a backup", What: fmt.Sprintf("longest renewal of a lease while migrations wait %s for an open transaction and then run", reading), Unit: seconds}
 	db, err := tb.database()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = db.Close() }() // its error does not matter: the schema is dropped next
+	defer func() { _ = db.Close() }() // its error does not matter, because the schema is dropped next
 	worker, err := tb.Store.RegisterWorker(ctx, store.WorkerInfo{Name: "renews", Host: "here", Concurrency: 1}, time.Hour)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func measureMigrations(ctx context.Context, tb *testbed) ([]Figure, error) {
 }
 
 // behindReader runs a migration while another transaction has a read lock on all tables. It ends that transaction after
-// the duration reading. It returns an error if the migration has not waited for it.
+// the duration reading. It returns an error if the migration ends before that.
 func (tb *testbed) behindReader(ctx context.Context, db *sql.DB, reading time.Duration, migrate func(context.Context) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// inFlight is the number of running tasks when a process ends.
+// inFlight is the number of tasks that are running when a process ends.
 const inFlight = 8
 
 // gate blocks the answers to first attempts until it is opened or the sender has disconnected.
@@ -26,8 +26,8 @@ func (g *gate) shut() (open func()) {
 	return func() { close(ch) }
 }
 
-// answer waits until the call may be answered.
-func (g *gate) answer(c *call) {
+// await waits until the call may be answered.
+func (g *gate) await(c *call) {
 	if c.attempt > 1 {
 		return
 	}
@@ -72,9 +72,9 @@ func measureRestart(ctx context.Context, tb *testbed) ([]Figure, error) {
 // endOneOfTwo repeatedly ends the busier one of two workers with a signal. For each trial it returns how many seconds
 // passed until the other worker, which has capacity for all tasks, ran the last of the interrupted tasks.
 func (tb *testbed) endOneOfTwo(ctx context.Context, sig syscall.Signal) (samples []float64, err error) {
-	var hold gate
-	hold.shut()
-	tg, err := newTarget(hold.answer)
+	var answers gate
+	answers.shut()
+	tg, err := newTarget(answers.await)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (tb *testbed) endOneOfTwo(ctx context.Context, sig syscall.Signal) (samples
 		return nil, err
 	}
 	workers := map[int]*rig.Process{}   // by PID
-	for n := -1; n < tb.o.Trials; n++ { // the first trial warms the janitor up and is not counted
+	for n := -1; n < tb.o.Trials; n++ { // the first trial does not count: the janitor may not be ready to fence early
 		for len(workers) < 2 {
 			worker, err := tb.serve(ctx, "--roles", "worker", "--concurrency", fmt.Sprint(2*inFlight), "--drain-timeout", "100ms")
 			if err != nil {
@@ -94,7 +94,7 @@ func (tb *testbed) endOneOfTwo(ctx context.Context, sig syscall.Signal) (samples
 		if err := sleep(ctx, trialPause); err != nil {
 			return nil, err
 		}
-		first, open := (n+1)*inFlight, hold.shut()
+		first, open := (n+1)*inFlight, answers.shut()
 		if err := tb.enqueue(ctx, tg, first, inFlight, nil); err != nil {
 			return nil, err
 		}
@@ -159,9 +159,9 @@ func (tb *testbed) busiest(ctx context.Context) (pid, tasks int, err error) {
 // trial it returns how many seconds passed until all interrupted tasks ran again: from the signal, and from the start
 // of the next process.
 func (tb *testbed) endOnlyProcess(ctx context.Context, sig syscall.Signal) (fromSignal, fromStart []float64, err error) {
-	var hold gate
-	hold.shut()
-	tg, err := newTarget(hold.answer)
+	var answers gate
+	answers.shut()
+	tg, err := newTarget(answers.await)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,7 +172,7 @@ func (tb *testbed) endOnlyProcess(ctx context.Context, sig syscall.Signal) (from
 		return nil, nil, err
 	}
 	for n := range tb.o.Trials {
-		first, open := n*inFlight, hold.shut()
+		first, open := n*inFlight, answers.shut()
 		if err := tb.enqueue(ctx, tg, first, inFlight, nil); err != nil {
 			return nil, nil, err
 		}

@@ -1,6 +1,6 @@
-// Package recovery measures how soon work resumes after an event: a kill -9, a drain, a restart, the due time of a
-// delayed task, a busy worker, a flood of malformed messages, or a migration. `make recovery` runs it. It writes
-// docs/recovery.md, which other pages quote. The tests assert what happens, and this package measures when.
+// Package recovery measures how soon tasks run: after a kill -9, a drain or a restart, when they are due, while workers
+// are busy, and during a flood of malformed messages or a migration. `make recovery` runs it and writes
+// docs/recovery.md, which other pages quote. The end-to-end tests assert what happens; this package measures when.
 //
 // Most measurements start processes of the real program. A measurement that needs internal state, such as which worker
 // is idle, runs the real packages in its own process.
@@ -22,9 +22,9 @@ type Options struct {
 	DatabaseURL, AMQPURL string
 	Servers, Embedded    bool   // the backends to measure
 	Only                 string // name of the only measurement to make; empty for all
-	Trials               int    // kills, drains, restarts and migrations
-	Rounds               int    // rounds of fairness, saturation and the flood; at most three rounds of last chances
-	Tasks                int    // delayed tasks
+	Trials               int    // number of kills, drains, restarts and migrations
+	Rounds               int    // rounds of fairness, saturation and the flood; at most three rounds of last-chance tasks
+	Tasks                int    // number of delayed tasks
 	Flood                int    // malformed messages for each AMQP queue
 	Finished             int    // finished tasks in the store during restarts, on servers
 	Log                  logrus.FieldLogger
@@ -44,8 +44,8 @@ type Figure struct {
 	Samples []float64
 }
 
-// Quantile returns the q-quantile: the smallest sample such that at least the share q of all samples are not larger.
-// There must be a sample.
+// Quantile returns the q-quantile: the smallest sample such that at least the share q of all samples is not larger. q
+// is from 0 to 1. There must be a sample.
 func (f Figure) Quantile(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(f.Samples))
 	at := int(q * float64(len(sorted)))
@@ -65,7 +65,7 @@ const (
 type measurement struct {
 	name string
 	make func(ctx context.Context, tb *testbed) ([]Figure, error)
-	on   func(embedded bool) bool // whether it applies to a backend; nil for both
+	on   func(embedded bool) bool // reports whether it applies to a backend; nil means both
 }
 
 var measurements = []measurement{

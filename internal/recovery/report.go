@@ -11,7 +11,7 @@ import (
 // Setting describes how and where the figures were measured.
 type Setting struct {
 	Command            string // the command that writes the report
-	Version            string // of the program
+	Version            string // version of the program
 	PostgreSQL, Broker string // names and versions; empty if only a file was measured
 	Began              time.Time
 	Took               time.Duration
@@ -52,7 +52,7 @@ on a machine that does other work.
 	return err
 }
 
-// at returns a quantile as text with its unit.
+// at returns the q-quantile as text with its unit.
 func (f Figure) at(q float64) string {
 	value := f.Quantile(q)
 	switch {

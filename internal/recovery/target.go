@@ -33,8 +33,8 @@ type call struct {
 	aborted bool // the sender disconnected before the answer
 }
 
-// newTarget starts a target. The target calls answer for each call and responds when answer returns. If answer waits,
-// it must also return when the context of the call is done.
+// newTarget starts a target. The target calls answer for each call and responds when answer returns. answer must return
+// when the context of the call is done.
 func newTarget(answer func(*call)) (*target, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -27,12 +27,12 @@ type testbed struct {
 	*app.Backend
 	o        Options
 	embedded bool
-	folder   string // contains the file
+	folder   string // contains the file; empty on servers
 	settings []string
 	started  []*rig.Process
 }
 
-// waitLimit limits each wait. Without a defect, a wait takes a few seconds at most.
+// waitLimit limits most waits. Without a defect, a wait takes a few seconds at most.
 const waitLimit = time.Minute
 
 // open creates a testbed and applies the migrations. The caller closes it.
@@ -94,7 +94,7 @@ func (tb *testbed) killAll() {
 	tb.started = nil
 }
 
-// start starts a process and returns at once.
+// start starts a process of holdfast serve and returns at once.
 func (tb *testbed) start(flags ...string) (*rig.Process, error) {
 	process, err := rig.Serve(tb.o.Program, tb.settings, flags...)
 	if err == nil {
@@ -103,7 +103,7 @@ func (tb *testbed) start(flags ...string) (*rig.Process, error) {
 	return process, err
 }
 
-// serve starts a process and waits until it is ready.
+// serve starts a process of holdfast serve and waits until it is ready.
 func (tb *testbed) serve(ctx context.Context, flags ...string) (*rig.Process, error) {
 	process, err := tb.start(flags...)
 	if err != nil {
@@ -114,8 +114,8 @@ func (tb *testbed) serve(ctx context.Context, flags ...string) (*rig.Process, er
 	return process, process.Ready(ctx)
 }
 
-// enqueue stores n tasks of type http for the target, which are numbered from first. It calls change for each task,
-// unless change is nil.
+// enqueue stores n tasks of type http for the target, with numbers from first on. Unless change is nil, enqueue first
+// calls it for each task, with an index from 0 on.
 func (tb *testbed) enqueue(ctx context.Context, tg *target, first, n int, change func(i int, task *holdfast.NewTask)) error {
 	tasks := make([]holdfast.NewTask, n)
 	for i := range tasks {
@@ -134,7 +134,7 @@ func (tb *testbed) enqueue(ctx context.Context, tg *target, first, n int, change
 	return err
 }
 
-// awaitDone waits until n tasks are done.
+// awaitDone waits until at least n tasks are done.
 func (tb *testbed) awaitDone(ctx context.Context, n int64) error {
 	var counts map[holdfast.State]int64
 	err := poll(ctx, 5*waitLimit, func(ctx context.Context) (bool, error) {
@@ -176,7 +176,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// services are a janitor and consumers that run in this process.
+// services are janitors and consumers that run in this process.
 type services struct {
 	tb    *testbed
 	stop  context.CancelFunc
@@ -193,7 +193,7 @@ func (tb *testbed) services(ctx context.Context) *services {
 	return c
 }
 
-// run runs a service in the background until end.
+// run runs a service in the background until end is called.
 func (c *services) run(service func(context.Context) error) {
 	c.group.Go(func() {
 		if err := service(c.ctx); err != nil {
@@ -223,7 +223,7 @@ func (c *services) janitor() error {
 	return err
 }
 
-// worker runs a consumer and returns when it consumes its queue.
+// worker runs a consumer and returns when the consumer consumes both AMQP queues of its queue.
 func (c *services) worker(name, kind string, concurrency int, handle consumer.HandlerFunc) error {
 	var registry consumer.Registry
 	registry.Add(kind, handle)

@@ -57,12 +57,12 @@ func measureFairness(ctx context.Context, tb *testbed) (figures []Figure, err er
 	return figures, nil
 }
 
-// idleness records how long workers were idle while a task waited. It looks whenever a task begins, because that task
-// has waited until then.
+// idleness records how long workers were idle while a task waited. It checks this whenever a task begins, because that
+// task has waited until then.
 type idleness struct {
 	mu      sync.Mutex
-	running []int
-	since   []time.Time
+	running []int       // number of running tasks by worker
+	since   []time.Time // when each idle worker became idle
 	longest time.Duration
 }
 
@@ -72,7 +72,7 @@ func newIdleness(workers int) *idleness {
 	return i
 }
 
-// reset deletes the record and lets the idle time of all workers begin now.
+// reset deletes the record. The idle time of all idle workers then begins now.
 func (i *idleness) reset() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -157,8 +157,8 @@ func measureSaturation(ctx context.Context, tb *testbed) ([]Figure, error) {
 // with the rates before and after it.
 func measureFlood(ctx context.Context, tb *testbed) ([]Figure, error) {
 	const window = 2 * time.Second
-	loss := Figure{Name: "Malformed messages do not stop the others", What: fmt.Sprintf("loss in the rate of healthy tasks, while %d malformed messages in each AMQP queue are quarantined", tb.o.Flood), Unit: percent}
-	took := Figure{Name: loss.Name, What: fmt.Sprintf("begin of the flood (%d messages in each AMQP queue), until all are in the quarantine", tb.o.Flood), Unit: seconds}
+	loss := Figure{Name: "Malformed messages do not stop healthy tasks", What: fmt.Sprintf("loss in the rate of healthy tasks while %d malformed messages in each AMQP queue are quarantined", tb.o.Flood), Unit: percent}
+	took := Figure{Name: loss.Name, What: fmt.Sprintf("start of the flood (%d messages in each AMQP queue), until all are in the quarantine", tb.o.Flood), Unit: seconds}
 	var executed atomic.Int64
 	c := tb.services(ctx)
 	err := c.janitor()
@@ -245,7 +245,7 @@ func feed(ctx context.Context, c *services, executed *atomic.Int64) error {
 	return nil
 }
 
-// malformed returns n messages for an AMQP queue that belong in the quarantine.
+// malformed returns n messages for an AMQP queue. All of them are malformed, so they are quarantined.
 func malformed(queue string, n int) []broker.Message {
 	bodies := []string{"", "hello", "null", `{"v":1}`, `{"v":-1,"t":[[1,1]]}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[1,1],"x":1}`, `{"v":1,"t":[[1,1]]} {}`, strings.Repeat("[", 1000)}
 	messages := make([]broker.Message, n)

@@ -1,5 +1,5 @@
-// Command measure measures how soon work resumes after events such as a kill or a drain, with package recovery. `make
-// recovery` runs it.
+// Command measure makes the measurements of package recovery: how soon tasks run after a kill, a drain or another
+// event. `make recovery` runs it.
 package main
 
 import (
@@ -35,19 +35,19 @@ func main() {
 func run(ctx context.Context) error {
 	o := recovery.Defaults()
 	flag.StringVar(&o.Program, "program", "bin/holdfast", "path of the holdfast program")
-	flag.StringVar(&o.Only, "only", "", "the only measurement to make: kill, restart, drain, delayed, pick-up, fairness, saturation, flood, last-chance or migration")
+	flag.StringVar(&o.Only, "only", "", "`name` of the only measurement to make: kill, restart, drain, delayed, pick-up, fairness, saturation, flood, last-chance or migration")
 	flag.BoolVar(&o.Servers, "servers", o.Servers, "measure on PostgreSQL and RabbitMQ")
 	flag.BoolVar(&o.Embedded, "embedded", o.Embedded, "measure on one file")
 	flag.IntVar(&o.Trials, "trials", o.Trials, "number of kills, drains, restarts and migrations")
-	flag.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of fairness, saturation and the flood; at most three rounds of last chances")
+	flag.IntVar(&o.Rounds, "rounds", o.Rounds, "number of rounds of fairness, saturation and the flood; at most three rounds of last-chance")
 	flag.IntVar(&o.Tasks, "tasks", o.Tasks, "number of delayed tasks")
-	flag.IntVar(&o.Flood, "flood", o.Flood, "malformed messages for each AMQP queue")
-	flag.IntVar(&o.Finished, "finished", o.Finished, "finished tasks to store before the restarts on servers (5 million need 4 GB of disk)")
-	report := flag.String("report", "", "file for the report; if empty, the report is only printed")
+	flag.IntVar(&o.Flood, "flood", o.Flood, "number of malformed messages for each AMQP queue")
+	flag.IntVar(&o.Finished, "finished", o.Finished, "number of finished tasks to store before the restarts on servers (5 million need 4 GB of disk)")
+	report := flag.String("report", "", "`file` for the report; if empty, the report is only printed")
 	command := flag.String("command", "make recovery", "the command that the report names")
 	flag.Parse()
 	if flag.NArg() > 0 || min(o.Trials, o.Rounds, o.Tasks, o.Flood, o.Finished+1) < 1 {
-		return errors.New("usage: no arguments are allowed, and numbers must be positive; see -help")
+		return errors.New("invalid arguments: only flags are allowed, and numbers must be positive; see -help")
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
