@@ -29,7 +29,7 @@ func processorTime(worker int) (time.Duration, error) {
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // the process has ended meanwhile
+			continue // the process has ended
 		}
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if open < 0 || end < open {

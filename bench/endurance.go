@@ -18,7 +18,7 @@ type sample struct {
 	MiB       float64       // resident memory at the end of the interval
 }
 
-// enduranceStep holds a steady state for a long time and takes a sample of each interval. Unlike in other steps, only
+// enduranceStep runs a long steady state and takes a sample of each interval. Unlike in other steps, only
 // autovacuum vacuums the tables.
 var enduranceStep = step{name: "endurance", startsEmpty: true, run: func(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	ctx, stop := context.WithCancel(ctx)
@@ -127,7 +127,7 @@ func trend(values []float64) float64 {
 
 func (s *scaleBench) enduranceSection() string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "Whether the speed decays over time. A steady state is held for %s in a store that was empty and that keeps all finished tasks. "+
+	fmt.Fprintf(text, "Whether the speed decays over time. A steady state is measured for %s in a store that was empty and that keeps all finished tasks. "+
 		"Only autovacuum vacuums the tables. One process stores and runs the tasks. The memory is its resident memory at the end of each interval.\n\n", s.endurance)
 	found := stabilityOf(s.samples)
 	text.WriteString(table([][]string{

@@ -28,7 +28,7 @@ func TestSamplerTakesASampleEveryMinute(t *testing.T) {
 	})
 }
 
-// The rate of a short interval is not precise.
+// The rate of a short interval is not precise, so stop takes no sample of it.
 func TestSamplerIgnoresAShortLastInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestSamplerIgnoresAShortLastInterval(t *testing.T) {
 		time.Sleep(time.Minute + time.Second)
 		s.stop()
 		if len(s.samples) != 1 {
-			t.Errorf("%+v", s.samples)
+			t.Errorf("got the samples %+v, want only that of the first minute", s.samples)
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestSamplerReportsErrors(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.stop()
 		if !errors.Is(s.err, missing) {
-			t.Errorf("got %v", s.err)
+			t.Errorf("got %v, want %v", s.err, missing)
 		}
 	})
 }

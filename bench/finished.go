@@ -125,7 +125,7 @@ func (k *retainedStore) restore(ctx context.Context, s *scaleBench) error {
 
 func (s *scaleBench) finishedSection() string {
 	c := comparison{"the store keeps", []string{noFinished, s.manyFinished()}, []goal{{measure: steady}, {measure: cpu, most: 1.10}}}
-	return fmt.Sprintf("What a task costs when the store keeps many finished tasks. A steady state is held for %s in each of two stores. They differ only in "+
+	return fmt.Sprintf("What a task costs when the store keeps many finished tasks. A steady state is measured for %s in each of two stores. They differ only in "+
 		"the rows of tasks that finished in the last %s. The tasks of a measurement are deleted before the next measurement. The processor time is that "+
 		"of the process and of all servers.\n\n%s",
 		s.For, retention, c.table(s.found))

@@ -116,6 +116,6 @@ func (w *eventWorker) kill() error {
 	}
 	for range w.events { // read the pipe to its end before Wait closes it
 	}
-	_ = w.cmd.Wait() // its error says that the process was killed
+	_ = w.cmd.Wait() // the error is that the process was killed
 	return err
 }

@@ -155,7 +155,7 @@ func (r *recoveryBench) killWorker(ctx context.Context, s system) (took []time.D
 	return took, err
 }
 
-// privateRabbitMQ is the script that starts and kills a RabbitMQ server for this command alone.
+// privateRabbitMQ is the script that starts and kills a RabbitMQ server that only this command uses.
 const privateRabbitMQ = "scripts/private-rabbitmq"
 
 // killBrokers starts a RabbitMQ server and kills it while the systems that need one use it.

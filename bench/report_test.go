@@ -16,9 +16,9 @@ func exampleReport() report {
 		servers: []string{"PostgreSQL 15.18", "RabbitMQ 3.10.8"}, versions: map[string]string{"example.com/other": "v1.2.3"},
 		rounds: 3, scale: scale{Options: load.Defaults(), Backlog: 100_000},
 		systems: []system{
-			{name: "Holdfast", ours: true, settings: "As it comes."},
+			{name: "Holdfast", ours: true, settings: "With its defaults."},
 			{name: "Holdfast embedded", ours: true, settings: "On a file."},
-			{name: "other", module: "example.com/other", settings: "With <all> it has."},
+			{name: "other", module: "example.com/other", settings: "With <many> workers."},
 			{name: "by hand", settings: "Without delays."},
 		},
 		found: make(results),
@@ -108,7 +108,7 @@ func TestPageContainsConditionsAndSettings(t *testing.T) {
 	for _, want := range []string{
 		"Written by `make bench` on 2026-03-01;", "with 2 cores:", "go1.26.8, PostgreSQL 15.18, RabbitMQ 3.10.8, other v1.2.3.", "medians of 3 rounds",
 		"](figures.svg)", "100,000 tasks, run by a worker", "stored for 10s, in calls of 1,000 tasks each", "for 10s, with about 20,000 stored tasks waiting",
-		"- **other**: With <all> it has.", "- **Holdfast**: As it comes.",
+		"- **other**: With <many> workers.", "- **Holdfast**: With its defaults.",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)

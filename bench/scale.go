@@ -136,7 +136,7 @@ func (s *scaleBench) measure(ctx context.Context, selected []part, clean func(co
 	fail := func(p part, err error) {
 		err = fmt.Errorf("%s: %w", p.name, err)
 		failures = append(failures, err)
-		fmt.Fprintln(os.Stderr, "bench:", err) // the error that measure returns may come much later
+		fmt.Fprintln(os.Stderr, "bench:", err) // measure may return this error much later
 	}
 	for _, p := range selected {
 		if err := p.measure(s, ctx); err != nil {

@@ -92,7 +92,7 @@ func TestScaleContinuesAfterAPartFails(t *testing.T) {
 	s := exampleScale()
 	err := s.measure(t.Context(), []part{does("a", nil), does("b", full), does("c", nil)}, func(context.Context) error { cleaned++; return nil })
 	if !errors.Is(err, full) || err.Error() != "b: the disk is full" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the error of part b", err)
 	}
 	if want := []string{"a", "b", "c"}; !slices.Equal(did, want) || cleaned != 3 || !slices.Equal(s.failed, want[1:2]) {
 		t.Errorf("did %q, cleaned %d times, failed %q", did, cleaned, s.failed)
@@ -143,7 +143,7 @@ func TestScalePageContainsConditionsAndFigures(t *testing.T) {
 | 1,000,000 waiting tasks | 35,000 | 34,000 to 36,000 | 0.88, missed |
 `,
 		"\n## More workers\n\nThis part failed and has no figures.\n",
-		"\n## Time\n\n", "is held for 10m0s", `
+		"\n## Time\n\n", "is measured for 10m0s", `
 | rate at the end, divided by the median rate | 0.98 |
 | best-fitting straight line through the rates: its end, divided by its beginning | 0.98 |
 | memory at the end, divided by the memory in the first row below | 1.02 |

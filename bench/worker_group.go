@@ -103,7 +103,7 @@ func (g *workerGroup) handle(event workerEvent) error {
 		return fmt.Errorf("a worker ended after %d of %d tasks", g.done(), g.total)
 	case event.err != nil:
 		return fmt.Errorf("read a worker's progress: %w", event.err)
-	case !g.ready[event.worker]: // the first report says that the worker is ready
+	case !g.ready[event.worker]: // the first report means that the worker is ready
 		g.ready[event.worker] = true
 		if !slices.Contains(g.ready, false) {
 			return g.start()

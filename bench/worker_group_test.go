@@ -135,7 +135,7 @@ func TestErrorsOfWorkersEndADrain(t *testing.T) {
 					workers = startWorkers(t, &backlogQueue{ends: errors.New("the connection died")}, 1)
 				}
 				if _, err := runWorkers(t.Context(), workers, c.total, 30*time.Second); err == nil || err.Error() != want {
-					t.Errorf("got %v", err)
+					t.Errorf("got %v, want %s", err, want)
 				}
 			})
 		})
@@ -148,7 +148,7 @@ func TestTheContextEndsADrain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := runWorkers(ctx, startWorkers(t, &backlogQueue{}, 2), 5, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 	})
 }

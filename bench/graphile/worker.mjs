@@ -17,7 +17,7 @@ const logger = new Logger(() => (level, message) => {
 const preset = { worker: { ...JSON.parse(settings), logger } };
 
 // Reports that are not written yet. Handlers of one turn of the event loop share a write, because a system call for each
-// handler would cost more than a task.
+// handler would take longer than a task.
 let lines = "";
 let payload;
 let count = 0;

@@ -226,7 +226,7 @@ func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
 		}
 	}
 	if fresh.Load() != 5 {
-		t.Errorf("%d tasks were stored for 5 keys", fresh.Load())
+		t.Errorf("%d tasks were stored for 5 keys, want 5", fresh.Load())
 	}
 }
 

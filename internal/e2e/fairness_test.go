@@ -12,7 +12,7 @@ import (
 
 // The tasks of one large call share messages, but all workers get their share of the tasks. If there are as many tasks
 // as executors, all of them run at the same time. So no task waits for a busy worker while another worker has a free
-// executor. `make recovery` measures how long a worker is idle meanwhile.
+// executor. `make recovery` measures how long a worker is idle while tasks wait.
 func TestTasksThatShareMessagesAreSharedFairly(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, w *world) {
 		w.runJanitor(t, w.Backend, nil)

@@ -89,8 +89,8 @@ func (c *publishCounter) Publish(ctx context.Context, messages []broker.Message)
 }
 
 // The test publishes 10,000 malformed messages to every AMQP queue, or 5,000 on servers, which are slower. All of them
-// and no other messages end in the quarantine, and healthy tasks continue. The test runs alone, because it reports the
-// rate of healthy tasks with and without the flood.
+// and no other messages end in the quarantine, and healthy tasks continue. The test does not run in parallel with
+// others, because it reports the rate of healthy tasks with and without the flood.
 func TestAFloodOfMalformedMessagesIsQuarantined(t *testing.T) {
 	slow.Skip(t)
 	t.Run("servers", func(t *testing.T) { aFloodOfMalformedMessagesIsQuarantined(t, newWorld(t), 5_000, 1) })
@@ -189,7 +189,8 @@ func feed(t *testing.T, w *world, executed *executions) (enqueued *atomic.Int64,
 	}
 }
 
-// rate calls do and returns how many executions per second began meanwhile. It measures for at least two seconds.
+// rate calls do and returns how many executions per second began during the call. If the call takes less than two
+// seconds, rate measures for two seconds.
 func rate(executed *executions, do func()) float64 {
 	began, before := time.Now(), executed.total.Load()
 	window := time.NewTimer(2 * time.Second)

@@ -230,17 +230,17 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 		return interrupted > 0 && interrupted == len(second)
 	})
 	interrupted, second := restarts(calls)
-	meanwhile := 0 // tasks of the backlog that began between the first and the last restart
+	others := 0 // tasks of the backlog that began between the first and the last restart
 	for _, cs := range byTask(calls) {
 		if begin := cs[0].begin; begin.After(second[0]) && begin.Before(second[interrupted-1]) {
-			meanwhile++
+			others++
 		}
 	}
 	left := tasks - len(byTask(calls))
-	t.Logf("%d tasks were interrupted; %d others began before the last of them had started again, and %d had not yet begun", interrupted, meanwhile, left)
+	t.Logf("%d tasks were interrupted; %d others began before the last of them had started again, and %d had not yet begun", interrupted, others, left)
 	// When the tickets of the interrupted tasks arrive, the successor already has some tickets for each executor.
-	if meanwhile > 10*concurrency {
-		t.Errorf("%d other tasks began before the last interrupted task had started again, want at most %d", meanwhile, 10*concurrency)
+	if others > 10*concurrency {
+		t.Errorf("%d other tasks began before the last interrupted task had started again, want at most %d", others, 10*concurrency)
 	}
 	if left == 0 {
 		t.Error("the interrupted tasks started again only when the backlog was empty")

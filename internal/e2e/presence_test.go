@@ -84,7 +84,7 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	t.Logf("%d tasks of %d killed workers started again; the slowest of each after %s (p50), %s (p90), %s (maximum)",
 		tasks, kills, delays[kills/2], delays[kills*9/10], delays[kills-1])
 	if early := w.fencedEarly(t); early < kills/5 {
-		t.Errorf("%d of %d workers were fenced before their lease expired: %v", early, kills, delays)
+		t.Errorf("%d of %d workers were fenced before their lease expired, want at least %d; delays: %v", early, kills, kills/5, delays)
 	}
 }
 

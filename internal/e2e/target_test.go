@@ -78,14 +78,14 @@ func (tg *target) update(change func()) {
 	tg.change = make(chan struct{})
 }
 
-// await waits until holds returns true for the calls so far, and returns these calls.
-func (tg *target) await(t *testing.T, limit time.Duration, what string, holds func(calls []call) bool) []call {
+// await waits until condition returns true for the calls so far, and returns these calls.
+func (tg *target) await(t *testing.T, limit time.Duration, what string, condition func(calls []call) bool) []call {
 	t.Helper()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
 		calls, change := tg.snapshot()
-		if holds(calls) {
+		if condition(calls) {
 			return calls
 		}
 		select {

@@ -294,8 +294,8 @@ func (w *world) task(t *testing.T, id holdfast.TaskID) holdfast.Task {
 	return task
 }
 
-// awaitTask waits until holds returns true for a task, and returns the task.
-func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID, what string, holds func(holdfast.Task) bool) holdfast.Task {
+// awaitTask waits until condition returns true for a task, and returns the task.
+func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID, what string, condition func(holdfast.Task) bool) holdfast.Task {
 	t.Helper()
 	var last holdfast.Task
 	poll(t, limit, func() string { return fmt.Sprintf("the task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
@@ -303,7 +303,7 @@ func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID,
 		if err == nil {
 			last = task
 		}
-		return err == nil && holds(task)
+		return err == nil && condition(task)
 	})
 	return last
 }

@@ -88,7 +88,7 @@ func TestSteadyMeasuresAfterTheWarmUpAndIsBounded(t *testing.T) {
 			t.Errorf("%+v, want about 2000 tasks in %s: a task takes a millisecond", got, o.For)
 		}
 		if q.most <= o.Ahead || q.most > o.Ahead+o.Batch {
-			t.Errorf("%d tasks waited, want more than %[3]d and at most a batch of %[2]d more", q.most, o.Batch, o.Ahead)
+			t.Errorf("at most %d tasks waited, want more than %d and at most %d", q.most, o.Ahead, o.Ahead+o.Batch)
 		}
 	})
 }
@@ -294,7 +294,7 @@ func TestPayloadsAreJSONOfTheConfiguredSize(t *testing.T) {
 		at := time.Unix(1_800_000_000, 123456789)
 		for _, payload := range [][]byte{o.payloads(1)[0], o.stamped(at)} {
 			if len(payload) != length || !json.Valid(payload) {
-				t.Errorf("%d bytes: %s", len(payload), payload)
+				t.Errorf("got %d bytes, want %d bytes of valid JSON: %s", len(payload), length, payload)
 			}
 		}
 		if got, err := stamp(o.stamped(at)); err != nil || !got.Equal(at) {

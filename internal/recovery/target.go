@@ -75,13 +75,13 @@ func (t *target) update(change func()) {
 	t.changed = make(chan struct{})
 }
 
-// await waits until holds returns true. It calls holds with the lock held.
-func (t *target) await(ctx context.Context, what string, holds func() bool) error {
+// await waits until condition returns true. It calls condition with the lock held.
+func (t *target) await(ctx context.Context, what string, condition func() bool) error {
 	late := time.NewTimer(waitLimit)
 	defer late.Stop()
 	for {
 		t.mu.Lock()
-		ok, changed := holds(), t.changed
+		ok, changed := condition(), t.changed
 		t.mu.Unlock()
 		if ok {
 			return nil
