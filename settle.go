@@ -58,6 +58,8 @@ type Transition struct {
 	Wait time.Duration
 	// Report describes the failed attempt. The zero value means that the store adds no record.
 	Report Report
+	// Fingerprint identifies the cause of a death. It is "" for all events except EventGiveUp.
+	Fingerprint string
 }
 
 // Settle returns the transition of t for a cause. No other code decides the outcome of an attempt: the consumer calls
@@ -137,6 +139,9 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		move.NextAttempt++
 	} else {
 		move.Wait = 0
+	}
+	if move.Event == EventGiveUp {
+		move.Fingerprint = Fingerprint(t.Type, move.Report)
 	}
 	return move, nil
 }

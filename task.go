@@ -187,3 +187,8 @@ type Attempt struct {
 	Stack      string          `json:"stack,omitempty"`   // of a panic
 	Details    json.RawMessage `json:"details,omitempty"` // from Detailed, for example a response
 }
+
+// Report returns the report from which the attempt was recorded.
+func (a *Attempt) Report() Report {
+	return Report{Class: a.Class, Error: a.Error, Stack: a.Stack, Details: a.Details}
+}

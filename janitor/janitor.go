@@ -44,6 +44,7 @@ type Store interface {
 	store.Patrol
 	store.Repair
 	store.Upkeep
+	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
@@ -201,6 +202,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeat(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
 	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
+	duties.Go(func() { j.repeat(ctx, "deaths", deathsEvery, j.recordDeaths) })
 	duties.Wait()
 	return nil
 }

@@ -27,6 +27,8 @@ type Filter struct {
 	Type   string
 	Queue  string
 	Error  string // text that the last error contains, ignoring case
+	// Fingerprint selects the dead tasks of a group.
+	Fingerprint string
 	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). The time of a task is when it
 	// reached a final state, and until then when it was created.
 	Since, Until time.Time

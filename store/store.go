@@ -42,6 +42,7 @@ type Store interface {
 	Repair
 	Upkeep
 	Inspector
+	Deaths
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

@@ -13,7 +13,7 @@ func TestCandidates(t *testing.T) {
 		"ta":                       "task",
 		"task ":                    "list count get attempts retry cancel wait",
 		"tasks l":                  "list",
-		"help dead ":               "list retry",
+		"help dead ":               "groups list retry",
 		"nosuch ":                  "",
 		"task get ":                "",
 		"worker drain --o":         "--output",

@@ -17,15 +17,15 @@ type deadCommands struct{ *tool }
 func (t deadCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "dead",
-		Usage: "list and retry dead letters, which are tasks that failed for good",
-		Subcommands: []*cli.Command{{
+		Usage: "list, group and retry dead letters, which are tasks that failed for good",
+		Subcommands: []*cli.Command{t.groupsCommand(), {
 			Name:  "list",
 			Usage: "list dead tasks with their last error, newest first",
 			Description: `"task get" shows a task with its attempts. For further pages see "task list".
 
 Example:
   holdfast dead list --type http --error "connection refused" --since 2h`,
-			Flags:  append([]cli.Flag{outputFlag()}, append(filterFlags(), listFlags()...)...),
+			Flags:  append([]cli.Flag{outputFlag()}, append(append(filterFlags(), groupFlag()), listFlags()...)...),
 			Action: t.do(t.list),
 		}, {
 			Name:      "retry",
@@ -37,13 +37,13 @@ command changes nothing and only counts. With ids, the exit code is 5 if only so
 retried.
 
 Example:
-  holdfast dead retry --all --error "connection refused" --dry-run`,
+  holdfast dead retry --all --group 3f9ad02c41b7e685 --dry-run`,
 			Flags: append(append([]cli.Flag{
 				outputFlag(),
 				&cli.BoolFlag{Name: "all", Usage: "retry every dead task that matches the filters"},
 				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 				yesFlag(),
-			}, filterFlags()...), limitFlag(0)),
+			}, filterFlags()...), groupFlag(), limitFlag(0)),
 			Action: t.do(t.retry),
 		}},
 	}
@@ -64,7 +64,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	f.States = []holdfast.State{holdfast.Dead}
-	filtered := c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
+	filtered := c.IsSet("group") || c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
@@ -73,7 +73,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	case filtered:
-		return usageOf(commandName(c), "--type, --queue, --error, --since, --until and --limit need --all")
+		return usageOf(commandName(c), "--group, --type, --queue, --error, --since, --until and --limit need --all")
 	}
 	ids, err := taskIDs(c)
 	if err != nil {

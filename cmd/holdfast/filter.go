@@ -31,6 +31,10 @@ func filterFlags() []cli.Flag {
 	}
 }
 
+func groupFlag() cli.Flag {
+	return &cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}
+}
+
 func limitFlag(standard int) cli.Flag {
 	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
 	if standard > 0 {
@@ -58,14 +62,17 @@ func stateNames() []string {
 	return names
 }
 
-// filter returns the filter that the flags of filterFlags, stateFlag, limitFlag and beforeFlag describe. A command need
+// filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A command need
 // not have all of these flags.
 func filter(c *cli.Context) (store.Filter, error) {
-	f := store.Filter{Type: c.String("type"), Queue: c.String("queue"), Error: c.String("error"), Limit: c.Int("limit")}
-	for _, name := range []string{"type", "queue", "error", "state", "since", "until"} {
+	f := store.Filter{Type: c.String("type"), Queue: c.String("queue"), Error: c.String("error"), Fingerprint: c.String("group"), Limit: c.Int("limit")}
+	for _, name := range []string{"type", "queue", "error", "group", "state", "since", "until"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not select all tasks
 			return f, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
 		}
+	}
+	if c.IsSet("group") && !isFingerprint(f.Fingerprint) {
+		return f, usageOf(commandName(c), "--group %q: a group has 16 hexadecimal digits; see: holdfast dead groups", f.Fingerprint)
 	}
 	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if c.IsSet(name) {

@@ -210,6 +210,14 @@ func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
 	return "the last error (" + last.Class + ") allows no further attempt"
 }
 
+// groupOf returns the fingerprint of a dead task, and "" for a task in another state.
+func groupOf(task holdfast.Task, attempts []holdfast.Attempt) string {
+	if task.State != holdfast.Dead || len(attempts) == 0 {
+		return ""
+	}
+	return holdfast.Fingerprint(task.Type, attempts[len(attempts)-1].Report())
+}
+
 // labelWidth is the width of the labels that describe prints.
 const labelWidth = 17
 
@@ -238,6 +246,7 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 		{"started", t.absoluteAndRelative(task.StartedAt)},
 		{"finished", t.absoluteAndRelative(task.FinishedAt)},
 		{"cause of death", causeOfDeath(task, attempts)},
+		{"group", groupOf(task, attempts)},
 		{"last error", singleLine(task.LastError)},
 		{"response", indented(unescaped(details))},
 		{"payload", indented(task.Payload)},

@@ -133,6 +133,8 @@ type moveColumns struct {
 	waits                                                   pq.Int64Array
 	reported                                                pq.BoolArray
 	classes, errors, stacks, details                        pq.StringArray
+	fingerprints, hosts                                     pq.StringArray
+	statuses                                                pq.Int64Array
 }
 
 func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
@@ -150,6 +152,11 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, column.HasReport(m.Report))
 		c.classes, c.errors = append(c.classes, column.Text(m.Report.Class)), append(c.errors, column.Text(m.Report.Error))
 		c.stacks, c.details = append(c.stacks, column.Text(m.Report.Stack)), append(c.details, column.Details(m.Report))
+		host, status := "", 0
+		if m.Fingerprint != "" {
+			host, status = m.Report.Target()
+		}
+		c.fingerprints, c.hosts, c.statuses = append(c.fingerprints, m.Fingerprint), append(c.hosts, host), append(c.statuses, int64(status))
 	}
 	return c
 }
@@ -158,6 +165,6 @@ func (c *moveColumns) args() []any {
 	return []any{
 		c.tasks, c.attempts, c.workers, c.events, c.origins, c.goals, c.nextAttempts,
 		c.failures, c.crashes, c.deferrals, c.maxAttempts, c.waits,
-		c.reported, c.classes, c.errors, c.stacks, c.details,
+		c.reported, c.classes, c.errors, c.stacks, c.details, c.fingerprints, c.hosts, c.statuses,
 	}
 }

@@ -95,6 +95,7 @@ type Store struct {
 	repairer
 	keeper
 	inspector
+	deaths
 	migrator
 	transfers
 	presenter
@@ -170,6 +171,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},
 		inspector:  roles.NewInspector(named{d}, choose),
+		deaths:     roles.NewDeaths(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

@@ -19,6 +19,16 @@ func TestWorkerIDs(t *testing.T) {
 	storetest.RunWorkerIDs(t, pgtest.Open(t))
 }
 
+func TestOutdatedDeaths(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunOutdatedDeaths(t, s, func(statement string) {
+		if _, err := pgtest.Admin(t).Exec("set local search_path = " + s.Schema() + "; " + statement); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return pgtest.Open(t) })

@@ -18,6 +18,7 @@ type (
 	ticketer  = roles.Tickets
 	patroller = roles.Patrol
 	inspector = roles.Inspector
+	deaths    = roles.Deaths
 )
 
 // named executes statements for the shared roles.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/holdfastq/holdfast"
@@ -90,6 +91,17 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 	}
 	if m.Event == holdfast.EventCancel {
 		if _, err := tx.exec(ctx, "apply_notify", append(expected[:4:4], tx.now)...); err != nil {
+			return false, err
+		}
+	}
+	if m.Fingerprint != "" {
+		host, status := m.Report.Target()
+		if _, err := tx.exec(ctx, "apply_death", append(expected[:4:4], tx.now, m.Fingerprint, class, host, status)...); err != nil {
+			return false, err
+		}
+	}
+	if slices.Contains(m.From, holdfast.Dead) {
+		if _, err := tx.exec(ctx, "apply_revival", expected...); err != nil {
 			return false, err
 		}
 	}

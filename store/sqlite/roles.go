@@ -17,6 +17,7 @@ type (
 	ticketer  = roles.Tickets
 	patroller = roles.Patrol
 	inspector = roles.Inspector
+	deaths    = roles.Deaths
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

@@ -66,6 +66,7 @@ type Store struct {
 	repairer
 	keeper
 	inspector
+	deaths
 	migrator
 	transfers
 	ownership
@@ -109,6 +110,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		repairer:   repairer{d},
 		keeper:     keeper{d},
 		inspector:  roles.NewInspector(named{d}, choose),
+		deaths:     roles.NewDeaths(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

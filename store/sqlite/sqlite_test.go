@@ -19,6 +19,16 @@ func TestWorkerIDs(t *testing.T) {
 	storetest.RunWorkerIDs(t, open(t))
 }
 
+func TestOutdatedDeaths(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunOutdatedDeaths(t, s, func(statement string) {
+		if err := s.Change(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return open(t) })

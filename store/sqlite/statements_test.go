@@ -21,6 +21,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, key := range []string{"task", "attempt", "event", "worker_name", "started_at", "finished_at", "class", "error", "stack", "details"} {
 		known[key] = true // the keys of exported attempts
 	}
+	for _, key := range []string{"fingerprint", "host", "status", "died_at"} {
+		known[key] = true // the keys of records of deaths
+	}
 	for event := range holdfast.Moves() {
 		known[string(event)] = true
 	}
@@ -52,8 +55,8 @@ func TestStatementsUseIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	scans := []string{"list", "count", "export"}
-	// These statements sort the rows of their arguments, the few running tasks, or the few tables.
-	sorts := []string{"abandoned", "list_running", "claim_refused", "positions", "schema_owner"}
+	// These statements sort the rows of their arguments, the few running tasks, the few groups, or the few tables.
+	sorts := []string{"abandoned", "death_groups", "list_running", "claim_refused", "positions", "schema_owner"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
 	// Lists of ids must be looked up by id, even if a statement has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)

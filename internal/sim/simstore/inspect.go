@@ -106,6 +106,7 @@ func matches(f *store.Filter, task *Task) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, task.State)) &&
 		(f.Type == "" || task.Type == f.Type) &&
 		(f.Queue == "" || task.Queue == f.Queue) &&
+		(f.Fingerprint == "" || task.fingerprint() == f.Fingerprint) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(task.LastError), f.Error)) &&
 		(f.Before == 0 || task.ID < f.Before) &&
 		(f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))

@@ -101,8 +101,9 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, list and count. choose returns the
-// name of the fastest statement for an operation, "list" or "count", with a filter.
+// NewInspector returns the role, which uses the statements task, attempts, queues, list, count, list_group and
+// count_group. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter
+// that has no fingerprint.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }
@@ -130,15 +131,27 @@ func (d *Inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, 
 		limit = defaultLimit
 	}
 	var rows []scan.Task
-	if err := d.statements.Read(ctx, "list tasks", d.choose("list", f), &rows, append(filter(f), limit)...); err != nil {
+	if err := d.statements.Read(ctx, "list tasks", d.statement("list", f), &rows, append(filter(f), limit)...); err != nil {
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
 }
 
-// filter returns the first seven arguments of the statements for list and count.
+// statement returns the name of the statement for an operation with a filter.
+func (d *Inspector) statement(operation string, f store.Filter) string {
+	if f.Fingerprint != "" {
+		return operation + "_group"
+	}
+	return d.choose(operation, f)
+}
+
+// filter returns the arguments that the statements for list and count have in common. Those for a group have one more.
 func filter(f store.Filter) []any {
-	return []any{f.States, f.Type, f.Queue, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
+	args := []any{f.States, f.Type, f.Queue, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
+	if f.Fingerprint != "" {
+		args = append(args, column.Text(f.Fingerprint))
+	}
+	return args
 }
 
 // bound returns a time in microseconds since the epoch. The zero time, which means no bound, is 0.
@@ -152,7 +165,7 @@ func bound(at time.Time) int64 {
 // Count implements store.Inspector.
 func (d *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	var rows []scan.Count
-	if err := d.statements.Read(ctx, "count tasks", d.choose("count", f), &rows, filter(f)...); err != nil {
+	if err := d.statements.Read(ctx, "count tasks", d.statement("count", f), &rows, filter(f)...); err != nil {
 		return nil, err
 	}
 	return scan.Counts(slices.DeleteFunc(rows, func(row scan.Count) bool {

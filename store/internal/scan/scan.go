@@ -305,3 +305,43 @@ func Queues(rows []Queue) []store.Queue {
 	}
 	return queues
 }
+
+// DeathGroup is a group of dead tasks.
+type DeathGroup struct {
+	Fingerprint string
+	Type        string
+	Class       string
+	Host        string
+	Status      int
+	Tasks       int64
+	LastHour    int64 `db:"last_hour"`
+	FirstAt     Time  `db:"first_at"`
+	LastAt      Time  `db:"last_at"`
+	Sample      holdfast.TaskID
+	Error       string
+}
+
+// DeathGroups returns the groups of all rows.
+func DeathGroups(rows []DeathGroup) []store.DeathGroup {
+	groups := make([]store.DeathGroup, len(rows))
+	for i, row := range rows {
+		groups[i] = store.DeathGroup{
+			Fingerprint: row.Fingerprint, Type: row.Type, Class: row.Class, Host: row.Host, Status: row.Status,
+			Tasks: row.Tasks, LastHour: row.LastHour, FirstAt: row.FirstAt.Time, LastAt: row.LastAt.Time,
+			Sample: row.Sample, Error: row.Error,
+		}
+	}
+	return groups
+}
+
+// Death is a dead task with its last attempt.
+type Death struct {
+	Task    int64
+	DiedAt  Time `db:"died_at"`
+	Type    string
+	Queue   string
+	Class   string
+	Error   string
+	Stack   string
+	Details string
+}

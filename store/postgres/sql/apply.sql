@@ -5,17 +5,17 @@ with moves as (
   from unnest(
     $1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::int[],
     $8::int[], $9::int[], $10::int[], $11::int[], $12::bigint[],
-    $13::bool[], $14::text[], $15::text[], $16::text[], $17::text[]
+    $13::bool[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::int[]
   ) with ordinality as m (
     task, attempt, worker, event, origins, goal, next_attempt,
     failures, crashes, deferrals, max_attempts, wait,
-    reported, class, error, stack, details, n
+    reported, class, error, stack, details, fingerprint, host, status, n
   )
 ), locked as materialized (
-  select m.*, t.state, t.worker_id, t.started_at
+  select m.*, t.state, t.worker_id, t.started_at, t.type, t.queue
   from (select * from moves order by task) m,
   lateral ( -- see claim
-    select state, worker_id, started_at from holdfast.tasks
+    select state, worker_id, started_at, type, queue from holdfast.tasks
     where id = m.task and attempt = m.attempt
       and worker_id is not distinct from nullif(m.worker, 0)
       and state = any(string_to_array(m.origins, ','))
@@ -32,6 +32,14 @@ with moves as (
   insert into holdfast.cancellations (worker_id, task_id, attempt)
   select worker_id, task, attempt from locked
   where state = 'running' and event = 'cancel'
+), died as (
+  insert into holdfast.deaths (task_id, died_at, type, queue, fingerprint, class, host, status)
+  select task, now(), type, queue, fingerprint, class, host, status from locked
+  where goal = 'dead' and fingerprint <> ''
+  on conflict (task_id) do update
+  set died_at = excluded.died_at, fingerprint = excluded.fingerprint, class = excluded.class, host = excluded.host, status = excluded.status
+), revived as (
+  delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
 )
 update holdfast.tasks t
 set state = m.goal, worker_id = null, attempt = m.next_attempt,

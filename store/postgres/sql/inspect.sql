@@ -5,6 +5,20 @@ where {{filter}}
 order by t.id desc
 limit $8
 
+-- name: list_group
+-- The dead tasks with the fingerprint $8, at most $9.
+select {{columns}}
+from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
+where d.fingerprint = $8 and t.dead_at is not null and {{filter}}
+order by d.task_id desc
+limit $9
+
+-- name: count_group
+select t.state, count(*) as count
+from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
+where d.fingerprint = $8 and t.dead_at is not null and {{filter}}
+group by t.state
+
 -- name: count
 select t.state, count(*) as count
 from holdfast.tasks t

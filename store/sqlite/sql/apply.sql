@@ -30,3 +30,14 @@ set state = ?6, worker_id = null, attempt = ?8,
   requeued = ?14,
   ticketed_at = null, parked = null
 where {{apply_unchanged}}
+
+-- name: apply_death
+-- ?5 is now, and ?6 to ?9 describe the death.
+insert into deaths (task_id, died_at, type, queue, fingerprint, class, host, status)
+select t.id, ?5, t.type, t.queue, ?6, ?7, ?8, ?9 from tasks t where {{apply_unchanged}}
+on conflict (task_id) do update
+set died_at = excluded.died_at, fingerprint = excluded.fingerprint, class = excluded.class, host = excluded.host, status = excluded.status
+
+-- name: apply_revival
+delete from deaths
+where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'dead')

@@ -1,6 +1,20 @@
 -- name: list
 select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?8
 
+-- name: list_group
+-- The dead tasks with the fingerprint ?8, at most ?9.
+select {{columns}}
+from deaths d join tasks on tasks.id = d.task_id
+where d.fingerprint = ?8 and tasks.dead_at is not null and {{filter}}
+order by d.task_id desc
+limit ?9
+
+-- name: count_group
+select tasks.state, count(*) as count
+from deaths d join tasks on tasks.id = d.task_id
+where d.fingerprint = ?8 and tasks.dead_at is not null and {{filter}}
+group by tasks.state
+
 -- name: count
 select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
 

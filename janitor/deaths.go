@@ -1,0 +1,29 @@
+package janitor
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	deathsEvery = time.Minute
+	deathsBatch = 500
+)
+
+// recordDeaths makes the records of deaths agree with the dead tasks. Apply keeps them right, so there is work only
+// after a migration, a restore or an import, or while a build without records runs.
+func (j *Janitor) recordDeaths(ctx context.Context) error {
+	myTurn, err := j.o.Store.Turn(ctx, "deaths", deathsEvery)
+	if err != nil || !myTurn {
+		return err
+	}
+	for {
+		n, err := j.o.Store.RecordDeaths(ctx, deathsBatch)
+		if err != nil {
+			return err
+		}
+		if n < deathsBatch {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var deathTests = []test{
+	{"groups dead tasks by cause", testDeathGroups},
+	{"filters the groups", testDeathGroupsFiltered},
+	{"lists the tasks of a group", testListGroup},
+	{"a task leaves its group when it leaves the state dead", testLeaveGroup},
+	{"a refused transition changes no group", testRefusedDeath},
+	{"adds missing records", testRecordDeaths},
+}
+
+// die makes a task of the queue die of err and returns its id.
+func (s *suite) die(queue string, err error) holdfast.TaskID {
+	s.Helper()
+	task := newTask()
+	task.Queue = queue
+	running := s.mustClaim(s.registerWorker(), s.insert(task)...)[0]
+	s.move(running, holdfast.Returned(holdfast.Permanent(err)))
+	return running.ID
+}
+
+// delivery returns the error of a delivery to a host.
+func delivery(host string, status int) error {
+	return holdfast.Detailed(fmt.Errorf("%s answers %d", host, status), fmt.Sprintf("http_%d", status),
+		map[string]any{"url": "https://" + host + "/hook", "status": status})
+}
+
+func (s *suite) deathGroups(f store.DeathFilter) []store.DeathGroup {
+	s.Helper()
+	groups, err := s.DeathGroups(s.ctx, f)
+	s.must(err)
+	return groups
+}
+
+func testDeathGroups(s *suite) {
+	s.taskIn(holdfast.Ready)
+	s.taskIn(holdfast.Done)
+	first := s.die(defaultQueue, errors.New("order 7 is unknown"))
+	s.die("elsewhere", errors.New("order 12 is unknown"))
+	last := s.die(defaultQueue, errors.New("order 4711 is unknown"))
+	a := s.die(defaultQueue, delivery("a.example.com", 503))
+	s.die(defaultQueue, delivery("b.example.com", 503))
+	groups := s.deathGroups(store.DeathFilter{})
+	if len(groups) != 3 {
+		s.Fatalf("%d groups, want 3: %+v", len(groups), groups)
+	}
+	began, ended := s.task(first).FinishedAt, s.task(last).FinishedAt
+	orders := groups[0]
+	want := store.DeathGroup{
+		Fingerprint: orders.Fingerprint, Type: kind, Class: "error", Tasks: 3, LastHour: 3,
+		FirstAt: began, LastAt: ended, Sample: last, Error: "order 4711 is unknown",
+	}
+	if orders != want || len(orders.Fingerprint) != 16 {
+		s.Errorf("the largest group is\n%+v, want\n%+v", orders, want)
+	}
+	delivered := groups[slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Sample == a })]
+	if delivered.Host != "a.example.com" || delivered.Status != 503 || delivered.Class != "http_503" || delivered.Tasks != 1 {
+		s.Errorf("a group of deliveries is %+v", delivered)
+	}
+}
+
+func testDeathGroupsFiltered(s *suite) {
+	here := s.die(defaultQueue, errors.New("no order"))
+	s.die("elsewhere", errors.New("no order"))
+	bill := s.die(defaultQueue, errors.New("no bill"))
+	at := s.task(bill).FinishedAt
+	all := s.deathGroups(store.DeathFilter{})
+	bills := all[slices.IndexFunc(all, func(g store.DeathGroup) bool { return g.Sample == bill })]
+	for _, c := range []struct {
+		name   string
+		filter store.DeathFilter
+		want   []holdfast.TaskID // the samples, the largest group first
+	}{
+		{"a queue", store.DeathFilter{Queue: "elsewhere"}, []holdfast.TaskID{here + 1}},
+		{"a type", store.DeathFilter{Type: kind, Queue: defaultQueue}, []holdfast.TaskID{bill, here}},
+		{"another type", store.DeathFilter{Type: other}, nil},
+		{"a fingerprint", store.DeathFilter{Fingerprint: bills.Fingerprint}, []holdfast.TaskID{bill}},
+		{"an unknown fingerprint", store.DeathFilter{Fingerprint: "'"}, nil},
+		{"since", store.DeathFilter{Since: at}, []holdfast.TaskID{bill}},
+		{"until", store.DeathFilter{Until: at}, []holdfast.TaskID{here + 1}},
+		{"a limit", store.DeathFilter{Limit: 1}, []holdfast.TaskID{here + 1}},
+	} {
+		var got []holdfast.TaskID
+		for _, g := range s.deathGroups(c.filter) {
+			got = append(got, g.Sample)
+		}
+		if !slices.Equal(got, c.want) {
+			s.Errorf("%s: samples %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func testListGroup(s *suite) {
+	var orders []holdfast.TaskID
+	for range 3 {
+		orders = append(orders, s.die(defaultQueue, errors.New("no order")))
+		s.die(defaultQueue, errors.New("no bill"))
+	}
+	f := store.Filter{Fingerprint: s.deathGroups(store.DeathFilter{})[1].Fingerprint}
+	for _, c := range []struct {
+		name   string
+		filter store.Filter
+		want   []holdfast.TaskID
+	}{
+		{"all", f, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
+		{"a limit", store.Filter{Fingerprint: f.Fingerprint, Limit: 2}, []holdfast.TaskID{orders[2], orders[1]}},
+		{"a page", store.Filter{Fingerprint: f.Fingerprint, Before: orders[1]}, []holdfast.TaskID{orders[0]}},
+		{"another state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Done}}, nil},
+		{"the state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Dead}, Error: "order"}, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
+	} {
+		tasks, err := s.List(s.ctx, c.filter)
+		s.must(err)
+		var got []holdfast.TaskID
+		for _, task := range tasks {
+			got = append(got, task.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			s.Errorf("%s: tasks %v, want %v", c.name, got, c.want)
+		}
+		counts, err := s.Count(s.ctx, c.filter)
+		s.must(err)
+		if c.filter.Limit == 0 && counts[holdfast.Dead] != int64(len(c.want)) {
+			s.Errorf("%s: %d tasks counted, want %d", c.name, counts[holdfast.Dead], len(c.want))
+		}
+	}
+}
+
+func testLeaveGroup(s *suite) {
+	for _, event := range []holdfast.Event{holdfast.EventRequeue, holdfast.EventCancel, holdfast.EventArchive} {
+		dead := s.taskIn(holdfast.Dead)
+		if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Sample != dead.ID || groups[0].Tasks != 1 {
+			s.Fatalf("before %s: %+v", event, groups)
+		}
+		s.move(dead, holdfast.Requested(event))
+		if groups := s.deathGroups(store.DeathFilter{}); len(groups) > 0 {
+			s.Errorf("after %s: %+v", event, groups)
+		}
+	}
+}
+
+func testRefusedDeath(s *suite) {
+	running := s.runningTask()
+	death := s.settle(running, holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))))
+	s.move(running, holdfast.Returned(nil))
+	if s.apply(death)[0] || len(s.deathGroups(store.DeathFilter{})) > 0 {
+		s.Error("a refused death is recorded")
+	}
+	dead := s.taskIn(holdfast.Dead)
+	requeue := s.settle(dead, holdfast.Requested(holdfast.EventRequeue))
+	requeue.Attempt++
+	if s.apply(requeue)[0] || len(s.deathGroups(store.DeathFilter{})) != 1 {
+		s.Error("a refused retry has deleted the record")
+	}
+}
+
+func testRecordDeaths(s *suite) {
+	// A build without records sends no fingerprint.
+	for _, err := range []error{errors.New("order 1 is unknown"), errors.New("order 2 is unknown"), delivery("a.example.com", 503)} {
+		death := s.settle(s.runningTask(), holdfast.Returned(holdfast.Permanent(err)))
+		death.Fingerprint = ""
+		s.apply(death)
+	}
+	s.die(defaultQueue, errors.New("order 3 is unknown"))
+	restored := s.taskIn(holdfast.Archived)
+	s.move(restored, holdfast.Requested(holdfast.EventRestore))
+	s.recordDeaths(2)
+	groups := s.deathGroups(store.DeathFilter{})
+	if len(groups) != 3 || groups[0].Tasks != 3 {
+		s.Errorf("groups %+v; want three tasks in the first and three groups", groups)
+	}
+	at := slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Status == 503 })
+	if at < 0 || groups[at].Host != "a.example.com" || groups[at].Class != "http_503" || groups[at].LastAt != s.task(groups[at].Sample).FinishedAt {
+		s.Errorf("groups %+v; want one of a delivery", groups)
+	}
+}
+
+// recordDeaths calls RecordDeaths until every record is right. Each call adds or deletes at most limit records.
+func (s *suite) recordDeaths(limit int) {
+	s.Helper()
+	for {
+		n, err := s.RecordDeaths(s.ctx, limit)
+		s.must(err)
+		if n > 2*limit {
+			s.Errorf("RecordDeaths changed %d records; the limit is %d of each kind", n, limit)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// RunOutdatedDeaths checks that RecordDeaths deletes the records that a build without records leaves behind. s is empty
+// and migrated. exec executes a statement in the schema of s.
+func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string)) {
+	w := &suite{T: t, Store: s, ctx: t.Context()}
+	stays, retried := w.taskIn(holdfast.Dead), w.taskIn(holdfast.Dead)
+	exec("create table kept as select * from deaths")
+	w.move(retried, holdfast.Requested(holdfast.EventRequeue))
+	exec("delete from deaths")
+	exec("insert into deaths select * from kept")
+	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Tasks != 2 {
+		t.Fatalf("groups %+v; want one with an outdated record", groups)
+	}
+	f := store.Filter{Fingerprint: w.deathGroups(store.DeathFilter{})[0].Fingerprint}
+	if tasks, err := s.List(t.Context(), f); err != nil || len(tasks) != 1 || tasks[0].ID != stays.ID {
+		t.Errorf("the list of the group is %v, %v", tasks, err)
+	}
+	w.recordDeaths(10)
+	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Tasks != 1 || groups[0].Sample != stays.ID {
+		t.Errorf("groups %+v; want only the dead task", groups)
+	}
+	// The task dies again, and its old record is still there.
+	exec("update kept set died_at = (select min(created_at) from tasks)")
+	exec("delete from deaths")
+	exec("insert into deaths select * from kept")
+	w.recordDeaths(1)
+	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].FirstAt != w.task(stays.ID).FinishedAt || groups[0].LastHour != 1 {
+		t.Errorf("groups %+v; want the time of the last death", groups)
+	}
+}
