@@ -74,7 +74,7 @@ var causes = [][]string{
 	{"unexpected end of JSON input"},
 	{"json: cannot unmarshal string into Go struct field Order.quantity of type int"},
 	{"json: cannot unmarshal string into Go struct field Order.total of type float64"},
-	{`json: unknown field "emial"`, `json: unknown field "nmae"`},
+	{`json: unknown field "mail"`, `json: unknown field "names"`},
 	// Text of people
 	{"can't reach the user's mailbox 'ada'", "can't reach the user's mailbox 'grace'"},
 	{"account 6f9619ff-8b86-d011-b42d-00cf4fc964ff is locked", "account 123e4567-e89b-12d3-a456-426614174000 is locked"},
