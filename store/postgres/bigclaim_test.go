@@ -21,9 +21,9 @@ import (
 
 // throttle is a proxy that passes a limited number of bytes from the server, and then none.
 type throttle struct {
-	left     atomic.Int64
-	listener net.Listener
-	work     sync.WaitGroup
+	remaining atomic.Int64
+	listener  net.Listener
+	work      sync.WaitGroup
 }
 
 func newThrottle(t *testing.T, target string) *throttle {
@@ -32,40 +32,40 @@ func newThrottle(t *testing.T, target string) *throttle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &throttle{listener: listener}
-	s.left.Store(1 << 60)
-	s.work.Go(func() {
+	p := &throttle{listener: listener}
+	p.remaining.Store(1 << 60)
+	p.work.Go(func() {
 		for {
 			client, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			s.work.Go(func() { s.pass(client, target) })
+			p.work.Go(func() { p.pass(client, target) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		s.left.Store(1 << 60)
-		s.work.Wait()
+		p.remaining.Store(1 << 60)
+		p.work.Wait()
 	})
-	return s
+	return p
 }
 
-func (s *throttle) pass(client net.Conn, target string) {
+func (p *throttle) pass(client net.Conn, target string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", target)
 	if err != nil {
 		return
 	}
 	gone := make(chan struct{})
-	s.work.Go(func() {
+	p.work.Go(func() {
 		defer close(gone)
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 	})
 	buffer := make([]byte, 16<<10)
 	for {
-		for s.left.Load() <= 0 {
+		for p.remaining.Load() <= 0 {
 			select {
 			case <-gone:
 				return
@@ -76,7 +76,7 @@ func (s *throttle) pass(client net.Conn, target string) {
 		if err != nil {
 			return
 		}
-		s.left.Add(int64(-n))
+		p.remaining.Add(int64(-n))
 		if _, err := client.Write(buffer[:n]); err != nil {
 			return
 		}
@@ -88,8 +88,8 @@ func TestClaimInPartsAfterATooLongAnswer(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)
 	parsed := parse(t, address)
-	way := newThrottle(t, parsed.Host)
-	parsed.Host = way.listener.Addr().String()
+	proxy := newThrottle(t, parsed.Host)
+	parsed.Host = proxy.listener.Addr().String()
 	s := pgtest.Connect(t, postgres.Options{URL: parsed.String(), Schema: name})
 	tasks := make([]holdfast.NewTask, 32)
 	for i := range tasks {
@@ -105,7 +105,7 @@ func TestClaimInPartsAfterATooLongAnswer(t *testing.T) {
 	}
 	worker := registerWorker(t, s)
 
-	way.left.Store(5 << 20)                                        // enough for the first tasks
+	proxy.remaining.Store(5 << 20)                                 // enough for the first tasks
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // enough for the first bytes, even on a busy machine
 	defer cancel()
 	began := time.Now()
@@ -116,10 +116,10 @@ func TestClaimInPartsAfterATooLongAnswer(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the claim took %s", took)
 	}
-	if left := way.left.Load(); left > 0 {
-		t.Errorf("the proxy could pass %d more bytes, so the answer was not cut off", left)
+	if remaining := proxy.remaining.Load(); remaining > 0 {
+		t.Errorf("the proxy could pass %d more bytes, so the proxy did not cut the answer off", remaining)
 	}
-	way.left.Store(1 << 60)
+	proxy.remaining.Store(1 << 60)
 	for _, part := range [][]message.Ticket{tickets[:3], tickets[3:16], tickets[16:]} {
 		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), part, store.IntoExecutors)
 		if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-func renewed(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) string {
+// renew renews the lease of a worker and returns the history.
+func renew(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) string {
 	t.Helper()
 	result, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour})
 	if err != nil {
@@ -31,7 +32,7 @@ func TestHistoryIsTheTimeline(t *testing.T) {
 	if err := pgtest.Admin(t).QueryRow("select substring(pg_walfile_name(pg_current_wal_lsn()) for 8)").Scan(&timeline); err != nil {
 		t.Fatal(err)
 	}
-	if got := renewed(t, s, worker); got != timeline {
+	if got := renew(t, s, worker); got != timeline {
 		t.Errorf("the history is %q, want the timeline %q", got, timeline)
 	}
 }
@@ -44,7 +45,7 @@ func TestRenewalsDoWithoutAHistory(t *testing.T) {
 		worker := registerWorker(t, s)
 		s.SetHistory(refusal)
 		for range 2 {
-			if got := renewed(t, s, worker); got != "" {
+			if got := renew(t, s, worker); got != "" {
 				t.Errorf("%s: the history is %q", refusal, got)
 			}
 		}
@@ -83,14 +84,14 @@ func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	s := pgtest.Open(t)
 	ticket := insert(t, s, 1)[0]
 	change(t, s, "update tasks set due_at = now() - interval '1 second', next_run_at = now() - interval '1 second', ticketed_at = null")
-	clock := s.SetClock("(clock_timestamp() - interval '1 minute')")
+	restore := s.SetClock("(clock_timestamp() - interval '1 minute')")
 	for _, want := range []int{0, 1} {
 		result, err := s.DispatchDue(t.Context(), store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return published(len(due)) })
 		positions, readErr := s.Positions(t.Context(), []message.Ticket{ticket})
 		if err := errors.Join(err, readErr); err != nil || result.Given != 1 || result.Marked != want || positions[0].Ticketed != (want == 1) {
 			t.Fatalf("dispatched %+v, %+v, %v; want %d marked", result, positions, err, want)
 		}
-		clock()
+		restore()
 	}
 }
 
@@ -107,9 +108,9 @@ func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	worker := registerWorker(t, s)
-	first := renewed(t, s, worker)
+	first := renew(t, s, worker)
 	for range 3 {
-		if got := renewed(t, s, worker); got != first {
+		if got := renew(t, s, worker); got != first {
 			t.Fatalf("the history changed from %q to %q without a restore", first, got)
 		}
 	}
@@ -121,15 +122,15 @@ func TestARestoredSnapshotUnderALivingWorker(t *testing.T) {
 	if err := pgtest.Admin(t).QueryRow("select renewed_at from "+s.Schema()+".workers where id = $1", worker).Scan(&snapshot); err != nil {
 		t.Fatal(err)
 	}
-	renewed(t, s, worker)
+	renew(t, s, worker)
 	if _, err := pgtest.Admin(t).Exec("update "+s.Schema()+".workers set renewed_at = $2 where id = $1", worker, snapshot); err != nil {
 		t.Fatal(err)
 	}
-	second := renewed(t, s, worker)
+	second := renew(t, s, worker)
 	if second == first {
 		t.Error("the history is the same after a restore")
 	}
-	if got := renewed(t, s, worker); got != second {
+	if got := renew(t, s, worker); got != second {
 		t.Errorf("the history changed from %q to %q without a second restore", second, got)
 	}
 	if found, err = s.Janitors(t.Context(), time.Minute); err != nil || found.LostCommits.IsZero() {

@@ -51,7 +51,7 @@ func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 	if _, err := lock.Exec("select from " + s.Schema() + ".tasks for update"); err != nil {
 		t.Fatal(err)
 	}
-	claimed, closed := make(chan error, 1), make(chan error, 1)
+	claimed, deregistered := make(chan error, 1), make(chan error, 1)
 	go func() {
 		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err == nil && claims[0].Verdict != store.Claimed {
@@ -68,9 +68,9 @@ func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 		}
 	}
 	eventually(t, "the claim waits", waits(1))
-	go func() { closed <- s.DeregisterWorker(t.Context(), worker, false) }()
+	go func() { deregistered <- s.DeregisterWorker(t.Context(), worker, false) }()
 	eventually(t, "DeregisterWorker waits for the claim", func() error {
-		if len(closed) > 0 {
+		if len(deregistered) > 0 {
 			t.Fatal("the worker was deregistered while its claim was in progress")
 		}
 		return waits(2)()
@@ -78,7 +78,7 @@ func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 	if err := lock.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(<-claimed, <-closed); err != nil {
+	if err := errors.Join(<-claimed, <-deregistered); err != nil {
 		t.Fatal(err)
 	}
 	if tasks, err := s.Abandoned(t.Context(), 0, 10); err != nil || len(tasks) != 1 {

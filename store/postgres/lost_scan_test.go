@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// prove makes a sentinel of four minutes ago a proof for the next scan. The scan uses it up.
+// prove makes a sentinel of four minutes ago a proof for one scan.
 func prove(ctx context.Context, t *testing.T, s *postgres.Store) error {
 	t.Helper()
 	_, err := pgtest.Admin(t).ExecContext(ctx, fmt.Sprintf(`update %s.queues set held_through = now() - interval '4 minutes',

@@ -220,7 +220,7 @@ func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 	if through, _ := progress(t, s); through < last {
 		t.Errorf("read through %d, want at least %d: all transactions of that time have ended", through, last)
 	}
-	// The earlier bound of another server does not count, because after a failover the server may give out the same ids
+	// The earlier bound of another server does not count, because after a failover the server may assign the same ids
 	// again.
 	s.SetServerStart("clock_timestamp()")
 	before, _ := progress(t, s)

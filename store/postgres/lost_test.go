@@ -32,7 +32,7 @@ func ticketed(t *testing.T, s *postgres.Store, ago time.Duration, requeued bool)
 	return ticket
 }
 
-// drain records a sentinel that was sent some time ago and has come out now.
+// drain records the delivery of a sentinel that was sent some time ago.
 func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	t.Helper()
 	now, err := s.Now(t.Context())
@@ -44,26 +44,27 @@ func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	}
 }
 
-// A ticket just before the sentinel was delivered just now, however old it is. So it is not lost yet.
+// A sentinel that was delivered just now proves nothing yet: the tickets before it, however old, were also delivered
+// only now.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	old := ticketed(t, s, time.Hour, false)
 	drain(t, s, 30*time.Minute) // the sentinel has waited behind a backlog
-	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel was delivered just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, 29*time.Minute, false)
 	slightlyOlder := ticketed(t, s, 30*time.Minute+5*time.Second, false)
 	moveToPast(t, s, 50*time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "50 s after the delivery", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "another sentinel was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	moveToPast(t, s, 20*time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "70 s after the delivery, and no other sentinel was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "another sentinel was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
 }
 
-// If sentinels come out every ten seconds, one of them still becomes old enough.
+// If sentinels are delivered every ten seconds, one of them still becomes old enough for a proof.
 func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -87,7 +88,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	drain(t, s, 2*time.Minute)
-	storetest.CheckLost(t, s, "it is held", nil)
+	storetest.CheckLost(t, s, "the store keeps the first sentinel", nil)
 	moveToPast(t, s, 2*time.Minute) // so the sentinel was sent four minutes ago
 	drain(t, s, 0)
 	first, requeued, older := ticketed(t, s, 9*time.Minute, false), ticketed(t, s, 9*time.Minute, true), ticketed(t, s, 15*time.Minute, true)
@@ -106,9 +107,9 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 		}
 		change(t, s, "update queues set drained_at = drained_at - interval '40 seconds'")
 	}
-	storetest.CheckLost(t, s, "it is held", nil)
+	storetest.CheckLost(t, s, "the store keeps the first sentinel", nil)
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another sentinel was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
 // The wait of a parked task grows with the number of parks at its attempt, and never with its age.
@@ -134,7 +135,7 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wait := task.NextRunAt.Sub(before); wait < c.want || wait > c.want+10*time.Second {
-			t.Errorf("parked %d times at attempt %d, it waits for %s, want %s", c.count, c.attempt, wait, c.want)
+			t.Errorf("after %d parks at attempt %d: the task waits for %s, want %s", c.count, c.attempt, wait, c.want)
 		}
 	}
 }
@@ -146,13 +147,13 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	s := pgtest.Open(t)
 	first := storetest.SentinelDue(t, s, "at the start")
 	change(t, s, "update queues set sentinel_sent_at = now() + interval '2 hours'")
-	storetest.SentinelDue(t, s, "the last one was sent in the future")
+	storetest.SentinelDue(t, s, "the last sentinel was sent in the future")
 	if err := s.Drained(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	change(t, s, `update queues set drained_through = now() + interval '2 hours', drained_at = now() + interval '2 hours',
 		held_through = now() + interval '2 hours', held_at = now() + interval '2 hours'`)
-	second := storetest.SentinelDue(t, s, "the last one came out in the future")
+	second := storetest.SentinelDue(t, s, "the last sentinel was delivered in the future")
 	old := ticketed(t, s, time.Hour, false)
 	future := second
 	future.At = second.At.Add(2 * time.Hour)
@@ -165,10 +166,10 @@ func TestSentinelsFromTheFutureHoldNothingUp(t *testing.T) {
 	if err != nil || !queues[0].DrainedAt.Equal(second.At) {
 		t.Errorf("drained through %v, %v; want %s, when the second sentinel was sent", queues, err, second.At)
 	}
-	storetest.CheckLost(t, s, "it is held", nil)
+	storetest.CheckLost(t, s, "the store keeps the first sentinel", nil)
 	moveToPast(t, s, 70*time.Second)
 	drain(t, s, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another sentinel was sent 70 s later", map[message.Ticket]bool{old: true})
 }
 
 // If a clock was two hours ahead and is set back, CorrectTimes corrects the times that the store computed. It keeps the
@@ -210,7 +211,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		t.Errorf("%d tasks have tickets from the future", late)
 	}
 	if published := storetest.DispatchOutbox(t, s); published != 6 {
-		t.Errorf("the outbox published %d tickets, want 6", published)
+		t.Errorf("DispatchOutbox published %d tickets, want 6", published)
 	}
 }
 
@@ -223,11 +224,11 @@ func TestLeasesFromTheFutureAreCutShort(t *testing.T) {
 	change(t, s, "update workers set renewed_at = now() + interval '2 hours', lease_until = now() + interval '2 hours 30 seconds'")
 	fence := func() []holdfast.WorkerID {
 		t.Helper()
-		asked, err := s.Now(t.Context())
+		now, err := s.Now(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		fenced, err := s.Fence(t.Context(), asked, 0, 0)
+		fenced, err := s.Fence(t.Context(), now, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

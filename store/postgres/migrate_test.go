@@ -90,9 +90,9 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := registerWorker(t, s)
-	moves := []struct {
-		name string
-		move func() error
+	directions := []struct {
+		name    string
+		migrate func() error
 	}{
 		{"down", func() error {
 			for range len(schema.Postgres.Versions()) - 1 {
@@ -104,12 +104,12 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 		}},
 		{"up", func() error { _, err := s.MigrateUp(t.Context()); return err }},
 	}
-	for _, m := range moves {
+	for _, m := range directions {
 		end := reader(t, s.Schema())
 		answered, longest := startRenewals(t, pgtest.Admin(t), s.Schema(), worker)
 		t.Cleanup(func() { longest() })
 		done := make(chan error, 1)
-		go func() { done <- m.move() }()
+		go func() { done <- m.migrate() }()
 		eventually(t, "the migration logs what blocks it", func() error { return logged(hook, "holds a lock") })
 		before := answered()
 		eventually(t, m.name+": renewals are answered during the transaction of the reader", func() error {

@@ -142,11 +142,11 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	if _, _, err := s.Acquire(t.Context(), worker); s.KeepsSessions() || !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("KeepsSessions: %t; Acquire: %v", s.KeepsSessions(), err)
 	}
-	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintSessionSettings || !strings.Contains(f.Detail, "enable_seqscan") {
-		t.Errorf("%+v", f)
+	if c := checkNamed(t, s, "store pooler"); c.Severity != doctor.Warning || c.Remedy.Kind != holdfast.HintSessionSettings || !strings.Contains(c.Detail, "enable_seqscan") {
+		t.Errorf("%+v", c)
 	}
-	if f := checkNamed(t, s, "store presence"); f.Severity != doctor.Warning || f.Remedy.Kind != holdfast.HintDirectURL {
-		t.Errorf("%+v", f)
+	if c := checkNamed(t, s, "store presence"); c.Severity != doctor.Warning || c.Remedy.Kind != holdfast.HintDirectURL {
+		t.Errorf("%+v", c)
 	}
 
 	// A direct URL provides sessions for presence locks.
@@ -157,8 +157,8 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	checkMissing(t, both, "with a direct URL")
 	checkPresent(t, "with a direct URL", gone)
 	release()
-	if f := checkNamed(t, both, "store presence"); f.Severity != doctor.OK {
-		t.Errorf("%+v", f)
+	if c := checkNamed(t, both, "store presence"); c.Severity != doctor.OK {
+		t.Errorf("%+v", c)
 	}
 	if _, err := postgres.Open(t.Context(), postgres.Options{URL: address, DirectURL: address}); !errors.Is(err, holdfast.ErrInvalid) || holdfast.HintOf(err).Kind != holdfast.HintDirectURL {
 		t.Errorf("a direct URL through the pooler: %v", err)
@@ -207,10 +207,10 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 		t.Errorf("a URL with a setting that the pooler does not keep: %v", err)
 	}
 	s := pgtest.Connect(t, postgres.Options{URL: address, DirectURL: target})
-	f := checkNamed(t, s, "store pooler")
-	_, lacks, ok := strings.Cut(f.Detail, "the sessions lack ")
-	if !ok || f.Remedy != (holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: `"` + role + `"`}) {
-		t.Fatalf("%+v", f)
+	c := checkNamed(t, s, "store pooler")
+	_, lacks, ok := strings.Cut(c.Detail, "the sessions lack ")
+	if !ok || c.Remedy != (holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: `"` + role + `"`}) {
+		t.Fatalf("%+v", c)
 	}
 	for _, setting := range strings.Split(lacks, ", ") {
 		execute(t, "alter role "+role+" set "+setting)
@@ -219,7 +219,7 @@ func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	script("down")
 	script("up")
 	s = pgtest.Connect(t, postgres.Options{URL: script("url"), DirectURL: target})
-	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.OK {
-		t.Errorf("%+v", f)
+	if c := checkNamed(t, s, "store pooler"); c.Severity != doctor.OK {
+		t.Errorf("%+v", c)
 	}
 }

@@ -39,7 +39,7 @@ type parameterDropper struct {
 }
 
 // newParameterDropper returns a proxy in front of the server, and the URL of the proxy.
-func newParameterDropper(t *testing.T, address string) (f *parameterDropper, through string) {
+func newParameterDropper(t *testing.T, address string) (d *parameterDropper, through string) {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -50,7 +50,7 @@ func newParameterDropper(t *testing.T, address string) (f *parameterDropper, thr
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = &parameterDropper{seen: map[string]bool{}}
+	d = &parameterDropper{seen: map[string]bool{}}
 	var group sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); group.Wait() })
 	group.Go(func() {
@@ -59,14 +59,14 @@ func newParameterDropper(t *testing.T, address string) (f *parameterDropper, thr
 			if err != nil {
 				return
 			}
-			group.Go(func() { f.serve(client, server) })
+			group.Go(func() { d.serve(client, server) })
 		}
 	})
 	u.Host = listener.Addr().String()
-	return f, u.String()
+	return d, u.String()
 }
 
-func (f *parameterDropper) serve(client net.Conn, server string) {
+func (d *parameterDropper) serve(client net.Conn, server string) {
 	defer client.Close()
 	behind, err := net.Dial("tcp", server)
 	if err != nil {
@@ -87,9 +87,9 @@ func (f *parameterDropper) serve(client net.Conn, server string) {
 		kept = slices.Clone(kept)
 		for i := 0; i+1 < len(words); i += 2 {
 			name := string(words[i])
-			f.mu.Lock()
-			f.seen[name] = true
-			f.mu.Unlock()
+			d.mu.Lock()
+			d.seen[name] = true
+			d.mu.Unlock()
 			if name == "user" || name == "database" {
 				kept = append(append(append(append(kept, words[i]...), 0), words[i+1]...), 0)
 			}
@@ -116,7 +116,7 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 	name, astray := pgtest.Name(t), role+"_astray" // the schema of tables that are created without a schema name
 	execute(t, "grant create on database "+pq.QuoteIdentifier(strings.TrimPrefix(parse(t, direct).Path, "/"))+" to "+role,
 		"create schema "+astray+" authorization "+role, "alter role "+role+" set search_path = "+astray)
-	f, address := newParameterDropper(t, direct)
+	d, address := newParameterDropper(t, direct)
 	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -140,17 +140,17 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 			t.Errorf("%s is %q, not %q: %v", name, got, want, err)
 		}
 	}
-	if f := checkNamed(t, s, "store pooler"); f.Severity != doctor.OK {
-		t.Errorf("%+v", f)
+	if c := checkNamed(t, s, "store pooler"); c.Severity != doctor.OK {
+		t.Errorf("%+v", c)
 	}
 	if _, err := s.MigrateDown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	// The parameters of the protocol itself, which every pooler knows.
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	known := []string{"application_name", "client_encoding", "database", "datestyle", "user"}
-	for _, name := range slices.Sorted(maps.Keys(f.seen)) {
+	for _, name := range slices.Sorted(maps.Keys(d.seen)) {
 		if !slices.Contains(known, name) {
 			t.Errorf("a connection sends the startup parameter %s", name)
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// A test that kills a process starts this binary with these environment variables. The process then holds the presence
-// lock of the worker in the schema until it is killed.
+// A test that kills a process starts this binary with these environment variables. The process then acquires the
+// presence lock of the worker in the schema, and keeps it until the process is killed.
 const (
 	workerVariable = "HOLDFAST_TEST_WORKER"
 	schemaVariable = "HOLDFAST_TEST_SCHEMA"
@@ -31,7 +31,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if worker := os.Getenv(workerVariable); worker != "" {
-		if err := holdPresence(worker, os.Getenv(schemaVariable)); err != nil {
+		if err := keepPresence(worker, os.Getenv(schemaVariable)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// holdPresence is the main function of such a process.
-func holdPresence(worker, schema string) error {
+// keepPresence is the main function of such a process.
+func keepPresence(worker, schema string) error {
 	id, err := strconv.ParseInt(worker, 10, 64)
 	if err != nil {
 		return err
@@ -117,8 +117,8 @@ func checkMissing(t *testing.T, s *postgres.Store, when string, want ...holdfast
 }
 
 func workersOf(missing []presence.MissingWorker) (workers []holdfast.WorkerID) {
-	for _, a := range missing {
-		workers = append(workers, a.Worker)
+	for _, m := range missing {
+		workers = append(workers, m.Worker)
 	}
 	return workers
 }
@@ -222,7 +222,7 @@ func TestPresenceInASilentCut(t *testing.T) {
 // The sessions of presence locks may be idle, and wait, for weeks.
 func TestPresenceHasNoTimeLimits(t *testing.T) {
 	t.Parallel()
-	limited := func(address string) string { // older servers do not know all of these
+	limited := func(address string) string { // older servers lack some of these settings
 		return address + "&statement_timeout=100&lock_timeout=100&idle_session_timeout=100"
 	}
 	address, name := pgtest.Schema(t)

@@ -77,7 +77,7 @@ func private(t *testing.T, program string, settings ...string) (address string, 
 }
 
 // When the server stops, all presence locks end, even those of live workers. The workers report that in a renewal, and
-// the server fences none of them until then.
+// FenceMissing fences none of them until then.
 func TestPresenceAndItsServer(t *testing.T) {
 	t.Parallel()
 	address, script := privateServer(t)
@@ -86,7 +86,7 @@ func TestPresenceAndItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := registerWorker(t, s)
-	for name, inflict := range map[string]func(){
+	for name, stop := range map[string]func(){
 		"a restart": func() { script("restart") },
 		"a crash":   func() { script("kill"); script("up") },
 	} {
@@ -96,7 +96,7 @@ func TestPresenceAndItsServer(t *testing.T) {
 		}
 		renewPresent(t, s, worker, true)
 		checkMissing(t, s, "before "+name)
-		inflict()
+		stop()
 		checkGone(t, gone)
 		waitMissing(t, s, worker)
 		missing, err := s.Missing(t.Context())

@@ -51,7 +51,7 @@ func checkNamed(t *testing.T, s *postgres.Store, check string) doctor.Check {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(checks, func(f doctor.Check) bool { return f.Name == check })
+	i := slices.IndexFunc(checks, func(c doctor.Check) bool { return c.Name == check })
 	if i < 0 {
 		t.Fatalf("no check is named %s: %+v", check, checks)
 	}
@@ -65,8 +65,8 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	app, appURL := newRole(t)
 	name := pgtest.Name(t)
 	works := pgtest.Connect(t, postgres.Options{URL: appURL, Schema: name})
-	if f := rightsOf(t, works); f.Severity != doctor.Skipped {
-		t.Errorf("without a schema: %+v", f)
+	if c := rightsOf(t, works); c.Severity != doctor.Skipped {
+		t.Errorf("without a schema: %+v", c)
 	}
 	execute(t, "create schema "+name+" authorization "+owner)
 	migrates := pgtest.Connect(t, postgres.Options{URL: ownerURL, Schema: name})
@@ -76,22 +76,22 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 
 	// The doctor names the missing rights, and its advice is enough.
 	for range 3 {
-		f := rightsOf(t, works)
-		if f.Severity == doctor.OK {
+		c := rightsOf(t, works)
+		if c.Severity == doctor.OK {
 			break
 		}
-		if f.Remedy.Kind != holdfast.HintGrant || !strings.Contains(f.Detail, app) {
-			t.Fatalf("%+v", f)
+		if c.Remedy.Kind != holdfast.HintGrant || !strings.Contains(c.Detail, app) {
+			t.Fatalf("%+v", c)
 		}
-		t.Log(f.Detail)
-		execute(t, f.Remedy.Arg)
+		t.Log(c.Detail)
+		execute(t, c.Remedy.Arg)
 	}
-	if f := rightsOf(t, works); f.Severity != doctor.OK {
-		t.Errorf("after the grants: %+v", f)
+	if c := rightsOf(t, works); c.Severity != doctor.OK {
+		t.Errorf("after the grants: %+v", c)
 	}
 	execute(t, "revoke insert on "+name+".tasks from "+app)
-	if f := rightsOf(t, works); f.Severity != doctor.Failed || !strings.HasSuffix(f.Detail, "may not read and write tasks") {
-		t.Errorf("without one right: %+v", f)
+	if c := rightsOf(t, works); c.Severity != doctor.Failed || !strings.HasSuffix(c.Detail, "may not read and write tasks") {
+		t.Errorf("without one right: %+v", c)
 	}
 	task := []holdfast.NewTask{{Type: "t", Queue: "queue"}}
 	if _, err := works.Insert(t.Context(), task, 0); holdfast.HintOf(err).Kind != holdfast.HintFindGrant {
@@ -131,8 +131,8 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	if _, err := migrates.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if f := rightsOf(t, works); f.Severity != doctor.OK {
-		t.Errorf("with default privileges: %+v", f)
+	if c := rightsOf(t, works); c.Severity != doctor.OK {
+		t.Errorf("with default privileges: %+v", c)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres"
 )
 
-// The hint of an error of TLS is about sslmode and certificates, not about the password.
+// The hint of a TLS error is about sslmode and certificates, not about the password.
 func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 	t.Parallel()
 	https := httptest.NewTLSServer(nil) // for its certificate, which no client trusts

@@ -109,7 +109,7 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got <- askPassword(conn)
+			got <- requestPassword(conn)
 		}
 	}()
 	address := "postgres://somebody@" + server.Addr().String() + "/app?sslmode=disable"
@@ -136,8 +136,9 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 	check("of the file")
 }
 
-// askPassword acts as a server that requests a clear-text password. It returns the password and closes the connection.
-func askPassword(conn net.Conn) string {
+// requestPassword acts as a server that requests a clear-text password. It returns the password and closes the
+// connection.
+func requestPassword(conn net.Conn) string {
 	defer conn.Close()
 	message := func() string {
 		var size [4]byte

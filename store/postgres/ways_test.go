@@ -21,13 +21,13 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	s := pgtest.Open(t)
 	worker, other := registerWorker(t, s), registerWorker(t, s)
 	for seed := range uint64(slow.Pick(2, 10)) {
-		for way, pick := range map[string]func(r *rand.Rand, i int) bool{
+		for spacing, pick := range map[string]func(r *rand.Rand, i int) bool{
 			"close together": func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
 			"ranges":         func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // like a worker that gets every other message
 			"far apart":      func(_ *rand.Rand, i int) bool { return i%11 == 0 },
 		} {
 			for _, mixed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/mixed=%t/%d", way, mixed, seed), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/mixed=%t/%d", spacing, mixed, seed), func(t *testing.T) {
 					claimAndComplete(t, s, worker, other, rand.New(rand.NewPCG(seed, 1)), pick, mixed)
 				})
 			}

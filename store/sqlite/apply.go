@@ -13,8 +13,8 @@ import (
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. One statement applies plain successes. All other moves are applied one after another, in
-// their order.
+// Apply implements store.Work. One statement applies plain successes. All other transitions are applied one after
+// another, in their order.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	if len(moves) == 0 {
@@ -39,8 +39,8 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
-// partition returns the indexes of the moves in two lists. plain has the plain successes whose tasks have no other
-// move, and others has the rest.
+// partition returns the indexes of the transitions in two lists. plain has the plain successes whose tasks have no
+// other transition, and others has the rest.
 func partition(moves []holdfast.Transition) (plain, others []int) {
 	times := make(map[holdfast.TaskID]int, len(moves))
 	for i := range moves {
@@ -75,7 +75,7 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 	return err
 }
 
-// apply applies one move, if its task is still in the state for which the move was computed.
+// apply applies one transition, if its task is still in the state for which the transition was computed.
 func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, error) {
 	var origins strings.Builder
 	for _, state := range m.From {

@@ -17,7 +17,8 @@ import (
 // claimer is the part of the role store.Work that claims tasks.
 type claimer struct{ *database }
 
-// Claim implements store.Work. One statement claims the tasks. If it leaves some out, a second statement reads those.
+// Claim implements store.Work. One statement claims the tasks. If it leaves out some tasks, a second statement reads
+// them.
 func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil

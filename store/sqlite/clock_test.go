@@ -14,14 +14,14 @@ import (
 	"github.com/holdfastq/holdfast/store/storetest"
 )
 
-// machine is a machine whose clocks are set by a test.
+// machine simulates the clocks of a machine.
 type machine struct {
 	mu    sync.Mutex
 	wall  time.Time
 	awake time.Duration
 }
 
-// openClocked returns a store and its machine, which has been awake for a day.
+// openClocked returns a store and its simulated machine, which has been awake for a day.
 func openClocked(t *testing.T) (*sqlite.Store, *machine) {
 	t.Helper()
 	s := open(t)
@@ -282,7 +282,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	correct(true)
 	correct(false)
 	if published := storetest.DispatchOutbox(t, s); published != 6 {
-		t.Errorf("the outbox gave %d tickets, want 6", published)
+		t.Errorf("DispatchOutbox published %d tickets, want 6", published)
 	}
 	for i, want := range waits {
 		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Millisecond || wait < want-time.Second {
@@ -293,7 +293,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		t.Errorf("a task that was handed back waits for %s", wait)
 	}
 	if wait := storetest.Wait(t, s, inserted.Tasks[0].ID); wait < 2*time.Hour {
-		t.Errorf("a given delay is shortened to %s", wait)
+		t.Errorf("the delay of a caller was cut to %s", wait)
 	}
 	due := map[message.Ticket]bool{}
 	if _, err := s.DispatchDue(t.Context(), store.Queues{}, 100, func(_ context.Context, list []store.Due) []bool {

@@ -110,8 +110,8 @@ func dueTuples(rows []dueRow) string {
 	return tuples(list)
 }
 
-// nextDue returns the time at which the next task of the queues becomes due, in microseconds. If there is none, it
-// returns math.MaxInt64.
+// nextDue returns the time at which the next task of the queues becomes due, in microseconds. If there is no such
+// task, it returns math.MaxInt64.
 func (s *dispatcher) nextDue(ctx context.Context, operation string, queues store.Queues) (int64, error) {
 	next, err := list[timeRow](ctx, s, operation, "dispatch_due_next", queues.Only, stringList(queues.Except))
 	if err != nil || len(next) == 0 {
@@ -209,7 +209,8 @@ type reservations struct {
 }
 
 // reserve calls find with the number of reserved rows. It reserves and returns at most limit of the found rows that are
-// not reserved yet. Calls of reserve wait for each other, so none reserves a row that find has read for another one.
+// not reserved yet. It locks the reservations during find. Otherwise a call could reserve a row that another call has
+// published and released since find read it.
 func reserve[Row any](r *reservations, limit int, find func(reserved int) ([]Row, error), id func(Row) int64) ([]Row, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

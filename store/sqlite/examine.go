@@ -32,20 +32,20 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 }
 
 func (s *Store) fileCheck(ctx context.Context) (doctor.Check, error) {
-	f := doctor.Check{Name: "store file", Severity: doctor.OK}
+	c := doctor.Check{Name: "store file", Severity: doctor.OK}
 	if err := s.checkFile(); err != nil {
 		return doctor.Failure("store file", err, holdfast.Hint{Kind: holdfast.HintReturnDatabase}), nil
 	}
 	problems, err := list[struct{ Problem string }](ctx, s, "check the database", "quick_check")
 	if err != nil {
-		return f, err
+		return c, err
 	}
-	f.Detail = "no damage found, " + megabytes(uint64(size(s.path)))
+	c.Detail = "no damage found, " + megabytes(uint64(size(s.path)))
 	if len(problems) > 0 && problems[0].Problem != "ok" {
-		f.Severity, f.Detail = doctor.Failed, "the file is damaged: "+problems[0].Problem
-		f.Remedy = holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: s.path}
+		c.Severity, c.Detail = doctor.Failed, "the file is damaged: "+problems[0].Problem
+		c.Remedy = holdfast.Hint{Kind: holdfast.HintRestoreDatabase, Arg: s.path}
 	}
-	return f, nil
+	return c, nil
 }
 
 // size returns the size of a file in bytes, or 0 if it is unknown.
@@ -67,31 +67,31 @@ func probe(folder string) error {
 }
 
 func folderCheck(folder, network string, writing error) doctor.Check {
-	f := doctor.Check{Name: "store folder", Severity: doctor.OK, Detail: folder + ", on a disk of this machine"}
+	c := doctor.Check{Name: "store folder", Severity: doctor.OK, Detail: folder + ", on a disk of this machine"}
 	switch {
 	case network != "":
-		f.Severity, f.Detail = doctor.Failed, fmt.Sprintf("%s is on a network file system (%s), where locks do not work reliably and tasks can be lost", folder, network)
-		f.Remedy = holdfast.Advice("move the file to a disk of this machine, or use PostgreSQL")
+		c.Severity, c.Detail = doctor.Failed, fmt.Sprintf("%s is on a network file system (%s), where locks do not work reliably and tasks can be lost", folder, network)
+		c.Remedy = holdfast.Advice("move the file to a disk of this machine, or use PostgreSQL")
 	case errors.Is(writing, fs.ErrPermission):
-		f.Severity, f.Detail = doctor.Failed, "this user cannot write to "+folder
-		f.Remedy = holdfast.Advice("run as the user that owns the folder, or give this user the right to write to it")
+		c.Severity, c.Detail = doctor.Failed, "this user cannot write to "+folder
+		c.Remedy = holdfast.Advice("run as the user that owns the folder, or give this user the right to write to it")
 	case writing != nil:
-		f.Severity, f.Detail, f.Remedy = doctor.Failed, "no file can be written: "+writing.Error(), holdfast.Advice("free space, or mount the disk writable")
+		c.Severity, c.Detail, c.Remedy = doctor.Failed, "no file can be written: "+writing.Error(), holdfast.Advice("free space, or mount the disk writable")
 	}
-	return f
+	return c
 }
 
 func diskCheck(folder string, free uint64, known bool) doctor.Check {
-	f := doctor.Check{Name: "store disk", Severity: doctor.OK, Detail: megabytes(free) + " free"}
+	c := doctor.Check{Name: "store disk", Severity: doctor.OK, Detail: megabytes(free) + " free"}
 	switch {
 	case !known:
-		f.Severity, f.Detail, f.Remedy = doctor.Skipped, "this system does not report the free space", holdfast.Advice("check it with: df "+folder)
+		c.Severity, c.Detail, c.Remedy = doctor.Skipped, "this system does not report the free space", holdfast.Advice("check it with: df "+folder)
 	case free < criticalSpace:
-		f.Severity, f.Remedy = doctor.Failed, holdfast.Advice("free space on the disk of "+folder)
+		c.Severity, c.Remedy = doctor.Failed, holdfast.Advice("free space on the disk of "+folder)
 	case free < lowSpace:
-		f.Severity, f.Remedy = doctor.Warning, holdfast.Advice("free space on the disk of "+folder)
+		c.Severity, c.Remedy = doctor.Warning, holdfast.Advice("free space on the disk of "+folder)
 	}
-	return f
+	return c
 }
 
 func megabytes(n uint64) string { return fmt.Sprintf("%d MB", n/1_000_000) }

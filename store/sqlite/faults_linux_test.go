@@ -42,7 +42,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	accepted := fill(t, s)
 	if n := number(t, s, "select count(*) from tasks"); n != int64(accepted) {
-		t.Errorf("%d tasks were accepted, %d are there", accepted, n)
+		t.Errorf("the store accepted %d tasks and has %d", accepted, n)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestDiskFull(t *testing.T) {
 		t.Error(err)
 	}
 	if n := number(t, s, "select count(*) from tasks"); n != int64(accepted)+100 {
-		t.Errorf("%d tasks were accepted, %d are there", accepted+100, n)
+		t.Errorf("the store accepted %d tasks and has %d", accepted+100, n)
 	}
 	checkIntegrity(t, s)
 }
@@ -76,7 +76,7 @@ func fill(t *testing.T, s *sqlite.Store) (accepted int) {
 		}
 		return accepted
 	}
-	t.Fatal("the disk is never full")
+	t.Fatal("10,000 inserts did not fill the disk")
 	return 0
 }
 

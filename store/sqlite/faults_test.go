@@ -89,9 +89,9 @@ func useFile(t *testing.T, path string) error {
 func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(path string){
-		"the header":    func(path string) { damage(t, path, 0, 100) },
-		"no database":   func(path string) { damage(t, path, 0, 16) },
-		"the first one": func(path string) { damage(t, path, 100, 3900) },
+		"the header":       func(path string) { damage(t, path, 0, 100) },
+		"the magic string": func(path string) { damage(t, path, 0, 16) },
+		"the first page":   func(path string) { damage(t, path, 100, 3900) },
 		"in the middle": func(path string) {
 			info, err := os.Stat(path)
 			if err != nil {
@@ -99,7 +99,7 @@ func TestDamagedFile(t *testing.T) {
 			}
 			damage(t, path, 4096, info.Size()-8192)
 		},
-		"a text": func(path string) {
+		"a text file": func(path string) {
 			if err := os.WriteFile(path, []byte(strings.Repeat("# notes\n", 1000)), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func insert(t testing.TB, s *sqlite.Store, n int) []message.Ticket {
 	return inserted.Entries[0].Tickets
 }
 
-// change executes a statement of the test.
+// change executes an SQL statement.
 func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	t.Helper()
 	if err := s.Change(t.Context(), statement, args...); err != nil {
@@ -47,7 +47,7 @@ func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	}
 }
 
-// number returns the number that a statement of the test selects.
+// number returns the number that an SQL statement selects.
 func number(t testing.TB, s *sqlite.Store, statement string) (n int64) {
 	t.Helper()
 	n, err := s.Number(t.Context(), statement)

@@ -18,8 +18,8 @@ import (
 // inserter is the role store.Inserter.
 type inserter struct{ *database }
 
-// longPayload is the size in bytes from which on a payload is in a table of its own. Every move writes the row of its
-// task. For a shorter payload, that costs less than a look-up in another table.
+// longPayload is the size in bytes from which on a payload is in a table of its own. Every transition writes the row of
+// its task. For a shorter payload, that costs less than a look-up in another table.
 const longPayload = 1024
 
 // Insert implements store.Inserter.

@@ -145,7 +145,7 @@ func TestInsertTxCannotUpgradeAfterWrite(t *testing.T) {
 	}
 }
 
-// The store never gives out an id twice, not even that of the newest task.
+// The store never assigns an id twice, not even that of the newest task.
 func TestIDsAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -156,7 +156,7 @@ func TestIDsAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// A long payload is not in the row that every move writes. It is deleted with that row.
+// A long payload is not in the row that every transition writes. The store deletes it with that row.
 func TestLongPayloads(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -42,7 +42,7 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 	return worker, nil
 }
 
-// Renew implements store.Leases. It waits for its turn like all calls that write; see writer for why this wait is
+// Renew implements store.Leases. Like all calls that write, it waits for earlier calls; see writer for why this wait is
 // short. The result has no history, because an answered commit is on disk and there is no replica that could lack it.
 func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	var result store.RenewResult
@@ -55,7 +55,7 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 			return err
 		}
 		result = store.RenewResult{Draining: row.Draining}
-		if result.Cancelled, err = notices(ctx, tx, r.Worker); err != nil {
+		if result.Cancelled, err = takeCancellations(ctx, tx, r.Worker); err != nil {
 			return err
 		}
 		result.Queues, err = queueNames(ctx, tx)
@@ -67,18 +67,19 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 	return result, nil
 }
 
-// notices returns the cancellations that no renewal of the worker has returned yet, oldest first. It deletes them.
-func notices(ctx context.Context, tx *transaction, worker holdfast.WorkerID) ([]message.Ticket, error) {
-	type notice struct {
+// takeCancellations deletes the cancellations that no renewal of the worker has returned yet, and returns them, oldest
+// first.
+func takeCancellations(ctx context.Context, tx *transaction, worker holdfast.WorkerID) ([]message.Ticket, error) {
+	type cancellation struct {
 		ID      int64
 		Task    holdfast.TaskID
 		Attempt int
 	}
-	rows, err := all[notice](ctx, tx, "renew_result", int64(worker))
+	rows, err := all[cancellation](ctx, tx, "renew_result", int64(worker))
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(rows, func(a, b notice) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b cancellation) int { return cmp.Compare(a.ID, b.ID) })
 	tickets := make([]message.Ticket, len(rows))
 	for i, n := range rows {
 		tickets[i] = message.Ticket{Task: n.Task, Attempt: n.Attempt}

@@ -61,10 +61,10 @@ type provedQueue struct {
 	Full      bool // a live worker reports that all its executors are busy; the same for every queue
 }
 
-// proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when another
-// sentinel, sent at least slack after the first one came out, has come out too.
+// proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when a second
+// sentinel, sent at least slack after the delivery of the first one, is delivered too.
 //
-// In a busy queue the newest sentinel has always come out just now. So the store keeps an older sentinel, and replaces
+// In a busy queue the newest sentinel was always delivered just now. So the store keeps an older sentinel, and replaces
 // it only when it has become a proof.
 func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedQueue, error) {
 	queues, err := list[provedQueue](ctx, s, operation, "unticket_lost_queues")

@@ -31,7 +31,7 @@ func ticketed(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration, requ
 	return ticket
 }
 
-// drainQueue records that a sentinel that was sent some time ago has come out.
+// drainQueue records the delivery of a sentinel that was sent some time ago.
 func drainQueue(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	t.Helper()
 	now, _ := m.read()
@@ -40,26 +40,27 @@ func drainQueue(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	}
 }
 
-// A ticket just before the sentinel was delivered just now, however old it is. So it is not lost yet.
+// A sentinel that was delivered just now proves nothing yet: the tickets before it, however old, were also delivered
+// only now.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
 	old := ticketed(t, s, m, time.Hour, false)
 	drainQueue(t, s, m, 30*time.Minute) // the sentinel has waited behind a backlog
-	storetest.CheckLost(t, s, "the sentinel came out just now", map[message.Ticket]bool{old: false})
+	storetest.CheckLost(t, s, "the sentinel was delivered just now", map[message.Ticket]bool{old: false})
 	young := ticketed(t, s, m, 29*time.Minute, false)
 	slightlyOlder := ticketed(t, s, m, 30*time.Minute+5*time.Second, false)
 	m.advance(50 * time.Second)
-	storetest.CheckLost(t, s, "50 s ago", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "50 s after the delivery", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drainQueue(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "another sentinel was sent 50 s later", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	m.advance(20 * time.Second)
-	storetest.CheckLost(t, s, "70 s ago, and no other one was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "70 s after the delivery, and no other sentinel was sent since", map[message.Ticket]bool{old: false, young: false, slightlyOlder: false})
 	drainQueue(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
+	storetest.CheckLost(t, s, "another sentinel was sent 70 s later", map[message.Ticket]bool{old: true, young: false, slightlyOlder: false})
 }
 
-// If sentinels come out every ten seconds, one of them still becomes old enough.
+// If sentinels are delivered every ten seconds, one of them still becomes old enough for a proof.
 func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -83,7 +84,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
 	drainQueue(t, s, m, 2*time.Minute)
-	storetest.CheckLost(t, s, "it is held", nil)
+	storetest.CheckLost(t, s, "the store keeps the first sentinel", nil)
 	m.advance(2 * time.Minute) // so the sentinel was sent four minutes ago
 	drainQueue(t, s, m, 0)
 	first, requeued, older := ticketed(t, s, m, 9*time.Minute, false), ticketed(t, s, m, 9*time.Minute, true), ticketed(t, s, m, 15*time.Minute, true)
@@ -102,9 +103,9 @@ func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 		}
 		m.advance(40 * time.Second)
 	}
-	storetest.CheckLost(t, s, "it is held", nil)
+	storetest.CheckLost(t, s, "the store keeps the first sentinel", nil)
 	drainQueue(t, s, m, 0)
-	storetest.CheckLost(t, s, "another one was sent 80 s after the first time", map[message.Ticket]bool{old: true})
+	storetest.CheckLost(t, s, "another sentinel was sent 80 s after the first time", map[message.Ticket]bool{old: true})
 }
 
 // The wait of a parked task grows with the number of parks at its attempt, and never with its age.
@@ -126,7 +127,7 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wait := task.NextRunAt.Sub(now).Round(time.Millisecond); wait != want {
-			t.Errorf("parked for time %d, it waits for %s, want %s", n+1, wait, want)
+			t.Errorf("park %d: the task waits for %s, want %s", n+1, wait, want)
 		}
 		m.advance(want)
 	}

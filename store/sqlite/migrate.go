@@ -51,7 +51,7 @@ func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 		return nil, s.CheckSchema(ctx)
 	}
 	var migrations []store.Migration
-	err = s.alone(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
+	err = s.exclusively(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {
 		var err error
 		migrations, err = schema.SQLite.Up(ctx, db, "")
 		return err
@@ -62,7 +62,7 @@ func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 // MigrateDown implements store.Migrations.
 func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	var migration store.Migration
-	err := s.alone(ctx, "migrate down", func(db *sql.DB, applied []schema.Applied) error {
+	err := s.exclusively(ctx, "migrate down", func(db *sql.DB, applied []schema.Applied) error {
 		if len(applied) == 0 {
 			return fmt.Errorf("%w: no migration is applied to %s", holdfast.ErrNotFound, s.path)
 		}
@@ -73,9 +73,9 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	return migration, err
 }
 
-// alone runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast and not
-// ahead of this build.
-func (s *migrator) alone(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
+// exclusively runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast and
+// not ahead of this build.
+func (s *migrator) exclusively(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
 	if err := s.checkFile(); err != nil {
 		return s.translate(ctx, operation, err)
 	}

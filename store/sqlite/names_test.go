@@ -70,7 +70,7 @@ func TestOrphanedLogIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := number(t, openAt(t, path), "select count(*) from tasks"); n != 5 {
-		t.Errorf("%d of 5 tasks are there", n)
+		t.Errorf("the store has %d of 5 tasks", n)
 	}
 }
 

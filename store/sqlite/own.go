@@ -24,9 +24,9 @@ type owner struct {
 // ownership makes one store the owner of the file.
 type ownership struct{ *database }
 
-// Own makes this store the owner of the file, which runs its tasks, until release is called or the process ends in any
-// way. It returns an ErrConflict if another store owns the file, in this process or in another one. The tables must
-// exist.
+// Own makes this store the owner of the file until release is called or the process ends in any way. Only the owner may
+// run tasks from the file. Own returns an ErrConflict if another store owns the file, in this process or in another one.
+// The tables must exist.
 //
 // The owner knows that all earlier workers of the file have ended. So Own declares all live workers dead, and deletes
 // all turns. The janitor then hands the tasks back at once and does not wait for leases.
@@ -34,7 +34,7 @@ func (s *ownership) Own() (release func() error, err error) {
 	const operation = "take the database"
 	path := s.path + ".lock"
 	lock := s.lockFile(path)
-	// Served locks the file for a short time.
+	// A concurrent call of Served locks the lock file for a short time.
 	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
 	defer cancel()
 	locked, err := lock.TryLockContext(ctx, ownTimeout/50)
@@ -105,7 +105,7 @@ func (s *ownership) Served() (bool, error) {
 
 // takeOver writes the owner into the lock file, and ends the workers of the previous owner.
 func (s *ownership) takeOver(operation, path string) error {
-	// This uses another descriptor than the lock. If the system refuses it, the lock file names no owner.
+	// This write uses another descriptor than the lock. If the system refuses the write, the lock file names no owner.
 	if text, err := json.Marshal(owner{os.Getpid(), s.now()}); err == nil {
 		if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
 			s.log.WithError(err).Debug("owner not written into the lock file")

@@ -25,8 +25,8 @@ func own(t *testing.T, s *sqlite.Store) (release func() error) {
 	return release
 }
 
-// ownConflict checks that the file has an owner, and that the error names it.
-func ownConflict(t *testing.T, s *sqlite.Store, who string) {
+// ownConflict checks that Own fails, and that the error names the owner of the file.
+func ownConflict(t *testing.T, s *sqlite.Store, owner string) {
 	t.Helper()
 	release, err := s.Own()
 	if err == nil {
@@ -36,7 +36,7 @@ func ownConflict(t *testing.T, s *sqlite.Store, who string) {
 	if !strings.Contains(holdfast.HintOf(err).Arg, "stop") {
 		t.Errorf("the hint is %+v", holdfast.HintOf(err))
 	}
-	for _, want := range []string{s.Path(), who} {
+	for _, want := range []string{s.Path(), owner} {
 		if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want an ErrConflict that names %q", err, want)
 		}
@@ -90,7 +90,7 @@ func TestOwnIsForOneProcess(t *testing.T) {
 		t.Errorf("the other process wrote %q", line)
 	}
 
-	// The kernel releases the lock of a killed process. Its tasks and turns are available at once.
+	// The kernel releases the lock of a killed process. The next owner gets its tasks and turns at once.
 	tickets := insert(t, s, 2)
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {

@@ -22,7 +22,7 @@ type pool struct {
 	db    *sqlx.DB
 	texts map[string]string
 	free  chan *session // a nil session is a connection that is not open yet
-	// patiently calls a function until no other process holds a lock that it needs; see database.
+	// retryBusy calls a function until no other process holds a lock that it needs; see database.
 	retryBusy func(context.Context, func() error) error
 	closed    chan struct{}
 	once      sync.Once

@@ -177,14 +177,14 @@ func TestProcessesMigrateOnce(t *testing.T) {
 	for range 4 {
 		processes = append(processes, start(t, "migrate", path))
 	}
-	did := 0
+	migrated := 0
 	for _, p := range processes {
 		if p.expect("applied")[0] != "0" {
-			did++
+			migrated++
 		}
 	}
-	if did != 1 {
-		t.Errorf("%d of 4 processes migrated", did)
+	if migrated != 1 {
+		t.Errorf("%d of 4 processes migrated", migrated)
 	}
 	if err := connect(t, path).CheckSchema(t.Context()); err != nil {
 		t.Error(err)

@@ -9,7 +9,7 @@ import (
 
 // The statements take lists as JSON, which json_each turns into rows.
 
-// pairs returns tickets as [[task, attempt], ...].
+// ticketPairs returns tickets as [[task, attempt], ...].
 func ticketPairs(tickets []message.Ticket) string {
 	list := make([][]int64, len(tickets))
 	for i, ticket := range tickets {

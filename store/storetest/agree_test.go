@@ -39,7 +39,7 @@ func TestTheSimulatedStoreAgrees(t *testing.T) {
 
 // agree makes the same random sequence of calls to two stores and compares every result. Ids and clocks differ between
 // the stores. So it compares tasks, workers and outbox entries by the order in which they were created. It compares
-// times only by whether they are zero, near or past, or far in the future. Therefore every wait is zero or an hour, and
+// times only by whether they are zero, past or soon, or far in the future. Therefore every wait is zero or an hour, and
 // a sequence ends before a row that was deferred for three seconds is due.
 func agree(t *testing.T, a, b backend) {
 	t.Helper()
@@ -92,7 +92,7 @@ type pair struct {
 	exact bool          // both stores have the same clock, which does not advance during a call
 }
 
-// handle is one of the two stores, with the ids that it gave out, in the order of creation.
+// handle is one of the two stores, with the ids that it assigned, in the order of creation.
 type handle struct {
 	store.Store
 	name    string
@@ -203,7 +203,7 @@ func (h *handle) formatTime(t time.Time) string {
 	case t.After(h.now.Add(20 * time.Minute)):
 		return "future"
 	}
-	return "near or past"
+	return "past or soon"
 }
 
 // formatDuration returns the part of a duration that must be equal in both stores: all of it if their clocks are the

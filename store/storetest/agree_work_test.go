@@ -153,7 +153,7 @@ func (p *pair) held(t *rapid.T) {
 
 func (p *pair) deregisterWorker(t *rapid.T) {
 	worker := p.drawWorker(t)
-	if rapid.IntRange(0, 2).Draw(t, "deregister") > 0 { // otherwise few workers live long enough to learn of cancelled tasks
+	if rapid.IntRange(0, 2).Draw(t, "deregister") > 0 { // otherwise few workers live long enough to receive cancellations
 		return
 	}
 	p.check("deregister worker", func(h *handle, _ int) (string, error) {

@@ -101,7 +101,7 @@ func equalTasks(a, b holdfast.Task) bool {
 			*at = at.Round(0).UTC()
 		}
 	}
-	type comparable struct {
+	type fields struct {
 		id                                                 holdfast.TaskID
 		kind, queue, unique, err, parked, idempotency      string
 		state                                              holdfast.State
@@ -110,8 +110,8 @@ func equalTasks(a, b holdfast.Task) bool {
 		buffered                                           bool
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
-	key := func(t holdfast.Task) comparable {
-		return comparable{t.ID, t.Type, t.Queue, t.Unique, t.LastError, t.Parked, t.Key, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+	key := func(t holdfast.Task) fields {
+		return fields{t.ID, t.Type, t.Queue, t.Unique, t.LastError, t.Parked, t.Key, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
 			t.Worker, t.Buffered, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)

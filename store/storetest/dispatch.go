@@ -13,10 +13,10 @@ import (
 )
 
 var dispatchTests = []test{
-	{"passes due tasks to publish, longest due first", testDispatchOrder},
+	{"passes due tasks to the publish function, longest due first", testDispatchOrder},
 	{"reports which tasks are requeued", testDispatchRequeued},
 	{"returns the time until the next task is due", testDispatchNext},
-	{"passes a task to publish again until it is published", testDispatchUnpublished},
+	{"passes a task to the publish function again until it is published", testDispatchUnpublished},
 	{"leaves a task claimable after its ticket is refused", testDispatchRefusedArrives},
 	{"reaches tasks behind refused ones", testDispatchReaches},
 	{"shares the tasks among callers", testDispatchExclusive},
@@ -177,7 +177,7 @@ func testDispatchUnpublished(s *suite) {
 	if queues, err := s.Queues(s.ctx); err != nil || queues[0].Due != 3 {
 		s.Errorf("the queues are %+v, %v; want three due tasks", queues, err)
 	}
-	s.eventually("the task is passed to publish again", func() bool {
+	s.eventually("the task is passed to the publish function again", func() bool {
 		due, _ := s.dispatch(10)
 		if len(due) > 0 && (len(due) > 1 || due[0].Ticket != tickets[1] || due[0].Late < time.Second) {
 			s.Errorf("published %+v, want %v, late by at least a second", due, tickets[1])
@@ -189,7 +189,7 @@ func testDispatchUnpublished(s *suite) {
 	}
 }
 
-// dispatchRefused calls DispatchDue with a publish function that fails for all tasks, and returns these tasks.
+// dispatchRefused calls DispatchDue with a publish function that refuses all tasks, and returns these tasks.
 func (s *suite) dispatchRefused(limit int) (given []store.Due) {
 	s.Helper()
 	_, err := s.DispatchDue(s.ctx, store.Queues{}, limit, func(_ context.Context, due []store.Due) []bool {
@@ -205,7 +205,7 @@ func (s *suite) dispatchRefused(limit int) (given []store.Due) {
 func testDispatchRefusedArrives(s *suite) {
 	tickets := s.insertDue(2)
 	if given := s.dispatchRefused(10); len(given) != 2 {
-		s.Fatalf("DispatchDue passed %v to publish, want two tasks", given)
+		s.Fatalf("DispatchDue passed %v to the publish function, want two tasks", given)
 	}
 	worker := s.registerWorker()
 	claims, err := s.Claim(s.ctx, worker, store.AnyOf(other), tickets[:1], store.IntoExecutors)

@@ -12,7 +12,7 @@ import (
 var outboxTests = []test{
 	{"publishes entries after their grace", testEntriesGrace},
 	{"deletes entries", testDeleteOutbox},
-	{"passes entries to publish again until they are published", testEntriesUnpublished},
+	{"passes an entry to the publish function again until it is published", testEntriesUnpublished},
 	{"reaches entries behind refused ones", testEntriesReached},
 	{"passes an entry to one caller at a time", testEntriesExclusive},
 	{"keeps entries if publish panics", testEntriesPanic},
@@ -103,7 +103,7 @@ func testEntriesUnpublished(s *suite) {
 		s.Errorf("published %v, deleted %d; want one and none", given, deleted)
 	}
 	if given, _ := s.dispatchEntries(true); len(given) > 0 {
-		s.Errorf("passed to publish again at once: %v", given)
+		s.Errorf("passed to the publish function again at once: %v", given)
 	}
 	s.eventually("the entry is published", func() bool {
 		given, deleted := s.dispatchEntries(true)

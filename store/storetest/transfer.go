@@ -31,7 +31,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"export imported tasks unchanged", testImportAndExport},
 		{"import each task once", testImportAgain},
 		{"name the task that conflicts", testImportClash},
-		{"give no id to two tasks", testImportIDs},
+		{"assign no id twice", testImportIDs},
 		{"export no running task", testExportRunning},
 		{"return the error of the caller", testExportEnds},
 		{"export one point in time", testExportPointInTime},
@@ -79,7 +79,7 @@ func sampleRecords(now time.Time) []store.Record {
 	}
 }
 
-// exported returns all records of a store and the highest id that it has given out.
+// exported returns all records of a store and the highest id that it has assigned.
 func (s *suite) exported(from store.Transfer) (records []store.Record, last holdfast.TaskID) {
 	s.Helper()
 	last, err := from.Export(s.ctx, func(r store.Record) error {

@@ -109,10 +109,10 @@ func NewInspector(s Statements, choose func(operation string, f store.Filter) st
 }
 
 // Task implements store.Inspector.
-func (d *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+func (i *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
 	var rows []scan.Whole
-	if err := d.statements.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
+	if err := i.statements.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
 		return holdfast.Task{}, err
 	}
 	if len(rows) == 0 {
@@ -121,28 +121,28 @@ func (d *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task
 	return rows[0].Value(), nil
 }
 
-// defaultLimit is how many tasks List returns if the filter has no limit.
+// defaultLimit is how many tasks List returns, and how many groups DeathGroups returns, if the filter has no limit.
 const defaultLimit = 50
 
 // List implements store.Inspector.
-func (d *Inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+func (i *Inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
 	}
 	var rows []scan.Task
-	if err := d.statements.Read(ctx, "list tasks", d.statement("list", f), &rows, append(filter(f), limit)...); err != nil {
+	if err := i.statements.Read(ctx, "list tasks", i.statement("list", f), &rows, append(filter(f), limit)...); err != nil {
 		return nil, err
 	}
 	return scan.Tasks(rows), nil
 }
 
 // statement returns the name of the statement for an operation with a filter.
-func (d *Inspector) statement(operation string, f store.Filter) string {
+func (i *Inspector) statement(operation string, f store.Filter) string {
 	if f.Fingerprint != "" {
 		return operation + "_group"
 	}
-	return d.choose(operation, f)
+	return i.choose(operation, f)
 }
 
 // filter returns the arguments that the statements for list and count have in common. Those for a group have one more.
@@ -163,9 +163,9 @@ func bound(at time.Time) int64 {
 }
 
 // Count implements store.Inspector.
-func (d *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+func (i *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	var rows []scan.Count
-	if err := d.statements.Read(ctx, "count tasks", d.statement("count", f), &rows, filter(f)...); err != nil {
+	if err := i.statements.Read(ctx, "count tasks", i.statement("count", f), &rows, filter(f)...); err != nil {
 		return nil, err
 	}
 	return scan.Counts(slices.DeleteFunc(rows, func(row scan.Count) bool {
@@ -174,10 +174,10 @@ func (d *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.Sta
 }
 
 // Attempts implements store.Inspector.
-func (d *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+func (i *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
 	var rows []scan.Attempt
-	if err := d.statements.Read(ctx, operation, "attempts", &rows, id); err != nil {
+	if err := i.statements.Read(ctx, operation, "attempts", &rows, id); err != nil {
 		return nil, err
 	}
 	if len(rows) == 0 {
@@ -187,9 +187,9 @@ func (d *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfas
 }
 
 // Queues implements store.Inspector.
-func (d *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
+func (i *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
 	var rows []scan.Queue
-	if err := d.statements.Read(ctx, "describe queues", "queues", &rows); err != nil {
+	if err := i.statements.Read(ctx, "describe queues", "queues", &rows); err != nil {
 		return nil, err
 	}
 	return scan.Queues(rows), nil

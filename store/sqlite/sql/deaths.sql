@@ -1,5 +1,5 @@
 -- name: death_groups
--- ?1 is a type, ?2 a queue, ?3 a fingerprint; ?4 and ?5 bound the time of death, ?6 is the limit, and ?7 is now.
+-- ?1 is a type, ?2 a queue and ?3 a fingerprint. ?4 and ?5 bound the time of death, ?6 is the limit, and ?7 is now.
 with grouped as (
   select fingerprint, count(*) as tasks, sum(died_at > ?7 - 3600000000) as last_hour,
     min(died_at) as first_at, max(died_at) as last_at, max(task_id) as sample

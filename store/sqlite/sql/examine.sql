@@ -1,4 +1,5 @@
 -- name: janitors
+-- The outbox entries that are older than ?2, and the time since the newest turn, or -1 if there is none. ?1 is now.
 with old as (
   select created_at from outbox where created_at < ?1 - ?2
 )

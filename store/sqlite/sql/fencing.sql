@@ -28,5 +28,5 @@ order by tasks.id
 limit ?2
 
 -- name: abandoned_swept
--- These workers have ended and own no tasks, so they never will.
+-- These workers have ended and own no tasks, so they will never own one.
 update workers set swept = 1 where id in (select value from json_each(?1)) and state <> 'live'

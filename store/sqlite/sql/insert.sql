@@ -2,7 +2,8 @@
 insert into queues (name, created_at) select value, ?2 from json_each(?1) where true on conflict do nothing
 
 -- name: insert_first
--- The largest id that was ever given out. No other transaction gives out ids, because the caller writes in this one.
+-- The largest id that was ever assigned. No other transaction can assign ids, because this transaction has the write
+-- lock.
 select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 
 -- name: insert

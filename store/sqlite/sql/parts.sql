@@ -30,8 +30,8 @@ and (?5 = 0 or tasks.id < ?5)
 and (?6 = 0 or coalesce(tasks.finished_at, tasks.created_at) >= ?6)
 and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 
--- {{apply_unchanged}}: the condition that the task t is still in the state for which the move was computed. ?1 is the
--- task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
+-- {{apply_unchanged}}: the condition that the task t is still in the state for which the transition was computed. ?1 is
+-- the task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
 t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ',' || t.state || ',') > 0
 
 -- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is now, ?2 the interval, and ?3 the
