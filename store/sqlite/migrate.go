@@ -73,8 +73,8 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	return migration, err
 }
 
-// exclusively runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast and
-// not ahead of this build.
+// exclusively runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast
+// and not ahead of this build.
 func (s *migrator) exclusively(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
 	if err := s.checkFile(); err != nil {
 		return s.translate(ctx, operation, err)

@@ -25,8 +25,8 @@ type owner struct {
 type ownership struct{ *database }
 
 // Own makes this store the owner of the file until release is called or the process ends in any way. Only the owner may
-// run tasks from the file. Own returns an ErrConflict if another store owns the file, in this process or in another one.
-// The tables must exist.
+// run tasks from the file. Own returns an ErrConflict if another store owns the file, in this process or in another
+// one. The tables must exist.
 //
 // The owner knows that all earlier workers of the file have ended. So Own declares all live workers dead, and deletes
 // all turns. The janitor then hands the tasks back at once and does not wait for leases.
