@@ -27,8 +27,12 @@ type Filter struct {
 	Type   string
 	Queue  string
 	Error  string // text that the last error contains, ignoring case
-	// Fingerprint selects the dead tasks of a group.
-	Fingerprint string
+	Unique string // the unique key
+	// MinAttempt and MaxAttempt, if not 0, bound the number of the attempt.
+	MinAttempt, MaxAttempt int
+	// Fingerprint, Class, Host and Status select dead tasks by their record; see DeathGroup.
+	Fingerprint, Class, Host string
+	Status                   int
 	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). The time of a task is when it
 	// reached a final state, and until then when it was created.
 	Since, Until time.Time

@@ -47,15 +47,17 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// "help flags" prints the help of the global flags. "flags" alone is not a command.
-func TestArrangeHelpOfTheGlobalFlags(t *testing.T) {
+// "help flags" prints the help of the global flags, and "help search" that of searches. Neither topic is a command.
+func TestArrangeHelpOfTopics(t *testing.T) {
 	t.Parallel()
-	line, err := arrange(newProgram(&tool{}), []string{"help", "flags"})
-	if err != nil || !line.help || !line.global {
-		t.Errorf("help flags: %+v, %v", line, err)
-	}
-	if _, err := arrange(newProgram(&tool{}), []string{"flags"}); err == nil {
-		t.Error("flags alone is accepted as a command")
+	for topic := range topics {
+		line, err := arrange(newProgram(&tool{}), []string{"help", topic})
+		if err != nil || !line.help || line.topic != topic {
+			t.Errorf("help %s: %+v, %v", topic, line, err)
+		}
+		if _, err := arrange(newProgram(&tool{}), []string{topic}); err == nil {
+			t.Errorf("%s alone is accepted as a command", topic)
+		}
 	}
 }
 
@@ -74,7 +76,7 @@ func TestHelpIsComplete(t *testing.T) {
 			t.Errorf("%s has no example", command.Name)
 		}
 		for _, flag := range command.Flags {
-			if placeholder, doc := explain(flag); doc == "" || takesValue(flag) && placeholder == "" {
+			if placeholder, doc := describeFlag(flag); doc == "" || takesValue(flag) && placeholder == "" {
 				t.Errorf("%s --%s: placeholder %q, description %q", command.Name, flag.Names()[0], placeholder, doc)
 			}
 		}

@@ -93,7 +93,7 @@ func candidates(program *cli.App, words []string) []candidate {
 	var all []candidate
 	if strings.HasPrefix(last, "-") {
 		for _, flag := range slices.Concat(a.localFlags(), program.Flags) {
-			_, text := explain(flag)
+			_, text := describeFlag(flag)
 			all = append(all, candidate{"--" + flag.Names()[0], text})
 		}
 		return withPrefix(last, append(all, candidate{"--help", "explain the command"}))

@@ -11,7 +11,7 @@ func TestCandidates(t *testing.T) {
 	for typed, want := range map[string]string{
 		"":                         "demo serve enqueue task dead queue worker holding migrate export import topology doctor bench config completion version help",
 		"ta":                       "task",
-		"task ":                    "list count get attempts retry cancel wait",
+		"task ":                    "list count get explain attempts retry cancel wait",
 		"tasks l":                  "list",
 		"help dead ":               "groups list retry",
 		"nosuch ":                  "",
@@ -24,7 +24,7 @@ func TestCandidates(t *testing.T) {
 		"--log-level d":            "debug",
 		"--schema x version --log": "--log-level --log-format",
 		"enqueue --jsonl ":         "",
-		"task list --limit=3 -":    "--output --state --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"task list --limit=3 -":    "--output --state --query --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 	} {
 		words := strings.Split(typed, " ")
 		var got []string

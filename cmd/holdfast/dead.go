@@ -50,7 +50,11 @@ Example:
 }
 
 func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
-	return listTasks(ctx, t.tool, c, []holdfast.State{holdfast.Dead}, "no dead tasks match",
+	f, err := deadFilter(c)
+	if err != nil {
+		return err
+	}
+	return listTasks(ctx, t.tool, c, f, "no dead tasks match",
 		column[holdfast.Task]{"failures", failures},
 		column[holdfast.Task]{"crashes", func(task holdfast.Task) string { return nonzero(task.Crashes) }},
 		column[holdfast.Task]{"died", func(task holdfast.Task) string { return t.stamp(task.FinishedAt) }},
@@ -59,12 +63,11 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
-	f, err := filter(c)
+	f, err := deadFilter(c)
 	if err != nil {
 		return err
 	}
-	f.States = []holdfast.State{holdfast.Dead}
-	filtered := c.IsSet("group") || c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
+	filtered := c.IsSet("query") || c.IsSet("group") || c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
@@ -73,7 +76,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	case filtered:
-		return usageOf(commandName(c), "--group, --type, --queue, --error, --since, --until and --limit need --all")
+		return usageOf(commandName(c), "--query, --group, --type, --queue, --error, --since, --until and --limit need --all")
 	}
 	ids, err := taskIDs(c)
 	if err != nil {

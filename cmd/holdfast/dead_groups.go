@@ -16,7 +16,7 @@ import (
 func (t deadCommands) groupsCommand() *cli.Command {
 	var flags []cli.Flag
 	for _, f := range filterFlags() {
-		if f.Names()[0] != "error" {
+		if name := f.Names()[0]; name != "error" && name != "query" {
 			flags = append(flags, f)
 		}
 	}
@@ -32,10 +32,6 @@ Example:
 		Flags:  append(append([]cli.Flag{outputFlag()}, flags...), limitFlag(50), sortFlag(), watchFlag()),
 		Action: t.do(t.groups),
 	}
-}
-
-func isFingerprint(text string) bool {
-	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // deathGroup is a group of dead tasks, as commands print it.

@@ -80,7 +80,7 @@ func (t demoCommand) runOn(ctx context.Context, c *cli.Context, o demo.Options) 
 			return err
 		}
 		if cfg.Embedded() {
-			return &failure{errors.New("--servers needs PostgreSQL and RabbitMQ, but they are not configured"), exitUsage, "set DATABASE_URL and AMQP_URL, or: make demo-servers"}
+			return &failure{err: errors.New("--servers needs PostgreSQL and RabbitMQ, but they are not configured"), code: exitUsage, hint: "set DATABASE_URL and AMQP_URL, or: make demo-servers"}
 		}
 	}
 	cfg.Webhook.AllowCIDRs = []netip.Prefix{demo.TargetNetwork}

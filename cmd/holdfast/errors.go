@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -34,6 +36,7 @@ type failure struct {
 	err  error
 	code int
 	hint string
+	at   *search.SyntaxError // to show the search with a mark at the error; or nil
 }
 
 func (f *failure) Error() string {
@@ -55,7 +58,7 @@ func usage(format string, args ...any) error {
 
 // usageOf is like usage, with a hint that names the help of the command.
 func usageOf(command, format string, args ...any) error {
-	return &failure{fmt.Errorf(format, args...), exitUsage, "see: " + command + " --help"}
+	return &failure{err: fmt.Errorf(format, args...), code: exitUsage, hint: "see: " + command + " --help"}
 }
 
 // badFlag returns the error for a flag whose value cannot be parsed.
@@ -104,12 +107,22 @@ func (t *tool) report(err error) {
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		hints = append(hints, f.hint)
+		if f.at != nil {
+			t.mark(f.at)
+		}
 	}
 	for i, hint := range hints {
 		if !slices.Contains(hints[:i], hint) {
 			t.hint(hint)
 		}
 	}
+}
+
+// mark prints a search, and a mark below the character with the error.
+func (t *tool) mark(e *search.SyntaxError) {
+	line := func(text string) string { return printable(strings.ReplaceAll(text, "\n", " ")) }
+	before := utf8.RuneCountInString(line(e.Text[:e.Offset]))
+	fmt.Fprintf(t.stderr, "  %s\n  %s^\n", line(e.Text), strings.Repeat(" ", before))
 }
 
 // hint prints the text of a hint. It prints nothing if the text is empty.

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -22,6 +23,7 @@ func stateFlag() cli.Flag {
 
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
+		&cli.StringFlag{Name: "query", Aliases: []string{"q"}, Usage: "only tasks that match the `SEARCH`, such as: type:http error:\"connection refused\" since:2h; see: holdfast help search"},
 		&cli.StringFlag{Name: "type", Usage: "only tasks of the `TYPE`"},
 		&cli.StringFlag{Name: "queue", Usage: "only tasks of the `QUEUE`"},
 		&cli.StringFlag{Name: "error", Usage: "only tasks whose last error contains `TEXT`; the case does not matter"},
@@ -62,41 +64,33 @@ func stateNames() []string {
 	return names
 }
 
-// filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A command need
-// not have all of these flags.
+// filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A
+// command need not have all of these flags.
 func filter(c *cli.Context) (store.Filter, error) {
-	f := store.Filter{Type: c.String("type"), Queue: c.String("queue"), Error: c.String("error"), Fingerprint: c.String("group"), Limit: c.Int("limit")}
+	b := search.Builder{Now: time.Now()}
+	if c.IsSet("query") {
+		err := b.Parse(c.String("query"))
+		if syntax, ok := errors.AsType[*search.SyntaxError](err); ok {
+			return b.Filter, &failure{err: fmt.Errorf("--query: %w", err), code: exitUsage, hint: "see: holdfast help search", at: syntax}
+		}
+	}
 	for _, name := range []string{"type", "queue", "error", "group", "state", "since", "until"} {
-		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script must not select all tasks
-			return f, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
+		switch {
+		case !c.IsSet(name):
+			continue
+		case c.String(name) == "": // an empty variable in a script must not select all tasks
+			return b.Filter, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
+		case b.Has(name):
+			return b.Filter, usageOf(commandName(c), "--%s and the field %s of --query exclude each other", name, name)
+		}
+		if err := b.Set(name, c.String(name)); err != nil {
+			return b.Filter, usageOf(commandName(c), "--%s: %w", name, err)
 		}
 	}
-	if c.IsSet("group") && !isFingerprint(f.Fingerprint) {
-		return f, usageOf(commandName(c), "--group %q: a group has 16 hexadecimal digits; see: holdfast dead groups", f.Fingerprint)
-	}
-	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if c.IsSet(name) {
-			var err error
-			if *at, err = parsePast(c.String(name), time.Now()); err != nil {
-				return f, usageOf(commandName(c), "--%s %w", name, err)
-			}
-		}
-	}
-	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
-		return f, usageOf(commandName(c), "--since must be before --until")
-	}
+	f := b.Filter
+	f.Limit = c.Int("limit")
 	if c.IsSet("limit") && f.Limit < 1 {
 		return f, usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)
-	}
-	for name := range strings.SplitSeq(c.String("state"), ",") {
-		state := holdfast.State(strings.TrimSpace(name))
-		switch {
-		case state == "":
-		case !state.Valid():
-			return f, usageOf(commandName(c), "unknown state %q; use %s", name, strings.Join(stateNames(), ", "))
-		case !slices.Contains(f.States, state):
-			f.States = append(f.States, state)
-		}
 	}
 	if c.IsSet("before") {
 		id, err := holdfast.ParseTaskID(c.String("before"))
@@ -108,15 +102,18 @@ func filter(c *cli.Context) (store.Filter, error) {
 	return f, nil
 }
 
-// listTasks lists the tasks that match the flags. If states is not nil, it replaces the states of the flags.
-func listTasks(ctx context.Context, t *tool, c *cli.Context, states []holdfast.State, none string, columns ...column[holdfast.Task]) error {
+// deadFilter returns the filter for a command that concerns dead tasks only.
+func deadFilter(c *cli.Context) (store.Filter, error) {
 	f, err := filter(c)
-	if err != nil {
-		return err
+	if err == nil && len(f.States) > 0 {
+		err = usageOf(commandName(c), "this command selects dead tasks only; leave the field state out")
 	}
-	if states != nil {
-		f.States = states
-	}
+	f.States = []holdfast.State{holdfast.Dead}
+	return f, err
+}
+
+// listTasks lists the tasks that a filter selects.
+func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, none string, columns ...column[holdfast.Task]) error {
 	columns = append([]column[holdfast.Task]{
 		{"id", func(task holdfast.Task) string { return task.ID.String() }},
 		{"type", func(task holdfast.Task) string { return task.Type }},

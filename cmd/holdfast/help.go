@@ -6,19 +6,40 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/internal/search"
 )
 
 const helpWidth = 100 // columns
 
-// globalTopic is the argument of help for the help of the global flags.
-const globalTopic = "flags"
+// topics has the help texts that concern no single command.
+var topics = map[string]func(b *strings.Builder, program *cli.App){
+	"flags": func(b *strings.Builder, program *cli.App) {
+		b.WriteString("Every command has these flags. The environment variable in brackets sets the same value.\n")
+		describeFlags(b, "Global flags", program.Flags)
+	},
+	"search": func(b *strings.Builder, _ *cli.App) {
+		b.WriteString(`A search is a list of terms between spaces. A task matches if it matches all of them.
+
+Example:
+  holdfast task list -q 'state:dead,ready type:http error:"connection refused" since:2h'
+
+A term is a field, a colon and a value. Without a field, the value is a part of the last error. A value with
+spaces is in double quotes; write \" for a quote in it, and \\ for a backslash. Each field may appear once.
+
+Fields:
+`)
+		for _, f := range search.Fields() {
+			describe(b, 16, f.Name, f.Meaning)
+		}
+	},
+}
 
 // help prints the help of a command, a noun or the program.
 func help(out io.Writer, program *cli.App, line commandLine) error {
 	var b strings.Builder
-	if line.global {
-		b.WriteString("Every command has these flags. The environment variable in brackets sets the same value.\n")
-		describeFlags(&b, "Global flags", program.Flags)
+	if write := topics[line.topic]; write != nil {
+		write(&b, program)
 		_, err := io.WriteString(out, b.String())
 		return err
 	}
@@ -50,7 +71,7 @@ func help(out io.Writer, program *cli.App, line commandLine) error {
 		fmt.Fprintf(&b, "\nFor the help of a command: %s <command> --help\n", line.name())
 	}
 	describeFlags(&b, "Flags", flags)
-	fmt.Fprintf(&b, "\nGlobal flags, such as --config, --database-url and --set: holdfast help %s\n", globalTopic)
+	b.WriteString("\nGlobal flags, such as --config, --database-url and --set: holdfast help flags\n")
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -65,7 +86,7 @@ func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
 		if len(flag.Names()) > 1 {
 			name = "-" + flag.Names()[1] + ", " + name
 		}
-		placeholder, doc := explain(flag)
+		placeholder, doc := describeFlag(flag)
 		if placeholder != "" {
 			name += " " + placeholder
 		}
@@ -73,9 +94,9 @@ func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
 	}
 }
 
-// explain returns the placeholder and the description of a flag. For flags of the library the placeholder is the text
+// describeFlag returns the placeholder and the description of a flag. For flags of the library the placeholder is the text
 // in backquotes.
-func explain(flag cli.Flag) (placeholder, doc string) {
+func describeFlag(flag cli.Flag) (placeholder, doc string) {
 	if s, ok := flag.(settingFlag); ok {
 		return s.placeholder, s.doc
 	}

@@ -113,7 +113,7 @@ func knownKey(key string) error {
 		}
 		keys = append(keys, v.Key)
 	}
-	return &failure{usage("--set %s: unknown key%s", key, didYouMean(key, keys)), exitUsage, "to list all keys: holdfast config show"}
+	return &failure{err: usage("--set %s: unknown key%s", key, didYouMean(key, keys)), code: exitUsage, hint: "to list all keys: holdfast config show"}
 }
 
 // origin returns the origin of a value as package configs names it. If the origin is a flag, origin returns the flag as

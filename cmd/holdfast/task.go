@@ -56,6 +56,17 @@ Example:
 			Flags:  []cli.Flag{outputFlag(), watchFlag()},
 			Action: t.do(t.get),
 		}, {
+			Name:      "explain",
+			Usage:     "say why a task does not run, and what happens next",
+			ArgsUsage: "ID",
+			Description: `The times and limits follow from the settings of this command. Workers with other settings, or with a
+policy in their code, may decide differently.
+
+Example:
+  holdfast task explain 42`,
+			Flags:  []cli.Flag{outputFlag(), watchFlag()},
+			Action: t.do(t.explain),
+		}, {
 			Name:      "attempts",
 			Usage:     "list the attempts of a task that did not succeed, oldest first",
 			ArgsUsage: "ID",
@@ -70,7 +81,11 @@ Example:
 }
 
 func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
-	return listTasks(ctx, t.tool, c, nil, "no tasks match",
+	f, err := filter(c)
+	if err != nil {
+		return err
+	}
+	return listTasks(ctx, t.tool, c, f, "no tasks match",
 		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
 		column[holdfast.Task]{"failures", failures},
 		column[holdfast.Task]{"created", func(task holdfast.Task) string { return t.stamp(task.CreatedAt) }},

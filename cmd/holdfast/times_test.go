@@ -5,47 +5,6 @@ import (
 	"time"
 )
 
-func TestParseTime(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Time{
-		"2030-01-31":                time.Date(2030, 1, 31, 0, 0, 0, 0, time.Local),
-		"2030-01-31 09:30":          time.Date(2030, 1, 31, 9, 30, 0, 0, time.Local),
-		"2030-01-31 09:30:15":       time.Date(2030, 1, 31, 9, 30, 15, 0, time.Local),
-		"2030-01-31T09:30":          time.Date(2030, 1, 31, 9, 30, 0, 0, time.Local),
-		"2030-01-31T09:30:15":       time.Date(2030, 1, 31, 9, 30, 15, 0, time.Local),
-		"2030-01-31T09:30:15Z":      time.Date(2030, 1, 31, 9, 30, 15, 0, time.UTC),
-		"2030-01-31T09:30:15+01:00": time.Date(2030, 1, 31, 8, 30, 15, 0, time.UTC),
-	} {
-		if got, err := parseTime(text); err != nil || !got.Equal(want) {
-			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "soon", "2030-02-31", "31.01.2030", "09:30"} {
-		if got, err := parseTime(text); err == nil {
-			t.Errorf("%q: %s", text, got)
-		}
-	}
-}
-
-func TestParsePast(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
-	for text, want := range map[string]time.Time{
-		"2h":                   now.Add(-2 * time.Hour),
-		"0s":                   now,
-		"2030-01-31T08:00:00Z": now.Add(-time.Hour),
-	} {
-		if got, err := parsePast(text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"-2h", "yesterday", ""} {
-		if got, err := parsePast(text, now); err == nil {
-			t.Errorf("%q: %s", text, got)
-		}
-	}
-}
-
 func TestAgo(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

@@ -363,6 +363,9 @@ func (h help) find(words []string) (path string, ok bool) {
 		}
 		path, words = next, words[1:]
 	}
+	if path == "" && len(words) == 2 && words[0] == "help" { // "help flags" and "help search"
+		return path, true
+	}
 	hasSubcommands := strings.Contains(h.commands[path], "\nCommands:\n")
 	return path, !hasSubcommands || len(words) == 0 && path != ""
 }

@@ -211,6 +211,8 @@ var files embed.FS
 func statements() map[string]string {
 	texts := statement.Load(files, nil,
 		statement.Variant{Name: "list_dead", Of: "list", Part: "all_tasks", Is: "dead_tasks"},
+		statement.Variant{Name: "list_unique", Of: "list", Part: "all_tasks", Is: "unique_task"},
+		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "all_tasks", Is: "running_tasks"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "count_running", Of: "count", Part: "all_tasks", Is: "running_tasks"},

@@ -14,6 +14,7 @@ var deathTests = []test{
 	{"groups dead tasks by cause", testDeathGroups},
 	{"filters the groups", testDeathGroupsFiltered},
 	{"lists the tasks of a group", testListGroup},
+	{"lists dead tasks by class, host and status", testListDeaths},
 	{"a task leaves its group when it leaves the state dead", testLeaveGroup},
 	{"a refused transition changes no group", testRefusedDeath},
 	{"adds missing records", testRecordDeaths},
@@ -115,6 +116,8 @@ func testListGroup(s *suite) {
 		{"all", f, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
 		{"a limit", store.Filter{Fingerprint: f.Fingerprint, Limit: 2}, []holdfast.TaskID{orders[2], orders[1]}},
 		{"a page", store.Filter{Fingerprint: f.Fingerprint, Before: orders[1]}, []holdfast.TaskID{orders[0]}},
+		{"its class", store.Filter{Fingerprint: f.Fingerprint, Class: "error"}, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
+		{"another class", store.Filter{Fingerprint: f.Fingerprint, Class: "timeout"}, nil},
 		{"another state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Done}}, nil},
 		{"the state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Dead}, Error: "order"}, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
 	} {
@@ -131,6 +134,40 @@ func testListGroup(s *suite) {
 		s.must(err)
 		if c.filter.Limit == 0 && counts[holdfast.Dead] != int64(len(c.want)) {
 			s.Errorf("%s: %d tasks counted, want %d", c.name, counts[holdfast.Dead], len(c.want))
+		}
+	}
+}
+
+func testListDeaths(s *suite) {
+	a := s.die(defaultQueue, delivery("a.example.com", 503))
+	b := s.die("elsewhere", delivery("b.example.com", 503))
+	c := s.die(defaultQueue, delivery("a.example.com", 500))
+	order := s.die(defaultQueue, errors.New("no order"))
+	retried := s.die(defaultQueue, delivery("a.example.com", 503))
+	s.move(s.task(retried), holdfast.Requested(holdfast.EventRequeue))
+	for _, f := range []struct {
+		name   string
+		filter store.Filter
+		want   []holdfast.TaskID
+	}{
+		{"a class", store.Filter{Class: "http_503"}, []holdfast.TaskID{b, a}},
+		{"a host", store.Filter{Host: "a.example.com"}, []holdfast.TaskID{c, a}},
+		{"a status", store.Filter{Status: 503}, []holdfast.TaskID{b, a}},
+		{"a host and a status", store.Filter{Host: "a.example.com", Status: 503}, []holdfast.TaskID{a}},
+		{"a class and a queue", store.Filter{Class: "http_503", Queue: "elsewhere"}, []holdfast.TaskID{b}},
+		{"no delivery", store.Filter{Class: "error"}, []holdfast.TaskID{order}},
+		{"a limit", store.Filter{Status: 503, Limit: 1}, []holdfast.TaskID{b}},
+		{"nothing", store.Filter{Host: "c.example.com"}, nil},
+	} {
+		tasks, err := s.List(s.ctx, f.filter)
+		s.must(err)
+		if got := idsOf(tasks); !slices.Equal(got, append([]holdfast.TaskID{}, f.want...)) {
+			s.Errorf("%s: tasks %v, want %v", f.name, got, f.want)
+		}
+		counts, err := s.Count(s.ctx, f.filter)
+		s.must(err)
+		if f.filter.Limit == 0 && counts[holdfast.Dead] != int64(len(f.want)) {
+			s.Errorf("%s: %d tasks counted, want %d", f.name, counts[holdfast.Dead], len(f.want))
 		}
 	}
 }

@@ -20,7 +20,9 @@ var inspectTests = []test{
 func testList(s *suite) {
 	foreign := newTask()
 	foreign.Type, foreign.Queue = other, "elsewhere"
-	tickets := s.insert(newTask(), foreign, newTask(), newTask(), newTask())
+	keyed := newTask()
+	keyed.Unique = "ada"
+	tickets := s.insert(keyed, foreign, newTask(), newTask(), newTask())
 	worker := s.registerWorker()
 	s.move(s.mustClaim(worker, tickets[2])[0], holdfast.Returned(holdfast.Permanent(errors.New(`no: Connection refused 100% by "host_1"`))))
 	s.move(s.mustClaim(worker, tickets[3])[0], holdfast.Returned(errors.New("timeout")))
@@ -52,6 +54,11 @@ func testList(s *suite) {
 		{"a question mark is not a wildcard", store.Filter{Error: "host?1"}, nil},
 		{"an underscore", store.Filter{Error: "HOST_1"}, []int{2}},
 		{"a limit", store.Filter{Limit: 2}, []int{4, 3}},
+		{"a unique key", store.Filter{Unique: "ada"}, []int{0}},
+		{"an unknown unique key", store.Filter{Unique: "grace"}, nil},
+		{"a unique key and another state", store.Filter{Unique: "ada", States: []holdfast.State{holdfast.Done}}, nil},
+		{"the second attempt", store.Filter{MinAttempt: 2}, []int{3}},
+		{"the first attempt", store.Filter{MaxAttempt: 1, States: []holdfast.State{holdfast.Ready, holdfast.Dead}}, []int{2, 1, 0}},
 		{"before an id", store.Filter{Before: tickets[2].Task}, []int{1, 0}},
 		{"all fields", store.Filter{States: []holdfast.State{holdfast.Ready}, Type: kind, Queue: defaultQueue, Error: "time", Limit: 9}, []int{3}},
 	} {

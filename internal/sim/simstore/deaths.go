@@ -81,3 +81,19 @@ func (t *Task) lastReport() holdfast.Report {
 	}
 	return t.Attempts[len(t.Attempts)-1].Report()
 }
+
+// matchesDeath reports whether the record of a death matches the filter.
+func matchesDeath(f *store.Filter, task *Task) bool {
+	if f.Fingerprint == "" && f.Class == "" && f.Host == "" && f.Status == 0 {
+		return true
+	}
+	if task.State != holdfast.Dead {
+		return false
+	}
+	report := task.lastReport()
+	host, status := report.Target()
+	return (f.Fingerprint == "" || task.fingerprint() == f.Fingerprint) &&
+		(f.Class == "" || report.Class == f.Class) &&
+		(f.Host == "" || host == f.Host) &&
+		(f.Status == 0 || status == f.Status)
+}

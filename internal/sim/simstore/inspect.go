@@ -106,7 +106,9 @@ func matches(f *store.Filter, task *Task) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, task.State)) &&
 		(f.Type == "" || task.Type == f.Type) &&
 		(f.Queue == "" || task.Queue == f.Queue) &&
-		(f.Fingerprint == "" || task.fingerprint() == f.Fingerprint) &&
+		(f.Unique == "" || task.Unique == f.Unique) &&
+		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
+		matchesDeath(f, task) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(task.LastError), f.Error)) &&
 		(f.Before == 0 || task.ID < f.Before) &&
 		(f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))

@@ -101,9 +101,9 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, list, count, list_group and
-// count_group. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter
-// that has no fingerprint.
+// NewInspector returns the role, which uses the statements task, attempts, queues, and list and count with their
+// variants _unique, _group and _deaths. choose returns the name of the fastest statement for an operation, "list" or
+// "count", with a filter that needs none of these variants.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }
@@ -139,17 +139,31 @@ func (i *Inspector) List(ctx context.Context, f store.Filter) ([]holdfast.Task, 
 
 // statement returns the name of the statement for an operation with a filter.
 func (i *Inspector) statement(operation string, f store.Filter) string {
-	if f.Fingerprint != "" {
+	switch {
+	case f.Fingerprint != "":
 		return operation + "_group"
+	case ofDeaths(f):
+		return operation + "_deaths"
+	case f.Unique != "":
+		return operation + "_unique"
 	}
 	return i.choose(operation, f)
 }
 
-// filter returns the arguments that the statements for list and count have in common. Those for a group have one more.
+// ofDeaths reports whether a filter has a condition for the records of deaths.
+func ofDeaths(f store.Filter) bool {
+	return f.Fingerprint != "" || f.Class != "" || f.Host != "" || f.Status != 0
+}
+
+// filter returns the arguments that the statements for list and count have in common. Those that read the records of
+// deaths have four more.
 func filter(f store.Filter) []any {
-	args := []any{f.States, f.Type, f.Queue, column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until)}
-	if f.Fingerprint != "" {
-		args = append(args, column.Text(f.Fingerprint))
+	args := []any{
+		f.States, column.Text(f.Type), column.Text(f.Queue), column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until),
+		column.Text(f.Unique), f.MinAttempt, f.MaxAttempt,
+	}
+	if ofDeaths(f) {
+		args = append(args, column.Text(f.Fingerprint), column.Text(f.Class), column.Text(f.Host), f.Status)
 	}
 	return args
 }

@@ -3,26 +3,53 @@ select {{columns}}
 from holdfast.tasks t
 where {{filter}}
 order by t.id desc
-limit $8
+limit $11
+
+-- name: list_unique
+select {{columns}}
+from holdfast.tasks t
+where t.unique_key = $8 and {{filter}}
+order by t.id desc
+limit $11
 
 -- name: list_group
--- The dead tasks with the fingerprint $8, at most $9.
+-- The dead tasks with the fingerprint $11.
 select {{columns}}
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $8 and t.dead_at is not null and {{filter}}
+where d.fingerprint = $11 and {{death}} and {{filter}}
 order by d.task_id desc
-limit $9
+limit $15
 
--- name: count_group
-select t.state, count(*) as count
+-- name: list_deaths
+-- $11 is a fingerprint or empty.
+select {{columns}}
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $8 and t.dead_at is not null and {{filter}}
-group by t.state
+where ($11 = '' or d.fingerprint = $11) and {{death}} and {{filter}}
+order by d.task_id desc
+limit $15
 
 -- name: count
 select t.state, count(*) as count
 from holdfast.tasks t
 where {{filter}}
+group by t.state
+
+-- name: count_unique
+select t.state, count(*) as count
+from holdfast.tasks t
+where t.unique_key = $8 and {{filter}}
+group by t.state
+
+-- name: count_group
+select t.state, count(*) as count
+from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
+where d.fingerprint = $11 and {{death}} and {{filter}}
+group by t.state
+
+-- name: count_deaths
+select t.state, count(*) as count
+from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
+where ($11 = '' or d.fingerprint = $11) and {{death}} and {{filter}}
 group by t.state
 
 -- name: task

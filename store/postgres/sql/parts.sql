@@ -38,8 +38,9 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and l.classid = hashtext(m.value)::oid and l.objsubid in (1, 2)
 
 -- {{filter}}: the condition of list and count. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5
--- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. Dead
--- letters have an index. Other tasks are found by a scan from the newest task down.
+-- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is
+-- a unique key, and $9 and $10 bound the attempt. Dead letters have an index. Other tasks are found by a scan from the
+-- newest task down.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($1::text[] <> '{dead}' or t.dead_at is not null)
   and ($2 = '' or t.type = $2)
@@ -48,3 +49,12 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and ($5::bigint = 0 or t.id < $5)
   and ($6::bigint = 0 or coalesce(t.finished_at, t.created_at) >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
   and ($7::bigint = 0 or coalesce(t.finished_at, t.created_at) < timestamptz 'epoch' + $7::bigint * interval '1 microsecond')
+  and ($8 = '' or t.unique_key = $8)
+  and ($9::int = 0 or t.attempt >= $9)
+  and ($10::int = 0 or t.attempt <= $10)
+
+-- {{death}}: the condition for a record d of a death. $12 is a class, $13 a host, and $14 a status.
+t.dead_at is not null
+  and ($12 = '' or d.class = $12)
+  and ($13 = '' or d.host = $13)
+  and ($14::int = 0 or d.status = $14)

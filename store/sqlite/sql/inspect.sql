@@ -1,22 +1,35 @@
 -- name: list
-select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?8
+select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?11
 
 -- name: list_group
--- The dead tasks with the fingerprint ?8, at most ?9.
+-- The dead tasks with the fingerprint ?11.
 select {{columns}}
 from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?8 and tasks.dead_at is not null and {{filter}}
+where d.fingerprint = ?11 and {{death}} and {{filter}}
 order by d.task_id desc
-limit ?9
+limit ?15
+
+-- name: list_deaths
+select {{columns}}
+from deaths d not indexed cross join tasks on tasks.id = d.task_id
+where {{death}} and {{filter}}
+order by d.task_id desc
+limit ?15
+
+-- name: count
+select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
 
 -- name: count_group
 select tasks.state, count(*) as count
 from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?8 and tasks.dead_at is not null and {{filter}}
+where d.fingerprint = ?11 and {{death}} and {{filter}}
 group by tasks.state
 
--- name: count
-select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
+-- name: count_deaths
+select tasks.state, count(*) as count
+from deaths d not indexed cross join tasks on tasks.id = d.task_id
+where {{death}} and {{filter}}
+group by tasks.state
 
 -- name: count_all
 -- Every task is in exactly one of these indexes.

@@ -20,8 +20,18 @@ tasks where tasks.dead_at is not null and
 -- {{running_tasks}}: running tasks, which are few and have an index.
 tasks indexed by tasks_worker where tasks.worker_id is not null and
 
+-- {{unique_task}}: the task with the unique key ?8.
+tasks where tasks.unique_key = ?8 and
+
+-- {{death}}: the condition for a record d of a death. ?12 is a class, ?13 a host, and ?14 a status.
+tasks.dead_at is not null
+and (?12 = '' or d.class = ?12)
+and (?13 = '' or d.host = ?13)
+and (?14 = 0 or d.status = ?14)
+
 -- {{filter}}: the condition of list and count. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5
--- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended.
+-- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is
+-- a unique key, and ?9 and ?10 bound the attempt.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '' or tasks.queue = ?3)
@@ -29,6 +39,9 @@ and (?4 = '' or contains(tasks.last_error, ?4))
 and (?5 = 0 or tasks.id < ?5)
 and (?6 = 0 or coalesce(tasks.finished_at, tasks.created_at) >= ?6)
 and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
+and (?8 = '' or tasks.unique_key = ?8)
+and (?9 = 0 or tasks.attempt >= ?9)
+and (?10 = 0 or tasks.attempt <= ?10)
 
 -- {{apply_unchanged}}: the condition that the task t is still in the state for which the transition was computed. ?1 is
 -- the task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/explain"
+)
+
+func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
+	id, err := holdfast.ParseTaskID(c.Args().First())
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		e, err := b.Explain(ctx, id)
+		if err != nil {
+			return err
+		}
+		if chosen, _ := format(c); chosen != asTable {
+			return jsonLines(t.stdout, []explain.Explanation{e})
+		}
+		var text strings.Builder
+		paragraph := func(label string, lines []string) {
+			for i, line := range lines {
+				if i > 0 {
+					label = ""
+				}
+				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, printable(singleLine(line)))
+			}
+		}
+		var causes []string
+		for _, cause := range e.Causes {
+			causes = append(causes, cause.Text)
+		}
+		paragraph("state", []string{string(e.State)})
+		paragraph("why", causes)
+		if !e.NextStart.IsZero() {
+			paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
+		}
+		paragraph("next", e.Next)
+		paragraph("limits", e.Limits)
+		_, err = t.stdout.Write([]byte(text.String()))
+		return err
+	})
+}

@@ -1,0 +1,150 @@
+package explain_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var now = time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
+
+// facts returns the facts about a ready task with a ticket, in a queue with one worker.
+func facts(changes ...func(*explain.Facts)) explain.Facts {
+	f := explain.Facts{
+		Now: now,
+		Task: holdfast.Task{ID: 7, Type: "mail", Queue: "default", State: holdfast.Ready, Attempt: 1, MaxAttempts: 3,
+			CreatedAt: now.Add(-time.Minute), NextRunAt: now.Add(-time.Minute)},
+		Position: store.Position{Found: true, Ticketed: true},
+		Queue:    store.Queue{Name: "default", Due: 12, Running: 3},
+		Workers: []store.Worker{{ID: 5, State: store.WorkerLive, LeaseUntil: now.Add(time.Second), WorkerInfo: store.WorkerInfo{
+			Name: "w1", Host: "h1", PID: 99, Concurrency: 4, Types: []string{"mail"}}}},
+		Settings: holdfast.TypeSettings{Policy: holdfast.Policy{Strategy: holdfast.Fixed, Base: time.Minute,
+			MaxAttempts: 5, MaxCrashes: 3, MaxDeferrals: 9}},
+	}
+	for _, change := range changes {
+		change(&f)
+	}
+	return f
+}
+
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	running := func(f *explain.Facts) {
+		f.Task.State, f.Task.Worker, f.Task.StartedAt = holdfast.Running, 5, now.Add(-20*time.Second)
+	}
+	later := func(f *explain.Facts) { f.Task.NextRunAt = now.Add(90 * time.Second) }
+	after := func(event holdfast.Event) func(*explain.Facts) {
+		return func(f *explain.Facts) {
+			later(f)
+			f.Task.Attempt, f.Task.Failures, f.Task.Crashes = 3, 2, 1
+			f.Attempts = []holdfast.Attempt{{Attempt: 2, Event: event, Class: "http_503", Error: "POST x: 503"}}
+		}
+	}
+	type codes = []explain.Code
+	for name, c := range map[string]struct {
+		change func(*explain.Facts)
+		want   codes
+		text   string
+	}{
+		"waiting": {func(*explain.Facts) {}, codes{explain.Waiting},
+			"its ticket is in the queue or in the outbox; the queue has 12 tasks that are due, 3 running, and workers for 4 at once"},
+		"delayed":                   {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
+		"retried":                   {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
+		"deferred":                  {after(holdfast.EventDefer), codes{explain.NotDue}, "because the handler deferred it"},
+		"crashed":                   {after(holdfast.EventCrash), codes{explain.NotDue}, "after crash 1 of 3"},
+		"handed back":               {after(holdfast.EventInterrupt), codes{explain.NotDue}, "after attempt 2 was handed back"},
+		"no worker":                 {func(f *explain.Facts) { f.Workers = nil }, codes{explain.NoWorker, explain.Waiting}, "no live worker takes tasks of the queue default"},
+		"a worker of another queue": {func(f *explain.Facts) { f.Workers[0].Queues = []string{"other"} }, codes{explain.NoWorker, explain.Waiting}, ""},
+		"a worker without handler": {func(f *explain.Facts) { f.Workers[0].Types = []string{"http"} }, codes{explain.Unhandled, explain.Waiting},
+			"no live worker of the queue default has a handler for the type mail"},
+		"a worker of an older build": {func(f *explain.Facts) { f.Workers[0].Types = nil }, codes{explain.Waiting}, ""},
+		"a worker that drains": {func(f *explain.Facts) { f.Workers[0].Draining = true }, codes{explain.WorkersDrain, explain.Waiting},
+			"every worker of the queue default that handles the type mail is draining"},
+		"parked": {func(f *explain.Facts) { f.Task.Parked = "worker 5 has no handler for its type" }, codes{explain.Parked},
+			"parked: worker 5 has no handler for its type; it gets another ticket in at most ten minutes"},
+		"last chance": {func(f *explain.Facts) { f.Task.Crashes = 2 }, codes{explain.LastChance, explain.Waiting},
+			"2 attempts crashed its worker, and the next crash makes it dead"},
+		"not published": {func(f *explain.Facts) { f.Position.Ticketed = false }, codes{explain.NotPublished},
+			"it has no ticket yet; a janitor publishes one as soon as the broker accepts it"},
+		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
+		"running with a time limit": {func(f *explain.Facts) { running(f); f.Settings.Timeout = time.Minute }, codes{explain.Running}, "; its time limit is 1m0s"},
+		"in the buffer of a worker": {func(f *explain.Facts) { running(f); f.Task.Buffered = true }, codes{explain.Running}, "the attempt starts when an executor is free"},
+		"running without a lease": {func(f *explain.Facts) { running(f); f.Workers[0].LeaseUntil = now.Add(-3 * time.Second) }, codes{explain.LeaseExpired},
+			"its lease expired 3s ago; a janitor fences it"},
+		"running on a dead worker": {func(f *explain.Facts) { running(f); f.Workers = nil }, codes{explain.LeaseExpired}, "worker 5 claimed attempt 1 20s ago and has ended"},
+		"done":                     {func(f *explain.Facts) { f.Task.State, f.Task.FinishedAt = holdfast.Done, now.Add(-time.Hour) }, codes{explain.Final}, "it has been done for 1h0m0s"},
+		"dead": {func(f *explain.Facts) {
+			after(holdfast.EventGiveUp)(f)
+			f.Task.State, f.Task.FinishedAt = holdfast.Dead, now.Add(-time.Hour)
+		}, codes{explain.Final}, "it died 1h0m0s ago: http_503: POST x: 503"},
+	} {
+		e := explain.Of(facts(c.change))
+		var got codes
+		for _, cause := range e.Causes {
+			got = append(got, cause.Code)
+		}
+		if !slices.Equal(got, c.want) || !strings.Contains(e.Causes[0].Text, c.text) {
+			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
+		}
+		if (e.Causes[0].Code == explain.NotDue) != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
+			t.Errorf("%s: it ends at %s", name, e.Causes[0].Until)
+		}
+	}
+}
+
+// The explanation of what follows a failure and a crash is what Settle decides.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	e := explain.Of(facts())
+	want := []string{
+		"if the next attempt succeeds, the task is done",
+		"if the next attempt fails, attempt 2 is due 1m0s later",
+		"if its worker crashes, attempt 2 is due 0s later",
+	}
+	if !slices.Equal(e.Next, want) {
+		t.Errorf("next: %q, want %q", e.Next, want)
+	}
+	if !e.NextStart.Equal(now) {
+		t.Errorf("the next start is %s, want now", e.NextStart)
+	}
+	last := explain.Of(facts(func(f *explain.Facts) { f.Task.Failures, f.Task.Crashes = 2, 2 }))
+	if last.Next[1] != "if the next attempt fails, the task is dead" || last.Next[2] != "if its worker crashes, the task is dead" {
+		t.Errorf("next: %q", last.Next)
+	}
+	limits := explain.Of(facts(func(f *explain.Facts) {
+		f.Task.Failures, f.Task.MaxAttempts, f.Settings.Policy.Deadline = 2, 0, time.Hour
+	})).Limits
+	if want := []string{"2 of 5 failures used", "0 of 3 crashes used", "0 of 9 deferrals used", "no attempt starts after 2030-01-31T09:59:00Z"}; !slices.Equal(limits, want) {
+		t.Errorf("limits: %q, want %q", limits, want)
+	}
+	dead := explain.Of(facts(func(f *explain.Facts) { f.Task.State = holdfast.Dead }))
+	if want := []string{"an operator can archive it", "an operator can cancel it", "an operator can retry it, with all its attempts"}; !slices.Equal(dead.Next, want) {
+		t.Errorf("next: %q, want %q", dead.Next, want)
+	}
+}
+
+// For any task and any policy, the predicted delay is that of the transition which a worker would store.
+func TestThePredictionIsThatOfSettle(t *testing.T) {
+	t.Parallel()
+	for id := range holdfast.TaskID(200) {
+		f := facts(func(f *explain.Facts) {
+			f.Task.ID, f.Task.Attempt, f.Task.Failures = id+1, int(id%7)+1, int(id%2)
+			f.Settings.Policy = holdfast.DefaultPolicy()
+		})
+		running := f.Task
+		running.State = holdfast.Running
+		move, err := holdfast.Settle(running, holdfast.Returned(errors.New("any")), now, f.Settings.Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := " due " + move.Wait.Round(time.Second).String() + " later"; move.Wait > 10*time.Second && !strings.HasSuffix(explain.Of(f).Next[1], want) {
+			t.Errorf("task %s: %s; want%s", running.ID, explain.Of(f).Next[1], want)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package search_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var now = time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]store.Filter{
+		"":                            {},
+		"  \t\n":                      {},
+		"state:dead":                  {States: []holdfast.State{holdfast.Dead}},
+		"state:ready,running,ready":   {States: []holdfast.State{holdfast.Ready, holdfast.Running}},
+		`state:"ready, dead"`:         {States: []holdfast.State{holdfast.Ready, holdfast.Dead}},
+		"type:http queue:mail":        {Type: "http", Queue: "mail"},
+		"queue:mail  type:http ":      {Type: "http", Queue: "mail"},
+		"503":                         {Error: "503"},
+		`"connection refused"`:        {Error: "connection refused"},
+		`error:"say \"no\" \\ twice"`: {Error: `say "no" \ twice`},
+		"error:a:b":                   {Error: "a:b"},
+		`"a:b"`:                       {Error: "a:b"},
+		"unique:ada@example.com":      {Unique: "ada@example.com"},
+		"attempt:3":                   {MinAttempt: 3, MaxAttempt: 3},
+		"attempt:=3":                  {MinAttempt: 3, MaxAttempt: 3},
+		"attempt:>3":                  {MinAttempt: 4},
+		"attempt:>=3":                 {MinAttempt: 3},
+		"attempt:<3":                  {MaxAttempt: 2},
+		"attempt:<=3":                 {MaxAttempt: 3},
+		"since:2h until:30m":          {Since: now.Add(-2 * time.Hour), Until: now.Add(-30 * time.Minute)},
+		"since:2030-01-31T08:00:00Z":  {Since: now.Add(-time.Hour)},
+		`since:"2030-01-31 08:00:00"`: {Since: time.Date(2030, 1, 31, 8, 0, 0, 0, time.Local)},
+		"group:3f9ad02c41b7e685":      {Fingerprint: "3f9ad02c41b7e685"},
+		"class:http_503 status:503":   {Class: "http_503", Status: 503},
+		"host:[::1]:8080":             {Host: "[::1]:8080"},
+		"type:größe":                  {Type: "größe"},
+	} {
+		got, err := search.Parse(text, now)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+// The caret in each text is the position of the error in the text without it.
+func TestErrorsPointAtTheCharacter(t *testing.T) {
+	t.Parallel()
+	for marked, reason := range map[string]string{
+		"state:dead ^typ:http":         `unknown field "typ"; use state, type, `,
+		"state:^deaf":                  `unknown state "deaf"; use ready, `,
+		"state:^":                      "the field state has no value",
+		`type:^""`:                     "the field type has no value",
+		"^:dead":                       "a field is missing before the colon",
+		"type:a ^type:b":               "the field type appears twice",
+		"first ^second":                "the field error appears twice",
+		`error:^"open`:                 "the closing quote is missing",
+		`error:"a"^b`:                  "a space is missing after the quote",
+		`error:a^"b"`:                  "a value with a quote must be in quotes",
+		`error:"a^\n"`:                 "a backslash must precede a quote or a backslash",
+		`error:"a^\`:                   "a backslash must precede a quote or a backslash",
+		"größe ^größe:1":               `unknown field "größe"`,
+		"attempt:^x":                   `attempt "x" is not a number like 3`,
+		"attempt:^0":                   `attempt "0" is not a number like 3`,
+		"attempt:^<1":                  "no task has an attempt before the first",
+		"attempt:^=>1":                 `attempt "=>1" is not a number like 3`,
+		"attempt:^9999999999":          "is not a number like 3",
+		"group:^3F9AD02C41B7E685":      "is not a fingerprint of 16 hexadecimal digits",
+		"group:^3f9a":                  "is not a fingerprint of 16 hexadecimal digits",
+		"status:^600":                  `status "600" is not a number from 100 to 599`,
+		"since:^soon":                  `"soon" is not a time like `,
+		"since:^-2h":                   "-2h is negative",
+		"since:1h until:^2h":           "since must be before until",
+		"since:1h until:^1h type:http": "since must be before until",
+	} {
+		text := strings.Replace(marked, "^", "", 1)
+		_, err := search.Parse(text, now)
+		syntax, ok := errors.AsType[*search.SyntaxError](err)
+		if !ok || !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v; want %s", text, err, reason)
+			continue
+		}
+		if want := strings.Index(marked, "^"); syntax.Offset != want {
+			t.Errorf("%s: the error is at %d, want %d", text, syntax.Offset, want)
+		}
+	}
+}
+
+func TestTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{
+		"2030-01-31":                time.Date(2030, 1, 31, 0, 0, 0, 0, time.Local),
+		"2030-01-31 09:30":          time.Date(2030, 1, 31, 9, 30, 0, 0, time.Local),
+		"2030-01-31 09:30:15":       time.Date(2030, 1, 31, 9, 30, 15, 0, time.Local),
+		"2030-01-31T09:30":          time.Date(2030, 1, 31, 9, 30, 0, 0, time.Local),
+		"2030-01-31T09:30:15":       time.Date(2030, 1, 31, 9, 30, 15, 0, time.Local),
+		"2030-01-31T09:30:15Z":      time.Date(2030, 1, 31, 9, 30, 15, 0, time.UTC),
+		"2030-01-31T09:30:15+01:00": time.Date(2030, 1, 31, 8, 30, 15, 0, time.UTC),
+	} {
+		if got, err := search.Time(text); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "soon", "2030-02-31", "31.01.2030", "09:30"} {
+		if got, err := search.Time(text); err == nil {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func TestPast(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{
+		"2h":                   now.Add(-2 * time.Hour),
+		"0s":                   now,
+		"2030-01-31T08:00:00Z": now.Add(-time.Hour),
+	} {
+		if got, err := search.Past(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"-2h", "yesterday", ""} {
+		if got, err := search.Past(text, now); err == nil {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"state:dead type:http", `error:"a \" b" since:2h`, "attempt:>=3", "größe", `"`, `a:"\`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		filter, err := search.Parse(text, now)
+		if err == nil {
+			again, err := search.Parse("  "+text+" ", now)
+			if err != nil || !reflect.DeepEqual(filter, again) {
+				t.Errorf("with spaces around it: %+v, %v", again, err)
+			}
+			return
+		}
+		syntax, ok := errors.AsType[*search.SyntaxError](err)
+		if !ok || syntax.Offset < 0 || syntax.Offset > len(text) || !reflect.DeepEqual(filter, store.Filter{}) {
+			t.Errorf("%+v, %#v", filter, err)
+		}
+	})
+}
