@@ -58,7 +58,7 @@ bench-scale: go ## measure how the speed of Holdfast scales; writes docs/scale.m
 	cd bench && go build -buildvcs=false -o ../bin/bench .
 	scripts/servers run bin/bench scale -report docs/scale.md $(BENCHFLAGS)
 
-bench-recovery: go ## compare recovery after kill -9; writes docs/recovery-peers.md (half an hour; BENCHFLAGS="-patience 75m" for River)
+bench-recovery: go ## compare recovery after kill -9; writes docs/recovery-peers.md (half an hour; for River an hour more: BENCHFLAGS="-systems River -only worker -trials 1 -patience 75m")
 	scripts/servers run scripts/bench recovery -report docs/recovery-peers.md $(BENCHFLAGS)
 
 microbench: go ## run the benchmarks of single parts on servers
