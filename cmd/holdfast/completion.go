@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/internal/search"
 )
 
 // candidatesName is the hidden command that the scripts of the shells call.
@@ -113,7 +115,7 @@ func candidates(program *cli.App, words []string) []candidate {
 func values(flag string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},
-		"state":      stateNames(),
+		"state":      search.StateNames(),
 		"log-level":  {"debug", "info", "warn", "error"},
 		"log-format": {"text", "json"},
 	}

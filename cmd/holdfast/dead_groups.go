@@ -23,8 +23,9 @@ func (t deadCommands) groupsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "groups",
 		Usage: "group dead tasks by cause, the largest group first",
-		Description: `The tasks of a group have the same type, the same class of error and, for deliveries, the same target and
-status. Apart from ids, numbers, times, addresses, URLs and quoted values, their error texts are equal.
+		Description: `The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
+there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
+values.
 ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
 
 Example:

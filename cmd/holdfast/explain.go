@@ -31,7 +31,7 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
 				if i > 0 {
 					label = ""
 				}
-				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, printable(singleLine(line)))
+				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, singleLine(line))
 			}
 		}
 		var causes []string

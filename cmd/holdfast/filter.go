@@ -18,7 +18,7 @@ import (
 )
 
 func stateFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(stateNames(), ", ")}
+	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(search.StateNames(), ", ")}
 }
 
 func filterFlags() []cli.Flag {
@@ -56,34 +56,27 @@ func listFlags() []cli.Flag {
 	return []cli.Flag{limitFlag(50), beforeFlag(), sortFlag(), watchFlag()}
 }
 
-func stateNames() []string {
-	var names []string
-	for _, state := range holdfast.States() {
-		names = append(names, string(state))
-	}
-	return names
-}
-
 // filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A
 // command need not have all of these flags.
 func filter(c *cli.Context) (store.Filter, error) {
 	b := search.Builder{Now: time.Now()}
-	if c.IsSet("query") {
-		err := b.Parse(c.String("query"))
-		if syntax, ok := errors.AsType[*search.SyntaxError](err); ok {
-			return b.Filter, &failure{err: fmt.Errorf("--query: %w", err), code: exitUsage, hint: "see: holdfast help search", at: syntax}
-		}
-	}
-	for _, name := range []string{"type", "queue", "error", "group", "state", "since", "until"} {
+	for _, name := range []string{"query", "type", "queue", "error", "group", "state", "since", "until"} {
+		value := c.String(name)
 		switch {
 		case !c.IsSet(name):
 			continue
-		case c.String(name) == "": // an empty variable in a script must not select all tasks
+		case strings.TrimSpace(value) == "": // an empty variable in a script must not select all tasks
 			return b.Filter, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
+		case name == "query":
+			if err := b.Parse(value); err != nil {
+				syntax, _ := errors.AsType[*search.SyntaxError](err)
+				return b.Filter, &failure{err: fmt.Errorf("--query: %w", err), code: exitUsage, hint: "see: holdfast help search", at: syntax}
+			}
+			continue
 		case b.Has(name):
 			return b.Filter, usageOf(commandName(c), "--%s and the field %s of --query exclude each other", name, name)
 		}
-		if err := b.Set(name, c.String(name)); err != nil {
+		if err := b.Set(name, value); err != nil {
 			return b.Filter, usageOf(commandName(c), "--%s: %w", name, err)
 		}
 	}

@@ -27,11 +27,11 @@ const (
 	NotDue       Code = "not_due"       // its time has not come
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
 	Unhandled    Code = "unhandled"     // no live worker of the queue has a handler for the type
+	WorkersDrain Code = "workers_drain" // all workers of the queue are draining
 	Parked       Code = "parked"        // the worker that got its ticket has no handler for the type
+	LastChance   Code = "last_chance"   // one more crash makes it dead, so a worker runs it exclusively
 	NotPublished Code = "not_published" // its ticket is not published yet
 	Waiting      Code = "waiting"       // its ticket waits in the queue, or in a worker without capacity
-	LastChance   Code = "last_chance"   // one more crash makes it dead, so a worker runs it exclusively
-	WorkersDrain Code = "workers_drain" // all workers of the queue are draining
 )
 
 // Cause is one reason why a task does not run or does not end.
@@ -49,7 +49,7 @@ type Facts struct {
 	Attempts []holdfast.Attempt // the recorded ones, oldest first
 	Position store.Position     // of the ticket of the current attempt
 	Queue    store.Queue        // the queue of the task
-	Workers  []store.Worker     // those that are live, and the worker of a running task
+	Workers  []store.Worker     // those that are live
 	Settings holdfast.TypeSettings
 }
 
@@ -98,7 +98,7 @@ func (f *Facts) whyReady() (causes []Cause) {
 		add(NotDue, f.Task.NextRunAt, "attempt %d is due in %s, %s", f.Task.Attempt, rounded(f.Task.NextRunAt.Sub(f.Now)), f.whyDelayed())
 	}
 	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
-		return w.State != store.WorkerLive || len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
+		return len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
 	})
 	draining := func(w store.Worker) bool { return w.Draining }
 	handles := func(w store.Worker) bool { return w.Types == nil || slices.Contains(w.Types, f.Task.Type) }
@@ -130,8 +130,8 @@ func (f *Facts) whyReady() (causes []Cause) {
 			capacity += w.Concurrency
 		}
 	}
-	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; the queue has %s that are due, %d running, and workers for %d at once",
-		count(int(f.Queue.Due), "task"), f.Queue.Running, capacity)
+	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue that are due: %d, running: %d, at once at most: %d",
+		f.Queue.Due, f.Queue.Running, capacity)
 	return causes
 }
 
@@ -156,7 +156,7 @@ func (f *Facts) whyRunning() Cause {
 	name := fmt.Sprintf("worker %s", f.Task.Worker)
 	since := rounded(f.Now.Sub(f.Task.StartedAt))
 	i := slices.IndexFunc(f.Workers, func(w store.Worker) bool { return w.ID == f.Task.Worker })
-	if i < 0 || f.Workers[i].State != store.WorkerLive {
+	if i < 0 {
 		return Cause{LeaseExpired, fmt.Sprintf("%s claimed attempt %d %s ago and has ended; a janitor makes the task ready again", name, f.Task.Attempt, since), time.Time{}}
 	}
 	w := f.Workers[i]

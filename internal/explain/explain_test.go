@@ -53,7 +53,7 @@ func TestCauses(t *testing.T) {
 		text   string
 	}{
 		"waiting": {func(*explain.Facts) {}, codes{explain.Waiting},
-			"its ticket is in the queue or in the outbox; the queue has 12 tasks that are due, 3 running, and workers for 4 at once"},
+			"its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4"},
 		"delayed":                   {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
 		"retried":                   {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
 		"deferred":                  {after(holdfast.EventDefer), codes{explain.NotDue}, "because the handler deferred it"},

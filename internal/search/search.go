@@ -50,7 +50,7 @@ type Field struct {
 func Fields() []Field { return slices.Clone(fields) }
 
 var fields = []Field{
-	{"state", "one of the states, separated by commas: " + strings.Join(stateNames(), ", "), setStates},
+	{"state", "one of the states, separated by commas: " + strings.Join(StateNames(), ", "), setStates},
 	{"type", "the task type", text(func(f *store.Filter) *string { return &f.Type })},
 	{"queue", "the queue", text(func(f *store.Filter) *string { return &f.Queue })},
 	{"unique", "the unique key", text(func(f *store.Filter) *string { return &f.Unique })},
@@ -213,7 +213,8 @@ func fieldNames() string {
 	return strings.Join(names, ", ")
 }
 
-func stateNames() []string {
+// StateNames returns the names of all states, in the order of lists.
+func StateNames() []string {
 	var names []string
 	for _, state := range holdfast.States() {
 		names = append(names, string(state))
@@ -233,7 +234,7 @@ func setStates(f *store.Filter, value string, _ time.Time) error {
 	for name := range strings.SplitSeq(value, ",") {
 		state := holdfast.State(strings.TrimSpace(name))
 		if !state.Valid() {
-			return fmt.Errorf("unknown state %q; use %s", name, strings.Join(stateNames(), ", "))
+			return fmt.Errorf("unknown state %q; use %s", name, strings.Join(StateNames(), ", "))
 		}
 		if !slices.Contains(f.States, state) {
 			f.States = append(f.States, state)

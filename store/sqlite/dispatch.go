@@ -110,8 +110,8 @@ func dueTuples(rows []dueRow) string {
 	return tuples(list)
 }
 
-// nextDue returns the time at which the next task of the queues becomes due, in microseconds. If there is no such
-// task, it returns math.MaxInt64.
+// nextDue returns when the next task of the queues becomes due, in microseconds. It returns math.MaxInt64 if the queues
+// have no task that waits for its time.
 func (s *dispatcher) nextDue(ctx context.Context, operation string, queues store.Queues) (int64, error) {
 	next, err := list[timeRow](ctx, s, operation, "dispatch_due_next", queues.Only, stringList(queues.Except))
 	if err != nil || len(next) == 0 {

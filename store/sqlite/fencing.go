@@ -29,8 +29,8 @@ type numberRow struct{ N int64 }
 // staleCall is the age from which Fence ignores a call, as the contract requires.
 const staleCall = 2 * time.Second
 
-// Fence implements store.Fencing. settle counts from the time when the store was opened, because there is no server.
-// It also counts from the latest jump of the clock, because leases expire while the machine sleeps or its clock is set.
+// Fence implements store.Fencing. The duration settle begins when the store is opened, because there is no server. It
+// begins again at each jump of the clock, because leases expire while the machine sleeps or its clock is set.
 func (s *fencer) Fence(ctx context.Context, calledAt time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
 	const operation = "fence workers"
 	first, err := list[timeRow](ctx, s, operation, "fence_first", s.now().UnixMicro())

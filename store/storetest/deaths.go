@@ -121,20 +121,22 @@ func testListGroup(s *suite) {
 		{"another state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Done}}, nil},
 		{"the state", store.Filter{Fingerprint: f.Fingerprint, States: []holdfast.State{holdfast.Dead}, Error: "order"}, []holdfast.TaskID{orders[2], orders[1], orders[0]}},
 	} {
-		tasks, err := s.List(s.ctx, c.filter)
-		s.must(err)
-		var got []holdfast.TaskID
-		for _, task := range tasks {
-			got = append(got, task.ID)
-		}
-		if !slices.Equal(got, c.want) {
-			s.Errorf("%s: tasks %v, want %v", c.name, got, c.want)
-		}
-		counts, err := s.Count(s.ctx, c.filter)
-		s.must(err)
-		if c.filter.Limit == 0 && counts[holdfast.Dead] != int64(len(c.want)) {
-			s.Errorf("%s: %d tasks counted, want %d", c.name, counts[holdfast.Dead], len(c.want))
-		}
+		s.wantDead(c.name, c.filter, c.want)
+	}
+}
+
+// wantDead checks that a filter lists exactly these dead tasks, and counts as many if it has no limit.
+func (s *suite) wantDead(name string, f store.Filter, want []holdfast.TaskID) {
+	s.Helper()
+	tasks, err := s.List(s.ctx, f)
+	s.must(err)
+	if got := idsOf(tasks); !slices.Equal(got, want) {
+		s.Errorf("%s: tasks %v, want %v", name, got, want)
+	}
+	counts, err := s.Count(s.ctx, f)
+	s.must(err)
+	if f.Limit == 0 && counts[holdfast.Dead] != int64(len(want)) {
+		s.Errorf("%s: %d tasks counted, want %d", name, counts[holdfast.Dead], len(want))
 	}
 }
 
@@ -159,16 +161,7 @@ func testListDeaths(s *suite) {
 		{"a limit", store.Filter{Status: 503, Limit: 1}, []holdfast.TaskID{b}},
 		{"nothing", store.Filter{Host: "c.example.com"}, nil},
 	} {
-		tasks, err := s.List(s.ctx, f.filter)
-		s.must(err)
-		if got := idsOf(tasks); !slices.Equal(got, append([]holdfast.TaskID{}, f.want...)) {
-			s.Errorf("%s: tasks %v, want %v", f.name, got, f.want)
-		}
-		counts, err := s.Count(s.ctx, f.filter)
-		s.must(err)
-		if f.filter.Limit == 0 && counts[holdfast.Dead] != int64(len(f.want)) {
-			s.Errorf("%s: %d tasks counted, want %d", f.name, counts[holdfast.Dead], len(f.want))
-		}
+		s.wantDead(f.name, f.filter, f.want)
 	}
 }
 
