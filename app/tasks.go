@@ -107,19 +107,18 @@ func (b *Backend) MoveAll(ctx context.Context, f store.Filter, event holdfast.Ev
 		if limit > 0 {
 			f.Limit = min(bulkBatch, limit-done)
 		}
-		tasks, err := b.Store.List(ctx, f)
+		page, err := b.Store.List(ctx, f)
 		if err != nil {
 			return done, err
 		}
-		if len(tasks) == 0 {
-			return done, nil
-		}
-		n, err := b.moveAll(ctx, tasks, event)
+		n, err := b.moveAll(ctx, page.Tasks, event)
 		if done += n; err != nil {
 			return done, err
 		}
 		progress(done)
-		f.Before = tasks[len(tasks)-1].ID // each batch has smaller ids than the one before
+		if f.Before = page.Next; f.Before == 0 {
+			break
+		}
 	}
 	return done, nil
 }

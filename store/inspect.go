@@ -11,14 +11,23 @@ import (
 type Inspector interface {
 	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
-	// List returns tasks without payload, highest id first.
-	List(ctx context.Context, f Filter) ([]holdfast.Task, error)
+	// List returns a page of tasks without payload, highest id first. For most filters it has to scan all tasks. Then it
+	// returns after about a second, with what it has found.
+	List(ctx context.Context, f Filter) (Page, error)
 	// Count returns the number of tasks by state. States without tasks are present with 0.
 	Count(ctx context.Context, f Filter) (map[holdfast.State]int64, error)
 	// Attempts returns the recorded attempts of a task, oldest first. Returns ErrNotFound if the task does not exist.
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
 	// Queues returns every known queue, sorted by name.
 	Queues(ctx context.Context) ([]Queue, error)
+}
+
+// Page is a part of the tasks that a filter selects.
+type Page struct {
+	Tasks []holdfast.Task
+	// Next is the Filter.Before of the next page, and 0 if no more tasks match. If there are fewer tasks than the limit
+	// and Next is not 0, List has scanned the tasks from Next on for a second, and more tasks may or may not match.
+	Next holdfast.TaskID
 }
 
 // Filter selects tasks. The zero value selects all.

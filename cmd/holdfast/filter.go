@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -112,20 +111,15 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		{"type", func(task holdfast.Task) string { return task.Type }},
 		{"queue", func(task holdfast.Task) string { return task.Queue }},
 	}, columns...)
-	limit := f.Limit
-	if limit < math.MaxInt {
-		f.Limit++ // one more task shows that there is a next page
-	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		tasks, err := b.Store.List(ctx, f)
+		page, err := b.Store.List(ctx, f)
 		if err != nil {
 			return err
 		}
+		tasks := page.Tasks
 		var next *holdfast.TaskID
-		if len(tasks) > limit {
-			tasks = tasks[:limit]
-			last := tasks[limit-1].ID
-			next = &last
+		if page.Next > 0 {
+			next = &page.Next
 		}
 		if chosen, _ := format(c); chosen == asJSON {
 			return jsonPage(t, c, tasks, next, columns)
@@ -133,7 +127,11 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		if err := list(t, c, tasks, none, columns...); err != nil {
 			return err
 		}
-		if next != nil {
+		switch {
+		case next == nil:
+		case len(tasks) < f.Limit:
+			t.say("the scan stopped after a second, at task %s; to continue, add --before %s", next, next)
+		default:
 			t.say("more tasks match; for the next page, add --before %s", next)
 		}
 		return nil

@@ -110,10 +110,11 @@ func (w *world) sender(t *testing.T, c call) int {
 // checkPoison checks the final state and the attempts of every task.
 func (w *world) checkPoison(t *testing.T, poisonIDs []holdfast.TaskID, limit int) {
 	t.Helper()
-	tasks, err := w.Store.List(t.Context(), store.Filter{Limit: 1000})
+	page, err := w.Store.List(t.Context(), store.Filter{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
+	tasks := page.Tasks
 	lastWorkers := map[holdfast.WorkerID]holdfast.TaskID{}
 	for _, id := range poisonIDs {
 		task := w.task(t, id)

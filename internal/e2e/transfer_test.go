@@ -27,14 +27,11 @@ func (w *world) snapshot(t *testing.T) snapshot {
 	t.Helper()
 	all := snapshot{}
 	for f := (store.Filter{Limit: 1000}); ; {
-		tasks, err := w.Store.List(t.Context(), f)
+		page, err := w.Store.List(t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(tasks) == 0 {
-			return all
-		}
-		for _, task := range tasks {
+		for _, task := range page.Tasks {
 			attempts, err := w.Store.Attempts(t.Context(), task.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +45,9 @@ func (w *world) snapshot(t *testing.T) snapshot {
 			}
 			all[task.ID] = store.Record{Task: whole, Attempts: attempts}
 		}
-		f.Before = tasks[len(tasks)-1].ID
+		if f.Before = page.Next; f.Before == 0 {
+			return all
+		}
 	}
 }
 
@@ -280,7 +279,7 @@ func TestImportSurvivesKills(t *testing.T) {
 			kills++
 			if some, err := to.Store.List(t.Context(), store.Filter{Limit: 1}); err != nil {
 				t.Fatal(err)
-			} else if len(some) > 0 {
+			} else if len(some.Tasks) > 0 {
 				resumed++
 			}
 		}

@@ -214,6 +214,9 @@ func (f *Facts) outcomes(attempt string) []string {
 		case move.To == holdfast.Dead:
 			return "the task is dead"
 		}
+		if move.Wait == 0 {
+			return fmt.Sprintf("attempt %d is due at once", move.NextAttempt)
+		}
 		return fmt.Sprintf("attempt %d is due %s later", move.NextAttempt, rounded(move.Wait))
 	}
 	return []string{

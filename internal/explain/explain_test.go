@@ -105,7 +105,7 @@ func TestNext(t *testing.T) {
 	want := []string{
 		"if the next attempt succeeds, the task is done",
 		"if the next attempt fails, attempt 2 is due 1m0s later",
-		"if its worker crashes, attempt 2 is due 0s later",
+		"if its worker crashes, attempt 2 is due at once",
 	}
 	if !slices.Equal(e.Next, want) {
 		t.Errorf("next: %q, want %q", e.Next, want)

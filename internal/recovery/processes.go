@@ -140,7 +140,7 @@ func (tb *testbed) busiest(ctx context.Context) (pid, tasks int, err error) {
 	}
 	for _, worker := range workers {
 		n := 0
-		for _, task := range running {
+		for _, task := range running.Tasks {
 			if task.Worker == worker.ID {
 				n++
 			}

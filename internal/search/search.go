@@ -249,23 +249,26 @@ const maxAttempt = 1<<31 - 1
 func setAttempt(f *store.Filter, value string, _ time.Time) error {
 	digits := strings.TrimLeft(value, "<>=")
 	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || n > maxAttempt-1 {
+	if err != nil || n < 0 || n > maxAttempt-1 {
 		return fmt.Errorf("attempt %q is not a number like 3, >3, >=3, <3 or <=3", value)
 	}
 	switch strings.TrimSuffix(value, digits) {
 	case "", "=":
+		if n == 0 {
+			return errors.New("the first attempt is 1")
+		}
 		f.MinAttempt, f.MaxAttempt = n, n
 	case ">":
 		f.MinAttempt = n + 1
 	case ">=":
 		f.MinAttempt = n
-	case "<=":
-		f.MaxAttempt = n
-	case "<":
-		if n == 1 {
-			return errors.New("no task has an attempt before the first")
+	case "<=", "<":
+		if f.MaxAttempt = n; value[1] != '=' {
+			f.MaxAttempt--
 		}
-		f.MaxAttempt = n - 1
+		if f.MaxAttempt < 1 {
+			return errors.New("the first attempt is 1")
+		}
 	default:
 		return fmt.Errorf("attempt %q is not a number like 3, >3, >=3, <3 or <=3", value)
 	}

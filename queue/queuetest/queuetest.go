@@ -139,7 +139,7 @@ func (q *Queue) list(states ...holdfast.State) []holdfast.Task {
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	return listed
+	return listed.Tasks
 }
 
 // Any is a payload for RequireEnqueued that matches every payload.

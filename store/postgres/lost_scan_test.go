@@ -225,8 +225,8 @@ func TestALookListsEveryTicket(t *testing.T) {
 		})
 	}
 	anyTickets := func() (tickets []message.Ticket, err error) {
-		tasks, err := s.List(ctx, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 50})
-		for _, task := range tasks {
+		page, err := s.List(ctx, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 50})
+		for _, task := range page.Tasks {
 			tickets = append(tickets, message.Ticket{Task: task.ID, Attempt: task.Attempt})
 		}
 		return tickets, err

@@ -69,5 +69,10 @@ func arguments(args []any) []any {
 	return encoded
 }
 
-// choose returns the name of the statement for a filter. One statement serves all filters.
-func choose(operation string, _ store.Filter) string { return operation }
+// choose returns the name of the fastest statement for a filter.
+func choose(operation string, f store.Filter) string {
+	if len(f.States) == 1 && f.States[0] == holdfast.Dead {
+		return operation + "_dead"
+	}
+	return operation
+}

@@ -23,7 +23,11 @@ const (
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
 	texts := statement.Load(files, map[string]string{"schema": quoted},
-		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"})
+		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
+		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_tasks"},
+		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
+		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
+		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"})
 	names := strings.NewReplacer("holdfast.", quoted+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)

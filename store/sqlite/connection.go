@@ -210,10 +210,10 @@ var files embed.FS
 // statements returns the embedded statements by name.
 func statements() map[string]string {
 	texts := statement.Load(files, nil,
-		statement.Variant{Name: "list_dead", Of: "list", Part: "all_tasks", Is: "dead_tasks"},
-		statement.Variant{Name: "list_unique", Of: "list", Part: "all_tasks", Is: "unique_task"},
+		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_tasks"},
+		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
-		statement.Variant{Name: "list_running", Of: "list", Part: "all_tasks", Is: "running_tasks"},
+		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "count_running", Of: "count", Part: "all_tasks", Is: "running_tasks"},
 	)

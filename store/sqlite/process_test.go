@@ -106,10 +106,11 @@ func insertUntilEnd(ctx context.Context, s *sqlite.Store) error {
 
 // claimAll tries to claim every task, in a random order, and writes the ids of the claimed tasks.
 func claimAll(ctx context.Context, s *sqlite.Store) error {
-	tasks, err := s.List(ctx, store.Filter{Limit: 1 << 20})
+	page, err := s.List(ctx, store.Filter{Limit: 1 << 20})
 	if err != nil {
 		return err
 	}
+	tasks := page.Tasks
 	worker, err := s.RegisterWorker(ctx, store.WorkerInfo{Name: "worker"}, time.Hour)
 	if err != nil {
 		return err

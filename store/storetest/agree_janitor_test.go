@@ -200,8 +200,8 @@ func (p *pair) list(t *rapid.T) {
 		if f.Before = 0; before >= 0 {
 			f.Before = h.id(before)
 		}
-		tasks, err := h.List(p.ctx, f)
-		return h.formatTasks(tasks), err
+		page, err := h.List(p.ctx, f)
+		return h.formatTasks(page.Tasks), err
 	})
 }
 

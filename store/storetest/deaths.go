@@ -128,9 +128,9 @@ func testListGroup(s *suite) {
 // wantDead checks that a filter lists exactly these dead tasks, and counts as many if it has no limit.
 func (s *suite) wantDead(name string, f store.Filter, want []holdfast.TaskID) {
 	s.Helper()
-	tasks, err := s.List(s.ctx, f)
+	page, err := s.List(s.ctx, f)
 	s.must(err)
-	if got := idsOf(tasks); !slices.Equal(got, want) {
+	if got := idsOf(page.Tasks); !slices.Equal(got, append([]holdfast.TaskID{}, want...)) {
 		s.Errorf("%s: tasks %v, want %v", name, got, want)
 	}
 	counts, err := s.Count(s.ctx, f)
@@ -242,8 +242,8 @@ func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string))
 		t.Fatalf("groups %+v; want one with an outdated record", groups)
 	}
 	f := store.Filter{Fingerprint: w.deathGroups(store.DeathFilter{})[0].Fingerprint}
-	if tasks, err := s.List(t.Context(), f); err != nil || len(tasks) != 1 || tasks[0].ID != stays.ID {
-		t.Errorf("the list of the group is %v, %v", tasks, err)
+	if page, err := s.List(t.Context(), f); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != stays.ID {
+		t.Errorf("the list of the group is %v, %v", page.Tasks, err)
 	}
 	w.recordDeaths(10)
 	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Tasks != 1 || groups[0].Sample != stays.ID {

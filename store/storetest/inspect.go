@@ -12,6 +12,7 @@ import (
 var inspectTests = []test{
 	{"lists tasks by filter, highest id first", testList},
 	{"lists tasks page by page", testListPages},
+	{"finds a task behind thousands of others", testListFar},
 	{"counts tasks by state", testCount},
 	{"reads one task", testTask},
 	{"describes queues", testQueues},
@@ -77,8 +78,11 @@ func testList(s *suite) {
 		for _, i := range c.want {
 			want = append(want, tickets[i].Task)
 		}
-		if !slices.Equal(idsOf(got), want) {
-			s.Errorf("%s: List returned %v, want %v", c.name, idsOf(got), want)
+		if !slices.Equal(idsOf(got.Tasks), want) {
+			s.Errorf("%s: List returned %v, want %v", c.name, idsOf(got.Tasks), want)
+		}
+		if (got.Next != 0) != (c.filter.Limit == 2) { // the other filters select all that match
+			s.Errorf("%s: the next page begins before %d", c.name, got.Next)
 		}
 	}
 }
@@ -87,21 +91,38 @@ func testListPages(s *suite) {
 	tickets := s.insertN(120)
 	got, err := s.List(s.ctx, store.Filter{})
 	s.must(err)
-	if len(got) != 50 {
-		s.Errorf("List without a limit returned %d tasks, want 50", len(got))
+	if len(got.Tasks) != 50 {
+		s.Errorf("List without a limit returned %d tasks, want 50", len(got.Tasks))
 	}
 	var seen []holdfast.TaskID
-	for before := holdfast.TaskID(0); ; before = seen[len(seen)-1] {
-		page, err := s.List(s.ctx, store.Filter{Before: before, Limit: 50})
+	for f := (store.Filter{Limit: 40}); ; {
+		page, err := s.List(s.ctx, f)
 		s.must(err)
-		if len(page) == 0 {
+		if len(page.Tasks) != 40 {
+			s.Errorf("a page of %d tasks", len(page.Tasks))
+		}
+		seen = append(seen, idsOf(page.Tasks)...)
+		if f.Before = page.Next; f.Before == 0 {
 			break
 		}
-		seen = append(seen, idsOf(page)...)
 	}
 	slices.Reverse(seen)
 	if !slices.Equal(seen, ids(tickets)) {
 		s.Errorf("the pages have %d tasks, want all tasks once", len(seen))
+	}
+}
+
+func testListFar(s *suite) {
+	far := newTask()
+	far.Type = other
+	want := s.insert(far, newTask(), far)
+	s.insertN(5000)
+	for limit, n := range map[int]int{1: 1, 2: 2, 3: 2} {
+		page, err := s.List(s.ctx, store.Filter{Type: other, Limit: limit})
+		s.must(err)
+		if got := idsOf(page.Tasks); len(got) != n || got[0] != want[2].Task || (page.Next != 0) != (limit == 1) {
+			s.Errorf("limit %d: tasks %v, next %d", limit, got, page.Next)
+		}
 	}
 }
 
@@ -145,7 +166,7 @@ func testTask(s *suite) {
 	}
 	listed, err := s.List(s.ctx, store.Filter{})
 	s.must(err)
-	if len(listed) != 1 || len(listed[0].Payload) > 0 {
+	if len(listed.Tasks) != 1 || len(listed.Tasks[0].Payload) > 0 {
 		s.Errorf("List returned %+v, want one task without payload", listed)
 	}
 }

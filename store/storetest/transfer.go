@@ -112,7 +112,7 @@ func testImportAndExport(s *suite, here, elsewhere Transferable) {
 			s.Errorf("the task is\n%s, want\n%s", clipped(task), clipped(records[i].Task))
 		}
 	}
-	if dead, err := s.List(s.ctx, store.Filter{States: []holdfast.State{holdfast.Dead}}); err != nil || len(dead) != 1 {
+	if dead, err := s.List(s.ctx, store.Filter{States: []holdfast.State{holdfast.Dead}}); err != nil || len(dead.Tasks) != 1 {
 		s.Errorf("the dead tasks are %v, %v", dead, err)
 	}
 	if names, err := s.QueueNames(s.ctx); err != nil || !reflect.DeepEqual(names, []string{defaultQueue, "slow"}) {

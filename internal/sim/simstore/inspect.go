@@ -48,26 +48,31 @@ func noTask(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
 
-// List implements store.Inspector.
-func (c *Client) List(ctx context.Context, f store.Filter) ([]holdfast.Task, error) {
+// List implements store.Inspector. It scans all tasks in one step.
+func (c *Client) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	f, limit := normalize(f), f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	var tasks []holdfast.Task
+	var page store.Page
 	err := c.do(ctx, Step{Op: "List"}, func(time.Time) error {
 		rows := c.store.db.tasks
-		for i := len(rows) - 1; i >= 0 && len(tasks) < limit; i-- {
-			if matches(&f, &rows[i]) {
-				tasks = append(tasks, rows[i].bare())
+		for i := len(rows) - 1; i >= 0; i-- {
+			if !matches(&f, &rows[i]) {
+				continue
 			}
+			if len(page.Tasks) == limit {
+				page.Next = page.Tasks[limit-1].ID
+				break
+			}
+			page.Tasks = append(page.Tasks, rows[i].bare())
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return store.Page{}, err
 	}
-	return tasks, nil
+	return page, nil
 }
 
 // Count implements store.Inspector.

@@ -1,55 +1,44 @@
 -- name: list
 select {{columns}}
-from holdfast.tasks t
-where {{filter}}
+from {{window}} {{filter}}
 order by t.id desc
-limit $11
+limit $12
 
--- name: list_unique
-select {{columns}}
-from holdfast.tasks t
-where t.unique_key = $8 and {{filter}}
-order by t.id desc
-limit $11
+-- name: last_id
+-- The highest id below $1.
+select coalesce(max(id), 0) as id from holdfast.tasks where id < $1::bigint
 
 -- name: list_group
--- The dead tasks with the fingerprint $11.
+-- The dead tasks with the fingerprint $12.
 select {{columns}}
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $11 and {{death}} and {{filter}}
+where d.fingerprint = $12 and {{death}} and {{filter}}
 order by d.task_id desc
-limit $15
+limit $16
 
 -- name: list_deaths
--- $11 is a fingerprint or empty.
+-- $12 is a fingerprint or empty.
 select {{columns}}
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where ($11 = '' or d.fingerprint = $11) and {{death}} and {{filter}}
+where ($12 = '' or d.fingerprint = $12) and {{death}} and {{filter}}
 order by d.task_id desc
-limit $15
+limit $16
 
 -- name: count
 select t.state, count(*) as count
-from holdfast.tasks t
-where {{filter}}
-group by t.state
-
--- name: count_unique
-select t.state, count(*) as count
-from holdfast.tasks t
-where t.unique_key = $8 and {{filter}}
+from {{all_tasks}} {{filter}}
 group by t.state
 
 -- name: count_group
 select t.state, count(*) as count
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $11 and {{death}} and {{filter}}
+where d.fingerprint = $12 and {{death}} and {{filter}}
 group by t.state
 
 -- name: count_deaths
 select t.state, count(*) as count
 from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where ($11 = '' or d.fingerprint = $11) and {{death}} and {{filter}}
+where ($12 = '' or d.fingerprint = $12) and {{death}} and {{filter}}
 group by t.state
 
 -- name: task

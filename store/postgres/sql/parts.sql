@@ -37,12 +37,22 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and l.database = (select oid from pg_database where datname = current_database())
   and l.classid = hashtext(m.value)::oid and l.objsubid in (1, 2)
 
+-- {{all_tasks}}: all tasks.
+holdfast.tasks t where
+
+-- {{window}}: the tasks with the ids from $11 on and below $5.
+holdfast.tasks t where t.id >= $11::bigint and t.id < $5::bigint and
+
+-- {{dead_tasks}}: dead letters, which have an index.
+holdfast.tasks t where t.dead_at is not null and
+
+-- {{unique_task}}: the task with the unique key $8.
+holdfast.tasks t where t.unique_key = $8 and
+
 -- {{filter}}: the condition of list and count. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5
 -- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is
--- a unique key, and $9 and $10 bound the attempt. Dead letters have an index. Other tasks are found by a scan from the
--- newest task down.
+-- a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
-  and ($1::text[] <> '{dead}' or t.dead_at is not null)
   and ($2 = '' or t.type = $2)
   and ($3 = '' or t.queue = $3)
   and ($4 = '' or position(lower($4) in lower(t.last_error)) > 0)
@@ -52,9 +62,10 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and ($8 = '' or t.unique_key = $8)
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
+  and ($11::bigint = 0 or t.id >= $11)
 
--- {{death}}: the condition for a record d of a death. $12 is a class, $13 a host, and $14 a status.
+-- {{death}}: the condition for a record d of a death. $13 is a class, $14 a host, and $15 a status.
 t.dead_at is not null
-  and ($12 = '' or d.class = $12)
-  and ($13 = '' or d.host = $13)
-  and ($14::int = 0 or d.status = $14)
+  and ($13 = '' or d.class = $13)
+  and ($14 = '' or d.host = $14)
+  and ($15::int = 0 or d.status = $15)

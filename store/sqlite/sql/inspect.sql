@@ -1,20 +1,24 @@
 -- name: list
-select {{columns}} from {{all_tasks}} {{filter}} order by tasks.id desc limit ?11
+select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?12
+
+-- name: last_id
+-- The highest id below ?1.
+select coalesce(max(id), 0) as id from tasks where id < ?1
 
 -- name: list_group
--- The dead tasks with the fingerprint ?11.
+-- The dead tasks with the fingerprint ?12.
 select {{columns}}
 from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?11 and {{death}} and {{filter}}
+where d.fingerprint = ?12 and {{death}} and {{filter}}
 order by d.task_id desc
-limit ?15
+limit ?16
 
 -- name: list_deaths
 select {{columns}}
 from deaths d not indexed cross join tasks on tasks.id = d.task_id
 where {{death}} and {{filter}}
 order by d.task_id desc
-limit ?15
+limit ?16
 
 -- name: count
 select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
@@ -22,7 +26,7 @@ select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tas
 -- name: count_group
 select tasks.state, count(*) as count
 from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?11 and {{death}} and {{filter}}
+where d.fingerprint = ?12 and {{death}} and {{filter}}
 group by tasks.state
 
 -- name: count_deaths

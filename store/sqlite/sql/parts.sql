@@ -14,6 +14,9 @@ coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = task
 -- {{all_tasks}}: all tasks, by a scan from the newest task down.
 tasks not indexed where
 
+-- {{window}}: the tasks with the ids from ?11 on and below ?5.
+tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
+
 -- {{dead_tasks}}: dead letters, which have an index.
 tasks where tasks.dead_at is not null and
 
@@ -23,15 +26,15 @@ tasks indexed by tasks_worker where tasks.worker_id is not null and
 -- {{unique_task}}: the task with the unique key ?8.
 tasks where tasks.unique_key = ?8 and
 
--- {{death}}: the condition for a record d of a death. ?12 is a class, ?13 a host, and ?14 a status.
+-- {{death}}: the condition for a record d of a death. ?13 is a class, ?14 a host, and ?15 a status.
 tasks.dead_at is not null
-and (?12 = '' or d.class = ?12)
-and (?13 = '' or d.host = ?13)
-and (?14 = 0 or d.status = ?14)
+and (?13 = '' or d.class = ?13)
+and (?14 = '' or d.host = ?14)
+and (?15 = 0 or d.status = ?15)
 
 -- {{filter}}: the condition of list and count. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5
 -- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is
--- a unique key, and ?9 and ?10 bound the attempt.
+-- a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '' or tasks.queue = ?3)
@@ -42,6 +45,7 @@ and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 and (?8 = '' or tasks.unique_key = ?8)
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
+and (?11 = 0 or tasks.id >= ?11)
 
 -- {{apply_unchanged}}: the condition that the task t is still in the state for which the transition was computed. ?1 is
 -- the task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
