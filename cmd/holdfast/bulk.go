@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 )
 
@@ -149,7 +150,7 @@ func (b *bulk) add(number int, line []byte) {
 	if len(line) == 0 {
 		return
 	}
-	task, err := parseLine(line, b.defaults)
+	task, err := surface.ParseTask(line, b.defaults)
 	if err == nil {
 		err = b.checker.check(task)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -83,7 +84,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return each(t.tool, c, ids, func(id holdfast.TaskID) (taskState, error) {
+		return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && task.State != holdfast.Dead {
 				err = fmt.Errorf("%w: cannot retry task %s: its state is %s, not dead", holdfast.ErrConflict, id, task.State)
@@ -91,7 +92,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 			if err == nil && !c.Bool("dry-run") {
 				task, err = b.Move(ctx, id, holdfast.EventRequeue)
 			}
-			return taskState{task.ID, task.State}, err
+			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -199,7 +200,7 @@ func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.
 		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
 	}
 	var err error
-	if task.Delay, task.At, err = parseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
+	if task.Delay, task.At, err = surface.ParseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}
 	if c.IsSet("jsonl") {

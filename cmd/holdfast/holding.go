@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 // holdingCommands implements the command holding and its subcommands.
@@ -42,7 +43,7 @@ const kindWorker = "worker"
 
 // holdingRow is a holding queue or a live worker, as commands print it.
 type holdingRow struct {
-	Kind string `json:"kind"` // kindHolding or kindWorker
+	Kind string `json:"kind"` // surface.KindHolding or kindWorker
 	*queueDepth
 	*workerPages
 }
@@ -65,12 +66,12 @@ type workerPages struct {
 
 func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
-		var rows []queueRow
+		var rows []surface.Queue
 		if _, embedded := b.Embedded(); !embedded {
 			for _, name := range b.Topology.HoldingQueueNames() {
-				rows = append(rows, queueRow{Kind: kindHolding, AMQPQueue: name})
+				rows = append(rows, surface.Queue{Kind: surface.KindHolding, AMQPQueue: name})
 			}
-			addDepths(ctx, t.tool, b, rows)
+			t.warnDepths(ctx, surface.AddDepths(ctx, b, rows, brokerTimeout))
 		}
 		workers, err := b.Store.Workers(ctx, false)
 		if err != nil {
@@ -96,12 +97,12 @@ func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-func (t holdingCommands) tables(c *cli.Context, rows []queueRow, pages []workerPages) error {
+func (t holdingCommands) tables(c *cli.Context, rows []surface.Queue, pages []workerPages) error {
 	if len(rows) > 0 {
 		err := list(t.tool, c, rows, "",
-			column[queueRow]{"holding queue", func(q queueRow) string { return q.AMQPQueue }},
-			column[queueRow]{"messages", func(q queueRow) string { return orUnknown(q.Messages) }},
-			column[queueRow]{"consumers", func(q queueRow) string { return orUnknown(q.Consumers) }})
+			column[surface.Queue]{"holding queue", func(q surface.Queue) string { return q.AMQPQueue }},
+			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
+			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
 		if err != nil {
 			return err
 		}

@@ -7,22 +7,17 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// taskState is the state of a task after a command, as commands print it.
-type taskState struct {
-	ID    holdfast.TaskID `json:"id"`
-	State holdfast.State  `json:"state"`
-}
-
 // printStates prints the states of tasks. In table format it prints nothing if there are no tasks.
-func printStates(t *tool, c *cli.Context, tasks []taskState) error {
+func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
 	if chosen, _ := format(c); chosen == asTable && len(tasks) == 0 {
 		return nil
 	}
 	return list(t, c, tasks, "",
-		column[taskState]{"id", func(s taskState) string { return s.ID.String() }},
-		column[taskState]{"state", func(s taskState) string { return string(s.State) }},
+		column[surface.TaskState]{"id", func(s surface.TaskState) string { return s.ID.String() }},
+		column[surface.TaskState]{"state", func(s surface.TaskState) string { return string(s.State) }},
 	)
 }
 
@@ -41,8 +36,8 @@ func taskIDs(c *cli.Context) ([]holdfast.TaskID, error) {
 
 // each calls try for every id and prints the resulting states. After an error it continues with the next id, unless a
 // server is unavailable or the command was interrupted.
-func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (taskState, error)) error {
-	done := []taskState{}
+func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
+	done := []surface.TaskState{}
 	var failed []error
 	for _, id := range ids {
 		result, err := try(id)

@@ -3,14 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
-	"unicode/utf8"
-
-	"github.com/holdfastq/holdfast"
 )
 
 // lineReader reads lines. It skips lines that are longer than the limit, without keeping them in memory.
@@ -54,87 +48,3 @@ func (r *lineReader) next() ([]byte, error) {
 
 // mayBlock reports whether the next call of next may block until more data arrives.
 func (r *lineReader) mayBlock() bool { return r.from.Buffered() == 0 }
-
-// taskLine is one line of --jsonl.
-type taskLine struct {
-	Type        string          `json:"type"`
-	Payload     json.RawMessage `json:"payload"`
-	Queue       string          `json:"queue"`
-	Delay       string          `json:"delay"`
-	At          string          `json:"at"`
-	MaxAttempts *int            `json:"max_attempts"`
-	Unique      string          `json:"unique"`
-}
-
-// parseLine parses one line. Missing keys have the values of defaults. The error text is for the user who wrote the
-// line.
-func parseLine(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error) {
-	if !utf8.Valid(line) { // the decoder would silently replace invalid bytes
-		return holdfast.NewTask{}, errors.New("not valid UTF-8")
-	}
-	var l taskLine
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&l); err != nil {
-		return holdfast.NewTask{}, explainJSON(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return holdfast.NewTask{}, errors.New("unexpected data after the JSON object")
-	}
-	if line[0] != '{' { // null decodes without an error
-		return holdfast.NewTask{}, errors.New("not a JSON object")
-	}
-	task := defaults
-	if l.Type != "" {
-		task.Type = l.Type
-	}
-	if l.Payload != nil {
-		task.Payload = l.Payload
-	}
-	if l.Queue != "" {
-		task.Queue = l.Queue
-	}
-	if l.MaxAttempts != nil {
-		if task.MaxAttempts = *l.MaxAttempts; task.MaxAttempts < 1 {
-			return task, fmt.Errorf("max_attempts %d must be at least 1", task.MaxAttempts)
-		}
-	}
-	if l.Delay != "" || l.At != "" {
-		var err error
-		if task.Delay, task.At, err = parseDelayAndTime(l.Delay, l.At); err != nil {
-			return task, err
-		}
-	}
-	task.Unique = l.Unique
-	return task, nil
-}
-
-// explainJSON replaces an error of encoding/json by a text without terms of Go.
-func explainJSON(err error) error {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		if wrong.Field == "" {
-			return fmt.Errorf("a line must be a JSON object, not %s", article(wrong.Value))
-		}
-		kind := "a string"
-		if wrong.Field == "max_attempts" {
-			kind = "a whole number"
-		}
-		return fmt.Errorf("%s must be %s, not %s", wrong.Field, kind, article(wrong.Value))
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("unexpected end of JSON")
-	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	if key, ok := strings.CutPrefix(text, "unknown field "); ok {
-		return fmt.Errorf("unknown key %s", key)
-	}
-	return fmt.Errorf("not valid JSON: %s", text)
-}
-
-// article returns the name of a JSON type with its indefinite article.
-func article(kind string) string {
-	if kind == "array" || kind == "object" {
-		return "an " + kind
-	}
-	return "a " + kind
-}

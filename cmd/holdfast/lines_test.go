@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 func TestLineReader(t *testing.T) {
@@ -65,7 +66,7 @@ func readAll(t *testing.T, r *lineReader) []string {
 	}
 }
 
-func TestParseLine(t *testing.T) {
+func TestParseTask(t *testing.T) {
 	t.Parallel()
 	defaults := holdfast.NewTask{Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`)}
 	at := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
@@ -77,14 +78,14 @@ func TestParseLine(t *testing.T) {
 		`{"delay":"0s","max_attempts":1}`: {Type: "mail", Queue: "slow", MaxAttempts: 1, Payload: json.RawMessage(`1`)},
 		`{"type":"x","queue":"y","payload":{"a": 1e400},"unique":"u"}`: {Type: "x", Queue: "y", Unique: "u", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`{"a": 1e400}`)},
 	} {
-		got, err := parseLine([]byte(strings.TrimSpace(line)), defaults)
+		got, err := surface.ParseTask([]byte(strings.TrimSpace(line)), defaults)
 		if err != nil || !same(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", line, got, err, want)
 		}
 	}
 	for line, want := range map[string]string{
 		`null`:                     "not a JSON object",
-		`7`:                        "a line must be a JSON object, not a number",
+		`7`:                        "a task must be a JSON object, not a number",
 		`{"type":7}`:               "type must be a string, not a number",
 		`{"max_attempts":"7"}`:     "max_attempts must be a whole number, not a string",
 		`{"max_attempts":-1}`:      "max_attempts -1 must be at least 1",
@@ -96,7 +97,7 @@ func TestParseLine(t *testing.T) {
 		`type=mail`:                "not valid JSON",
 		"{\"unique\":\"\xff\"}":    "not valid UTF-8",
 	} {
-		if _, err := parseLine([]byte(line), defaults); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := surface.ParseTask([]byte(line), defaults); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", line, err, want)
 		}
 	}
@@ -140,7 +141,7 @@ func checkLine(t *testing.T, line []byte, task holdfast.NewTask) {
 	if want.Payload = compact.Bytes(); len(want.Payload) == 0 {
 		want.Payload = nil
 	}
-	parsed, err := parseLine(bytes.TrimSpace(text.Bytes()), holdfast.NewTask{})
+	parsed, err := surface.ParseTask(bytes.TrimSpace(text.Bytes()), holdfast.NewTask{})
 	if err != nil || !same(parsed, want) {
 		t.Fatalf("%s, from %q: %+v, %v; want %+v", text.Bytes(), line, parsed, err, want)
 	}
@@ -172,7 +173,7 @@ func FuzzLines(f *testing.F) {
 			if err != nil || len(line) == 0 {
 				continue
 			}
-			task, err := parseLine(line, holdfast.NewTask{})
+			task, err := surface.ParseTask(line, holdfast.NewTask{})
 			if err == nil {
 				err = task.Validate(limit)
 			}

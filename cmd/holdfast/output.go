@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 // The output formats.
@@ -99,42 +99,11 @@ func jsonLines[T any](w io.Writer, items []T) error {
 		if err := encoder.Encode(item); err != nil {
 			return err
 		}
-		if _, err := w.Write(withoutLoneSurrogates(text.Bytes())); err != nil {
+		if _, err := w.Write(surface.WithoutLoneSurrogates(text.Bytes())); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// withoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
-// JSON allows lone surrogates, but most programs refuse them.
-func withoutLoneSurrogates(text []byte) []byte {
-	unit := func(i int) rune { // the UTF-16 code unit of the escape at i, or 0
-		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
-			return 0
-		}
-		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
-		if err != nil {
-			return 0
-		}
-		return rune(n)
-	}
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		first := unit(i)
-		switch {
-		case !utf16.IsSurrogate(first):
-			i++ // skip the escaped character, which may be a backslash
-		case utf16.DecodeRune(first, unit(i+6)) == unicode.ReplacementChar:
-			copy(text[i:], `\ufffd`)
-			i += 5
-		default:
-			i += 11
-		}
-	}
-	return text
 }
 
 // jsonArray writes an array with one element per line, which is readable and easy to compare.
@@ -233,23 +202,6 @@ func unit(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd", d/day)
 }
-
-// duration is a time.Duration that is formatted without insignificant digits.
-type duration time.Duration
-
-func (d duration) String() string {
-	whole := time.Duration(d)
-	switch {
-	case whole >= time.Minute:
-		return whole.Round(time.Second).String()
-	case whole >= time.Second:
-		return whole.Round(100 * time.Millisecond).String()
-	}
-	return whole.Round(time.Millisecond).String()
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // plural returns a number with a noun, in the plural unless n is 1.
 func plural(n int, thing string) string {

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 // queueCommands implements the command queue and its subcommands.
@@ -47,64 +46,21 @@ Example:
 	}
 }
 
-// The kinds of queues in lists. All but the first are AMQP queues.
-const (
-	kindQueue      = "queue"
-	kindRescue     = "rescue"
-	kindQuarantine = "quarantine"
-	kindUnread     = "unread"
-	kindHolding    = "holding"
-)
-
-// queueRow is a queue, or an AMQP queue that belongs to no queue, as commands print it.
-type queueRow struct {
-	Kind      string `json:"kind"`
-	Queue     string `json:"queue,omitempty"`
-	AMQPQueue string `json:"amqp_queue"`
-	*queueCounts
-	// The figures of the broker; nil if they are unknown or the AMQP queue does not exist.
-	Messages  *int `json:"messages"`
-	Consumers *int `json:"consumers"`
-
-	others []string // the other AMQP queues of the queue, whose messages count too
-}
-
-// queueCounts are the figures of the store about a queue.
-type queueCounts struct {
-	Ready   int64    `json:"ready"`
-	Due     int64    `json:"due"`
-	Oldest  duration `json:"oldest_due"`
-	Running int64    `json:"running"`
-	Workers int      `json:"workers"` // live workers that take tasks of the queue
-}
-
-// setDepth sets the figures of the broker.
-func (q *queueRow) setDepth(depths map[string]broker.Depth) {
-	depth, ok := depths[q.AMQPQueue]
-	if !ok {
-		return
-	}
-	for _, name := range q.others {
-		depth.Ready += depths[name].Ready
-	}
-	q.Messages, q.Consumers = &depth.Ready, &depth.Consumers
-}
-
-// label returns the name of a queue in a table. The name of an AMQP queue is its kind in parentheses.
-func (q queueRow) label() string {
-	if q.Kind == kindQueue {
+// queueLabel returns the name of a queue in a table. The name of an AMQP queue is its kind in parentheses.
+func queueLabel(q surface.Queue) string {
+	if q.Kind == surface.KindQueue {
 		return q.Queue
 	}
 	return "(" + q.Kind + ")"
 }
 
 // storeColumn returns a column with a figure of the store.
-func storeColumn(head string, cell func(queueCounts) string) column[queueRow] {
-	return column[queueRow]{head, func(q queueRow) string {
-		if q.queueCounts == nil {
+func storeColumn(head string, cell func(surface.QueueCounts) string) column[surface.Queue] {
+	return column[surface.Queue]{head, func(q surface.Queue) string {
+		if q.QueueCounts == nil {
 			return ""
 		}
-		return cell(*q.queueCounts)
+		return cell(*q.QueueCounts)
 	}}
 }
 
@@ -118,79 +74,35 @@ func orUnknown(n *int) string {
 
 func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
-		rows, err := queueRows(ctx, b)
+		rows, unknown, err := surface.Queues(ctx, b, brokerTimeout)
 		if err != nil {
 			return err
 		}
-		columns := []column[queueRow]{
-			{"queue", queueRow.label},
-			storeColumn("ready", func(q queueCounts) string { return fmt.Sprint(q.Ready) }),
-			storeColumn("due", func(q queueCounts) string { return fmt.Sprint(q.Due) }),
-			storeColumn("oldest", func(q queueCounts) string { return q.Oldest.String() }),
-			storeColumn("running", func(q queueCounts) string { return fmt.Sprint(q.Running) }),
-			storeColumn("workers", func(q queueCounts) string { return fmt.Sprint(q.Workers) }),
+		columns := []column[surface.Queue]{
+			{"queue", queueLabel},
+			storeColumn("ready", func(q surface.QueueCounts) string { return fmt.Sprint(q.Ready) }),
+			storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
+			storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
+			storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
+			storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
 		}
 		if _, embedded := b.Embedded(); embedded {
-			if err := b.Ping(ctx, brokerTimeout); err != nil {
-				t.warnUnavailable(b, "tasks are stored", err)
+			if unknown != nil {
+				t.warnUnavailable(b, "tasks are stored", unknown)
 			}
 			return list(t.tool, c, rows, "", columns...)
 		}
-		rows = append(rows,
-			queueRow{Kind: kindRescue, AMQPQueue: b.Topology.Rescue()},
-			queueRow{Kind: kindQuarantine, AMQPQueue: b.Topology.Quarantine()},
-			queueRow{Kind: kindUnread, AMQPQueue: b.Topology.Unread()})
-		addDepths(ctx, t.tool, b, rows)
+		t.warnDepths(ctx, unknown)
 		return list(t.tool, c, rows, "", append(columns,
-			column[queueRow]{"messages", func(q queueRow) string { return orUnknown(q.Messages) }},
-			column[queueRow]{"consumers", func(q queueRow) string { return orUnknown(q.Consumers) }},
+			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
+			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }},
 		)...)
 	})
 }
 
-// queueRows reads the queues and their figures from the store.
-func queueRows(ctx context.Context, b *app.Backend) ([]queueRow, error) {
-	queues, err := b.Store.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := b.Store.Workers(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	var rows []queueRow
-	for _, queue := range queues {
-		count := 0
-		for _, worker := range workers {
-			if !worker.Draining && (len(worker.Queues) == 0 || slices.Contains(worker.Queues, queue.Name)) {
-				count++
-			}
-		}
-		names := b.Topology.Queue(queue.Name)
-		rows = append(rows, queueRow{
-			Kind: kindQueue, Queue: queue.Name, AMQPQueue: names[0], others: names[1:],
-			queueCounts: &queueCounts{queue.Ready, queue.Due, duration(queue.OldestDue), queue.Running, count},
-		})
-	}
-	return rows, nil
-}
-
-// addDepths reads the figures of the broker. If the broker does not answer, addDepths only prints a warning, because
-// the figures of the store are still useful.
-func addDepths(ctx context.Context, t *tool, b *app.Backend, rows []queueRow) {
-	err := b.Ping(ctx, brokerTimeout)
-	var depths map[string]broker.Depth
-	if err == nil {
-		var names []string
-		for _, q := range rows {
-			names = append(append(names, q.AMQPQueue), q.others...)
-		}
-		depths, err = b.Broker.Depths(ctx, names)
-	}
-	if err != nil && ctx.Err() == nil {
-		t.sayError("warning: MESSAGES and CONSUMERS are unknown", err)
-	}
-	for i := range rows {
-		rows[i].setDepth(depths)
+// warnDepths warns that the figures of the broker are missing, because those of the store are still useful.
+func (t *tool) warnDepths(ctx context.Context, unknown error) {
+	if unknown != nil && ctx.Err() == nil {
+		t.sayError("warning: MESSAGES and CONSUMERS are unknown", unknown)
 	}
 }

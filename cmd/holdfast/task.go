@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -156,17 +157,14 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		task, err := b.Task(ctx, id)
-		if err != nil {
-			return err
-		}
-		attempts, err := b.Store.Attempts(ctx, id)
+		details, err := surface.Task(ctx, b, id)
 		if err != nil {
 			return err
 		}
 		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []taskDetails{{task, append([]holdfast.Attempt{}, attempts...)}})
+			return jsonLines(t.stdout, []surface.TaskDetails{details})
 		}
+		task, attempts := details.Task, details.Attempts
 		name, err := workerOf(ctx, b, task, attempts)
 		if err != nil {
 			return err
@@ -177,12 +175,6 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 		fmt.Fprintln(t.stdout)
 		return list(t.tool, c, attempts, "", t.attemptColumns()...)
 	})
-}
-
-// taskDetails is a task with its attempts, as commands print it.
-type taskDetails struct {
-	holdfast.Task
-	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
 // workerOf returns the name of the worker that runs the task, or of the worker of the last attempt that did not
@@ -311,7 +303,7 @@ func took(a holdfast.Attempt) string {
 	if a.StartedAt.IsZero() {
 		return ""
 	}
-	return duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
+	return surface.Duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
 }
 
 func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
@@ -366,9 +358,9 @@ func (t taskCommands) move(event holdfast.Event) action {
 			return err
 		}
 		return t.withStore(ctx, c, func(b *app.Backend) error {
-			return each(t.tool, c, ids, func(id holdfast.TaskID) (taskState, error) {
+			return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
 				task, err := b.Move(ctx, id, event)
-				return taskState{task.ID, task.State}, moveError(event, task, err)
+				return surface.TaskState{ID: task.ID, State: task.State}, moveError(event, task, err)
 			})
 		})
 	}
@@ -429,7 +421,7 @@ func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
 			waiting, cancel = context.WithTimeout(ctx, limit)
 		}
 		defer cancel()
-		ended := []taskState{}
+		ended := []surface.TaskState{}
 		var failed []error
 		for _, id := range ids {
 			task, err := b.Await(waiting, id)
@@ -442,7 +434,7 @@ func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
 			case task.State != holdfast.Done:
 				failed = append(failed, notDone(task))
 			}
-			ended = append(ended, taskState{task.ID, task.State})
+			ended = append(ended, surface.TaskState{ID: task.ID, State: task.State})
 		}
 		return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
 	})

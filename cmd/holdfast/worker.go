@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 // workerCommands implements the command worker and its subcommands.
@@ -49,44 +48,14 @@ Example:
 	}
 }
 
-// workerRow is a store.Worker as commands print it.
-type workerRow struct {
-	Worker      holdfast.WorkerID `json:"worker"`
-	Name        string            `json:"name"`
-	Host        string            `json:"host"`
-	PID         int               `json:"pid"`
-	Version     string            `json:"version"`
-	State       store.WorkerState `json:"state"`
-	Draining    bool              `json:"draining"`
-	Queues      []string          `json:"queues"` // empty means every queue
-	Types       []string          `json:"types"`  // null if unknown
-	Concurrency int               `json:"concurrency"`
-	Running     int               `json:"running"`
-	StartedAt   time.Time         `json:"started_at"`
-	RenewedAt   time.Time         `json:"renewed_at"`
-	LeaseUntil  time.Time         `json:"lease_until"`
-	EndedAt     time.Time         `json:"ended_at,omitzero"`
-	Taken       int64             `json:"pages_taken"`
-	Settled     int64             `json:"pages_settled"`
-}
-
-func newWorkerRow(w store.Worker) workerRow {
-	return workerRow{
-		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
-		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running,
-		StartedAt: w.StartedAt.UTC(), RenewedAt: w.RenewedAt.UTC(), LeaseUntil: w.LeaseUntil.UTC(), EndedAt: w.EndedAt,
-		Taken: w.Taken, Settled: w.Settled,
-	}
-}
-
-func (w workerRow) queues() string {
+func takes(w surface.Worker) string {
 	if len(w.Queues) == 0 {
 		return "(all)"
 	}
 	return strings.Join(w.Queues, ",")
 }
 
-func (w workerRow) pages() string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
+func pages(w surface.Worker) string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
 func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
@@ -94,25 +63,25 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		rows := make([]workerRow, len(workers))
+		rows := make([]surface.Worker, len(workers))
 		for i, worker := range workers {
-			rows[i] = newWorkerRow(worker)
+			rows[i] = surface.NewWorker(worker)
 		}
 		none := "no live workers"
 		if c.Bool("all") {
 			none = "no workers"
 		}
 		return list(t.tool, c, rows, none,
-			column[workerRow]{"worker", func(w workerRow) string { return w.Worker.String() }},
-			column[workerRow]{"name", func(w workerRow) string { return w.Name }},
-			column[workerRow]{"state", func(w workerRow) string { return string(w.State) }},
-			column[workerRow]{"draining", func(w workerRow) string { return yes(w.Draining) }},
-			column[workerRow]{"queues", workerRow.queues},
-			column[workerRow]{"running", func(w workerRow) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
-			column[workerRow]{"pages", workerRow.pages},
-			column[workerRow]{"started", func(w workerRow) string { return t.stamp(w.StartedAt) }},
-			column[workerRow]{"renewed", func(w workerRow) string { return t.stamp(w.RenewedAt) }},
-			column[workerRow]{"ended", func(w workerRow) string { return t.stamp(w.EndedAt) }},
+			column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
+			column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
+			column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},
+			column[surface.Worker]{"draining", func(w surface.Worker) string { return yes(w.Draining) }},
+			column[surface.Worker]{"queues", takes},
+			column[surface.Worker]{"running", func(w surface.Worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
+			column[surface.Worker]{"pages", pages},
+			column[surface.Worker]{"started", func(w surface.Worker) string { return t.stamp(w.StartedAt) }},
+			column[surface.Worker]{"renewed", func(w surface.Worker) string { return t.stamp(w.RenewedAt) }},
+			column[surface.Worker]{"ended", func(w surface.Worker) string { return t.stamp(w.EndedAt) }},
 		)
 	})
 }

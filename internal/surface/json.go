@@ -1,0 +1,38 @@
+package surface
+
+import (
+	"strconv"
+	"unicode"
+	"unicode/utf16"
+)
+
+// WithoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
+// JSON allows lone surrogates, but most programs refuse them.
+func WithoutLoneSurrogates(text []byte) []byte {
+	unit := func(i int) rune { // the UTF-16 code unit of the escape at i, or 0
+		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
+			return 0
+		}
+		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
+		if err != nil {
+			return 0
+		}
+		return rune(n)
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		first := unit(i)
+		switch {
+		case !utf16.IsSurrogate(first):
+			i++ // skip the escaped character, which may be a backslash
+		case utf16.DecodeRune(first, unit(i+6)) == unicode.ReplacementChar:
+			copy(text[i:], `\ufffd`)
+			i += 5
+		default:
+			i += 11
+		}
+	}
+	return text
+}

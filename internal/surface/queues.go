@@ -1,0 +1,172 @@
+package surface
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// The kinds of queues in lists. All but the first are AMQP queues.
+const (
+	KindQueue      = "queue"
+	KindRescue     = "rescue"
+	KindQuarantine = "quarantine"
+	KindUnread     = "unread"
+	KindHolding    = "holding"
+)
+
+// Queue is a queue, or an AMQP queue that belongs to no queue.
+type Queue struct {
+	Kind      string `json:"kind"`
+	Queue     string `json:"queue,omitempty"`
+	AMQPQueue string `json:"amqp_queue"`
+	*QueueCounts
+	// The figures of the broker; nil if they are unknown or the AMQP queue does not exist.
+	Messages  *int `json:"messages"`
+	Consumers *int `json:"consumers"`
+
+	others []string // the other AMQP queues of the queue, whose messages count too
+}
+
+// QueueCounts are the figures of the store about a queue.
+type QueueCounts struct {
+	Ready   int64    `json:"ready"`
+	Due     int64    `json:"due"`
+	Oldest  Duration `json:"oldest_due"`
+	Running int64    `json:"running"`
+	Workers int      `json:"workers"` // live workers that take tasks of the queue
+}
+
+// setDepth sets the figures of the broker.
+func (q *Queue) setDepth(depths map[string]broker.Depth) {
+	depth, ok := depths[q.AMQPQueue]
+	if !ok {
+		return
+	}
+	for _, name := range q.others {
+		depth.Ready += depths[name].Ready
+	}
+	q.Messages, q.Consumers = &depth.Ready, &depth.Consumers
+}
+
+// Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. unknown is the
+// reason why the broker cannot be used now; on servers its figures are then missing.
+func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Queue, unknown, err error) {
+	if rows, err = queues(ctx, b); err != nil {
+		return nil, nil, err
+	}
+	if _, embedded := b.Embedded(); embedded {
+		return rows, b.Ping(ctx, limit), nil
+	}
+	rows = append(rows,
+		Queue{Kind: KindRescue, AMQPQueue: b.Topology.Rescue()},
+		Queue{Kind: KindQuarantine, AMQPQueue: b.Topology.Quarantine()},
+		Queue{Kind: KindUnread, AMQPQueue: b.Topology.Unread()})
+	return rows, AddDepths(ctx, b, rows, limit), nil
+}
+
+// queues reads the queues and their figures from the store.
+func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
+	found, err := b.Store.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Queue
+	for _, queue := range found {
+		count := 0
+		for _, worker := range workers {
+			if !worker.Draining && (len(worker.Queues) == 0 || slices.Contains(worker.Queues, queue.Name)) {
+				count++
+			}
+		}
+		names := b.Topology.Queue(queue.Name)
+		rows = append(rows, Queue{
+			Kind: KindQueue, Queue: queue.Name, AMQPQueue: names[0], others: names[1:],
+			QueueCounts: &QueueCounts{queue.Ready, queue.Due, Duration(queue.OldestDue), queue.Running, count},
+		})
+	}
+	return rows, nil
+}
+
+// AddDepths reads the figures of the broker. It returns an error if the broker does not answer within limit.
+func AddDepths(ctx context.Context, b *app.Backend, rows []Queue, limit time.Duration) error {
+	if err := b.Ping(ctx, limit); err != nil {
+		return err
+	}
+	var names []string
+	for _, q := range rows {
+		names = append(append(names, q.AMQPQueue), q.others...)
+	}
+	depths, err := b.Broker.Depths(ctx, names)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		rows[i].setDepth(depths)
+	}
+	return nil
+}
+
+// Worker is a live or ended worker.
+type Worker struct {
+	Worker      holdfast.WorkerID `json:"worker"`
+	Name        string            `json:"name"`
+	Host        string            `json:"host"`
+	PID         int               `json:"pid"`
+	Version     string            `json:"version"`
+	State       store.WorkerState `json:"state"`
+	Draining    bool              `json:"draining"`
+	Queues      []string          `json:"queues"` // empty means every queue
+	Types       []string          `json:"types"`  // null if unknown
+	Concurrency int               `json:"concurrency"`
+	Running     int               `json:"running"`
+	StartedAt   time.Time         `json:"started_at"`
+	RenewedAt   time.Time         `json:"renewed_at"`
+	LeaseUntil  time.Time         `json:"lease_until"`
+	EndedAt     time.Time         `json:"ended_at,omitzero"`
+	Taken       int64             `json:"pages_taken"`
+	Settled     int64             `json:"pages_settled"`
+}
+
+// NewWorker returns the form of a stored worker.
+func NewWorker(w store.Worker) Worker {
+	return Worker{
+		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
+		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running,
+		StartedAt: w.StartedAt.UTC(), RenewedAt: w.RenewedAt.UTC(), LeaseUntil: w.LeaseUntil.UTC(), EndedAt: w.EndedAt,
+		Taken: w.Taken, Settled: w.Settled,
+	}
+}
+
+// Duration is a time.Duration that is formatted without insignificant digits.
+type Duration time.Duration
+
+func (d Duration) String() string {
+	whole := time.Duration(d)
+	switch {
+	case whole >= time.Minute:
+		return whole.Round(time.Second).String()
+	case whole >= time.Second:
+		return whole.Round(100 * time.Millisecond).String()
+	}
+	return whole.Round(time.Millisecond).String()
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
