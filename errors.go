@@ -141,6 +141,10 @@ type Report struct {
 	Details json.RawMessage
 }
 
+func (r *Report) isZero() bool {
+	return r.Class == "" && r.Error == "" && r.Stack == "" && len(r.Details) == 0
+}
+
 // ReportOf returns the report of err. Class is the class given to Detailed, else the name of a known cause, else
 // "error".
 func ReportOf(err error) Report {

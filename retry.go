@@ -18,8 +18,18 @@ const (
 	List        Strategy = "list"        // Delays[n-1]; after the end of the list, its last element
 )
 
-// Policy determines when a failed task is retried and when it is given up. Start with DefaultPolicy and change the
-// fields that differ.
+// Keep says which attempts the store keeps a record of. A death is always recorded, so that it can be explained.
+type Keep string
+
+// The values of Keep. The empty value means KeepRetried.
+const (
+	KeepNone    Keep = "none"    // only the attempt after which the task is dead
+	KeepRetried Keep = "retried" // each attempt that did not succeed, and then also the success that follows
+	KeepAll     Keep = "all"     // also a success at the first attempt, which makes each success more expensive
+)
+
+// Policy determines when a failed task is retried, when it is given up, and which attempts are recorded. Start with
+// DefaultPolicy and change the fields that differ.
 type Policy struct {
 	Strategy Strategy
 	Base     time.Duration   // > 0; with Fixed also 0, which means at once
@@ -32,13 +42,15 @@ type Policy struct {
 	MaxCrashes   int           // crashes allowed; ≥ 1
 	MaxDeferrals int           // deferrals allowed; ≥ 0
 	Deadline     time.Duration // since the task was created; 0 means none
+
+	KeepAttempts Keep // empty means KeepRetried
 }
 
 // DefaultPolicy returns a policy with ten attempts over about four hours.
 func DefaultPolicy() Policy {
 	return Policy{
 		Strategy: Exponential, Base: 10 * time.Second, Factor: 2.5, Max: time.Hour, Jitter: 0.1,
-		MaxAttempts: DefaultMaxAttempts, MaxCrashes: 5, MaxDeferrals: 1000,
+		MaxAttempts: DefaultMaxAttempts, MaxCrashes: 5, MaxDeferrals: 1000, KeepAttempts: KeepRetried,
 	}
 }
 
@@ -80,6 +92,11 @@ func (p Policy) Validate() error {
 		return bad("max deferrals %d is negative", p.MaxDeferrals)
 	case p.Deadline < 0:
 		return bad("deadline %s is negative", p.Deadline)
+	}
+	switch p.KeepAttempts {
+	case "", KeepNone, KeepRetried, KeepAll:
+	default:
+		return bad("unknown value %q of keep attempts; use %s, %s or %s", p.KeepAttempts, KeepNone, KeepRetried, KeepAll)
 	}
 	return nil
 }

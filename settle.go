@@ -56,8 +56,10 @@ type Transition struct {
 	// Wait is the time from when the store applies the transition until the task is due, if To is Ready. It is relative
 	// because only the clock of the store counts.
 	Wait time.Duration
-	// Report describes the failed attempt. The zero value means that the store adds no record.
+	// Report describes the failed attempt. It is the zero value if the attempt did not fail.
 	Report Report
+	// Recorded means that the store adds a record of the attempt, with the report.
+	Recorded bool
 	// Fingerprint identifies the cause of a death. It is "" for all events except EventGiveUp.
 	Fingerprint string
 }
@@ -143,7 +145,21 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	if move.Event == EventGiveUp {
 		move.Fingerprint = Fingerprint(t.Type, move.Report)
 	}
+	move.Recorded = isRecorded(t, move, policy.KeepAttempts)
 	return move, nil
+}
+
+// isRecorded reports whether the store keeps a record of the attempt of t that ends with move. A hand-back of a task
+// that did not start and a request of an operator are no results of an attempt, and have no report.
+func isRecorded(t Task, move Transition, keep Keep) bool {
+	switch {
+	case move.Event == EventComplete:
+		failedBefore := t.LastError != "" || t.Failures+t.Crashes+t.Deferrals > 0
+		return keep == KeepAll || keep != KeepNone && failedBefore
+	case move.Event == EventGiveUp:
+		return true
+	}
+	return keep != KeepNone && !move.Report.isZero()
 }
 
 // operations has the verb of each event that an operator can request, and its participle.

@@ -222,6 +222,43 @@ func TestConflictsNameTheAllowedStates(t *testing.T) {
 	}
 }
 
+// TestWhichAttemptsAreRecorded checks each value of KeepAttempts with each result of an attempt.
+func TestWhichAttemptsAreRecorded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cause  holdfast.Cause
+		before func(*holdfast.Task) // changes the task before the attempt
+		want   [4]bool              // with "", none, retried and all
+	}{
+		"success at the first attempt":            {holdfast.Returned(nil), nil, [4]bool{false, false, false, true}},
+		"success after a hand-back":               {holdfast.Returned(nil), func(t *holdfast.Task) { t.Attempt = 5 }, [4]bool{false, false, false, true}},
+		"success after a failure":                 {holdfast.Returned(nil), func(t *holdfast.Task) { t.Failures = 1 }, [4]bool{true, false, true, true}},
+		"success after a crash":                   {holdfast.Returned(nil), func(t *holdfast.Task) { t.Crashes = 1 }, [4]bool{true, false, true, true}},
+		"success after a deferral":                {holdfast.Returned(nil), func(t *holdfast.Task) { t.Deferrals = 1 }, [4]bool{true, false, true, true}},
+		"success after a restart of the counters": {holdfast.Returned(nil), func(t *holdfast.Task) { t.LastError = "boom" }, [4]bool{true, false, true, true}},
+		"failure":                {holdfast.Returned(errBoom), nil, [4]bool{true, false, true, true}},
+		"deferral":               {holdfast.Returned(holdfast.Defer(time.Hour, nil)), nil, [4]bool{true, false, true, true}},
+		"crash":                  {holdfast.Crashed(9), nil, [4]bool{true, false, true, true}},
+		"interruption":           {holdfast.Interrupted(holdfast.ErrDraining), nil, [4]bool{true, false, true, true}},
+		"hand-back before start": {holdfast.Interrupted(nil), nil, [4]bool{}},
+		"cancelled by itself":    {holdfast.Returned(holdfast.Cancel(errBoom)), nil, [4]bool{true, false, true, true}},
+		"request of an operator": {holdfast.Requested(holdfast.EventCancel), nil, [4]bool{}},
+		"death":                  {holdfast.Returned(holdfast.Permanent(nil)), nil, [4]bool{true, true, true, true}},
+		"death by the limit":     {holdfast.Returned(errBoom), func(t *holdfast.Task) { t.Failures = 2 }, [4]bool{true, true, true, true}},
+		"death by crashes":       {holdfast.Crashed(9), func(t *holdfast.Task) { t.Crashes = 1 }, [4]bool{true, true, true, true}},
+	} {
+		for i, keep := range []holdfast.Keep{"", holdfast.KeepNone, holdfast.KeepRetried, holdfast.KeepAll} {
+			task, policy := running(), exact()
+			if policy.KeepAttempts = keep; c.before != nil {
+				c.before(&task)
+			}
+			if move, err := holdfast.Settle(task, c.cause, now, policy); err != nil || move.Recorded != c.want[i] {
+				t.Errorf("%s, keep %q: recorded %t, %v; want %t", name, keep, move.Recorded, err, c.want[i])
+			}
+		}
+	}
+}
+
 func TestOnlyFailedAttemptsAreReported(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []holdfast.Cause{holdfast.Returned(nil), holdfast.Interrupted(nil), holdfast.Requested(holdfast.EventCancel)} {

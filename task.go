@@ -173,7 +173,7 @@ type Task struct {
 	incarnation string // see WithIncarnation
 }
 
-// Attempt is the record of one attempt that did not end in success.
+// Attempt is the record of one attempt. Policy.KeepAttempts says which attempts have a record.
 type Attempt struct {
 	Task       TaskID          `json:"task"`
 	Attempt    int             `json:"attempt"`
@@ -182,7 +182,7 @@ type Attempt struct {
 	WorkerName string          `json:"worker_name"` // as in the list of workers
 	StartedAt  time.Time       `json:"started_at,omitzero"`
 	FinishedAt time.Time       `json:"finished_at"`
-	Class      string          `json:"class"` // short, stable name of the kind of error
+	Class      string          `json:"class"` // short, stable name of the kind of error; empty for a success
 	Error      string          `json:"error"`
 	Stack      string          `json:"stack,omitempty"`   // of a panic
 	Details    json.RawMessage `json:"details,omitempty"` // from Detailed, for example a response

@@ -130,6 +130,15 @@ func strategy() codec[holdfast.Strategy] {
 	}
 }
 
+func keep() codec[holdfast.Keep] {
+	allowed := oneOf(string(holdfast.KeepNone), string(holdfast.KeepRetried), string(holdfast.KeepAll))
+	return codec[holdfast.Keep]{
+		read:  func(s string) (holdfast.Keep, error) { return holdfast.Keep(s), nil },
+		write: func(k holdfast.Keep) string { return string(k) },
+		check: func(k holdfast.Keep) error { return allowed(string(k)) },
+	}
+}
+
 type prefix = netip.Prefix
 
 // network is a CIDR block. A single address is a block with one address.

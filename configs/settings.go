@@ -169,6 +169,8 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[int]{&p.MaxCrashes, number(1, math.MaxInt32)}},
 		{key: prefix + "max_deferrals", doc: "Number of times that a handler may defer a task.",
 			value: one[int]{&p.MaxDeferrals, number(0, math.MaxInt32)}},
+		{key: prefix + "keep_attempts", doc: "Attempts that are recorded: none, retried or all. none records only the attempt after which a task is dead; retried each attempt that did not succeed, and the success that follows; all also a success at the first attempt.",
+			value: one[holdfast.Keep]{&p.KeepAttempts, keep()}},
 		{key: prefix + "timeout", doc: "Time limit of one attempt; 0s means none.",
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
 		{key: prefix + "queue", doc: "Queue of tasks that are enqueued without one.",

@@ -167,6 +167,14 @@ func Policy(policy holdfast.Policy) TypeOption {
 	})
 }
 
+// KeepAttempts sets which attempts are recorded. Give it after Policy, which replaces it.
+func KeepAttempts(keep holdfast.Keep) TypeOption {
+	return typeOption(func(t *typeOptions) error {
+		t.settings.Policy.KeepAttempts = keep
+		return nil
+	})
+}
+
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
 // the type, which f may change and return. f must be safe for concurrent use. If f panics or returns an invalid policy,
 // the worker logs an error and uses the policy of the type.

@@ -12,7 +12,7 @@ func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, e
 	return c.withTask(ctx, "read task", id, c.backend.Task)
 }
 
-// Attempts returns the attempts of a task that did not succeed, oldest first. Returns ErrNotFound if there is no task
+// Attempts returns the recorded attempts of a task, oldest first; see KeepAttempts. Returns ErrNotFound if there is no task
 // with the given id.
 func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	if err := c.checkOpen(); err != nil {

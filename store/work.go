@@ -25,8 +25,8 @@ type Work interface {
 	// call.
 	Held(ctx context.Context, worker holdfast.WorkerID, after, through holdfast.TaskID) ([]holdfast.Task, error)
 	// Apply applies the transitions and reports for each whether it was accepted. A transition is refused, and changes
-	// nothing, if the state, the attempt or the owner of the task has changed since Settle saw it. A transition with a
-	// report adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its worker
+	// nothing, if the state, the attempt or the owner of the task has changed since Settle saw it. A recorded
+	// transition adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its worker
 	// reports that.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }

@@ -50,7 +50,7 @@ Example:
 			Usage:     "show one task with its payload and attempts",
 			ArgsUsage: "ID",
 			Description: `For a task that failed, the output has the error, the worker and the response of the target. With
--o json, "attempts" has the attempts that did not succeed.
+-o json, "attempts" has its recorded attempts.
 
 Example:
   holdfast task get 42`,
@@ -69,9 +69,11 @@ Example:
 			Action: t.do(t.explain),
 		}, {
 			Name:      "attempts",
-			Usage:     "list the attempts of a task that did not succeed, oldest first",
+			Usage:     "list the recorded attempts of a task, oldest first",
 			ArgsUsage: "ID",
-			Description: `With -o json each attempt has all stored details: the error, the stack and the response of the target.
+			Description: `By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
+keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response
+of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
@@ -316,7 +318,7 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s has failed", id), t.attemptColumns()...)
+		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", id), t.attemptColumns()...)
 	})
 }
 

@@ -137,11 +137,15 @@ func (f *Facts) whyReady() (causes []Cause) {
 
 // whyDelayed returns why a task is due in the future.
 func (f *Facts) whyDelayed() string {
-	if len(f.Attempts) == 0 {
+	if f.Task.Attempt == 1 {
 		return "as it was enqueued"
 	}
-	last := f.Attempts[len(f.Attempts)-1]
-	switch last.Event {
+	before := f.Task.Attempt - 1
+	i := slices.IndexFunc(f.Attempts, func(a holdfast.Attempt) bool { return a.Attempt == before })
+	if i < 0 {
+		return fmt.Sprintf("after attempt %d, of which there is no record", before)
+	}
+	switch f.Attempts[i].Event {
 	case holdfast.EventRetry:
 		return fmt.Sprintf("after failure %d of %d", f.Task.Failures, f.maxAttempts())
 	case holdfast.EventDefer:
@@ -149,7 +153,7 @@ func (f *Facts) whyDelayed() string {
 	case holdfast.EventCrash:
 		return fmt.Sprintf("after crash %d of %d", f.Task.Crashes, f.Settings.Policy.MaxCrashes)
 	}
-	return "after attempt " + fmt.Sprint(last.Attempt) + " was handed back"
+	return fmt.Sprintf("after attempt %d was handed back", before)
 }
 
 func (f *Facts) whyRunning() Cause {

@@ -188,6 +188,25 @@ func TestAttemptsAreSettled(t *testing.T) {
 	}
 }
 
+// TestKeepAttempts checks that the option of Handle reaches the record of a success.
+func TestKeepAttempts(t *testing.T) {
+	t.Parallel()
+	for keep, want := range map[holdfast.Keep]int{holdfast.KeepNone: 0, holdfast.KeepRetried: 0, holdfast.KeepAll: 1} {
+		q := queuetest.New(t)
+		must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error { return nil }, queue.KeepAttempts(keep)))
+		id := enqueue(t, q, "x", nil)
+		q.RunAll()
+		attempts, err := q.Attempts(t.Context(), id)
+		if err != nil || len(attempts) != want || want > 0 && attempts[0].Event != holdfast.EventComplete {
+			t.Errorf("%s: %+v, %v; want %d attempts", keep, attempts, err, want)
+		}
+	}
+	q := queuetest.New(t)
+	if err := queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, any) error { return nil }, queue.KeepAttempts("some")); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("an unknown value: %v", err)
+	}
+}
+
 func TestKeysRetriesAndWaits(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t)

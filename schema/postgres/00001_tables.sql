@@ -99,7 +99,7 @@ create table workers (
   running     integer not null default 0 -- its handlers at the last renewal
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
--- The attempts that did not succeed. Each statement that deletes a task deletes its attempts.
+-- The recorded attempts: by default those that did not succeed, and the success after them. Each statement that deletes a task deletes its attempts.
 create table attempts (
   task_id     bigint not null, -- no foreign key: each claim and success would read the old row once more
   attempt     integer not null,

@@ -102,7 +102,7 @@ create table workers (
 create index workers_live on workers (id) where state = 'live';
 create index workers_unswept on workers (id) where state <> 'live' and not swept;
 
--- The attempts that did not succeed.
+-- The recorded attempts: by default those that did not succeed, and the success after them.
 create table attempts (
   task_id     integer not null references tasks on delete cascade,
   attempt     integer not null,

@@ -149,7 +149,7 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 		c.events, c.origins, c.goals = append(c.events, string(m.Event)), append(c.origins, strings.Join(origins, ",")), append(c.goals, string(m.To))
 		c.nextAttempts, c.maxAttempts = append(c.nextAttempts, int64(m.NextAttempt)), append(c.maxAttempts, int64(m.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(m.Failures)), append(c.crashes, int64(m.Crashes)), append(c.deferrals, int64(m.Deferrals))
-		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, column.HasReport(m.Report))
+		c.waits, c.reported = append(c.waits, micros(m.Wait)), append(c.reported, m.Recorded)
 		c.classes, c.errors = append(c.classes, column.Text(m.Report.Class)), append(c.errors, column.Text(m.Report.Error))
 		c.stacks, c.details = append(c.stacks, column.Text(m.Report.Stack)), append(c.details, column.Details(m.Report))
 		host, status := "", 0

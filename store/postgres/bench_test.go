@@ -46,7 +46,14 @@ func BenchmarkInsertUnique(b *testing.B) {
 }
 
 // BenchmarkClaimApply measures the calls of the store from the ticket of a task to its success.
-func BenchmarkClaimApply(b *testing.B) {
+func BenchmarkClaimApply(b *testing.B) { benchmarkClaimApply(b, holdfast.KeepRetried) }
+
+// BenchmarkClaimApplyRecorded is BenchmarkClaimApply with a record of each success.
+func BenchmarkClaimApplyRecorded(b *testing.B) { benchmarkClaimApply(b, holdfast.KeepAll) }
+
+func benchmarkClaimApply(b *testing.B, keep holdfast.Keep) {
+	policy := holdfast.DefaultPolicy()
+	policy.KeepAttempts = keep
 	for _, size := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			s := pgtest.Open(b)
@@ -65,7 +72,7 @@ func BenchmarkClaimApply(b *testing.B) {
 					tickets = insertAll(b, s, tasks)
 					b.StartTimer()
 				}
-				claimApply(b, s, worker, tickets[:size])
+				claimApply(b, s, worker, tickets[:size], policy)
 				tickets = tickets[size:]
 			}
 			perSecond(b, size)
@@ -118,14 +125,14 @@ func insertAll(b *testing.B, s *postgres.Store, tasks []holdfast.NewTask) []mess
 	return inserted.Entries[0].Tickets
 }
 
-func claimApply(b *testing.B, s *postgres.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
+func claimApply(b *testing.B, s *postgres.Store, worker holdfast.WorkerID, tickets []message.Ticket, policy holdfast.Policy) {
 	claims, err := s.Claim(context.Background(), worker, store.AnyOf("bench"), tickets, store.IntoExecutors)
 	if err != nil {
 		b.Fatal(err)
 	}
 	moves := make([]holdfast.Transition, len(claims))
 	for i, claim := range claims {
-		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, policy)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 	}
 	expected := []any{int64(m.Task), m.Attempt, int64(m.Worker), origins.String() + ","}
 	class, text := column.Text(m.Report.Class), column.Text(m.Report.Error)
-	if column.HasReport(m.Report) {
+	if m.Recorded {
 		args := append(expected[:4:4], string(m.Event), tx.now, class, text, column.Text(m.Report.Stack), column.Details(m.Report))
 		if _, err := tx.exec(ctx, "apply_record", args...); err != nil {
 			return false, err

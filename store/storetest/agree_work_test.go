@@ -226,7 +226,7 @@ func (p *pair) drawTransition(t *rapid.T) (moves [2]holdfast.Transition, ok bool
 			move.Wait = wait
 		}
 		if report.Error != "" {
-			move.Report = report
+			move.Report, move.Recorded = report, true
 		}
 		moves[i] = move
 	}

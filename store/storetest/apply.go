@@ -19,6 +19,7 @@ var applyTests = []test{
 	{"applies every transition of the state table", testApplyMoves},
 	{"refuses a transition if the task has changed", testApplyRefuses},
 	{"records each failed attempt", testApplyRecords},
+	{"records a success if the transition says so", testApplyRecordsSuccess},
 	{"applies different transitions in one call", testApplyMixed},
 	{"accepts one of several equal transitions", testApplyOnce},
 	{"accepts one transition per attempt from concurrent callers", testApplyConcurrently},
@@ -162,6 +163,67 @@ func testApplyRecords(s *suite) {
 	}
 	if _, err := s.Attempts(s.ctx, 1<<60); !errors.Is(err, holdfast.ErrNotFound) {
 		s.Errorf("Attempts of a task that does not exist: %v, want ErrNotFound", err)
+	}
+}
+
+// testApplyRecordsSuccess completes tasks with each value of KeepAttempts, each task after a failure and at once, all in
+// one call.
+func testApplyRecordsSuccess(s *suite) {
+	worker := s.registerWorker()
+	type want struct{ failure, success bool }
+	for keep, wants := range map[holdfast.Keep][2]want{ // at the first attempt, after a failure
+		holdfast.KeepNone:    {{false, false}, {false, false}},
+		holdfast.KeepRetried: {{false, false}, {true, true}},
+		holdfast.KeepAll:     {{false, true}, {true, true}},
+	} {
+		policy := holdfast.DefaultPolicy()
+		policy.Strategy, policy.Base, policy.KeepAttempts = holdfast.Fixed, 0, keep
+		tickets := s.insertN(3)
+		tasks := s.mustClaim(worker, tickets...)
+		failed, err := holdfast.Settle(tasks[1], holdfast.Returned(errors.New("failed")), tasks[1].StartedAt, policy)
+		s.must(err)
+		s.apply(failed)
+		tasks[1] = s.mustClaim(worker, message.Ticket{Task: tasks[1].ID, Attempt: 2})[0]
+		var moves []holdfast.Transition
+		for _, task := range tasks {
+			move, err := holdfast.Settle(task, holdfast.Returned(nil), task.StartedAt, policy)
+			s.must(err)
+			moves = append(moves, move)
+		}
+		if got := s.apply(moves...); !slices.Equal(got, []bool{true, true, true}) {
+			s.Fatalf("%s: accepted %v", keep, got)
+		}
+		if again := s.apply(moves...); !slices.Equal(again, []bool{false, false, false}) {
+			s.Errorf("%s: accepted %v again", keep, again)
+		}
+		for i, task := range tasks {
+			s.checkSuccess(keep, task, wants[i%2])
+		}
+	}
+}
+
+// checkSuccess checks the records of a done task: of a failure at attempt 1, and of the success of the last attempt.
+func (s *suite) checkSuccess(keep holdfast.Keep, last holdfast.Task, want struct{ failure, success bool }) {
+	s.Helper()
+	attempts, err := s.Attempts(s.ctx, last.ID)
+	s.must(err)
+	if want.failure && (len(attempts) == 0 || attempts[0].Event != holdfast.EventRetry) {
+		s.Errorf("%s: the attempts of task %s are %+v, want a failure", keep, last.ID, attempts)
+		return
+	}
+	if want.failure {
+		attempts = attempts[1:]
+	}
+	switch {
+	case !want.success && len(attempts) > 0:
+		s.Errorf("%s: task %s has more attempts: %+v", keep, last.ID, attempts)
+	case want.success && (len(attempts) != 1 || attempts[0].Event != holdfast.EventComplete || attempts[0].Attempt != last.Attempt ||
+		attempts[0].Worker != last.Worker || attempts[0].WorkerName != "worker" || attempts[0].Class != "" || attempts[0].Error != "" ||
+		!attempts[0].StartedAt.Equal(last.StartedAt) || attempts[0].FinishedAt.Before(last.StartedAt)):
+		s.Errorf("%s: task %s has the attempts %+v, want its success", keep, last.ID, attempts)
+	}
+	if task := s.task(last.ID); task.State != holdfast.Done || want.failure && task.LastError != "failed" {
+		s.Errorf("%s: the task is %+v", keep, task)
 	}
 }
 

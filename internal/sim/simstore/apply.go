@@ -35,7 +35,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 		return false
 	}
 	s.changing(task)
-	if reported(move.Report) {
+	if move.Recorded {
 		s.record(task, move, now)
 	}
 	if move.Event == holdfast.EventCancel && task.State == holdfast.Running {
@@ -76,10 +76,6 @@ func (s *Store) record(task *Task, move *holdfast.Transition, now time.Time) {
 		attempt.WorkerName = worker.Name
 	}
 	task.Attempts = append(slices.Clip(task.Attempts), attempt) // copies the list, because a snapshot may share it
-}
-
-func reported(r holdfast.Report) bool {
-	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
 }
 
 // detailsOf returns the details as valid JSON, so that one invalid report does not fail a whole batch of results.

@@ -42,13 +42,8 @@ func Details(r holdfast.Report) string {
 	return string(quoted)
 }
 
-// HasReport reports whether a transition adds a row to the attempts of its task.
-func HasReport(r holdfast.Report) bool {
-	return r.Class != "" || r.Error != "" || r.Stack != "" || len(r.Details) > 0
-}
-
 // IsPlainSuccess reports whether a transition only changes the state of a running task to done.
 func IsPlainSuccess(move *holdfast.Transition) bool {
-	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Worker != 0 && !HasReport(move.Report) &&
+	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Worker != 0 && !move.Recorded &&
 		len(move.From) == 1 && move.From[0] == holdfast.Running
 }
