@@ -117,6 +117,7 @@ func TestLayers(t *testing.T) {
 		"store/storetest":   {".", "presence", "internal/message", "store", "doctor"},
 		"broker/brokertest": {".", "presence", "broker", "doctor"},
 
+		"internal/change":        {".", "store"},
 		"internal/hosts":         {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "store"},
@@ -172,6 +173,7 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 		"github.com/prometheus":                          {"app"},
 		"github.com/knadh/koanf":                         {"configs"},
 		"code.dny.dev/ssrf":                              {"consumer/webhook"},
+		"github.com/evanphx/json-patch":                  {"internal/change"},
 		"github.com/cenkalti/backoff":                    {"internal/backoff"},
 		"github.com/standard-webhooks/standard-webhooks": {"consumer/webhook"},
 	} {

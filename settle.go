@@ -10,8 +10,9 @@ import (
 
 // Cause is the reason to settle a task. Returned, Crashed, Interrupted and Requested make one.
 type Cause struct {
-	event Event // "" if the error of the handler decides
-	err   error
+	event  Event // "" if the error of the handler decides
+	err    error
+	counts [3]int // failures, crashes and deferrals before a retry, for EventUndo
 }
 
 var errCrashed = errors.New("the worker of the task died")
@@ -21,12 +22,12 @@ func Returned(err error) Cause { return Cause{err: err} }
 
 // Crashed is the cause "the worker died before it wrote a result". No crash is counted for a task that is Buffered.
 func Crashed(worker WorkerID) Cause {
-	return Cause{EventCrash, fmt.Errorf("%w (worker %s)", errCrashed, worker)}
+	return Cause{event: EventCrash, err: fmt.Errorf("%w (worker %s)", errCrashed, worker)}
 }
 
 // Interrupted is the cause "the worker handed the task back unfinished". why appears in the record of the attempt and
 // may be nil.
-func Interrupted(why error) Cause { return Cause{EventInterrupt, why} }
+func Interrupted(why error) Cause { return Cause{event: EventInterrupt, err: why} }
 
 // Requested is the cause "an operator requests event", which is EventRequeue, EventCancel, EventArchive or EventRestore.
 // For any other event, Settle returns an ErrConflict.
@@ -36,6 +37,11 @@ func Requested(event Event) Cause {
 		return Cause{event: event}
 	}
 	return Cause{event: Event(fmt.Sprintf("%.100q", event))}
+}
+
+// Undone is the cause "an operator takes back the retry of a dead task". The arguments are the counters before the retry.
+func Undone(failures, crashes, deferrals int) Cause {
+	return Cause{event: EventUndo, counts: [3]int{failures, crashes, deferrals}}
 }
 
 // Transition is a change of one task. The store applies it only if the task is in one of the states From, at attempt
@@ -127,6 +133,8 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		move.Failures++
 	case EventRequeue: // the operator has probably fixed the cause, so all counters restart
 		move.Failures, move.Crashes, move.Deferrals = 0, 0, 0
+	case EventUndo:
+		move.Failures, move.Crashes, move.Deferrals = cause.counts[0], cause.counts[1], cause.counts[2]
 	}
 	if move.isRetry() && policy.Deadline > 0 && now.Add(move.Wait).After(t.CreatedAt.Add(policy.Deadline)) {
 		move.Event = EventGiveUp
@@ -166,6 +174,7 @@ func isRecorded(t Task, move Transition, keep Keep) bool {
 var operations = map[Event][2]string{
 	EventRequeue: {"retry", "retried"}, EventCancel: {"cancel", "cancelled"},
 	EventArchive: {"archive", "archived"}, EventRestore: {"restore", "restored"},
+	EventUndo: {"undo the retry of", "put back"},
 }
 
 // notAllowed returns the ErrConflict for an event that the state of the task does not allow.

@@ -42,6 +42,7 @@ const (
 	EventCancel    Event = "cancel"    // an operator or the handler cancels the task
 	EventArchive   Event = "archive"   // an operator archives a dead task
 	EventRestore   Event = "restore"   // an operator restores an archived task
+	EventUndo      Event = "undo"      // an operator takes back the retry of a dead task that no worker has claimed
 )
 
 // Move is one row of the state table.
@@ -63,6 +64,7 @@ var moves = map[Event]Move{
 	EventCancel:    {[]State{Ready, Running, Dead}, Cancelled},
 	EventArchive:   {[]State{Dead}, Archived},
 	EventRestore:   {[]State{Archived}, Dead},
+	EventUndo:      {[]State{Ready}, Dead},
 }
 
 // Moves returns a copy of the state table: for each event, the states in which it is allowed and the state to which it

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -26,49 +28,72 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	return task, nil
 }
 
-// moveTries is how often Move settles a task that changes between its read and its transition.
-const moveTries = 5
+// tries is how often a change is computed again because its task has changed between the read and the write.
+const tries = 5
 
-// Move applies an event that a person has requested to one task: EventRequeue, EventCancel, EventArchive or
-// EventRestore. As for every transition, holdfast.Settle decides whether it is allowed. Move returns the task after the
-// event. It returns an ErrNotFound if the store has no such task, and an ErrConflict if the state of the task does not
-// allow the event.
-func (b *Backend) Move(ctx context.Context, id holdfast.TaskID, event holdfast.Event) (holdfast.Task, error) {
-	for range moveTries {
+// Act does what a person requests for one task: retry, cancel, archive, restore or purge. holdfast.Settle decides
+// whether the state allows it. Act returns the task after the change; a purged task has its last state. It returns an
+// ErrNotFound if the store has no such task, and an ErrConflict if the state of the task does not allow the action.
+func (b *Backend) Act(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action) (holdfast.Task, error) {
+	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) { return change.Of(action, task) })
+}
+
+// change reads a task, computes a change of it and makes the change. It begins again if the task has changed meanwhile.
+func (b *Backend) change(ctx context.Context, by store.Actor, id holdfast.TaskID, compute func(holdfast.Task) (store.Change, error)) (holdfast.Task, error) {
+	for range tries {
 		task, err := b.Store.Task(ctx, id)
 		if err != nil {
 			return holdfast.Task{}, err
 		}
-		moved, err := b.moveAll(ctx, []holdfast.Task{task}, event)
+		requested, err := compute(task)
 		if err != nil {
 			return task, err
 		}
-		if moved == 1 {
+		made, err := b.Store.Change(ctx, by, []store.Change{requested})
+		switch {
+		case err != nil:
+			return task, err
+		case made[0] && requested.Action == store.ActionPurge:
+			return task, nil
+		case made[0]:
 			return b.Store.Task(ctx, id)
 		}
 	}
 	return holdfast.Task{}, fmt.Errorf("%w: task %s keeps changing; try again", holdfast.ErrConflict, id)
 }
 
-// moveAll settles one batch of tasks, applies the transitions, and returns how many the store accepted.
-func (b *Backend) moveAll(ctx context.Context, tasks []holdfast.Task, event holdfast.Event) (int, error) {
-	moves := make([]holdfast.Transition, 0, len(tasks))
-	for _, task := range tasks {
-		policy := b.Config.Settings().For(task.Type).Policy
-		move, err := holdfast.Settle(task, holdfast.Requested(event), time.Now(), policy)
+// Edit gives a task the values of a document; see change.Document. seen is the task that the person has seen: if its
+// state or attempt has changed since, nothing changes and Edit returns an ErrConflict. The payload may be as long as a
+// producer allows. Edit returns the task after the change.
+func (b *Backend) Edit(ctx context.Context, by store.Actor, seen holdfast.Task, to change.Document) (holdfast.Task, error) {
+	edit, err := change.Edit(seen, to, b.Config.Producer.MaxPayload)
+	if err != nil {
+		return seen, err
+	}
+	made, err := b.Store.Change(ctx, by, []store.Change{edit})
+	if err != nil {
+		return seen, err
+	}
+	task, err := b.Store.Task(ctx, seen.ID)
+	if err == nil && !made[0] {
+		err = fmt.Errorf("%w: task %s has changed since it was read; it is now %s at attempt %d", holdfast.ErrConflict, task.ID, task.State, task.Attempt)
+	}
+	return task, err
+}
+
+// Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an
+// edit. It returns the task after that, and an ErrConflict if the last change cannot be taken back.
+func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) {
+		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Task: id, Limit: 1})
 		if err != nil {
-			return 0, err
+			return store.Change{}, err
 		}
-		moves = append(moves, move)
-	}
-	accepted, err := b.Store.Apply(ctx, moves)
-	n := 0
-	for _, ok := range accepted {
-		if ok {
-			n++
+		if len(entries) == 0 {
+			return store.Change{}, fmt.Errorf("%w: nothing to undo: no person has changed task %s", holdfast.ErrConflict, id)
 		}
-	}
-	return n, err
+		return change.Undo(task, entries[0])
+	})
 }
 
 // Rebuild declares the objects that are missing in the broker, as a janitor does, and returns their names. It returns
@@ -86,20 +111,21 @@ func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
 	return missing, err
 }
 
-// bulkBatch is how many tasks MoveAll moves in one step.
+// bulkBatch is how many tasks ActAll changes in one step.
 const bulkBatch = 500
 
-// MoveAll applies an event that a person has requested to all tasks that match the filter, newest first. It calls
-// progress after each batch. f.States must name states that allow the event. f.Limit is the most tasks to move; 0 means
-// all. MoveAll skips tasks that change meanwhile. It returns the number of moved tasks, also with an error.
-func (b *Backend) MoveAll(ctx context.Context, f store.Filter, event holdfast.Event, progress func(done int)) (done int, err error) {
+// ActAll does what a person requests for all tasks that match the filter, newest first. It calls progress after each
+// batch. f.States must name states that allow the action. f.Limit is the most tasks to change; 0 means all. ActAll skips
+// tasks that change meanwhile. It returns the number of changed tasks, also with an error.
+func (b *Backend) ActAll(ctx context.Context, by store.Actor, f store.Filter, action store.Action, progress func(done int)) (done int, err error) {
+	allowed := change.Allowed(action)
 	for _, state := range f.States {
-		if !holdfast.Allowed(event, state) {
-			return 0, fmt.Errorf("%w: tasks that are %s cannot %s", holdfast.ErrConflict, state, event)
+		if !slices.Contains(allowed, state) {
+			return 0, fmt.Errorf("%w: cannot %s tasks that are %s", holdfast.ErrConflict, action, state)
 		}
 	}
 	if len(f.States) == 0 {
-		return 0, errors.New("move tasks: the filter has no states")
+		return 0, errors.New("change tasks: the filter has no states")
 	}
 	limit := f.Limit
 	for limit == 0 || done < limit {
@@ -111,8 +137,21 @@ func (b *Backend) MoveAll(ctx context.Context, f store.Filter, event holdfast.Ev
 		if err != nil {
 			return done, err
 		}
-		n, err := b.moveAll(ctx, page.Tasks, event)
-		if done += n; err != nil {
+		var changes []store.Change
+		for _, task := range page.Tasks {
+			requested, err := change.Of(action, task)
+			if err != nil {
+				return done, err
+			}
+			changes = append(changes, requested)
+		}
+		made, err := b.Store.Change(ctx, by, changes)
+		for _, ok := range made {
+			if ok {
+				done++
+			}
+		}
+		if err != nil {
 			return done, err
 		}
 		progress(done)

@@ -3,8 +3,11 @@ package queue
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Task returns the task with the given id, with its payload. Returns ErrNotFound if there is no such task.
@@ -30,7 +33,7 @@ func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.A
 // Returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in another state.
 func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "cancel task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-		return c.backend.Move(ctx, id, holdfast.EventCancel)
+		return c.backend.Act(ctx, by(), id, store.ActionCancel)
 	})
 }
 
@@ -39,7 +42,7 @@ func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task,
 // another state.
 func (c *Client) Retry(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "retry task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-		return c.backend.Move(ctx, id, holdfast.EventRequeue)
+		return c.backend.Act(ctx, by(), id, store.ActionRetry)
 	})
 }
 
@@ -48,6 +51,11 @@ func (c *Client) Retry(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 // tools.
 func (c *Client) Wait(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "wait for task", id, c.backend.Await)
+}
+
+// by returns the actor of the audit log for calls of this package.
+func by() store.Actor {
+	return store.Actor{Name: filepath.Base(os.Args[0]), Surface: store.Library}
 }
 
 // withTask calls do with the id of a task and wraps its error.

@@ -43,6 +43,7 @@ type Store interface {
 	Upkeep
 	Inspector
 	Deaths
+	Audit
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

@@ -44,7 +44,7 @@ Example:
 				&cli.BoolFlag{Name: "all", Usage: "retry every dead task that matches the filters"},
 				&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 				yesFlag(),
-			}, filterFlags()...), groupFlag(), limitFlag(0)),
+			}, append(filterFlags(), actorFlags()...)...), groupFlag(), limitFlag(0)),
 			Action: t.do(t.retry),
 		}},
 	}
@@ -68,12 +68,16 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
 	filtered := c.IsSet("query") || c.IsSet("group") || c.IsSet("type") || c.IsSet("queue") || c.IsSet("error") || c.IsSet("since") || c.IsSet("until") || c.IsSet("limit")
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
 	case c.Bool("all"):
-		return t.withStore(ctx, c, func(b *app.Backend) error { return t.retryAll(ctx, c, b, f) })
+		return t.withStore(ctx, c, func(b *app.Backend) error { return t.retryAll(ctx, c, b, by, f) })
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	case filtered:
@@ -90,7 +94,7 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 				err = fmt.Errorf("%w: cannot retry task %s: its state is %s, not dead", holdfast.ErrConflict, id, task.State)
 			}
 			if err == nil && !c.Bool("dry-run") {
-				task, err = b.Move(ctx, id, holdfast.EventRequeue)
+				task, err = b.Act(ctx, by, id, store.ActionRetry)
 			}
 			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
@@ -98,12 +102,12 @@ func (t deadCommands) retry(ctx context.Context, c *cli.Context) error {
 }
 
 // retryAll retries every task that matches the filter.
-func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backend, f store.Filter) error {
-	by, err := b.Store.Count(ctx, f)
+func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, f store.Filter) error {
+	counted, err := b.Store.Count(ctx, f)
 	if err != nil {
 		return err
 	}
-	n := int(by[holdfast.Dead])
+	n := int(counted[holdfast.Dead])
 	if f.Limit > 0 {
 		n = min(n, f.Limit)
 	}
@@ -117,7 +121,7 @@ func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backe
 		t.say("would retry %s", plural(n, "dead task"))
 	} else {
 		bar := t.progress(int64(n), "retry")
-		n, err = b.MoveAll(ctx, f, holdfast.EventRequeue, func(done int) {
+		n, err = b.ActAll(ctx, by, f, store.ActionRetry, func(done int) {
 			if bar != nil {
 				_ = bar.Set(done) // an error of the bar does not matter
 			}

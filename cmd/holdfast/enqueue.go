@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -212,38 +207,7 @@ func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.
 		}
 	}
 	if c.IsSet("payload") {
-		task.Payload, err = t.payload(c.String("payload"), maxPayload)
+		task.Payload, err = t.input("payload", c.String("payload"), maxPayload)
 	}
 	return task, err
-}
-
-// payload returns the payload that the value of --payload describes: JSON, @file, or - for stdin.
-func (t enqueueCommand) payload(text string, limit int) ([]byte, error) {
-	from := t.stdin
-	switch path, isFile := strings.CutPrefix(text, "@"); {
-	case isFile:
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, usage("--payload: %w", err)
-		}
-		defer file.Close()
-		from = file
-	case text != "-":
-		from = strings.NewReader(text)
-	}
-	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
-	if err != nil {
-		return nil, usage("--payload: %w", err)
-	}
-	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to report the size
-	if err != nil {
-		return nil, usage("--payload: %w", err)
-	}
-	if size := int64(len(data)) + rest; size > int64(limit) {
-		return nil, usage("the payload has %d bytes, the limit is %d; store large data elsewhere and send a reference", size, limit)
-	}
-	if data = bytes.TrimSpace(data); len(data) == 0 {
-		return nil, &failure{err: errors.New("the payload is empty; for an empty value use null"), code: exitUsage}
-	}
-	return data, nil
 }

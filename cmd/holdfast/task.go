@@ -79,7 +79,7 @@ Example:
   holdfast task attempts 42 -o json`,
 			Flags:  []cli.Flag{outputFlag(), sortFlag()},
 			Action: t.do(t.attempts),
-		}, t.retryCommand(), t.cancelCommand(), t.waitCommand()},
+		}, t.editCommand(), t.retryCommand(), t.cancelCommand(), t.undoCommand(), t.waitCommand()},
 	}
 }
 
@@ -331,8 +331,8 @@ func (t taskCommands) retryCommand() *cli.Command {
 
 Example:
   holdfast task retry 42 43`,
-		Flags:  []cli.Flag{outputFlag()},
-		Action: t.do(t.move(holdfast.EventRequeue)),
+		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(t.act(store.ActionRetry)),
 	}
 }
 
@@ -347,46 +347,28 @@ could cancel only some.
 
 Example:
   holdfast task cancel 42`,
-		Flags:  []cli.Flag{outputFlag()},
-		Action: t.do(t.move(holdfast.EventCancel)),
+		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(t.act(store.ActionCancel)),
 	}
 }
 
-// move returns an action that applies event to the tasks whose ids are the arguments.
-func (t taskCommands) move(event holdfast.Event) action {
+// act returns an action that does what a person requests for the tasks whose ids are the arguments.
+func (t taskCommands) act(requested store.Action) action {
 	return func(ctx context.Context, c *cli.Context) error {
 		ids, err := taskIDs(c)
 		if err != nil {
 			return err
 		}
+		by, err := t.actor(c)
+		if err != nil {
+			return err
+		}
 		return t.withStore(ctx, c, func(b *app.Backend) error {
 			return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
-				task, err := b.Move(ctx, id, event)
-				return surface.TaskState{ID: task.ID, State: task.State}, moveError(event, task, err)
+				task, err := b.Act(ctx, by, id, requested)
+				return surface.TaskState{ID: task.ID, State: task.State}, err
 			})
 		})
-	}
-}
-
-// moveError returns the error of a move. If the state of the task does not allow the event, the error says which states
-// allow it.
-func moveError(event holdfast.Event, task holdfast.Task, err error) error {
-	if !errors.Is(err, holdfast.ErrConflict) || !task.State.Valid() || holdfast.Allowed(event, task.State) {
-		return err
-	}
-	verb, past := "retry", "retried"
-	if event == holdfast.EventCancel {
-		verb, past = "cancel", "cancelled"
-	}
-	var states []string
-	for _, state := range holdfast.Moves()[event].From {
-		states = append(states, string(state))
-	}
-	last := len(states) - 1
-	return &failure{
-		err: fmt.Errorf("cannot %s task %s: its state is %s; only %s or %s tasks can be %s",
-			verb, task.ID, task.State, strings.Join(states[:last], ", "), states[last], past),
-		code: exitConflict,
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,10 +61,17 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 
 // colors reports whether the stream is a terminal and colors are enabled; see no-color.org.
 func (t *terminal) colors(stream io.Writer) bool {
-	return isTerminal(stream) && !t.plain && !slices.ContainsFunc(t.env, func(pair string) bool {
-		name, value, _ := strings.Cut(pair, "=")
-		return name == "NO_COLOR" && value != ""
-	})
+	return isTerminal(stream) && !t.plain && t.variable("NO_COLOR") == ""
+}
+
+// variable returns the value of an environment variable, and "" if it is not set.
+func (t *terminal) variable(name string) string {
+	for _, pair := range t.env {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // isTerminal reports whether a stream is a terminal, or a frame for one.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Delayed tasks start exactly once, and never early. `make recovery` measures how late they start.
@@ -64,7 +65,7 @@ func delaysLiveInTheStore(t *testing.T, w *world) {
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": executed.handler(0)})
 	cancelled := w.enqueue(t, 1, holdfast.NewTask{Type: "work", Delay: time.Hour})[0]
 	at := w.enqueue(t, 1, holdfast.NewTask{Type: "work", At: time.Now().Add(time.Second)})[0]
-	if _, err := w.Move(t.Context(), cancelled, holdfast.EventCancel); err != nil {
+	if _, err := w.Act(t.Context(), store.Actor{}, cancelled, store.ActionCancel); err != nil {
 		t.Fatal(err)
 	}
 	done := w.awaitTask(t, 30*time.Second, at, "done", in(holdfast.Done))

@@ -68,7 +68,7 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	}
 
 	repaired.Store(true)
-	done, err := w.MoveAll(t.Context(), store.Filter{States: []holdfast.State{holdfast.Dead}}, holdfast.EventRequeue, func(int) {})
+	done, err := w.ActAll(t.Context(), store.Actor{}, store.Filter{States: []holdfast.State{holdfast.Dead}}, store.ActionRetry, func(int) {})
 	if err != nil || done != 10 {
 		t.Fatalf("retried %d tasks: %v", done, err)
 	}
@@ -120,7 +120,7 @@ func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 	w.serve(t, nil)
 	id := w.enqueue(t, 1, httpTask(tg))[0]
 	tg.await(t, 30*time.Second, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
-	if _, err := w.Move(t.Context(), id, holdfast.EventCancel); err != nil {
+	if _, err := w.Act(t.Context(), store.Actor{}, id, store.ActionCancel); err != nil {
 		t.Fatal(err)
 	}
 	tg.await(t, 10*time.Second, "the handler's request was canceled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })

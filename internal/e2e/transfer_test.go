@@ -87,7 +87,7 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	failing.MaxAttempts, failing.Queue = 3, "slow"
 	p.dead = w.enqueue(t, 6, failing)
 	w.awaitCount(t, 30*time.Second, holdfast.Dead, 6)
-	w.move(t, holdfast.EventArchive, p.dead[5])
+	w.move(t, store.ActionArchive, p.dead[5])
 	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "unknown"})
 	w.awaitTask(t, 30*time.Second, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 
@@ -116,14 +116,14 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 		w.enqueue(t, 1, task)
 	}
 	w.enqueue(t, 1, holdfast.NewTask{Type: "odd", At: time.Date(2250, 12, 31, 23, 59, 59, 999999000, time.UTC)})
-	w.move(t, holdfast.EventCancel, w.enqueue(t, 1, holdfast.NewTask{Type: "odd", Delay: time.Hour})[0])
+	w.move(t, store.ActionCancel, w.enqueue(t, 1, holdfast.NewTask{Type: "odd", Delay: time.Hour})[0])
 	return p
 }
 
-// move applies an event of an operator to a task.
-func (w *world) move(t *testing.T, event holdfast.Event, id holdfast.TaskID) {
+// move does what an operator requests for a task.
+func (w *world) move(t *testing.T, action store.Action, id holdfast.TaskID) {
 	t.Helper()
-	if _, err := w.Move(t.Context(), id, event); err != nil {
+	if _, err := w.Act(t.Context(), store.Actor{}, id, action); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -220,7 +220,7 @@ func (w *world) fill(t *testing.T, n int) {
 	if _, err := p.EnqueueMany(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.MoveAll(t.Context(), store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: n / 10}, holdfast.EventCancel, func(int) {})
+	_, err := w.ActAll(t.Context(), store.Actor{}, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: n / 10}, store.ActionCancel, func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}

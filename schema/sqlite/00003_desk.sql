@@ -18,5 +18,23 @@ create table deaths (
 
 create index deaths_group on deaths (fingerprint, task_id);
 
+-- The audit log: the changes that people requested. The transaction that makes a change adds its entry.
+create table audit (
+  id           integer primary key autoincrement,
+  at           integer not null,
+  actor        text not null, -- who requested the change
+  surface      text not null, -- where
+  reason       text not null default '',
+  action       text not null,
+  task_id      integer, -- no foreign key: the entries of a purged task remain
+  operation_id integer, -- the operation that made the change
+  subject      text not null default '', -- what was changed, if it is not a task
+  before       text, -- JSON: the members that the change replaced
+  after        text
+) strict;
+
+create index audit_task on audit (task_id, id) where task_id is not null;
+
 -- +goose Down
+drop table audit;
 drop table deaths;

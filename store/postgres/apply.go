@@ -26,19 +26,22 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 		if len(rounds) == 1 {
 			return s.applyRound(ctx, s.db, moves, rounds[0], accepted)
 		}
-		return s.tx(ctx, func(tx *sqlx.Tx) error {
-			for _, round := range rounds {
-				if err := s.applyRound(ctx, tx, moves, round, accepted); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return s.tx(ctx, func(tx *sqlx.Tx) error { return s.applyRounds(ctx, tx, moves, rounds, accepted) })
 	})
 	if err != nil {
 		return nil, err
 	}
 	return accepted, nil
+}
+
+// applyRounds applies the moves in a transaction, one round after another.
+func (s *applier) applyRounds(ctx context.Context, tx *sqlx.Tx, moves []holdfast.Transition, rounds []round, accepted []bool) error {
+	for _, round := range rounds {
+		if err := s.applyRound(ctx, tx, moves, round, accepted); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // round is the input of one statement. Each move is of another task. Either all moves are plain successes, or none is.

@@ -96,6 +96,7 @@ type Store struct {
 	keeper
 	inspector
 	deaths
+	auditor
 	migrator
 	transfers
 	presenter
@@ -172,6 +173,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		keeper:     keeper{d},
 		inspector:  roles.NewInspector(named{d}, choose),
 		deaths:     roles.NewDeaths(named{d}),
+		auditor:    roles.NewAudit(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
@@ -19,6 +20,7 @@ type (
 	patroller = roles.Patrol
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
+	auditor   = roles.Audit
 )
 
 // named executes statements for the shared roles.
@@ -38,6 +40,36 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 		_, err := n.exec(ctx, n.db, name, arguments(args)...)
 		return err
 	})
+}
+
+// Transact implements roles.Transactions.
+func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
+	return n.do(ctx, operation, func() error {
+		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, transaction{n.database, tx}) })
+	})
+}
+
+// transaction executes statements for the shared roles in a transaction.
+type transaction struct {
+	*database
+	tx *sqlx.Tx
+}
+
+// Read implements roles.Transaction.
+func (t transaction) Read(ctx context.Context, name string, rows any, args ...any) error {
+	reflect.ValueOf(rows).Elem().SetZero()
+	return t.all(ctx, t.tx, rows, name, arguments(args)...)
+}
+
+// Change implements roles.Transaction.
+func (t transaction) Change(ctx context.Context, name string, args ...any) (int, error) {
+	return t.exec(ctx, t.tx, name, arguments(args)...)
+}
+
+// Apply implements roles.Transaction.
+func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	accepted := make([]bool, len(moves))
+	return accepted, (&applier{t.database}).applyRounds(ctx, t.tx, moves, roundsOf(moves), accepted)
 }
 
 // arguments converts arguments to what the statements take. Tickets become two lists.

@@ -27,7 +27,8 @@ func statements(schema string) map[string]string {
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_tasks"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
-		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"})
+		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
+		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"})
 	names := strings.NewReplacer("holdfast.", quoted+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)

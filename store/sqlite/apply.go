@@ -20,23 +20,28 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	if len(moves) == 0 {
 		return accepted, nil
 	}
-	plain, others := partition(moves)
 	err := s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
-		if err := complete(ctx, tx, moves, plain, accepted); err != nil {
-			return err
-		}
-		for _, i := range others {
-			var err error
-			if accepted[i], err = apply(ctx, tx, &moves[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return applyAll(ctx, tx, moves, accepted)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return accepted, nil
+}
+
+// applyAll applies the moves in a transaction.
+func applyAll(ctx context.Context, tx *transaction, moves []holdfast.Transition, accepted []bool) error {
+	plain, others := partition(moves)
+	if err := complete(ctx, tx, moves, plain, accepted); err != nil {
+		return err
+	}
+	for _, i := range others {
+		var err error
+		if accepted[i], err = apply(ctx, tx, &moves[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // partition returns the indexes of the transitions in two lists. plain has the plain successes whose tasks have no

@@ -216,6 +216,7 @@ func statements() map[string]string {
 		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "count_running", Of: "count", Part: "all_tasks", Is: "running_tasks"},
+		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
 	)
 	for _, name := range []string{begin, commit, rollback} {
 		texts[name] = name

@@ -16,8 +16,8 @@ var (
 	DataSource  = dataSource
 )
 
-// Change executes a statement in the session that writes.
-func (s *Store) Change(ctx context.Context, statement string, args ...any) error {
+// Exec executes a statement in the session that writes.
+func (s *Store) Exec(ctx context.Context, statement string, args ...any) error {
 	return s.writer.with(ctx, func(c *session) error {
 		_, err := c.conn.ExecContext(ctx, statement, args...)
 		return err

@@ -42,7 +42,7 @@ func insert(t testing.TB, s *sqlite.Store, n int) []message.Ticket {
 // change executes an SQL statement.
 func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	t.Helper()
-	if err := s.Change(t.Context(), statement, args...); err != nil {
+	if err := s.Exec(t.Context(), statement, args...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ type (
 	patroller = roles.Patrol
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
+	auditor   = roles.Audit
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that
@@ -42,6 +43,38 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 		_, err := tx.exec(ctx, name, arguments(args, tx.now)...)
 		return err
 	})
+}
+
+// Transact implements roles.Transactions.
+func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
+	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error { return f(ctx, inTransaction{n.database, tx}) })
+}
+
+// inTransaction executes statements for the shared roles in a transaction.
+type inTransaction struct {
+	*database
+	tx *transaction
+}
+
+// Read implements roles.Transaction.
+func (t inTransaction) Read(ctx context.Context, name string, rows any, args ...any) error {
+	found, err := t.tx.query(ctx, name, arguments(args, t.tx.now)...)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	return sqlx.StructScan(found, rows)
+}
+
+// Change implements roles.Transaction.
+func (t inTransaction) Change(ctx context.Context, name string, args ...any) (int, error) {
+	return t.tx.exec(ctx, name, arguments(args, t.tx.now)...)
+}
+
+// Apply implements roles.Transaction.
+func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	accepted := make([]bool, len(moves))
+	return accepted, applyAll(ctx, t.tx, moves, accepted)
 }
 
 // arguments converts arguments to what the statements take, and appends the time.

@@ -67,6 +67,7 @@ type Store struct {
 	keeper
 	inspector
 	deaths
+	auditor
 	migrator
 	transfers
 	ownership
@@ -111,6 +112,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		keeper:     keeper{d},
 		inspector:  roles.NewInspector(named{d}, choose),
 		deaths:     roles.NewDeaths(named{d}),
+		auditor:    roles.NewAudit(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -23,7 +23,7 @@ func TestOutdatedDeaths(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	storetest.RunOutdatedDeaths(t, s, func(statement string) {
-		if err := s.Change(t.Context(), statement); err != nil {
+		if err := s.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -60,6 +60,7 @@ var causes = map[holdfast.Event]holdfast.Cause{
 	holdfast.EventCancel:    holdfast.Requested(holdfast.EventCancel),
 	holdfast.EventArchive:   holdfast.Requested(holdfast.EventArchive),
 	holdfast.EventRestore:   holdfast.Requested(holdfast.EventRestore),
+	holdfast.EventUndo:      holdfast.Undone(0, 0, 0),
 }
 
 func testApplyMoves(s *suite) {

@@ -20,7 +20,8 @@ type database struct {
 	cancellations []Cancellation
 	queues        []Queue // by name
 	turns         []turn
-	noted         time.Time // the time that CorrectTimes recorded
+	audit         []store.AuditEntry // by id; rows are never changed, so copies may share them
+	noted         time.Time          // the time that CorrectTimes recorded
 	last          sequences
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 
@@ -30,7 +31,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation int64
+	task, entry, worker, cancellation, audit int64
 }
 
 // Task is a stored task with its payload.

@@ -69,3 +69,9 @@ t.dead_at is not null
   and ($13 = '' or d.class = $13)
   and ($14 = '' or d.host = $14)
   and ($15::int = 0 or d.status = $15)
+
+-- {{audit_entries}}: all entries of the audit log.
+where $1::bigint = 0 and
+
+-- {{audit_entries_of_task}}: the entries of the task $1.
+where task_id = $1::bigint and

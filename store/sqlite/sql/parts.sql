@@ -63,3 +63,9 @@ t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ','
 -- {{queue_ahead}}: the condition that a time of the queue's sentinels lies in the future.
 max(coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0), coalesce(proved_through, 0))
   > ?1 + 2000000
+
+-- {{audit_entries}}: all entries of the audit log.
+where ?1 = 0 and
+
+-- {{audit_entries_of_task}}: the entries of the task ?1.
+where task_id = ?1 and

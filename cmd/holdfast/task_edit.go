@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func (t taskCommands) editCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "edit",
+		Usage:     "change the payload, the queue, the time or the attempts of a task",
+		ArgsUsage: "ID",
+		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
+the task in $VISUAL or $EDITOR. A task that is running or done cannot be edited. An edit gives the task the
+next attempt number; with --if-attempt the command changes nothing if the task has another one by now. The audit
+log keeps the values from before, and "task undo" restores them until a worker claims the task.
+
+Example:
+  holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
+		Flags: append([]cli.Flag{
+			outputFlag(),
+			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, max_attempts and run_at: `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
+			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures"},
+			&cli.StringFlag{Name: "at", Usage: "run a ready task no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
+			&cli.IntFlag{Name: "if-attempt", Usage: "change the task only if it is at attempt `N`"},
+			&cli.BoolFlag{Name: "retry", Usage: "then retry the task, which is dead or cancelled"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"},
+			yesFlag(),
+		}, actorFlags()...),
+		Action: t.do(t.edit),
+	}
+}
+
+func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
+	id, err := holdfast.ParseTaskID(c.Args().First())
+	if err != nil {
+		return err
+	}
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		task, err := b.Store.Task(ctx, id)
+		if err != nil {
+			return err
+		}
+		if n := c.Int("if-attempt"); c.IsSet("if-attempt") && n != task.Attempt {
+			return fmt.Errorf("%w: task %s is at attempt %d, not %d; read it again before you edit it", holdfast.ErrConflict, id, task.Attempt, n)
+		}
+		to, err := t.edited(ctx, c, task, b.Config.Producer.MaxPayload)
+		if err != nil {
+			return err
+		}
+		requested, err := change.Edit(task, to, b.Config.Producer.MaxPayload)
+		if err != nil {
+			return err
+		}
+		if c.Bool("retry") {
+			if _, err := change.Of(store.ActionRetry, task); err != nil {
+				return err
+			}
+		}
+		difference, err := differenceOf(task, requested)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(t.stderr, printable(difference))
+		if c.Bool("dry-run") {
+			return nil
+		}
+		if isTerminal(t.stdin) {
+			if err := t.confirm(c, "edit task "+id.String()); err != nil {
+				return err
+			}
+		}
+		if task, err = b.Edit(ctx, by, task, to); err != nil {
+			return err
+		}
+		if c.Bool("retry") {
+			if task, err = b.Act(ctx, by, id, store.ActionRetry); err != nil {
+				return fmt.Errorf("the task is edited, but not retried: %w", err)
+			}
+		}
+		return printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}})
+	})
+}
+
+// edited returns the document of the task with the values of the flags. Without any of them, it opens the document in an
+// editor.
+func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.Task, maxPayload int) (change.Document, error) {
+	to := change.DocumentOf(task)
+	given := false
+	for _, name := range []string{"payload", "patch", "queue", "at"} {
+		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" { // an empty variable in a script
+			return to, usageOf(commandName(c), "--%s is empty", name)
+		}
+		given = given || c.IsSet(name)
+	}
+	if !given && !c.IsSet("max-attempts") {
+		return t.editor(ctx, c, to)
+	}
+	if c.IsSet("patch") {
+		patch, err := t.input("patch", c.String("patch"), maxPayload)
+		if err != nil {
+			return to, err
+		}
+		if to, err = change.Patch(task, patch); err != nil {
+			return to, err
+		}
+	}
+	var err error
+	if c.IsSet("payload") {
+		if to.Payload, err = t.input("payload", c.String("payload"), maxPayload); err != nil {
+			return to, err
+		}
+	}
+	if c.IsSet("queue") {
+		to.Queue = c.String("queue")
+	}
+	if c.IsSet("max-attempts") {
+		if to.MaxAttempts = c.Int("max-attempts"); to.MaxAttempts < 1 {
+			return to, usageOf(commandName(c), "--max-attempts %d must be at least 1", to.MaxAttempts)
+		}
+	}
+	if c.IsSet("at") {
+		if to.RunAt, err = search.Time(c.String("at")); err != nil {
+			return to, usageOf(commandName(c), "--at %w", err)
+		}
+	}
+	return to, nil
+}
+
+// editor opens a document in the editor of the user and returns the saved document.
+func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Document) (change.Document, error) {
+	program := t.variable("VISUAL")
+	if program == "" {
+		program = t.variable("EDITOR")
+	}
+	if program == "" || !isTerminal(t.stdin) {
+		return d, usageOf(commandName(c), "nothing to change; give --payload, --patch, --queue, --at or --max-attempts, or set EDITOR on a terminal")
+	}
+	text, err := indentedDocument(d)
+	if err != nil {
+		return d, err
+	}
+	file, err := os.CreateTemp("", "holdfast-task-*.json")
+	if err != nil {
+		return d, fmt.Errorf("edit: %w", err)
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return d, fmt.Errorf("edit: %w", err)
+	}
+	// The variable may have arguments, as in "code --wait". A shell splits them as the user expects.
+	command := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", file.Name())
+	command.Stdin, command.Stdout, command.Stderr = t.stdin, t.stderr, t.stderr
+	if err := command.Run(); err != nil {
+		return d, fmt.Errorf("editor %q: %w; nothing was changed", program, err)
+	}
+	saved, err := os.ReadFile(file.Name())
+	if err != nil {
+		return d, fmt.Errorf("edit: %w", err)
+	}
+	return change.ParseDocument(saved)
+}
+
+// differenceOf returns the difference that an edit makes, in the unified format.
+func differenceOf(task holdfast.Task, requested store.Change) (string, error) {
+	before := change.DocumentOf(task)
+	after := before
+	if e := requested.Edit; e != nil {
+		if len(e.Payload) > 0 {
+			after.Payload = e.Payload
+		}
+		if e.Queue != "" {
+			after.Queue = e.Queue
+		}
+		if e.MaxAttempts != 0 {
+			after.MaxAttempts = max(0, e.MaxAttempts)
+		}
+		if !e.RunAt.IsZero() {
+			after.RunAt = e.RunAt.UTC()
+		}
+	}
+	was, err := indentedDocument(before)
+	if err != nil {
+		return "", err
+	}
+	is, err := indentedDocument(after)
+	if err != nil {
+		return "", err
+	}
+	name := "task " + task.ID.String()
+	return udiff.Unified(name, name+" edited", was, is), nil
+}
+
+// indentedDocument returns a document as a person edits it.
+func indentedDocument(d change.Document) (string, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(d)
+	return text.String(), err
+}
+
+func (t taskCommands) undoCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "undo",
+		Usage:     "take back the last retry, archive or edit of a task",
+		ArgsUsage: "ID...",
+		Description: `A retry or an edit can be taken back until a worker claims the task, and an archive as long as the task is
+archived. "audit list --task ID" shows the changes of a task.
+
+Example:
+  holdfast task undo 42`,
+		Flags: append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(func(ctx context.Context, c *cli.Context) error {
+			ids, err := taskIDs(c)
+			if err != nil {
+				return err
+			}
+			by, err := t.actor(c)
+			if err != nil {
+				return err
+			}
+			return t.withStore(ctx, c, func(b *app.Backend) error {
+				return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
+					task, err := b.Undo(ctx, by, id)
+					return surface.TaskState{ID: task.ID, State: task.State}, err
+				})
+			})
+		}),
+	}
+}
+
+// input returns the JSON that the value of a flag describes: JSON, @file, or - for stdin. limit is in bytes.
+func (t *tool) input(flag, text string, limit int) ([]byte, error) {
+	from := t.stdin
+	switch path, isFile := strings.CutPrefix(text, "@"); {
+	case isFile:
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, usage("--%s: %w", flag, err)
+		}
+		defer file.Close()
+		from = file
+	case text != "-":
+		from = strings.NewReader(text)
+	}
+	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if err != nil {
+		return nil, usage("--%s: %w", flag, err)
+	}
+	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to report the size
+	if err != nil {
+		return nil, usage("--%s: %w", flag, err)
+	}
+	if size := int64(len(data)) + rest; size > int64(limit) {
+		return nil, usage("the %s has %d bytes, the limit is %d; store large data elsewhere and send a reference", flag, size, limit)
+	}
+	if data = bytes.TrimSpace(data); len(data) == 0 {
+		return nil, usage("the %s is empty; for an empty value use null", flag)
+	}
+	return data, nil
+}

@@ -1,0 +1,227 @@
+// Package change computes the changes that people request for tasks: retry, cancel, archive, restore, edit, purge and
+// undo. It decides nothing about the result of an attempt: for every change of a state it calls holdfast.Settle. The
+// package has no I/O. The caller reads the task, and store.Audit refuses the change if the task differs by then.
+package change
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// events has the event of each action that changes the state of a task.
+var events = map[store.Action]holdfast.Event{
+	store.ActionRetry:   holdfast.EventRequeue,
+	store.ActionCancel:  holdfast.EventCancel,
+	store.ActionArchive: holdfast.EventArchive,
+	store.ActionRestore: holdfast.EventRestore,
+}
+
+// Of returns the change of a task for retry, cancel, archive, restore or purge. It returns an ErrConflict if the state
+// of the task does not allow the action.
+func Of(action store.Action, task holdfast.Task) (store.Change, error) {
+	change := store.Change{Action: action, Task: task}
+	if action == store.ActionPurge {
+		if !task.State.Final() {
+			return store.Change{}, fmt.Errorf("%w: cannot purge task %s: its state is %s; cancel it first", holdfast.ErrConflict, task.ID, task.State)
+		}
+		return change, nil
+	}
+	event, ok := events[action]
+	if !ok {
+		return store.Change{}, fmt.Errorf("%w: %q is not an action on one task", holdfast.ErrInvalid, action)
+	}
+	move, err := settle(task, holdfast.Requested(event))
+	change.Move = &move
+	return change, err
+}
+
+// settle settles a request of a person. No policy matters for it, and no deadline.
+func settle(task holdfast.Task, cause holdfast.Cause) (holdfast.Transition, error) {
+	return holdfast.Settle(task, cause, time.Time{}, holdfast.DefaultPolicy())
+}
+
+// Allowed returns the states in which a task allows an action.
+func Allowed(action store.Action) []holdfast.State {
+	switch action {
+	case store.ActionPurge:
+		return []holdfast.State{holdfast.Done, holdfast.Dead, holdfast.Cancelled, holdfast.Archived}
+	case store.ActionEdit:
+		return []holdfast.State{holdfast.Ready, holdfast.Dead, holdfast.Cancelled, holdfast.Archived}
+	}
+	return holdfast.Moves()[events[action]].From
+}
+
+// Document is the part of a task that a person can edit. A JSON Patch applies to it.
+type Document struct {
+	Payload     json.RawMessage `json:"payload"`
+	Queue       string          `json:"queue"`
+	MaxAttempts int             `json:"max_attempts"` // 0 means the setting of the type in the worker
+	RunAt       time.Time       `json:"run_at"`       // when a ready task becomes due
+}
+
+// DocumentOf returns the document of a task.
+func DocumentOf(task holdfast.Task) Document {
+	payload := task.Payload
+	if len(payload) == 0 {
+		payload = json.RawMessage("null")
+	}
+	return Document{Payload: payload, Queue: task.Queue, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt}
+}
+
+// CheckPatch returns an ErrInvalid if the text is not a JSON Patch (RFC 6902).
+func CheckPatch(patch []byte) error {
+	_, err := decode(patch)
+	return err
+}
+
+func decode(patch []byte) (jsonpatch.Patch, error) {
+	decoded, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the patch is not a JSON Patch (RFC 6902), such as [{\"op\":\"replace\",\"path\":\"/queue\",\"value\":\"mail\"}]: %w",
+			holdfast.ErrInvalid, err)
+	}
+	return decoded, nil
+}
+
+// Patch returns the document of a task after a JSON Patch. It returns an ErrInvalid if the patch does not fit the
+// document or if the result is not a document.
+func Patch(task holdfast.Task, patch []byte) (Document, error) {
+	decoded, err := decode(patch)
+	if err != nil {
+		return Document{}, err
+	}
+	text, err := json.Marshal(DocumentOf(task))
+	if err != nil {
+		return Document{}, fmt.Errorf("patch task %s: %w", task.ID, err)
+	}
+	patched, err := decoded.Apply(text)
+	if err != nil {
+		return Document{}, fmt.Errorf("%w: the patch does not fit task %s: %w", holdfast.ErrInvalid, task.ID, err)
+	}
+	return ParseDocument(patched)
+}
+
+// ParseDocument decodes a whole document. It returns an ErrInvalid if a member is missing, unknown or of another type.
+func ParseDocument(text []byte) (Document, error) {
+	var d struct {
+		Payload     *json.RawMessage `json:"payload"`
+		Queue       *string          `json:"queue"`
+		MaxAttempts *int             `json:"max_attempts"`
+		RunAt       *time.Time       `json:"run_at"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		return Document{}, fmt.Errorf("%w: the edited document: %w", holdfast.ErrInvalid, err)
+	}
+	if d.Queue == nil || d.MaxAttempts == nil || d.RunAt == nil {
+		return Document{}, fmt.Errorf("%w: the edited document must keep the members payload, queue, max_attempts and run_at", holdfast.ErrInvalid)
+	}
+	payload := json.RawMessage("null") // a pointer to raw JSON is nil for null
+	if d.Payload != nil {
+		payload = *d.Payload
+	}
+	return Document{Payload: payload, Queue: *d.Queue, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt}, nil
+}
+
+// Edit returns the change that gives a task the values of a document. It returns an ErrInvalid if a value is not
+// allowed or if nothing differs, and an ErrConflict if the state of the task does not allow an edit. maxPayload is in
+// bytes.
+func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error) {
+	if task.State == holdfast.Running || task.State == holdfast.Done {
+		return store.Change{}, fmt.Errorf("%w: cannot edit task %s: its state is %s; only ready, dead, cancelled or archived tasks can be edited",
+			holdfast.ErrConflict, task.ID, task.State)
+	}
+	from := DocumentOf(task)
+	var edit store.Edit
+	if !sameJSON(from.Payload, to.Payload) {
+		edit.Payload = to.Payload
+	}
+	if to.Queue != from.Queue {
+		edit.Queue = to.Queue
+	}
+	if to.MaxAttempts != from.MaxAttempts {
+		edit.MaxAttempts = orSetting(to.MaxAttempts)
+	}
+	if !to.RunAt.Equal(from.RunAt) {
+		if task.State != holdfast.Ready {
+			return store.Change{}, fmt.Errorf("%w: task %s is %s, and only a ready task has a time to run; retry it first", holdfast.ErrConflict, task.ID, task.State)
+		}
+		edit.RunAt = to.RunAt
+	}
+	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, MaxAttempts: to.MaxAttempts, At: to.RunAt}
+	switch err := checked.Validate(maxPayload); {
+	case err != nil:
+		return store.Change{}, err
+	case to.Queue == "":
+		return store.Change{}, fmt.Errorf("%w: the queue is empty", holdfast.ErrInvalid)
+	case to.RunAt.Year() < 1970:
+		return store.Change{}, fmt.Errorf("%w: run_at must not be before 1970", holdfast.ErrInvalid)
+	case edit.Payload == nil && edit.Queue == "" && edit.MaxAttempts == 0 && edit.RunAt.IsZero():
+		return store.Change{}, fmt.Errorf("%w: the edit changes nothing", holdfast.ErrInvalid)
+	}
+	return store.Change{Action: store.ActionEdit, Task: task, Edit: &edit}, nil
+}
+
+// orSetting returns a number of attempts as store.Edit has it.
+func orSetting(attempts int) int {
+	if attempts == 0 {
+		return -1
+	}
+	return attempts
+}
+
+// sameJSON reports whether two texts are the same JSON apart from white space.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
+}
+
+// Undo returns the change that takes back the last entry of a task in the audit log: a retry that no worker has claimed,
+// an archive, or an edit. It returns an ErrConflict if the task has changed since, or if the entry cannot be taken back.
+func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
+	var was, is store.Version
+	if err := json.Unmarshal(last.Before, &was); err != nil {
+		return store.Change{}, fmt.Errorf("read audit entry %d: %w", last.ID, err)
+	}
+	if len(last.After) > 0 {
+		if err := json.Unmarshal(last.After, &is); err != nil {
+			return store.Change{}, fmt.Errorf("read audit entry %d: %w", last.ID, err)
+		}
+	}
+	if task.State != is.State || task.Attempt != is.Attempt {
+		return store.Change{}, fmt.Errorf("%w: cannot undo the %s of task %s: the task has changed since; it is now %s at attempt %d",
+			holdfast.ErrConflict, last.Action, task.ID, task.State, task.Attempt)
+	}
+	change := store.Change{Action: store.ActionUndo, Task: task}
+	var cause holdfast.Cause
+	switch last.Action {
+	case store.ActionEdit:
+		edit := store.Edit{Payload: was.Payload, Queue: was.Queue, RunAt: was.RunAt}
+		if was.MaxAttempts != is.MaxAttempts {
+			edit.MaxAttempts = orSetting(was.MaxAttempts)
+		}
+		change.Edit = &edit
+		return change, nil
+	case store.ActionArchive:
+		cause = holdfast.Requested(holdfast.EventRestore)
+	case store.ActionRetry:
+		cause = holdfast.Undone(was.Failures, was.Crashes, was.Deferrals)
+		if was.State == holdfast.Cancelled {
+			cause = holdfast.Requested(holdfast.EventCancel)
+		}
+	default:
+		return store.Change{}, fmt.Errorf("%w: the last change of task %s was %q, which cannot be undone; only retry, archive and edit can",
+			holdfast.ErrConflict, task.ID, last.Action)
+	}
+	move, err := settle(task, cause)
+	change.Move = &move
+	return change, err
+}

@@ -1,0 +1,199 @@
+package change_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var due = time.Date(2030, 1, 31, 9, 0, 0, 123456000, time.UTC)
+
+func task(state holdfast.State) holdfast.Task {
+	return holdfast.Task{
+		ID: 42, Type: "mail", Queue: "default", State: state, Attempt: 3, MaxAttempts: 5, Failures: 2, Crashes: 1, NextRunAt: due,
+		Payload: json.RawMessage(`{"order": {"id": 12345678901234567890}, "html": "<b>"}`),
+	}
+}
+
+func TestEveryStateAllowsWhatTheTableSays(t *testing.T) {
+	t.Parallel()
+	for _, action := range []store.Action{store.ActionRetry, store.ActionCancel, store.ActionArchive, store.ActionRestore, store.ActionPurge} {
+		allowed := make(map[holdfast.State]bool)
+		for _, state := range change.Allowed(action) {
+			allowed[state] = true
+		}
+		for _, state := range holdfast.States() {
+			got, err := change.Of(action, task(state))
+			if (err == nil) != allowed[state] || err != nil && !errors.Is(err, holdfast.ErrConflict) {
+				t.Errorf("%s of a task that is %s: %v", action, state, err)
+			}
+			if err == nil && (got.Action != action || (got.Move == nil) != (action == store.ActionPurge)) {
+				t.Errorf("%s of a task that is %s: %+v", action, state, got)
+			}
+		}
+	}
+	if _, err := change.Of("explode", task(holdfast.Dead)); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("an unknown action: %v", err)
+	}
+}
+
+func TestPatches(t *testing.T) {
+	t.Parallel()
+	for patch, want := range map[string]string{
+		`[{"op":"replace","path":"/payload/order/id","value":7}]`:                                           `{"order":{"id":7},"html":"<b>"}`,
+		`[{"op":"remove","path":"/payload/order"}]`:                                                         `{"html":"<b>"}`,
+		`[{"op":"test","path":"/queue","value":"default"},{"op":"replace","path":"/payload","value":null}]`: `null`,
+		`[{"op":"add","path":"/payload/n","value":1.10}]`:                                                   `{"order":{"id":12345678901234567890},"html":"<b>","n":1.10}`,
+	} {
+		got, err := change.Patch(task(holdfast.Dead), []byte(patch))
+		if err != nil {
+			t.Errorf("%s: %v", patch, err)
+			continue
+		}
+		if !sameMembers(t, string(got.Payload), want) {
+			t.Errorf("%s: %s, want %s", patch, got.Payload, want)
+		}
+	}
+	for patch, want := range map[string]string{
+		`{}`:                                 "is not a JSON Patch",
+		`[{"op":"explode","path":"/queue"}]`: "unsupported operation",
+		`[{"op":"remove"}]`:                  "missing path",
+		`[{"op":"replace","path":"/state","value":"done"}]`:     "does not fit task 42",
+		`[{"op":"add","path":"/state","value":"done"}]`:         "unknown field",
+		`[{"op":"test","path":"/queue","value":"mail"}]`:        "does not fit task 42",
+		`[{"op":"remove","path":"/queue"}]`:                     "must keep the members",
+		`[{"op":"replace","path":"/max_attempts","value":"x"}]`: "the edited document",
+		`[{"op":"replace","path":"/run_at","value":"soon"}]`:    "the edited document",
+	} {
+		_, err := change.Patch(task(holdfast.Dead), []byte(patch))
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", patch, err, want)
+		}
+	}
+}
+
+// sameMembers reports whether two JSON texts have equal members, with every digit of their numbers.
+func sameMembers(t *testing.T, a, b string) bool {
+	t.Helper()
+	normal := func(text string) string {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.UseNumber()
+		var value any
+		if err := decoder.Decode(&value); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(encoded)
+	}
+	return normal(a) == normal(b)
+}
+
+func TestEditsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		state holdfast.State
+		edit  func(*change.Document)
+		want  string // "" means that the edit is allowed
+	}{
+		{"a payload", holdfast.Dead, func(d *change.Document) { d.Payload = json.RawMessage(`1`) }, ""},
+		{"white space", holdfast.Dead, func(d *change.Document) {
+			d.Payload = json.RawMessage(`{"order":{"id":12345678901234567890},"html":"<b>"}`)
+		}, "changes nothing"},
+		{"nothing", holdfast.Ready, func(*change.Document) {}, "changes nothing"},
+		{"a queue", holdfast.Ready, func(d *change.Document) { d.Queue = "other" }, ""},
+		{"a bad queue", holdfast.Ready, func(d *change.Document) { d.Queue = "No Queue" }, "must be at most"},
+		{"no queue", holdfast.Ready, func(d *change.Document) { d.Queue = "" }, "the queue is empty"},
+		{"bad JSON", holdfast.Ready, func(d *change.Document) { d.Payload = json.RawMessage(`{`) }, "not valid JSON"},
+		{"a long payload", holdfast.Ready, func(d *change.Document) { d.Payload = json.RawMessage(`"` + strings.Repeat("x", 100) + `"`) }, "the limit is 100"},
+		{"a negative number", holdfast.Ready, func(d *change.Document) { d.MaxAttempts = -1 }, "max attempts"},
+		{"the setting of the type", holdfast.Ready, func(d *change.Document) { d.MaxAttempts = 0 }, ""},
+		{"a time", holdfast.Ready, func(d *change.Document) { d.RunAt = due.Add(time.Hour) }, ""},
+		{"a time before 1970", holdfast.Ready, func(d *change.Document) { d.RunAt = time.Time{} }, "before 1970"},
+		{"a time of a dead task", holdfast.Dead, func(d *change.Document) { d.RunAt = due.Add(time.Hour) }, "only a ready task has a time to run"},
+		{"a running task", holdfast.Running, func(d *change.Document) { d.Queue = "other" }, "its state is running"},
+		{"a task that is done", holdfast.Done, func(d *change.Document) { d.Queue = "other" }, "its state is done"},
+	} {
+		to := change.DocumentOf(task(c.state))
+		c.edit(&to)
+		got, err := change.Edit(task(c.state), to, 100)
+		switch {
+		case c.want == "" && (err != nil || got.Edit == nil):
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func entry(t *testing.T, c store.Change) store.AuditEntry {
+	t.Helper()
+	before, after := c.Versions()
+	e := store.AuditEntry{ID: 1, Action: c.Action, Task: c.Task.ID}
+	var err error
+	if e.Before, err = before.Document(); err != nil {
+		t.Fatal(err)
+	}
+	if after != nil {
+		if e.After, err = after.Document(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// An undo gives the task all values from before, with every character of the payload.
+func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
+	t.Parallel()
+	before := task(holdfast.Ready)
+	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour)}
+	edit, err := change.Edit(before, to, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := before
+	after.Attempt, after.Payload, after.Queue, after.MaxAttempts, after.NextRunAt = 4, to.Payload, to.Queue, 0, to.RunAt
+	undo, err := change.Undo(after, entry(t, edit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := undo.Edit; string(e.Payload) != string(before.Payload) || e.Queue != before.Queue || e.MaxAttempts != before.MaxAttempts || !e.RunAt.Equal(before.NextRunAt) {
+		t.Errorf("undo: %+v", e)
+	}
+
+	dead := task(holdfast.Dead)
+	retry, err := change.Of(store.ActionRetry, dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := dead
+	ready.State, ready.Attempt, ready.Failures, ready.Crashes = holdfast.Ready, 4, 0, 0
+	undo, err = change.Undo(ready, entry(t, retry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := undo.Move; m.To != holdfast.Dead || m.Failures != 2 || m.Crashes != 1 || m.MaxAttempts != 5 {
+		t.Errorf("undo: %+v", m)
+	}
+	claimed := ready
+	claimed.State = holdfast.Running
+	if _, err := change.Undo(claimed, entry(t, retry)); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("the undo of a claimed task: %v", err)
+	}
+	purge, err := change.Of(store.ActionPurge, dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := change.Undo(dead, entry(t, purge)); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("the undo of a purge: %v", err)
+	}
+}

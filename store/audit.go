@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Audit makes the changes that people request, and keeps the audit log of these changes.
+type Audit interface {
+	// Change makes the changes in one transaction and reports for each whether it was made. A change is refused, and
+	// changes nothing, if the state, the attempt or the owner of the task differs from Change.Task now. For each change
+	// that it makes, Change adds an entry to the audit log. The changes of one call are of different tasks.
+	Change(ctx context.Context, by Actor, changes []Change) ([]bool, error)
+	// AuditLog returns audit entries, newest first.
+	AuditLog(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
+}
+
+// Actor says who requests a change, where, and why.
+type Actor struct {
+	Name    string  `json:"actor"` // a user of the operating system, the name of a token, or a user that a proxy reports
+	Surface Surface `json:"surface"`
+	Reason  string  `json:"reason,omitempty"`
+}
+
+// Surface is the part of the system that receives a request.
+type Surface string
+
+// The surfaces.
+const (
+	CommandLine Surface = "cli"
+	API         Surface = "api"
+	Console     Surface = "console"
+	Library     Surface = "library" // a program that calls package queue
+	Janitor     Surface = "janitor" // the janitor itself decided, for example to stop an operation
+)
+
+// Action is what a person requests for a task.
+type Action string
+
+// The actions.
+const (
+	ActionRetry   Action = "retry"
+	ActionCancel  Action = "cancel"
+	ActionArchive Action = "archive"
+	ActionRestore Action = "restore"
+	ActionEdit    Action = "edit"
+	ActionPurge   Action = "purge" // deletes the task
+	ActionUndo    Action = "undo"  // takes back the last change of the task
+)
+
+// Actions returns every action, in the order in which lists show them.
+func Actions() []Action {
+	return []Action{ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo}
+}
+
+// Change is a change of one task. A purge needs neither Move nor Edit; every other action needs one of the two.
+type Change struct {
+	Action Action
+	// Task is the task that the caller has read. It needs its payload if Edit has one.
+	Task holdfast.Task
+	Move *holdfast.Transition
+	Edit *Edit
+}
+
+// Edit has the new values of a task. The zero value of a field keeps the present value. An edit gives the task the next
+// attempt number, so that a ticket of the task before the edit is stale. A ready task gets a new ticket. The task must
+// be neither running nor done.
+type Edit struct {
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	Queue       string          `json:"queue,omitempty"`
+	MaxAttempts int             `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
+	RunAt       time.Time       `json:"run_at,omitzero"`        // when a ready task becomes due
+}
+
+// AuditEntry records one change.
+type AuditEntry struct {
+	ID int64     `json:"id,string"`
+	At time.Time `json:"at"`
+	Actor
+	Action    Action          `json:"action"`
+	Task      holdfast.TaskID `json:"task,omitempty"`
+	Operation int64           `json:"operation,omitempty,string"` // the operation that made the change
+	Subject   string          `json:"subject,omitempty"`          // what was changed, if it is not a task: "group 3f9ad02c41b7e685"
+	// Before and After have the members that the change replaced; null if there is none.
+	Before json.RawMessage `json:"before"`
+	After  json.RawMessage `json:"after"`
+}
+
+// AuditFilter selects audit entries. The zero value selects all.
+type AuditFilter struct {
+	Task      holdfast.TaskID
+	Operation int64
+	Actor     string
+	Action    Action
+	// Since and Until, if not zero, select the entries of [Since, Until).
+	Since, Until time.Time
+	Before       int64 // if not 0, only smaller ids; for the next page
+	Limit        int   // at most this many; 0 means 50
+}
+
+// Version is the part of a task that an edit compares, and the values that a person can change. An audit entry has one
+// from before and one from after the change.
+type Version struct {
+	Type        string          `json:"type,omitempty"` // of a purged task
+	State       holdfast.State  `json:"state,omitempty"`
+	Attempt     int             `json:"attempt,omitempty"`
+	Failures    int             `json:"failures"`
+	Crashes     int             `json:"crashes"`
+	Deferrals   int             `json:"deferrals"`
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+	Queue       string          `json:"queue,omitempty"`
+	RunAt       time.Time       `json:"run_at,omitzero"`
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	Error       string          `json:"error,omitempty"` // of a purged task
+}
+
+// Document returns the version as JSON with every character of the payload, because the idempotency key of a task
+// depends on them. Package json would remove white space.
+func (v Version) Document() (json.RawMessage, error) {
+	payload := v.Payload
+	v.Payload = nil
+	document, err := json.Marshal(v)
+	if err != nil || len(payload) == 0 {
+		return document, err
+	}
+	document = append(document[:len(document)-1], `,"payload":`...)
+	return append(append(document, payload...), '}'), nil
+}
+
+// Versions returns the task before and after the change. A purge has no version after it. The payload is present only if
+// the change replaces it.
+func (c *Change) Versions() (before Version, after *Version) {
+	t := &c.Task
+	before = Version{
+		State: t.State, Attempt: t.Attempt, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
+		MaxAttempts: t.MaxAttempts,
+	}
+	next := before
+	switch {
+	case c.Move != nil:
+		next = Version{
+			State: c.Move.To, Attempt: c.Move.NextAttempt, Failures: c.Move.Failures, Crashes: c.Move.Crashes,
+			Deferrals: c.Move.Deferrals, MaxAttempts: c.Move.MaxAttempts,
+		}
+	case c.Edit != nil:
+		next.Attempt++
+		if len(c.Edit.Payload) > 0 {
+			before.Payload, next.Payload = t.Payload, c.Edit.Payload
+		}
+		if c.Edit.Queue != "" {
+			before.Queue, next.Queue = t.Queue, c.Edit.Queue
+		}
+		if c.Edit.MaxAttempts != 0 {
+			next.MaxAttempts = max(0, c.Edit.MaxAttempts)
+		}
+		if !c.Edit.RunAt.IsZero() {
+			before.RunAt, next.RunAt = t.NextRunAt, c.Edit.RunAt
+		}
+	default:
+		before.Type, before.Queue, before.Error = t.Type, t.Queue, t.LastError
+		return before, nil
+	}
+	return before, &next
+}

@@ -1,0 +1,220 @@
+package roles
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Transactions runs several statements of an adapter in one transaction.
+type Transactions interface {
+	Statements
+	// Transact calls f in a transaction. It commits if f returns nil, and rolls back otherwise. It may call f again
+	// after a conflict. operation is the prefix of errors.
+	Transact(ctx context.Context, operation string, f func(context.Context, Transaction) error) error
+}
+
+// Transaction executes the statements of an adapter by name, as Statements does.
+type Transaction interface {
+	Read(ctx context.Context, name string, rows any, args ...any) error
+	// Change returns the number of changed rows.
+	Change(ctx context.Context, name string, args ...any) (int, error)
+	// Apply does what store.Work.Apply does.
+	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+}
+
+// Audit implements store.Audit.
+type Audit struct{ transactions Transactions }
+
+// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_record, edit, edited
+// and purge.
+func NewAudit(t Transactions) Audit { return Audit{t} }
+
+// Change implements store.Audit.
+func (a *Audit) Change(ctx context.Context, by store.Actor, changes []store.Change) ([]bool, error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	var made []bool
+	err := a.transactions.Transact(ctx, "change tasks", func(ctx context.Context, tx Transaction) error {
+		var err error
+		made, err = change(ctx, tx, by, 0, changes)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// change makes the changes and adds their audit entries. operation is 0 if a person requested the changes one by one.
+func change(ctx context.Context, tx Transaction, by store.Actor, operation int64, changes []store.Change) ([]bool, error) {
+	made := make([]bool, len(changes))
+	var moves []holdfast.Transition
+	var moved []int // indexes of the changes with a move
+	var edits, purges []changeRow
+	at := make(map[holdfast.TaskID]int, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		at[c.Task.ID] = i
+		switch {
+		case c.Move != nil:
+			moves, moved = append(moves, *c.Move), append(moved, i)
+		case c.Edit != nil:
+			edits = append(edits, changeRowOf(c))
+		default:
+			purges = append(purges, changeRowOf(c))
+		}
+	}
+	if len(moves) > 0 {
+		accepted, err := tx.Apply(ctx, moves)
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range moved {
+			made[i] = accepted[n]
+		}
+	}
+	for _, batch := range []struct {
+		statement string
+		rows      []changeRow
+	}{{"edit", edits}, {"purge", purges}} {
+		if len(batch.rows) == 0 {
+			continue
+		}
+		var changed []scan.ID
+		if err := tx.Read(ctx, batch.statement, &changed, encode(batch.rows)); err != nil {
+			return nil, err
+		}
+		ids := make([]holdfast.TaskID, len(changed))
+		for i, row := range changed {
+			ids[i] = holdfast.TaskID(row.ID)
+			made[at[ids[i]]] = true
+		}
+		if batch.statement == "edit" {
+			if _, err := tx.Change(ctx, "edited", ids); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var entries []auditRow
+	for i := range changes {
+		if !made[i] {
+			continue
+		}
+		entry, err := auditRowOf(by, operation, &changes[i])
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	return made, record(ctx, tx, entries)
+}
+
+// record adds entries to the audit log.
+func record(ctx context.Context, tx Transaction, entries []auditRow) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	_, err := tx.Change(ctx, "audit_record", encode(entries))
+	return err
+}
+
+// changeRow is an edit or a purge as the statements take it, in a JSON array, because both databases read that.
+type changeRow struct {
+	Task        int64          `json:"task"`
+	Attempt     int            `json:"attempt"`
+	State       holdfast.State `json:"state"`
+	Payload     *string        `json:"payload"` // as text, because a database may change the form of JSON; nil: no change
+	Queue       string         `json:"queue"`
+	MaxAttempts int            `json:"max_attempts"`
+	RunAt       int64          `json:"run_at"` // microseconds since 1970; 0: no change
+}
+
+func changeRowOf(c *store.Change) changeRow {
+	row := changeRow{Task: int64(c.Task.ID), Attempt: c.Task.Attempt, State: c.Task.State}
+	if c.Edit == nil {
+		return row
+	}
+	if len(c.Edit.Payload) > 0 {
+		text := string(c.Edit.Payload)
+		row.Payload = &text
+	}
+	row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Queue, c.Edit.MaxAttempts, bound(c.Edit.RunAt)
+	return row
+}
+
+// auditRow is an audit entry as the statement audit_record takes it.
+type auditRow struct {
+	Actor     string        `json:"actor"`
+	Surface   store.Surface `json:"surface"`
+	Reason    string        `json:"reason"`
+	Action    store.Action  `json:"action"`
+	Task      int64         `json:"task"`      // 0: none
+	Operation int64         `json:"operation"` // 0: none
+	Subject   string        `json:"subject"`
+	Before    *string       `json:"before"`
+	After     *string       `json:"after"`
+}
+
+func auditRowOf(by store.Actor, operation int64, c *store.Change) (auditRow, error) {
+	row := auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: c.Action,
+		Task: int64(c.Task.ID), Operation: operation,
+	}
+	before, after := c.Versions()
+	err := row.setDocuments(before, after)
+	return row, err
+}
+
+// setDocuments sets the members Before and After. after may be nil.
+func (r *auditRow) setDocuments(before store.Version, after *store.Version) error {
+	was, err := before.Document()
+	if err != nil {
+		return err
+	}
+	r.Before = text(was)
+	if after == nil {
+		return nil
+	}
+	is, err := after.Document()
+	r.After = text(is)
+	return err
+}
+
+func text(document json.RawMessage) *string {
+	t := string(document)
+	return &t
+}
+
+// encode returns rows as JSON. They consist of strings and numbers, which always encode.
+func encode(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("roles: %v", err))
+	}
+	return string(text)
+}
+
+// AuditLog implements store.Audit.
+func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	name := "audit_log"
+	if f.Task != 0 { // an index has the entries of a task
+		name = "audit_log_task"
+	}
+	var rows []scan.AuditEntry
+	err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, f.Operation, column.Text(f.Actor), string(f.Action),
+		bound(f.Since), bound(f.Until), f.Before, f.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return scan.AuditEntries(rows), nil
+}

@@ -1,0 +1,70 @@
+-- name: edit
+-- $1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
+-- number. The idempotency key that a task brought along ends with its payload.
+update holdfast.tasks t
+set attempt = t.attempt + 1,
+  payload = coalesce(e.payload::json, t.payload),
+  idempotency_key = case when e.payload is null then t.idempotency_key end,
+  queue = coalesce(nullif(e.queue, ''), t.queue),
+  max_attempts = case when e.max_attempts = 0 then t.max_attempts else greatest(e.max_attempts, 0) end,
+  next_run_at = case when e.run_at = 0 then t.next_run_at else timestamptz 'epoch' + e.run_at * interval '1 microsecond' end,
+  due_at = case
+    when t.state <> 'ready' then null
+    when e.run_at = 0 then t.next_run_at
+    else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
+  end,
+  ticketed_at = null, parked = null
+from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint)
+where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
+returning t.id
+
+-- name: edited
+-- Stores what follows from the edits of the tasks $1.
+with stored as (
+  insert into holdfast.queues (name)
+  select distinct queue from holdfast.tasks t
+  where id = any ($1::bigint[]) and not exists (select from holdfast.queues q where q.name = t.queue)
+  on conflict do nothing
+)
+update holdfast.deaths d set queue = t.queue
+from holdfast.tasks t
+where t.id = any ($1::bigint[]) and d.task_id = t.id and d.queue <> t.queue
+
+-- name: purge
+-- $1 is a JSON array.
+with picked as (
+  select t.id
+  from json_to_recordset($1::json) as p (task bigint, attempt int, state text)
+    join holdfast.tasks t on t.id = p.task and t.attempt = p.attempt and t.state = p.state
+  where t.state not in ('ready', 'running')
+  order by t.id
+  for update of t
+), attempts as (
+  delete from holdfast.attempts a using picked p where a.task_id = p.id
+), deaths as (
+  delete from holdfast.deaths d using picked p where d.task_id = p.id
+)
+delete from holdfast.tasks t using picked p where t.id = p.id
+returning t.id
+
+-- name: audit_record
+-- $1 is a JSON array. The documents are text in it, which keeps their form.
+insert into holdfast.audit (actor, surface, reason, action, task_id, operation_id, subject, before, after)
+select actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject, before::json, after::json
+from json_to_recordset($1::json)
+  as e (actor text, surface text, reason text, action text, task bigint, operation bigint, subject text, before text, after text)
+
+-- name: audit_log
+-- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper bound
+-- of ids, and $8 is the limit.
+select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation, subject,
+  coalesce(before::text, '') as before, coalesce(after::text, '') as after
+from holdfast.audit {{audit_entries}}
+  ($2::bigint = 0 or operation_id = $2)
+  and ($3 = '' or actor = $3)
+  and ($4 = '' or action = $4)
+  and ($5::bigint = 0 or at >= timestamptz 'epoch' + $5::bigint * interval '1 microsecond')
+  and ($6::bigint = 0 or at < timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
+  and ($7::bigint = 0 or id < $7)
+order by id desc
+limit $8

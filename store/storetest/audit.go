@@ -1,0 +1,379 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var auditTests = []test{
+	{"makes the changes that people request, and records each", testChanges},
+	{"refuses a change of a task that has changed since", testRefusedChanges},
+	{"edits a ready task and gives it a new ticket", testEditReady},
+	{"edits a dead task, which stays in its group", testEditDead},
+	{"edits nothing that runs or is done", testEditRunning},
+	{"keeps every character of a payload", testEditPayload},
+	{"purges a task with its attempts", testPurge},
+	{"takes back a retry that no worker has claimed", testUndoRetry},
+	{"filters the audit log", testAuditFilter},
+	{"has one winner in a race of an edit against a claim", testEditAgainstClaim},
+	{"has one winner in a race of two editors", testTwoEditors},
+}
+
+// anna is the actor of most tests.
+var anna = store.Actor{Name: "anna", Surface: store.CommandLine, Reason: "the target is back"}
+
+// changeOf returns a change with the move of an event.
+func (s *suite) changeOf(action store.Action, task holdfast.Task, cause holdfast.Cause) store.Change {
+	s.Helper()
+	move := s.settle(task, cause)
+	return store.Change{Action: action, Task: task, Move: &move}
+}
+
+func editOf(task holdfast.Task, edit store.Edit) store.Change {
+	return store.Change{Action: store.ActionEdit, Task: task, Edit: &edit}
+}
+
+func (s *suite) change(changes ...store.Change) []bool {
+	s.Helper()
+	made, err := s.Change(s.ctx, anna, changes)
+	s.must(err)
+	return made
+}
+
+func (s *suite) mustChange(changes ...store.Change) {
+	s.Helper()
+	if made := s.change(changes...); slices.Contains(made, false) {
+		s.Fatalf("made: %v", made)
+	}
+}
+
+func (s *suite) auditLog(f store.AuditFilter) []store.AuditEntry {
+	s.Helper()
+	entries, err := s.AuditLog(s.ctx, f)
+	s.must(err)
+	return entries
+}
+
+func versionOf(t testing.TB, document json.RawMessage) store.Version {
+	t.Helper()
+	var v store.Version
+	if err := json.Unmarshal(document, &v); err != nil {
+		t.Fatalf("%s: %v", document, err)
+	}
+	return v
+}
+
+func testChanges(s *suite) {
+	dead, other := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no bill")))
+	before := s.now()
+	s.mustChange(
+		s.changeOf(store.ActionRetry, dead, holdfast.Requested(holdfast.EventRequeue)),
+		s.changeOf(store.ActionArchive, other, holdfast.Requested(holdfast.EventArchive)))
+	if got := s.task(dead.ID); got.State != holdfast.Ready || got.Failures != 0 || got.Attempt != dead.Attempt+1 {
+		s.Errorf("the retried task is %+v", got)
+	}
+	if got := s.task(other.ID); got.State != holdfast.Archived {
+		s.Errorf("the archived task is %+v", got)
+	}
+	entries := s.auditLog(store.AuditFilter{})
+	if len(entries) != 2 || entries[0].ID <= entries[1].ID {
+		s.Fatalf("entries: %+v", entries)
+	}
+	for _, e := range entries {
+		if e.Actor != anna || e.At.Before(before) || e.At.After(s.now()) || e.Operation != 0 || e.Subject != "" {
+			s.Errorf("entry: %+v", e)
+		}
+	}
+	retried := s.auditLog(store.AuditFilter{Task: dead.ID})[0]
+	was, is := versionOf(s.T, retried.Before), versionOf(s.T, retried.After)
+	if retried.Action != store.ActionRetry || was.State != holdfast.Dead || was.Failures != dead.Failures || was.Attempt != dead.Attempt ||
+		is.State != holdfast.Ready || is.Failures != 0 || is.Attempt != dead.Attempt+1 {
+		s.Errorf("the entry of the retry has %s and %s", retried.Before, retried.After)
+	}
+}
+
+func testRefusedChanges(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	retry := s.changeOf(store.ActionRetry, dead, holdfast.Requested(holdfast.EventRequeue))
+	s.mustChange(retry)
+	for _, c := range []store.Change{
+		retry,
+		editOf(dead, store.Edit{MaxAttempts: 7}),
+		{Action: store.ActionPurge, Task: dead},
+		editOf(holdfast.Task{ID: dead.ID + 1000, Attempt: 1, State: holdfast.Dead}, store.Edit{MaxAttempts: 7}),
+	} {
+		if made := s.change(c); made[0] {
+			s.Errorf("a late %s was made", c.Action)
+		}
+	}
+	if entries := s.auditLog(store.AuditFilter{}); len(entries) != 1 {
+		s.Errorf("%d entries, want 1", len(entries))
+	}
+	if got := s.change(); len(got) != 0 {
+		s.Errorf("no changes returned %v", got)
+	}
+}
+
+func testEditReady(s *suite) {
+	ticket := s.insertN(1)[0]
+	before := s.task(ticket.Task)
+	s.mustChange(editOf(before, store.Edit{Payload: json.RawMessage(`{"a":1}`), Queue: "elsewhere", MaxAttempts: 9}))
+	after := s.task(ticket.Task)
+	if string(after.Payload) != `{"a":1}` || after.Queue != "elsewhere" || after.MaxAttempts != 9 || after.State != holdfast.Ready || after.Attempt != 2 {
+		s.Errorf("the edited task is %+v", after)
+	}
+	worker := s.registerWorker()
+	if got := s.claim(worker, ticket)[0].Verdict; got != store.Stale {
+		s.Errorf("the ticket from before the edit is %v, want stale", got)
+	}
+	due, _ := s.dispatch(10)
+	if len(due) != 1 || due[0].Ticket != (message.Ticket{Task: ticket.Task, Attempt: 2}) || due[0].Queue != "elsewhere" {
+		s.Fatalf("due: %+v", due)
+	}
+	if got := s.mustClaim(worker, due[0].Ticket); string(got[0].Payload) != `{"a":1}` {
+		s.Errorf("claimed %+v", got[0])
+	}
+	queues, err := s.Queues(s.ctx)
+	s.must(err)
+	if !slices.ContainsFunc(queues, func(q store.Queue) bool { return q.Name == "elsewhere" && q.Running == 1 }) {
+		s.Errorf("queues: %+v", queues)
+	}
+	entry := s.auditLog(store.AuditFilter{Task: ticket.Task})[0]
+	was, is := versionOf(s.T, entry.Before), versionOf(s.T, entry.After)
+	if string(was.Payload) != string(before.Payload) || was.Queue != defaultQueue || string(is.Payload) != `{"a":1}` || is.Queue != "elsewhere" || is.MaxAttempts != 9 {
+		s.Errorf("the entry has %s and %s", entry.Before, entry.After)
+	}
+
+	later := s.insertN(1)[0]
+	at := s.now().Add(time.Hour).Truncate(time.Microsecond)
+	s.mustChange(editOf(s.task(later.Task), store.Edit{RunAt: at}))
+	if got := s.task(later.Task); !got.NextRunAt.Equal(at) {
+		s.Errorf("next run at %s, want %s", got.NextRunAt, at)
+	}
+	if due, _ := s.dispatch(10); len(due) != 0 {
+		s.Errorf("due: %+v", due)
+	}
+}
+
+func testEditDead(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	group := s.deathGroups(store.DeathFilter{})[0]
+	s.mustChange(editOf(dead, store.Edit{Queue: "elsewhere", Payload: json.RawMessage(`2`)}))
+	got := s.task(dead.ID)
+	if got.State != holdfast.Dead || got.Queue != "elsewhere" || string(got.Payload) != "2" || !got.FinishedAt.Equal(dead.FinishedAt) || got.LastError != dead.LastError {
+		s.Errorf("the edited task is %+v", got)
+	}
+	if groups := s.deathGroups(store.DeathFilter{Queue: "elsewhere"}); len(groups) != 1 || groups[0] != group {
+		s.Errorf("groups: %+v, want %+v", groups, group)
+	}
+	s.mustChange(s.changeOf(store.ActionRetry, got, holdfast.Requested(holdfast.EventRequeue)))
+}
+
+func testEditRunning(s *suite) {
+	running := s.runningTask()
+	done := s.runningTask()
+	s.move(done, holdfast.Returned(nil))
+	for _, task := range []holdfast.Task{running, s.task(done.ID)} {
+		if made := s.change(editOf(task, store.Edit{MaxAttempts: 5})); made[0] {
+			s.Errorf("a task that is %s was edited", task.State)
+		}
+	}
+	if made := s.change(store.Change{Action: store.ActionPurge, Task: running}); made[0] {
+		s.Error("a running task was purged")
+	}
+}
+
+func testEditPayload(s *suite) {
+	for _, payload := range []string{
+		`null`, `"'; drop table tasks; --"`, `{"n":12345678901234567890.10,"t":"\u0001\u001b[31m é \\ \" <b>"}`, `[ 1,  2 ]`,
+		`"` + strings.Repeat("long ", 100_000) + `"`, `1`,
+	} {
+		task := s.task(s.insertN(1)[0].Task)
+		s.mustChange(editOf(task, store.Edit{Payload: json.RawMessage(payload)}))
+		s.mustChange(editOf(s.task(task.ID), store.Edit{MaxAttempts: 2}))
+		if got := s.task(task.ID).Payload; string(got) != payload {
+			s.Errorf("payload %.100s is %.100s", payload, got)
+		}
+		entry := s.auditLog(store.AuditFilter{Task: task.ID})[1]
+		if got := versionOf(s.T, entry.After).Payload; string(got) != payload {
+			s.Errorf("the entry of payload %.100s has %.200s", payload, entry.After)
+		}
+	}
+	long := newTask()
+	long.Payload = json.RawMessage(`"` + strings.Repeat("x", 200_000) + `"`)
+	task := s.task(s.insert(long)[0].Task)
+	s.mustChange(editOf(task, store.Edit{Payload: json.RawMessage(`3`)}))
+	if got := s.task(task.ID).Payload; string(got) != "3" {
+		s.Errorf("a payload that was long is %.100s", got)
+	}
+}
+
+func testPurge(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	ready := s.task(s.insertN(1)[0].Task)
+	if made := s.change(store.Change{Action: store.ActionPurge, Task: dead}, store.Change{Action: store.ActionPurge, Task: ready}); !slices.Equal(made, []bool{true, false}) {
+		s.Errorf("made: %v", made)
+	}
+	if _, err := s.Task(s.ctx, dead.ID); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("the purged task: %v", err)
+	}
+	if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 0 {
+		s.Errorf("groups: %+v", groups)
+	}
+	entries := s.auditLog(store.AuditFilter{Task: dead.ID})
+	if len(entries) != 1 || entries[0].After != nil || versionOf(s.T, entries[0].Before).Error != "no order" {
+		s.Errorf("entries: %+v", entries)
+	}
+}
+
+func testUndoRetry(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	s.mustChange(s.changeOf(store.ActionRetry, dead, holdfast.Requested(holdfast.EventRequeue)))
+	undo := s.changeOf(store.ActionUndo, s.task(dead.ID), holdfast.Undone(dead.Failures, dead.Crashes, dead.Deferrals))
+	s.mustChange(undo)
+	if got := s.task(dead.ID); got.State != holdfast.Dead || got.Failures != dead.Failures {
+		s.Errorf("the task is %+v", got)
+	}
+	s.recordDeaths(10)
+	if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Sample != dead.ID {
+		s.Errorf("groups: %+v", groups)
+	}
+	s.mustChange(s.changeOf(store.ActionRetry, s.task(dead.ID), holdfast.Requested(holdfast.EventRequeue)))
+	due, _ := s.dispatch(10)
+	late := s.changeOf(store.ActionUndo, s.task(dead.ID), holdfast.Undone(1, 0, 0))
+	s.mustClaim(s.registerWorker(), due[0].Ticket)
+	if made := s.change(late); made[0] {
+		s.Error("the retry of a claimed task was taken back")
+	}
+}
+
+func testAuditFilter(s *suite) {
+	a, b := s.task(s.insertN(1)[0].Task), s.task(s.insertN(1)[0].Task)
+	s.mustChange(editOf(a, store.Edit{MaxAttempts: 5}))
+	_, err := s.Change(s.ctx, store.Actor{Name: "ben", Surface: store.API}, []store.Change{s.changeOf(store.ActionCancel, b, holdfast.Requested(holdfast.EventCancel))})
+	s.must(err)
+	all := s.auditLog(store.AuditFilter{})
+	first, second := all[1].ID, all[0].ID
+	for _, c := range []struct {
+		name   string
+		filter store.AuditFilter
+		want   []int64
+	}{
+		{"all", store.AuditFilter{}, []int64{second, first}},
+		{"a task", store.AuditFilter{Task: a.ID}, []int64{first}},
+		{"an actor", store.AuditFilter{Actor: "ben"}, []int64{second}},
+		{"an unknown actor", store.AuditFilter{Actor: "'"}, nil},
+		{"an action", store.AuditFilter{Action: store.ActionEdit}, []int64{first}},
+		{"an operation", store.AuditFilter{Operation: 1}, nil},
+		{"since", store.AuditFilter{Since: all[0].At}, []int64{second}},
+		{"until", store.AuditFilter{Until: all[0].At}, []int64{first}},
+		{"a page", store.AuditFilter{Before: second}, []int64{first}},
+		{"a limit", store.AuditFilter{Limit: 1}, []int64{second}},
+		{"a task and an action", store.AuditFilter{Task: a.ID, Action: store.ActionCancel}, nil},
+	} {
+		var got []int64
+		for _, e := range s.auditLog(c.filter) {
+			got = append(got, e.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			s.Errorf("%s: entries %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// races is how often the tests of races run, with tasks of their own.
+const races = 250
+
+// testEditAgainstClaim edits tasks while a worker claims them. Either the edit is made and the ticket is stale, or the
+// worker runs the task as it was before the edit.
+func testEditAgainstClaim(s *suite) {
+	worker := s.registerWorker()
+	tickets := s.insertN(races)
+	var claims []store.Claim
+	edited := make([]bool, races)
+	tasks := make([]holdfast.Task, races)
+	for i := range tasks {
+		tasks[i] = s.task(tickets[i].Task)
+	}
+	var race sync.WaitGroup
+	race.Go(func() {
+		for i := range tickets {
+			claim, err := s.Claim(s.ctx, worker, kinds, tickets[i:i+1], store.IntoExecutors)
+			if err != nil {
+				s.Error(err)
+				return
+			}
+			claims = append(claims, claim...)
+		}
+	})
+	race.Go(func() {
+		for i := range tickets {
+			made, err := s.Change(s.ctx, anna, []store.Change{editOf(tasks[i], store.Edit{Payload: json.RawMessage(`"edited"`)})})
+			if err != nil {
+				s.Error(err)
+				return
+			}
+			edited[i] = made[0]
+		}
+	})
+	race.Wait()
+	if s.Failed() {
+		return
+	}
+	for i, claim := range claims {
+		if claimed := claim.Verdict == store.Claimed; claimed == edited[i] || claimed && string(claim.Task.Payload) == `"edited"` {
+			s.Errorf("race %d: the verdict is %v, edited is %v, the payload is %s", i, claim.Verdict, edited[i], claim.Task.Payload)
+		}
+	}
+}
+
+// testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has its
+// values.
+func testTwoEditors(s *suite) {
+	tickets := s.insertN(races)
+	var tasks []holdfast.Task
+	for _, ticket := range tickets {
+		tasks = append(tasks, s.task(ticket.Task))
+	}
+	made := [2][]bool{make([]bool, races), make([]bool, races)}
+	var race sync.WaitGroup
+	for editor := range made {
+		race.Go(func() {
+			for i := range tasks {
+				ok, err := s.Change(s.ctx, anna, []store.Change{editOf(tasks[i], store.Edit{Payload: json.RawMessage(fmt.Sprint(editor))})})
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				made[editor][i] = ok[0]
+			}
+		})
+	}
+	race.Wait()
+	for i := range tasks {
+		if made[0][i] == made[1][i] {
+			s.Errorf("race %d: made %v and %v", i, made[0][i], made[1][i])
+			continue
+		}
+		winner := 0
+		if made[1][i] {
+			winner = 1
+		}
+		if got := s.task(tasks[i].ID).Payload; string(got) != fmt.Sprint(winner) {
+			s.Errorf("race %d: editor %d won, but the payload is %s", i, winner, got)
+		}
+		if entries := s.auditLog(store.AuditFilter{Task: tasks[i].ID}); len(entries) != 1 {
+			s.Errorf("race %d: %d audit entries", i, len(entries))
+		}
+	}
+}
