@@ -81,6 +81,8 @@ const (
 	HintAllRoles HintKind = "all_roles"
 	// HintListen: the address of the endpoints cannot be used.
 	HintListen HintKind = "listen"
+	// HintCreateToken: the HTTP API has no tokens, and programs of other machines could use it.
+	HintCreateToken HintKind = "create_token"
 	// HintReadiness: a worker does not consume all its queues. Arg is the name of the worker.
 	HintReadiness HintKind = "readiness"
 	// HintRestartWorkers: the store has lost commits, for example because a backup was restored.

@@ -138,7 +138,7 @@ func TestLayers(t *testing.T) {
 			case !ok:
 			case inside(to, "cmd"):
 				t.Errorf("%s imports %s", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "app", "queue"),
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "app", "queue", "api"),
 				inside(to, "queue") && !inside(folder, "cmd", "internal", "queue"):
 				t.Errorf("%s imports %s", folder, to)
 			case strings.HasSuffix(path.Base(to), "test") && !strings.HasSuffix(path.Base(folder), "test") && !inside(folder, "internal"):

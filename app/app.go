@@ -168,6 +168,17 @@ func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	return p
 }
 
+// CheckTask returns an error if a producer of the backend would refuse the task. It needs no server.
+func (b *Backend) CheckTask(task holdfast.NewTask) error {
+	if err := task.Validate(b.Config.Producer.MaxPayload); err != nil {
+		return err
+	}
+	if check := b.Check[task.Type]; check != nil {
+		return check(task.Payload)
+	}
+	return nil
+}
+
 // Close closes the broker, then the store.
 func (b *Backend) Close() error {
 	var err error

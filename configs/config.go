@@ -30,8 +30,8 @@ type Config struct {
 	Database Database
 	AMQP     AMQP
 	Log      Log
-	Listen   string   // address of the health and metrics endpoints; empty means none
-	Roles    []string // the roles of serve: RoleWorker, RoleJanitor
+	Listen   string   // address of the health and metrics endpoints and of the HTTP API; empty means none
+	Roles    []string // the roles of serve: RoleWorker, RoleJanitor, RoleAPI
 	Worker   Worker
 	Producer Producer
 	Janitor  Janitor
@@ -46,6 +46,7 @@ type Config struct {
 const (
 	RoleWorker  = "worker"
 	RoleJanitor = "janitor"
+	RoleAPI     = "api"
 )
 
 // The embedded servers, which are the default: a file in the data folder of the user, and a broker inside of the

@@ -58,10 +58,10 @@ func (c *Config) serverSettings() []setting {
 		{key: "log.format", doc: "Format of log lines: text for people, json for programs.",
 			value: one[string]{&c.Log.Format, plain(oneOf("text", "json"))}},
 
-		{key: "listen", doc: "Address of the health and metrics endpoints, host:port; \"\" means none.",
+		{key: "listen", doc: "Address of the health and metrics endpoints and of the HTTP API, host:port; \"\" means none.",
 			value: one[string]{&c.Listen, plain(listenAddress)}, empty: true},
-		{key: "roles", doc: "Roles of holdfast serve: worker, janitor.",
-			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor))}},
+		{key: "roles", doc: "Roles of holdfast serve: worker, janitor, and api, which serves the HTTP API.",
+			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleAPI))}},
 	}
 }
 

@@ -48,6 +48,9 @@ func (c Config) Validate() error {
 	if len(c.Roles) == 0 {
 		report("roles", "must name at least one role")
 	}
+	if c.HasRole(RoleAPI) && c.Listen == "" {
+		report("listen", "must be an address for the role api")
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
 		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
 			key := hostsPrefix + name

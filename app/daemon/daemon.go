@@ -1,5 +1,5 @@
-// Package daemon is the daemon of `holdfast serve`: it adds Prometheus metrics, health endpoints and the task type http
-// to the worker and the janitor of package app. A program that uses only package queue links none of these and opens no
+// Package daemon is the daemon of `holdfast serve`: it adds Prometheus metrics, health endpoints, the HTTP API and the
+// task type http to the worker and the janitor of package app. A program that uses only package queue links none of these and opens no
 // port.
 package daemon
 
@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
@@ -47,13 +48,15 @@ type Options struct {
 	Registerer *prometheus.Registry
 	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
+	// Hint returns the text of a hint, for problems of the HTTP API; nil means that they have no hints.
+	Hint func(holdfast.Hint) string
 	// Listening, if set, is called with the address of the endpoints when they are served.
 	Listening func(net.Addr)
 }
 
 // Serve is app.Serve with metrics and with the task type http. If the configuration has an address for them, it also
-// serves health and metrics endpoints, until the worker and the janitor have ended. Errors are those of app.Serve, and
-// an error with a hint if the address cannot be used.
+// serves health and metrics endpoints, and with the role api the HTTP API, until the worker and the janitor have ended.
+// Errors are those of app.Serve, and an error with a hint if the address cannot be used.
 func Serve(ctx context.Context, o Options) error {
 	registry := o.Registerer
 	if registry == nil {
@@ -63,8 +66,9 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	observer := newMetrics(registry)
 	services := app.ServeOptions{
-		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: newMetrics(registry),
+		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer,
 		Handlers: func(r *consumer.Registry) {
 			r.Add(webhook.Type, deliver)
 			if o.Handlers != nil {
@@ -74,30 +78,58 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	if o.Backend.Config.Listen != "" {
 		services.StartBeside = func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error) {
-			return serveEndpoints(o, endpoints(o.Backend, worker, jan, registry))
+			mux := endpoints(o.Backend, worker, jan, registry)
+			if !o.Backend.Config.HasRole(configs.RoleAPI) {
+				return serveEndpoints(o, mux, nil)
+			}
+			served := newAPI(o, registry, observer)
+			mux.Handle(api.Prefix+"/", served)
+			return serveEndpoints(o, mux, served)
 		}
 	}
 	return app.Serve(ctx, services)
 }
 
+// newAPI returns the HTTP API. It uses at most a quarter of the connections to the database, so that its readers do not
+// delay the worker and the janitor.
+func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observer) *api.API {
+	requests := newRequestMetrics(registry)
+	return api.New(api.Options{
+		Backend: o.Backend, Version: o.Version, Hint: o.Hint, Concurrency: max(1, o.Backend.Config.Database.MaxConns/4),
+		Observer: observer, Observe: requests.observe, Log: o.Backend.Log,
+	})
+}
+
 // serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
-// at the start.
-func serveEndpoints(o Options, handler http.Handler) (stop func(context.Context) error, err error) {
+// at the start. served is the HTTP API of the handler, or nil.
+func serveEndpoints(o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
 		return nil, holdfast.WithHint(fmt.Errorf("listen on %s: %w", o.Backend.Config.Listen, err), holdfast.Hint{Kind: holdfast.HintListen})
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	address, what := listener.Addr(), "serving health and metrics"
+	if served != nil {
+		if err := served.MayServe(address); err != nil {
+			return nil, errors.Join(err, listener.Close(), served.Close())
+		}
+		what = "serving health, metrics and the HTTP API"
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	o.Backend.Log.WithField("address", listener.Addr().String()).Info("serving health and metrics")
+	o.Backend.Log.WithField("address", address.String()).Info(what)
 	if o.Listening != nil {
-		o.Listening(listener.Addr())
+		o.Listening(address)
 	}
 	return func(ctx context.Context) error {
 		err := server.Shutdown(ctx)
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
+		if ended := <-done; !errors.Is(ended, http.ErrServerClosed) {
+			err = errors.Join(err, ended)
+		}
+		if served != nil {
+			err = errors.Join(err, served.Close())
 		}
 		return err
 	}, nil

@@ -19,8 +19,8 @@ import (
 // storeTimeout is how long the readiness check waits for the store.
 const storeTimeout = time.Second
 
-// endpoints returns a handler for health and metrics. worker and jan are nil without those roles.
-func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) http.Handler {
+// endpoints returns a mux for health and metrics. worker and jan are nil without those roles.
+func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil)

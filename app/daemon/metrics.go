@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -126,4 +128,32 @@ func (m *metrics) attemptMetrics(l attemptLabels) attemptMetrics {
 	added := attemptMetrics{m.attempts.WithLabelValues(l.queue, l.kind, l.event), m.took.WithLabelValues(l.kind, l.event)}
 	m.byAttempt.Store(l, added)
 	return added
+}
+
+// requestMetrics counts the requests of the HTTP API. Labels never hold ids: a route is a pattern.
+type requestMetrics struct {
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+}
+
+func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
+	m := &requestMetrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_api_requests_total", Help: "Requests to the HTTP API, by route and class of the status."}, []string{"method", "route", "status"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holdfast_api_request_duration_seconds", Help: "Time to answer a request to the HTTP API.",
+			Buckets: []float64{.005, .02, .1, .5, 2, 10}}, []string{"method", "route"}),
+	}
+	registry.MustRegister(m.requests, m.took)
+	return m
+}
+
+// observe records a request. Requests without a route have the route "" and count as one method, because a client may
+// send any text as a method.
+func (m *requestMetrics) observe(method, route string, status int, took time.Duration) {
+	if route == "" {
+		method = ""
+	}
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status/100)+"xx").Inc()
+	m.took.WithLabelValues(method, route).Observe(took.Seconds())
 }

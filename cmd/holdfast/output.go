@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -91,15 +89,8 @@ func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.
 
 // jsonLines writes one value per line.
 func jsonLines[T any](w io.Writer, items []T) error {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
 	for _, item := range items {
-		text.Reset()
-		if err := encoder.Encode(item); err != nil {
-			return err
-		}
-		if _, err := w.Write(surface.WithoutLoneSurrogates(text.Bytes())); err != nil {
+		if err := surface.WriteJSON(w, item); err != nil {
 			return err
 		}
 	}

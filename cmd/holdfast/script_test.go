@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 //	signal TERM|INT|HUP        send a signal to all background commands
 //	target                     start an HTTP server at $TARGET: /ok, /gone (410), /hang,
 //	                           and /flaky, which answers 503
+//	request LOG METHOD PATH [BODY [HEADER VALUE]...]
+//	                           send a request to the process with that log file; stdout is the
+//	                           status, a space and the body
 //	repair                     make /flaky answer 200
 //	postgres                   start a PostgreSQL with default settings for this script, if it
 //	                           is installed; the server of make test runs without fsync
@@ -62,7 +65,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
 			"signal": scriptSignal, "target": scriptTarget, "repair": scriptRepair, "sql": scriptSQL,
-			"postgres": scriptPostgres,
+			"postgres": scriptPostgres, "request": scriptRequest,
 		},
 	})
 }
@@ -216,6 +219,42 @@ func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
 	for _, command := range ts.BackgroundCmds() {
 		ts.Check(command.Process.Signal(signals[args[0]]))
 	}
+}
+
+// addressLine matches the line with the address of the endpoints in a log, as text or JSON.
+var addressLine = regexp.MustCompile(`serving health.* address="?([0-9.:]+)|"address":"([0-9.:]+)".*serving health`)
+
+func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 3 {
+		ts.Fatalf("usage: request LOG METHOD PATH [BODY [HEADER VALUE]...]")
+	}
+	var address string
+	poll(ts, "the address in "+args[0], func() bool {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		found := addressLine.FindStringSubmatch(string(text))
+		if err == nil && found != nil {
+			address = found[1] + found[2]
+		}
+		return address != ""
+	})
+	body := ""
+	if len(args) > 3 {
+		body = args[3]
+	}
+	request, err := http.NewRequest(args[1], "http://"+address+args[2], strings.NewReader(body))
+	ts.Check(err)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 4; i+1 < len(args); i += 2 {
+		request.Header.Set(args[i], args[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	ts.Check(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s\n", response.StatusCode, strings.TrimSpace(string(text)))
 }
 
 // repaired is the name of the file that makes /flaky answer 200.

@@ -31,6 +31,8 @@ broker is part of this process. Only one process can serve a file. The commands 
 queue and worker can use the file at the same time. DATABASE_URL=sqlite:/path/to/file.db sets another
 file.
 
+The role api adds the HTTP API under /api/v1 at the address of --listen; see docs/api.md.
+
 With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and
 --roles splits it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ
 may be unavailable; the process connects as soon as it can. Later the process waits for either server
@@ -43,6 +45,7 @@ SIGHUP is ignored. To load a changed configuration, restart the process.
 
 Example:
   holdfast serve
+  holdfast serve --roles worker,janitor,api
   holdfast serve --migrate --concurrency 100 --queues default,mail`,
 		Flags: []cli.Flag{
 			setting("roles", "roles", "ROLES"),
@@ -76,7 +79,7 @@ func (t serveCommand) run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	err = daemon.Serve(ctx, daemon.Options{Backend: b, Version: version, Abort: abort})
+	err = daemon.Serve(ctx, daemon.Options{Backend: b, Version: version, Abort: abort, Hint: hintText})
 	if closeErr := b.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("close: %w", closeErr)
 	}

@@ -1,10 +1,25 @@
 package surface
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"strconv"
 	"unicode"
 	"unicode/utf16"
 )
+
+// WriteJSON writes a value as JSON on one line. It keeps the characters that are special in HTML.
+func WriteJSON(w io.Writer, value any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := w.Write(WithoutLoneSurrogates(text.Bytes()))
+	return err
+}
 
 // WithoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
 // JSON allows lone surrogates, but most programs refuse them.

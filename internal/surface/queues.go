@@ -33,13 +33,14 @@ type Queue struct {
 	others []string // the other AMQP queues of the queue, whose messages count too
 }
 
-// QueueCounts are the figures of the store about a queue.
+// QueueCounts are the figures of the store about a queue. An AMQP queue that belongs to no queue has none, and the tag
+// required says that in the OpenAPI document.
 type QueueCounts struct {
-	Ready   int64    `json:"ready"`
-	Due     int64    `json:"due"`
-	Oldest  Duration `json:"oldest_due"`
-	Running int64    `json:"running"`
-	Workers int      `json:"workers"` // live workers that take tasks of the queue
+	Ready   int64    `json:"ready" required:"false"`
+	Due     int64    `json:"due" required:"false"`
+	Oldest  Duration `json:"oldest_due" required:"false"`
+	Running int64    `json:"running" required:"false"`
+	Workers int      `json:"workers" required:"false"` // live workers that take tasks of the queue
 }
 
 // setDepth sets the figures of the broker.

@@ -1,0 +1,318 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// Prefix is the beginning of the path of every route.
+const Prefix = "/api/v1"
+
+// Options configures an API. Backend is required.
+type Options struct {
+	Backend *app.Backend
+	Version string // of the program, for the OpenAPI document
+	// Hint returns the text of a hint, or "". nil means that problems have no hints.
+	Hint func(holdfast.Hint) string
+	// Concurrency is how many requests use the store at the same time; the others wait. 0 means 4.
+	Concurrency int
+	Observer    holdfast.Observer // of the stored tasks; nil discards
+	// Observe, if set, is called after each request. route is the pattern of the route, and "" if there is none.
+	Observe func(method, route string, status int, took time.Duration)
+	Log     logrus.FieldLogger // nil means that of the backend
+}
+
+const (
+	// bodyOverhead is the size that a request body may have in addition to the largest payload.
+	bodyOverhead = 64 << 10
+	// requestTimeout limits the time of a request, except a stream of events.
+	requestTimeout = 30 * time.Second
+	// placeTimeout is how long a request waits for its turn.
+	placeTimeout = 20 * time.Second
+)
+
+// API is the HTTP handler of the API. It is safe for concurrent use.
+type API struct {
+	o        Options
+	b        *app.Backend
+	log      logrus.FieldLogger
+	producer *producer.Producer
+	mux      *http.ServeMux
+	document *huma.OpenAPI
+	places   chan struct{} // a value is a request that may use the store
+	maxBody  int64
+}
+
+// New returns an API. It starts no goroutine. The caller calls Close after the last request.
+func New(o Options) *API {
+	if o.Concurrency <= 0 {
+		o.Concurrency = 4
+	}
+	if o.Hint == nil {
+		o.Hint = func(holdfast.Hint) string { return "" }
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, string, int, time.Duration) {}
+	}
+	if o.Log == nil {
+		o.Log = o.Backend.Log
+	}
+	a := &API{
+		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
+		places: make(chan struct{}, o.Concurrency), maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
+	}
+	a.register()
+	return a
+}
+
+// Close waits until the tickets of the stored tasks are confirmed or left to the outbox.
+func (a *API) Close() error { return a.producer.Close() }
+
+// register adds the routes to the mux and to the OpenAPI document.
+func (a *API) register() {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	format := huma.Format{Marshal: surface.WriteJSON}
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Holdfast", Version: a.o.Version,
+				Description: "Enqueue, find, explain and retry tasks. Errors are problems of RFC 9457 with a hint of what to do.",
+			},
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer", Description: "A token that \"holdfast token create\" prints."},
+				},
+			},
+		},
+		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{a.asProblem},
+	}
+	guarded := &guardedMux{api: a}
+	described := humago.New(guarded, config)
+	problem := &huma.Response{
+		Description: "A problem.",
+		Content: map[string]*huma.MediaType{
+			problemType: {Schema: schemas.Schema(reflectProblem, true, "Problem")},
+		},
+	}
+	for _, r := range a.routes() {
+		guarded.route = r
+		op := huma.Operation{
+			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
+			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, MaxBodyBytes: a.maxBody + 1,
+			Responses: map[string]*huma.Response{"default": problem},
+			Security:  []map[string][]string{{"token": {}}},
+			Extensions: map[string]any{
+				"x-role": r.role,
+			},
+		}
+		if r.role == Anyone {
+			op.Description, op.Security = "Needs no token.", []map[string][]string{}
+		}
+		r.register(described, op)
+	}
+	a.document = described.OpenAPI()
+	delete(schemas.Map(), "ErrorModel") // the library adds its own form of errors, which asProblem replaces
+	delete(schemas.Map(), "ErrorDetail")
+}
+
+// guardedMux adds the handler of a route to the mux, behind its guard.
+type guardedMux struct {
+	api   *API
+	route route
+}
+
+// HandleFunc implements humago.Mux.
+func (g *guardedMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
+	g.api.mux.Handle(pattern, g.api.guard(g.route, http.HandlerFunc(handler)))
+}
+
+// ServeHTTP implements humago.Mux.
+func (g *guardedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.api.mux.ServeHTTP(w, r) }
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began, answer := time.Now(), &answer{ResponseWriter: w}
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	handler, route := a.mux.Handler(r)
+	defer func() {
+		if cause := recover(); cause != nil {
+			if cause == http.ErrAbortHandler {
+				panic(cause)
+			}
+			a.log.WithFields(logrus.Fields{"method": r.Method, "route": route, "panic": fmt.Sprint(cause), "stack": string(debug.Stack())}).
+				Error("panic in a request")
+			if answer.status == 0 {
+				a.write(answer, r, newProblem(http.StatusInternalServerError, "internal", "an error in the server; its log has the details"))
+			}
+		}
+		a.o.Observe(r.Method, strings.TrimPrefix(route, r.Method+" "), answer.status, time.Since(began))
+	}()
+	if route == "" {
+		a.noRoute(answer, r, handler)
+		return
+	}
+	a.mux.ServeHTTP(answer, r)
+}
+
+// noRoute answers a request for which there is no route. handler is that of the mux for such requests.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	var dropped discarded
+	handler.ServeHTTP(&dropped, r)
+	if allowed := dropped.Header().Get("Allow"); dropped.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", allowed)
+		a.write(w, r, newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed here; use %s", r.Method, allowed))
+		return
+	}
+	p := newProblem(http.StatusNotFound, "not_found", "there is no route %s", r.URL.Path)
+	p.Hint = "GET " + Prefix + "/openapi.json describes all routes"
+	a.write(w, r, p)
+}
+
+// answer is a response whose status is known later.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *answer) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *answer) Write(text []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// discarded is a response that is not sent.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header {
+	if d.header == nil {
+		d.header = make(http.Header)
+	}
+	return d.header
+}
+
+func (d *discarded) Write(text []byte) (int, error) { return len(text), nil }
+func (d *discarded) WriteHeader(status int)         { d.status = status }
+
+// guard returns the handler of a route behind the checks that all routes share.
+func (a *API) guard(route route, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route.role != Anyone {
+			caller, p := a.authenticate(r)
+			if p == nil && !caller.role.includes(route.role) {
+				p = forbidden(caller, route)
+			}
+			if p != nil {
+				a.write(w, r, p)
+				return
+			}
+			r = withCaller(r, caller)
+		}
+		if r.Method == http.MethodPost || r.Method == http.MethodPatch {
+			if p := a.checkBody(r); p != nil {
+				a.write(w, r, p)
+				return
+			}
+		}
+		if route.stream {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		leave, p := a.enter(ctx)
+		if p != nil {
+			a.write(w, r, p)
+			return
+		}
+		defer leave()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// checkBody checks the type and the size of a request body.
+func (a *API) checkBody(r *http.Request) *Problem {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" {
+		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
+		p.Hint = "send the header Content-Type: application/json"
+		return p
+	}
+	if r.ContentLength > a.maxBody {
+		return tooLarge(a.maxBody)
+	}
+	return nil // the library limits a body whose length is not known
+}
+
+func tooLarge(limit int64) *Problem {
+	p := newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
+	p.Hint = "store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload"
+	return p
+}
+
+// enter waits until the request may use the store. The caller calls leave when it has finished.
+func (a *API) enter(ctx context.Context) (leave func(), p *Problem) {
+	limit := time.NewTimer(placeTimeout)
+	defer limit.Stop()
+	select {
+	case a.places <- struct{}{}:
+		return func() { <-a.places }, nil
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	p = newProblem(http.StatusServiceUnavailable, "overloaded", "too many requests at the same time")
+	p.retryAfter = time.Second
+	p.Hint = "try again later, or start another process with the role api"
+	return nil, p
+}
+
+// problemOf returns the problem for an error of a handler.
+func (a *API) problemOf(err error) *Problem {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		p = problemOf(err)
+	}
+	if p.Hint == "" {
+		p.Hint = a.o.Hint(holdfast.HintOf(err))
+	}
+	return p
+}

@@ -1,0 +1,227 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+)
+
+func TestListsAndSearches(t *testing.T) {
+	everywhere(t, func(w *world) {
+		ids := w.enqueue(
+			holdfast.NewTask{Type: "mail", Payload: []byte(`{"to": "<b>ada</b>", "n": 12345678901234567890}`)},
+			holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "report", Queue: "slow"}, holdfast.NewTask{Type: "mail"})
+
+		page := w.get("/api/v1/tasks?q=type:mail&limit=2")
+		if page.at("tasks.0.id") != ids[3].String() || page.at("tasks.1.id") != ids[1].String() || page.at("next") != ids[1].String() {
+			w.Errorf("first page: %s", page.text)
+		}
+		page = w.get("/api/v1/tasks?q=type:mail&limit=2&before=" + ids[1].String())
+		if page.at("tasks.0.id") != ids[0].String() || page.at("tasks.1.id") != nil || page.at("next") != nil || !strings.Contains(page.text, `"next":null`) {
+			w.Errorf("last page: %s", page.text)
+		}
+		if none := w.get("/api/v1/tasks?q=type:none"); !strings.Contains(none.text, `"tasks":[]`) {
+			w.Errorf("no tasks: %s", none.text)
+		}
+
+		task := w.get("/api/v1/tasks/" + ids[0].String())
+		if task.at("id") != ids[0].String() || task.at("state") != "ready" || task.at("idempotency_key") == nil ||
+			!strings.Contains(task.text, `"attempts":[]`) || !strings.Contains(task.text, `12345678901234567890`) || !strings.Contains(task.text, "<b>ada</b>") {
+			w.Errorf("task: %s", task.text)
+		}
+		if attempts := w.get("/api/v1/tasks/" + ids[0].String() + "/attempts"); !strings.Contains(attempts.text, `{"attempts":[]}`) {
+			w.Errorf("attempts: %s", attempts.text)
+		}
+		explanation := w.get("/api/v1/tasks/" + ids[0].String() + "/explanation")
+		if explanation.at("task") != ids[0].String() || explanation.at("causes.0.code") != "no_worker" {
+			w.Errorf("explanation: %s", explanation.text)
+		}
+		queues := w.get("/api/v1/queues")
+		if queues.at("queues.0.queue") != "default" || fmt.Sprint(queues.at("queues.0.ready")) != "3" || queues.at("queues.1.queue") != "slow" {
+			w.Errorf("queues: %s", queues.text)
+		}
+		if workers := w.get("/api/v1/workers?all=true"); !strings.Contains(workers.text, `{"workers":[]}`) {
+			w.Errorf("workers: %s", workers.text)
+		}
+		if groups := w.get("/api/v1/dead-groups?q=type:mail"); !strings.Contains(groups.text, `{"groups":[]}`) {
+			w.Errorf("groups: %s", groups.text)
+		}
+	})
+}
+
+// Payloads and errors are data: no answer is HTML, whatever a payload contains.
+func TestAnswersAreJSONOnly(t *testing.T) {
+	everywhere(t, func(w *world) {
+		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`"<script>\u0000\u001b[2J\ud800"`)})[0]
+		for path, status := range map[string]int{
+			"/api/v1/tasks/" + id.String(): 200, "/api/v1/tasks?q=%3Cscript%3E:1": 422, "/api/v1/%3Cscript%3E": 404, "/api/v1/openapi.json": 200,
+		} {
+			r := w.call("GET", path, "", "Accept", "text/html")
+			kind := r.header.Get("Content-Type")
+			if r.status != status || kind != "application/json" && kind != "application/problem+json" || r.header.Get("X-Content-Type-Options") != "nosniff" ||
+				r.header.Get("Cache-Control") != "no-store" || strings.ContainsAny(r.text, "\x00\x1b") || strings.Contains(r.text, `\ud800`) {
+				w.Errorf("%s: %d %v %q", path, r.status, r.header, r.text)
+			}
+		}
+	})
+}
+
+func TestProblems(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, c := range []struct {
+			method, path, body string
+			status             int
+			code, detail       string
+		}{
+			{"GET", "/api/v1/tasks?q=state:dead+typ:http", "", 422, "invalid_query", `character 12: unknown field "typ"`},
+			{"GET", "/api/v1/tasks?limit=0", "", 422, "invalid_parameter", "query limit: expected number >= 1"},
+			{"GET", "/api/v1/tasks?limit=x", "", 422, "invalid_parameter", "query limit: "},
+			{"GET", "/api/v1/tasks?before=x", "", 422, "invalid_parameter", "before: task id "},
+			{"GET", "/api/v1/tasks?stat=dead", "", 422, "invalid_parameter", "query stat: "},
+			{"GET", "/api/v1/tasks/x", "", 422, "invalid_parameter", "id: task id "},
+			{"GET", "/api/v1/tasks/999", "", 404, "not_found", "task 999"},
+			{"GET", "/api/v1/tasks/999/attempts", "", 404, "not_found", "task 999"},
+			{"GET", "/api/v1/tasks/999/explanation", "", 404, "not_found", "task 999"},
+			{"GET", "/api/v1/dead-groups?q=error:x", "", 422, "invalid_parameter", "groups can be selected by"},
+			{"GET", "/api/v1/nothing", "", 404, "not_found", "there is no route /api/v1/nothing"},
+			{"DELETE", "/api/v1/tasks", "", 405, "method_not_allowed", "DELETE is not allowed here; use GET, HEAD, POST"},
+			{"POST", "/api/v1/tasks", "", 400, "invalid_body", "request body is required"},
+			{"POST", "/api/v1/tasks", " ", 422, "invalid_body", "the body has no task"},
+			{"POST", "/api/v1/tasks", "[]", 422, "invalid_body", "the body has no task"},
+			{"POST", "/api/v1/tasks", "[{]", 400, "invalid_body", "not valid JSON"},
+			{"POST", "/api/v1/tasks", "{", 422, "invalid_task", "unexpected end of JSON"},
+			{"POST", "/api/v1/tasks", "7", 422, "invalid_task", "a task must be a JSON object"},
+			{"POST", "/api/v1/tasks", `{"type":"mail","kind":1}`, 422, "invalid_task", `unknown key "kind"`},
+			{"POST", "/api/v1/tasks", `{"payload":1}`, 422, "invalid_task", "type"},
+			{"POST", "/api/v1/tasks", `{"type":"http","payload":{}}`, 422, "invalid_task", "invalid payload for type http: field url is missing"},
+			{"POST", "/api/v1/tasks", `[{"type":"mail"},{"type":""}]`, 422, "invalid_task", "1 of 2 tasks are invalid; nothing was stored"},
+			{"POST", "/api/v1/tasks", "[" + strings.Repeat(`{"type":"a"},`, 1000) + `{"type":"a"}]`, 422, "invalid_body", "1001 tasks, the limit is 1000"},
+			{"POST", "/api/v1/tasks", `{"type":"mail","payload":"` + strings.Repeat("x", 100_000) + `"}`, 422, "invalid_task", "100002 bytes"},
+			{"POST", "/api/v1/tasks", strings.Repeat(" ", 200_000), 413, "too_large", "more than 165536 bytes"},
+		} {
+			r := w.call(c.method, c.path, c.body)
+			detail, _ := r.at("detail").(string)
+			if r.status != c.status || r.header.Get("Content-Type") != "application/problem+json" || r.at("code") != c.code || !strings.Contains(detail, c.detail) ||
+				fmt.Sprint(r.at("status")) != fmt.Sprint(c.status) || r.at("type") != "about:blank" || r.at("title") != http.StatusText(c.status) {
+				w.Errorf("%s %s %.50s: %d %s; want %d %s %s", c.method, c.path, c.body, r.status, r.text, c.status, c.code, c.detail)
+			}
+		}
+		r := w.call("GET", "/api/v1/tasks?q=gr%C3%B6%C3%9Fe+typ:x", "")
+		if fmt.Sprint(r.at("position")) != "7" || r.at("parameter") != "q" || r.at("hint") == nil {
+			w.Errorf("a problem of syntax: %s", r.text)
+		}
+		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Content-Type", "text/plain"); r.status != 415 || r.at("code") != "not_json" {
+			w.Errorf("text: %d %s", r.status, r.text)
+		}
+		r = w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"http","payload":{"url":"http://10.0.0.1/"}}]`)
+		if fmt.Sprint(r.at("errors.0.index")) != "1" || r.at("errors.0.hint") != "allow_address" {
+			w.Errorf("a problem of a task: %s", r.text)
+		}
+		if tasks := w.get("/api/v1/tasks"); tasks.at("tasks.0") != nil {
+			w.Errorf("a refused request stored a task: %s", tasks.text)
+		}
+	})
+}
+
+func TestEnqueue(t *testing.T) {
+	everywhere(t, func(w *world) {
+		one := w.call("POST", "/api/v1/tasks", `{"type":"mail","payload": {"a": 1e400},"unique":"u","delay":"1h","max_attempts":3,"queue":"slow"}`)
+		if one.status != http.StatusCreated || fmt.Sprint(one.at("duplicate")) != "false" {
+			w.Fatalf("one: %d %s", one.status, one.text)
+		}
+		id := one.at("id").(string)
+		if task := w.get("/api/v1/tasks/" + id); task.at("queue") != "slow" || fmt.Sprint(task.at("max_attempts")) != "3" || !strings.Contains(task.text, "1e400") {
+			w.Errorf("task: %s", task.text)
+		}
+		if again := w.call("POST", "/api/v1/tasks", `{"type":"mail","unique":"u"}`); again.status != http.StatusOK || again.at("id") != id || fmt.Sprint(again.at("duplicate")) != "true" {
+			w.Errorf("duplicate: %d %s", again.status, again.text)
+		}
+		many := w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"mail","unique":"u"},{"type":"report"}]`)
+		if many.status != http.StatusCreated || many.at("tasks.1.id") != id || many.at("tasks.2.id") == nil || many.at("tasks.3") != nil {
+			w.Errorf("many: %d %s", many.status, many.text)
+		}
+		if list := w.get("/api/v1/tasks?q=type:report"); list.at("tasks.0.id") != many.at("tasks.2.id") {
+			w.Errorf("list: %s", list.text)
+		}
+	})
+}
+
+// Without tokens the API serves programs on this machine, but no page in a browser and no proxy.
+func TestWithoutTokensOnlyThisMachine(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, headers := range [][]string{
+			{"Host", "evil.example.com"}, {"Host", "10.0.0.1:8480"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"},
+		} {
+			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusForbidden || r.at("hint") == nil {
+				w.Errorf("%s: %d %s", headers, r.status, r.text)
+			}
+		}
+		for _, headers := range [][]string{{"Host", "localhost:8480"}, {"Host", "[::1]:8480"}, {"Sec-Fetch-Site", "same-origin"}} {
+			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusOK {
+				w.Errorf("%s: %d %s", headers, r.status, r.text)
+			}
+		}
+		if r := w.call("OPTIONS", "/api/v1/tasks", "", "Origin", "http://evil.example.com"); r.header.Get("Access-Control-Allow-Origin") != "" {
+			w.Errorf("the API allows other origins: %v", r.header)
+		}
+	})
+}
+
+func TestSettingsAreRedacted(t *testing.T) {
+	everywhere(t, func(w *world) {
+		var want, got []string
+		for _, entry := range w.Config.Entries() {
+			want = append(want, entry.Key+" "+entry.Value+" "+entry.Origin)
+		}
+		list, _ := w.get("/api/v1/settings").at("settings").([]any)
+		for _, item := range list {
+			entry := item.(map[string]any)
+			got = append(got, fmt.Sprint(entry["key"], " ", entry["value"], " ", entry["origin"]))
+		}
+		if !slices.Equal(got, want) {
+			w.Errorf("settings %q, want %q", got, want)
+		}
+	})
+}
+
+// A thousand readers at the same time wait for their turn; none fails, and the store keeps connections for others.
+func TestAThousandReaders(t *testing.T) {
+	everywhere(t, func(w *world) {
+		ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+		defer client.CloseIdleConnections()
+		paths := []string{"/api/v1/tasks", "/api/v1/tasks/" + ids[0].String(), "/api/v1/tasks?q=type:mail", "/api/v1/workers"}
+		statuses := make([]string, 1000)
+		var readers sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range statuses {
+			readers.Go(func() {
+				<-begin
+				request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.url+paths[i%len(paths)], nil)
+				if err != nil {
+					statuses[i] = err.Error()
+					return
+				}
+				r, err := client.Do(request)
+				if err != nil {
+					statuses[i] = err.Error()
+					return
+				}
+				defer r.Body.Close()
+				statuses[i] = r.Status
+			})
+		}
+		close(begin)
+		readers.Wait()
+		for i, status := range statuses {
+			if status != "200 OK" {
+				w.Fatalf("reader %d: %s", i, status)
+			}
+		}
+	})
+}

@@ -1,0 +1,13 @@
+// Package api is the HTTP API, under /api/v1. It is thin: it reads and changes the store with the same functions as the
+// command line, takes the same filters and has the same JSON keys.
+//
+// # The way of a request
+//
+//  1. [API.ServeHTTP] finds the route, catches panics and reports the request to [Options.Observe].
+//  2. The guard of the route authenticates the caller, compares its role with that of the route, and waits for one of the
+//     places that bound the load on the store.
+//  3. The handler of the route parses the parameters and answers. Each error becomes a problem of RFC 9457.
+//
+// The table in routes.go has every route with the role it needs. There is no route outside of this table. The OpenAPI
+// document is made from the same table and from the types of the handlers.
+package api

@@ -1,0 +1,165 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/producer"
+)
+
+// maxTasks is how many tasks one request may store.
+const maxTasks = 1000
+
+// Enqueued is a task that the store has after a request.
+type Enqueued struct {
+	ID        holdfast.TaskID `json:"id"`
+	Duplicate bool            `json:"duplicate" doc:"A task with the same unique key exists; nothing was stored, and id is that task."`
+}
+
+// EnqueuedTasks is the answer to a request with an array.
+type EnqueuedTasks struct {
+	Tasks []Enqueued `json:"tasks" doc:"One for each task of the request, in the same order."`
+}
+
+// enqueueInput is a request to store tasks.
+type enqueueInput struct {
+	RawBody []byte `contentType:"application/json"`
+}
+
+// enqueueOutput is the answer to it.
+type enqueueOutput struct {
+	Status int
+	Body   any
+}
+
+// enqueueRoute registers the route that stores tasks. Its body is parsed here, so that payloads stay as they are.
+func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
+	schemas := described.OpenAPI().Components.Schemas
+	task := schemas.Schema(reflectNewTask, true, "NewTask")
+	op.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{
+			task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)},
+		}}}},
+	}
+	result := &huma.Schema{OneOf: []*huma.Schema{
+		schemas.Schema(reflectEnqueued, true, "Enqueued"), schemas.Schema(reflectEnqueuedTasks, true, "EnqueuedTasks"),
+	}}
+	for status, text := range map[string]string{"200": "Every task is a duplicate.", "201": "The tasks are stored, apart from duplicates."} {
+		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
+	}
+	op.DefaultStatus = http.StatusCreated
+	huma.Register(described, op, func(ctx context.Context, in *enqueueInput) (*enqueueOutput, error) {
+		out, err := a.enqueue(ctx, in)
+		if err != nil {
+			return nil, a.failed(ctx, op, err)
+		}
+		return out, nil
+	})
+}
+
+func pointer[T any](value T) *T { return &value }
+
+func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, error) {
+	tasks, single, err := a.tasksOf(in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	results, err := a.producer.EnqueueMany(ctx, tasks)
+	stored := make([]Enqueued, len(results))
+	status := http.StatusOK
+	for i, result := range results {
+		stored[i] = Enqueued(result)
+		if !result.Duplicate {
+			status = http.StatusCreated
+		}
+	}
+	switch {
+	case err != nil && len(tasks) == 1:
+		return nil, onlyCause(err)
+	case err != nil:
+		return nil, a.partly(stored, err)
+	case single:
+		return &enqueueOutput{status, stored[0]}, nil
+	}
+	return &enqueueOutput{status, EnqueuedTasks{stored}}, nil
+}
+
+// onlyCause returns the cause of the error of the only task of a request.
+func onlyCause(err error) error {
+	if one, ok := errors.AsType[*producer.TaskError](err); ok {
+		return one.Err
+	}
+	return err
+}
+
+// tasksOf returns the valid tasks of a request body. single reports whether the body is one task and not an array.
+func (a *API) tasksOf(text []byte) (tasks []holdfast.NewTask, single bool, err error) {
+	text = bytes.TrimSpace(text)
+	parts := []json.RawMessage{text}
+	if single = len(text) == 0 || text[0] != '['; !single {
+		if err := json.Unmarshal(text, &parts); err != nil {
+			return nil, false, newProblem(http.StatusBadRequest, "invalid_body", "not valid JSON: %s", err)
+		}
+	}
+	switch {
+	case len(text) == 0 || len(parts) == 0:
+		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has no task")
+	case len(parts) > maxTasks:
+		p := newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has %d tasks, the limit is %d", len(parts), maxTasks)
+		p.Hint = "split the tasks into several requests"
+		return nil, false, p
+	}
+	tasks = make([]holdfast.NewTask, len(parts))
+	p := newProblem(http.StatusUnprocessableEntity, "invalid_task", "nothing was stored")
+	for i, part := range parts {
+		if tasks[i], err = surface.ParseTask(part, holdfast.NewTask{}); err == nil {
+			err = a.b.CheckTask(tasks[i])
+		}
+		if err != nil {
+			p.Errors = append(p.Errors, a.taskProblem(i, err))
+		}
+	}
+	switch {
+	case len(p.Errors) == 0:
+		return tasks, single, nil
+	case single:
+		p.Detail, p.Hint, p.Errors = p.Errors[0].Detail, p.Errors[0].Hint, nil
+	default:
+		p.Detail = fmt.Sprintf("%d of %d tasks are invalid; nothing was stored", len(p.Errors), len(parts))
+	}
+	return nil, single, p
+}
+
+func (a *API) taskProblem(i int, err error) TaskProblem {
+	return TaskProblem{Index: i, Detail: withoutSentinel(err), Hint: a.o.Hint(holdfast.HintOf(err))}
+}
+
+// partly returns the problem of a request of which the store has stored a part.
+func (a *API) partly(stored []Enqueued, err error) *Problem {
+	p := a.problemOf(err)
+	refused, ok := errors.AsType[producer.TaskErrors](err)
+	if !ok {
+		return p
+	}
+	p.Code, p.Hint = "partly_stored", "send the tasks with errors again"
+	p.Detail = fmt.Sprintf("the store refused %d tasks; the others are stored", len(refused))
+	for i := range stored {
+		p.Tasks = append(p.Tasks, &stored[i])
+	}
+	for _, one := range refused {
+		p.Errors = append(p.Errors, a.taskProblem(one.Index, one.Err))
+		if one.Index < len(p.Tasks) {
+			p.Tasks[one.Index] = nil
+		}
+	}
+	return p
+}

@@ -1,0 +1,22 @@
+package api
+
+import "github.com/danielgtaylor/huma/v2"
+
+// Route is a route, for tests.
+type Route struct {
+	Method, Path, Summary string
+	Role                  Role
+	Stream                bool
+}
+
+// Routes returns the table of routes.
+func (a *API) Routes() []Route {
+	var all []Route
+	for _, r := range a.routes() {
+		all = append(all, Route{r.method, Prefix + r.path, r.summary, r.role, r.stream})
+	}
+	return all
+}
+
+// Document returns the OpenAPI document.
+func (a *API) Document() *huma.OpenAPI { return a.document }

@@ -1,0 +1,149 @@
+package api_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/api"
+)
+
+var update = flag.Bool("update", false, "write the table of routes")
+
+// TestRoutes compares the routes with a table that a reader can check.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fileSettings(t), nil)
+	var table strings.Builder
+	for _, r := range w.api.Routes() {
+		fmt.Fprintf(&table, "%-8s %-7s %-40s %s\n", r.Role, r.Method, r.Path, r.Summary)
+	}
+	const golden = "testdata/routes.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(table.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.String() != string(want) {
+		t.Errorf("%s is out of date; check the roles, then run: go test ./api -run TestRoutes -update\n%s", golden, table.String())
+	}
+}
+
+// TestTheDocumentHasEveryRoute checks the served OpenAPI document: each route with its role, unique names, and no
+// reference to something that is missing.
+func TestTheDocumentHasEveryRoute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fileSettings(t), nil)
+	served := w.get("/api/v1/openapi.json")
+	if served.at("openapi") != "3.1.0" || served.at("info.title") != "Holdfast" || served.at("info.version") != "test" {
+		t.Errorf("head: %.200s", served.text)
+	}
+	paths, _ := served.at("paths").(map[string]any)
+	described, names := 0, make(map[string]bool)
+	for _, r := range w.api.Routes() {
+		operations, _ := paths[r.Path].(map[string]any)
+		op, ok := operations[strings.ToLower(r.Method)].(map[string]any)
+		if !ok {
+			t.Errorf("the document lacks %s %s", r.Method, r.Path)
+			continue
+		}
+		described++
+		name, _ := op["operationId"].(string)
+		if names[name] || name == "" || op["summary"] != r.Summary || op["x-role"] != string(r.Role) {
+			t.Errorf("%s %s: name %q, role %q", r.Method, r.Path, name, op["x-role"])
+		}
+		names[name] = true
+		security, _ := op["security"].([]any)
+		if (len(security) == 0) != (r.Role == api.Anyone) {
+			t.Errorf("%s %s: security %v", r.Method, r.Path, security)
+		}
+		responses, _ := op["responses"].(map[string]any)
+		problem, _ := responses["default"].(map[string]any)
+		if content, _ := problem["content"].(map[string]any); content["application/problem+json"] == nil {
+			t.Errorf("%s %s describes no problem: %v", r.Method, r.Path, responses)
+		}
+	}
+	for path, operations := range paths {
+		described -= len(operations.(map[string]any))
+		for name := range strings.SplitSeq(path, "/") {
+			if inner, ok := strings.CutPrefix(name, "{"); ok && !strings.Contains(served.text, `"name":"`+strings.TrimSuffix(inner, "}")+`"`) {
+				t.Errorf("%s: the parameter %s is not described", path, name)
+			}
+		}
+	}
+	if described != 0 {
+		t.Errorf("the document has %d operations more than the table of routes", -described)
+	}
+	schemas, _ := served.at("components.schemas").(map[string]any)
+	var check func(value any)
+	check = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			if ref, ok := value["$ref"].(string); ok && schemas[strings.TrimPrefix(ref, "#/components/schemas/")] == nil {
+				t.Errorf("the document refers to %s, which it lacks", ref)
+			}
+			for _, inner := range value {
+				check(inner)
+			}
+		case []any:
+			for _, inner := range value {
+				check(inner)
+			}
+		}
+	}
+	check(served.json)
+	if schemas["ErrorModel"] != nil || schemas["Task"] == nil || schemas["Problem"] == nil {
+		t.Errorf("schemas: %v", slices.Sorted(mapKeys(schemas)))
+	}
+}
+
+func mapKeys(m map[string]any) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range m {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// TestAnswersMatchTheDocument compares answers with the schemas that the document promises.
+func TestAnswersMatchTheDocument(t *testing.T) {
+	everywhere(t, func(w *world) {
+		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)})[0]
+		w.dead(holdfast.NewTask{Type: "mail"})
+		checked := 0
+		for _, r := range w.api.Routes() {
+			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
+				continue
+			}
+			answer := w.get(strings.Replace(r.Path, "{id}", id.String(), 1))
+			op := w.api.Document().Paths[r.Path].Get
+			schema := op.Responses["200"].Content["application/json"].Schema
+			var value any
+			if err := json.Unmarshal([]byte(answer.text), &value); err != nil {
+				w.Fatal(err)
+			}
+			result := &huma.ValidateResult{}
+			huma.Validate(w.api.Document().Components.Schemas, schema, huma.NewPathBuffer([]byte{}, 0), huma.ModeReadFromServer, value, result)
+			for _, err := range result.Errors {
+				w.Errorf("%s: %v in %s", r.Path, err, answer.text)
+			}
+			checked++
+		}
+		if checked < 8 {
+			w.Errorf("only %d answers were checked", checked)
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// brokerTimeout is how long a request waits for the figures of the broker.
+const brokerTimeout = time.Second
+
+// query has the parameters of lists of tasks.
+type query struct {
+	Q      string `query:"q" doc:"Only tasks that match this search, such as: state:dead type:http error:\"connection refused\" since:2h"`
+	Limit  int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many items."`
+	Before string `query:"before" doc:"The value next of the page before."`
+}
+
+func (q *query) filter() (store.Filter, error) {
+	f, err := search.Parse(q.Q, time.Now())
+	if err != nil {
+		p := badParameter("q", err)
+		p.Hint = "see docs/api.md, Search"
+		return f, p
+	}
+	f.Limit = q.Limit
+	if q.Before != "" {
+		if f.Before, err = holdfast.ParseTaskID(q.Before); err != nil {
+			return f, badParameter("before", err)
+		}
+	}
+	return f, nil
+}
+
+func (a *API) listTasks(ctx context.Context, in *query) (surface.TaskPage, error) {
+	f, err := in.filter()
+	if err != nil {
+		return surface.TaskPage{}, err
+	}
+	page, err := a.b.Store.List(ctx, f)
+	return surface.NewTaskPage(page), err
+}
+
+// taskPath has the parameter of routes about one task.
+type taskPath struct {
+	ID string `path:"id" doc:"The id of the task."`
+}
+
+func (p *taskPath) id() (holdfast.TaskID, error) {
+	id, err := holdfast.ParseTaskID(p.ID)
+	if err != nil {
+		return 0, badParameter("id", err)
+	}
+	return id, nil
+}
+
+func (a *API) getTask(ctx context.Context, in *taskPath) (surface.TaskDetails, error) {
+	id, err := in.id()
+	if err != nil {
+		return surface.TaskDetails{}, err
+	}
+	return surface.Task(ctx, a.b, id)
+}
+
+func (a *API) explainTask(ctx context.Context, in *taskPath) (explain.Explanation, error) {
+	id, err := in.id()
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	return a.b.Explain(ctx, id)
+}
+
+// attempts is a list of attempts.
+type attempts struct {
+	Attempts []holdfast.Attempt `json:"attempts"`
+}
+
+func (a *API) listAttempts(ctx context.Context, in *taskPath) (attempts, error) {
+	id, err := in.id()
+	if err != nil {
+		return attempts{}, err
+	}
+	found, err := a.b.Store.Attempts(ctx, id)
+	return attempts{append([]holdfast.Attempt{}, found...)}, err
+}
+
+// deadGroups is a list of groups.
+type deadGroups struct {
+	Groups []surface.DeathGroup `json:"groups"`
+}
+
+// groupQuery has the parameters of the list of groups.
+type groupQuery struct {
+	Q     string `query:"q" doc:"Only dead tasks that match this search, with the fields type, queue, group, since and until."`
+	Limit int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many groups."`
+}
+
+var errGroupFields = errors.New("groups can be selected by type, queue, group, since and until only")
+
+func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, error) {
+	f, err := (&query{Q: in.Q}).filter()
+	if err != nil {
+		return deadGroups{}, err
+	}
+	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Limit: in.Limit}
+	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until = "", "", "", time.Time{}, time.Time{}
+	if !selectsAll(f) {
+		return deadGroups{}, badParameter("q", errGroupFields)
+	}
+	groups, err := surface.DeathGroups(ctx, a.b, selected)
+	return deadGroups{groups}, err
+}
+
+// selectsAll reports whether a filter has no condition.
+func selectsAll(f store.Filter) bool {
+	return len(f.States) == 0 && f.Type == "" && f.Queue == "" && f.Error == "" && f.Unique == "" && f.MinAttempt == 0 && f.MaxAttempt == 0 &&
+		f.Fingerprint == "" && f.Class == "" && f.Host == "" && f.Status == 0 && f.Since.IsZero() && f.Until.IsZero()
+}
+
+// queues is a list of queues.
+type queues struct {
+	Queues []surface.Queue `json:"queues"`
+	Broker string          `json:"broker_error,omitempty" doc:"Why the figures of the broker are missing."`
+}
+
+func (a *API) listQueues(ctx context.Context, _ *struct{}) (queues, error) {
+	rows, unknown, err := surface.Queues(ctx, a.b, brokerTimeout)
+	found := queues{Queues: append([]surface.Queue{}, rows...)}
+	if unknown != nil {
+		found.Broker = withoutSentinel(unknown)
+	}
+	return found, err
+}
+
+// workers is a list of workers.
+type workers struct {
+	Workers []surface.Worker `json:"workers"`
+}
+
+// workerQuery has the parameters of the list of workers.
+type workerQuery struct {
+	All bool `query:"all" doc:"Include workers that have ended."`
+}
+
+func (a *API) listWorkers(ctx context.Context, in *workerQuery) (workers, error) {
+	found, err := a.b.Store.Workers(ctx, in.All)
+	list := workers{Workers: make([]surface.Worker, len(found))}
+	for i, w := range found {
+		list.Workers[i] = surface.NewWorker(w)
+	}
+	return list, err
+}
+
+// settings is a list of settings.
+type settings struct {
+	Settings []configs.Entry `json:"settings"`
+}
+
+func (a *API) listSettings(context.Context, *struct{}) (settings, error) {
+	return settings{a.b.Config.Entries()}, nil
+}

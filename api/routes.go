@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// route is a route of the API.
+type route struct {
+	method   string
+	path     string // below Prefix
+	role     Role   // the least role that may use it
+	name     string // of the operation in the OpenAPI document
+	summary  string
+	register func(huma.API, huma.Operation)
+	stream   bool // the response has no end
+}
+
+// tag returns the first part of the path, which groups the routes in the document.
+func (r route) tag() string {
+	tag, _, _ := strings.Cut(strings.TrimPrefix(r.path, "/"), "/")
+	return tag
+}
+
+// routes returns all routes. To add a route, add a line here.
+func (a *API) routes() []route {
+	return []route{
+		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
+		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", register: a.enqueueRoute},
+		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: on(a, a.getTask)},
+		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, a.explainTask)},
+		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},
+		{method: "GET", path: "/dead-groups", role: Viewer, name: "listDeadGroups", summary: "Group dead tasks by cause, the largest group first", register: on(a, a.listDeadGroups)},
+		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
+		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},
+		{method: "GET", path: "/settings", role: Admin, name: "listSettings", summary: "List every setting of this process with its origin", register: on(a, a.listSettings)},
+		{method: "GET", path: "/openapi.json", role: Anyone, name: "getOpenAPI", summary: "Get this document", register: a.documentRoute},
+	}
+}
+
+// body is a response with a JSON body.
+type body[T any] struct{ Body T }
+
+// on returns the function that registers a handler. I has the parameters, and O is the body of the response.
+func on[I, O any](a *API, handler func(context.Context, *I) (O, error)) func(huma.API, huma.Operation) {
+	return func(described huma.API, op huma.Operation) {
+		huma.Register(described, op, func(ctx context.Context, in *I) (*body[O], error) {
+			out, err := handler(ctx, in)
+			if err != nil {
+				return nil, a.failed(ctx, op, err)
+			}
+			return &body[O]{out}, nil
+		})
+	}
+}
+
+// failed returns the problem for the error of a handler, and logs it if the server is at fault.
+func (a *API) failed(ctx context.Context, op huma.Operation, err error) *Problem {
+	p := a.problemOf(err)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return newProblem(http.StatusServiceUnavailable, "unavailable", "the request was cancelled") // the client is gone
+	}
+	a.logProblem(op.Method, op.Path, p)
+	return p
+}
+
+// documentRoute registers the route of the OpenAPI document.
+func (a *API) documentRoute(described huma.API, op huma.Operation) {
+	type document struct {
+		Body any
+	}
+	huma.Register(described, op, func(context.Context, *struct{}) (*document, error) {
+		return &document{a.document}, nil
+	})
+}
