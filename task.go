@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -66,6 +68,8 @@ const (
 	DefaultMaxPayload  = 1 << 20 // bytes
 	MaxNameLength      = 100     // of a type or queue, in bytes
 	MaxUniqueLength    = 255     // of a unique key, in bytes
+	MaxTags            = 16      // of a task
+	MaxTagLength       = 64      // of a tag, in bytes
 )
 
 // typeName reports whether a task type has only valid characters. It does not check the length.
@@ -107,6 +111,9 @@ type NewTask struct {
 	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
 	// exists.
 	Unique string
+	// Tags are words by which people find the task, at most MaxTags different ones. A tag has at most MaxTagLength bytes
+	// of printable characters, and no space, comma, quote or backslash. The store finds tasks by tag without a scan.
+	Tags []string
 }
 
 // Validate returns an [ErrInvalid] that describes the first problem of the task, or nil. maxPayload is in bytes.
@@ -137,6 +144,30 @@ func (n NewTask) Validate(maxPayload int) error {
 	case len(n.Unique) > MaxUniqueLength:
 		return fmt.Errorf("%w: the unique key has %d bytes, the limit is %d", ErrInvalid, len(n.Unique), MaxUniqueLength)
 	}
+	return checkTags(n.Tags)
+}
+
+func checkTags(tags []string) error {
+	if len(tags) > MaxTags {
+		return fmt.Errorf("%w: the task has %d tags, the limit is %d", ErrInvalid, len(tags), MaxTags)
+	}
+	for i, tag := range tags {
+		if err := CheckTag(tag); err != nil {
+			return err
+		}
+		if slices.Contains(tags[:i], tag) {
+			return fmt.Errorf("%w: the tag %s appears twice", ErrInvalid, tag)
+		}
+	}
+	return nil
+}
+
+// CheckTag returns an ErrInvalid if no task can have the tag; see NewTask.
+func CheckTag(tag string) error {
+	if tag == "" || len(tag) > MaxTagLength || !utf8.ValidString(tag) ||
+		strings.ContainsFunc(tag, func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(" ,\"'`\\", r) }) {
+		return fmt.Errorf("%w: the tag %.120q must be 1 to %d bytes of printable characters without spaces, commas, quotes and backslashes", ErrInvalid, tag, MaxTagLength)
+	}
 	return nil
 }
 
@@ -149,6 +180,7 @@ type Task struct {
 	State       State           `json:"state"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Unique      string          `json:"unique,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
 	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the setting of the type in the worker
 	Failures    int             `json:"failures"`     // attempts in which the task itself failed

@@ -92,6 +92,17 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		"the payload is not valid UTF-8":           {Type: "a", Payload: json.RawMessage("\"\xff\"")},
 		`the unique key "a\x00" is not plain`:      {Type: "a", Unique: "a\x00"},
 		`the unique key "\xff" is not plain`:       {Type: "a", Unique: "\xff"},
+		"the task has 17 tags":                     {Type: "a", Tags: make([]string, 17)},
+		`the tag "" must be`:                       {Type: "a", Tags: []string{""}},
+		`the tag "a b" must be`:                    {Type: "a", Tags: []string{"a b"}},
+		`the tag "a,b" must be`:                    {Type: "a", Tags: []string{"a,b"}},
+		`the tag "a\"" must be`:                    {Type: "a", Tags: []string{`a"`}},
+		`the tag "a\\" must be`:                    {Type: "a", Tags: []string{`a\`}},
+		`the tag "a\xff" must be`:                  {Type: "a", Tags: []string{"a\xff"}},
+		`the tag "a\x1b" must be`:                  {Type: "a", Tags: []string{"a\x1b"}},
+		`the tag "a\u2028" must be`:                {Type: "a", Tags: []string{"a\u2028"}},
+		`the tag "xxxxx`:                           {Type: "a", Tags: []string{strings.Repeat("x", 65)}},
+		"the tag b appears twice":                  {Type: "a", Tags: []string{"b", "c", "b"}},
 		"the unique key has 256 bytes":             {Type: "a", Unique: strings.Repeat("x", 256)},
 		"the delay -1s is negative":                {Type: "a", Delay: -time.Second},
 		"give a delay or a time, not both":         {Type: "a", Delay: 1, At: now},
@@ -105,7 +116,7 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		}
 	}
 	for _, task := range []holdfast.NewTask{
-		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Queue: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1"},
+		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Queue: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1", Tags: []string{"größe:1/2", strings.Repeat("x", 64)}},
 		{Type: long[1:], Queue: long[1:], Unique: strings.Repeat("x", 255), At: time.Unix(0, 0), MaxAttempts: math.MaxInt32},
 		{Type: "0", Payload: json.RawMessage(`"` + strings.Repeat("x", 18) + `"`)},
 	} {

@@ -67,6 +67,14 @@ func Unique(key string) TaskOption {
 	})
 }
 
+// Tags adds tags to the task, by which people find it. See [holdfast.NewTask] for the characters of a tag.
+func Tags(tags ...string) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.Tags = append(t.Tags, tags...)
+		return nil
+	})
+}
+
 // TypeTaskOption is an option of Handle, for all tasks of a type, and of Enqueue, for one task.
 type TypeTaskOption interface {
 	TypeOption

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -11,8 +12,9 @@ import (
 type Inspector interface {
 	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
-	// List returns a page of tasks without payload, highest id first. For most filters it has to scan all tasks. Then it
-	// returns after about a second, with what it has found.
+	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
+	// deaths and the state dead without reading others. For other filters it has to scan. A scan that is not complete
+	// after about a second ends, and List returns what it has found.
 	List(ctx context.Context, f Filter) (Page, error)
 	// Count returns the number of tasks by state. States without tasks are present with 0.
 	Count(ctx context.Context, f Filter) (map[holdfast.State]int64, error)
@@ -35,8 +37,13 @@ type Filter struct {
 	States []holdfast.State
 	Type   string
 	Queue  string
-	Error  string // text that the last error contains, ignoring case
-	Unique string // the unique key
+	Error  string            // text that the last error contains, ignoring case
+	Unique string            // the unique key
+	IDs    []holdfast.TaskID // if not empty, only these tasks
+	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
+	MinID, MaxID holdfast.TaskID
+	Tags         []string      // the task has all of them
+	Payload      []PayloadTerm // the payload has all of these values
 	// MinAttempt and MaxAttempt, if not 0, bound the number of the attempt.
 	MinAttempt, MaxAttempt int
 	// Fingerprint, Class, Host and Status select dead tasks by their record; see DeathGroup.
@@ -47,6 +54,23 @@ type Filter struct {
 	Since, Until time.Time
 	Before       holdfast.TaskID // if not 0, only smaller ids; for the next page
 	Limit        int             // at most this many; 0 means 50; for List only
+}
+
+// OnlyStates reports whether the filter has no condition other than states.
+func (f *Filter) OnlyStates() bool {
+	rest := *f
+	rest.States, rest.Limit = nil, 0
+	return reflect.DeepEqual(rest, Filter{})
+}
+
+// PayloadTerm is a condition on a value in a payload.
+type PayloadTerm struct {
+	// Path has the keys of objects and the indexes of arrays that lead to the value.
+	Path []string `json:"path"`
+	// Value is equal to the string at the path. If Text is not set, it may also be equal to the number, true, false or
+	// null there. Numbers are equal if their values are, such as 10 and 1e1.
+	Value string `json:"value"`
+	Text  bool   `json:"text"`
 }
 
 // Queue describes one queue.

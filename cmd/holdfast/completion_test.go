@@ -24,6 +24,8 @@ func TestCandidates(t *testing.T) {
 		"--log-level d":            "debug",
 		"--schema x version --log": "--log-level --log-format",
 		"enqueue --jsonl ":         "",
+		"enqueue --t":              "--type --tag",
+		"enqueue --tag ":           "",
 		"task list --limit=3 -":    "--output --state --query --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 	} {
 		words := strings.Split(typed, " ")

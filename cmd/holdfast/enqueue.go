@@ -36,7 +36,7 @@ The payload of the type http is a request with the keys url, method, headers, bo
 secret_ref. The command checks it before it stores the task.
 
 With --jsonl, each line of a file is one task with the keys type, payload, queue, delay, at,
-max_attempts and unique. The flags of the same names set defaults for lines without the key. The
+max_attempts, unique and tags. The flags set defaults for lines without the key. The
 command reports bad lines by number and stores all others. The exit code is then 5, or 2 if every line
 is bad. If an open transaction has the unique key of a line, the line counts as bad, and you can enqueue
 it again later. -o json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails
@@ -54,6 +54,7 @@ Example:
 			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
 			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
+			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
 		},
 		Action: t.do(t.enqueue),
@@ -184,7 +185,7 @@ func (k *checker) check(task holdfast.NewTask) error {
 // taskFromFlags returns the task that the flags describe. The task may be incomplete.
 func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
 	task := holdfast.NewTask{
-		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"),
+		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Tags: c.StringSlice("tag"),
 	}
 	for _, name := range []string{"type", "queue", "unique", "delay", "at", "jsonl"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script

@@ -68,15 +68,17 @@ func readAll(t *testing.T, r *lineReader) []string {
 
 func TestParseTask(t *testing.T) {
 	t.Parallel()
-	defaults := holdfast.NewTask{Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`)}
+	defaults := holdfast.NewTask{Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`), Tags: []string{"ada"}}
 	at := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC)
 	for line, want := range map[string]holdfast.NewTask{
 		`{}`:                              defaults,
 		`{"type":"","queue":""}`:          defaults,
-		` {"payload":null} `:              {Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`null`)},
-		`{"at":"2030-01-31T09:00:00Z"}`:   {Type: "mail", Queue: "slow", At: at, MaxAttempts: 4, Payload: json.RawMessage(`1`)},
-		`{"delay":"0s","max_attempts":1}`: {Type: "mail", Queue: "slow", MaxAttempts: 1, Payload: json.RawMessage(`1`)},
-		`{"type":"x","queue":"y","payload":{"a": 1e400},"unique":"u"}`: {Type: "x", Queue: "y", Unique: "u", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`{"a": 1e400}`)},
+		` {"payload":null} `:              {Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`null`), Tags: []string{"ada"}},
+		`{"at":"2030-01-31T09:00:00Z"}`:   {Type: "mail", Queue: "slow", At: at, MaxAttempts: 4, Payload: json.RawMessage(`1`), Tags: []string{"ada"}},
+		`{"tags":["a","b"]}`:              {Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`), Tags: []string{"a", "b"}},
+		`{"tags":[]}`:                     {Type: "mail", Queue: "slow", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`1`), Tags: []string{}},
+		`{"delay":"0s","max_attempts":1}`: {Type: "mail", Queue: "slow", MaxAttempts: 1, Payload: json.RawMessage(`1`), Tags: []string{"ada"}},
+		`{"type":"x","queue":"y","payload":{"a": 1e400},"unique":"u"}`: {Type: "x", Queue: "y", Unique: "u", Delay: time.Hour, MaxAttempts: 4, Payload: json.RawMessage(`{"a": 1e400}`), Tags: []string{"ada"}},
 	} {
 		got, err := surface.ParseTask([]byte(strings.TrimSpace(line)), defaults)
 		if err != nil || !same(got, want) {
@@ -88,6 +90,8 @@ func TestParseTask(t *testing.T) {
 		`7`:                        "a task must be a JSON object, not a number",
 		`{"type":7}`:               "type must be a string, not a number",
 		`{"max_attempts":"7"}`:     "max_attempts must be a whole number, not a string",
+		`{"tags":"a"}`:             "tags must be a list of strings, not a string",
+		`{"tags":["a",7]}`:         "tags must be a list of strings, not a number",
 		`{"max_attempts":-1}`:      "max_attempts -1 must be at least 1",
 		`{"delay":"soon"}`:         `delay "soon" is not a duration`,
 		`{"at":"soon"}`:            `at "soon" is not a time`,
@@ -105,7 +109,7 @@ func TestParseTask(t *testing.T) {
 
 func same(a, b holdfast.NewTask) bool {
 	return a.Type == b.Type && a.Queue == b.Queue && bytes.Equal(a.Payload, b.Payload) && a.Delay == b.Delay &&
-		a.At.Equal(b.At) && a.MaxAttempts == b.MaxAttempts && a.Unique == b.Unique
+		a.At.Equal(b.At) && a.MaxAttempts == b.MaxAttempts && a.Unique == b.Unique && slices.Equal(a.Tags, b.Tags)
 }
 
 // checkLine checks a valid line: if its task is encoded and parsed again, the result is the same task.
@@ -114,7 +118,7 @@ func checkLine(t *testing.T, line []byte, task holdfast.NewTask) {
 	if len(task.Payload) > 0 && !json.Valid(task.Payload) {
 		t.Fatalf("accepted payload %q", task.Payload)
 	}
-	written := map[string]any{"type": task.Type, "queue": task.Queue, "unique": task.Unique}
+	written := map[string]any{"type": task.Type, "queue": task.Queue, "unique": task.Unique, "tags": task.Tags}
 	if task.Payload != nil {
 		written["payload"] = task.Payload
 	}

@@ -7,13 +7,21 @@
 //
 // A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with
 // spaces or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A value without a field is
-// a part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter, and each
-// field may appear once.
+// a part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter. Each field
+// may appear once, except tag and payload.
+//
+// The field payload has a path, whose steps are the keys of objects and the indexes of arrays:
+//
+//	payload.order.id:42 payload.items.0."odd key":"a b"
+//
+// A step with characters other than letters, digits, _, - and $ is in double quotes. A value in quotes is equal to a
+// string; a value without quotes may also be a number, true, false or null.
 package search
 
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,25 +51,38 @@ func (e *SyntaxError) Unwrap() error { return holdfast.ErrInvalid }
 type Field struct {
 	Name    string
 	Meaning string
+	many    bool // it may appear more than once
 	set     func(f *store.Filter, value string, now time.Time) error
 }
 
 // Fields returns all fields, in the order of help texts.
 func Fields() []Field { return slices.Clone(fields) }
 
+// payload is the field that has a path.
+const payload = "payload"
+
+const (
+	maxTerms = 16   // of the field payload
+	maxSteps = 32   // of a path
+	maxIDs   = 1000 // in a list
+)
+
 var fields = []Field{
-	{"state", "one of the states, separated by commas: " + strings.Join(StateNames(), ", "), setStates},
-	{"type", "the task type", text(func(f *store.Filter) *string { return &f.Type })},
-	{"queue", "the queue", text(func(f *store.Filter) *string { return &f.Queue })},
-	{"unique", "the unique key", text(func(f *store.Filter) *string { return &f.Unique })},
-	{"error", "a part of the last error; the case does not matter", text(func(f *store.Filter) *string { return &f.Error })},
-	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", setAttempt},
-	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", setSince},
-	{"until", "finished, or else created, before a time", setUntil},
-	{"group", "dead, in the group with this fingerprint", setGroup},
-	{"class", "dead, of an error of this class", text(func(f *store.Filter) *string { return &f.Class })},
-	{"host", "dead, after a delivery to this host, with its port if it has one", text(func(f *store.Filter) *string { return &f.Host })},
-	{"status", "dead, after this status of a delivery: 100 to 599", setStatus},
+	{"state", "one of the states, separated by commas: " + strings.Join(StateNames(), ", "), false, setStates},
+	{"type", "the task type", false, text(func(f *store.Filter) *string { return &f.Type })},
+	{"queue", "the queue", false, text(func(f *store.Filter) *string { return &f.Queue })},
+	{"id", "the id: 42, a list such as 42,43, a range such as 100..200, or >100, >=100, <100 or <=100", false, setID},
+	{"unique", "the unique key", false, text(func(f *store.Filter) *string { return &f.Unique })},
+	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
+	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
+	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", false, setSince},
+	{"until", "finished, or else created, before a time", false, setUntil},
+	{"group", "dead, in the group with this fingerprint", false, setGroup},
+	{"class", "dead, of an error of this class", false, text(func(f *store.Filter) *string { return &f.Class })},
+	{"host", "dead, after a delivery to this host, with its port if it has one", false, text(func(f *store.Filter) *string { return &f.Host })},
+	{"status", "dead, after this status of a delivery: 100 to 599", false, setStatus},
+	{"tag", "a tag of the task; repeat the field for more tags", true, setTag},
+	{payload, "a value in the payload: payload.order.id:42 or payload.items.0.\"odd key\":\"a b\"; scans", true, nil},
 }
 
 // Parse parses a search. Times relative to now are converted. An empty search selects all tasks. The error is a
@@ -93,10 +114,16 @@ func (b *Builder) Parse(text string) error {
 		if name == "" {
 			name = "error"
 		}
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
 		switch {
-		case !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }):
+		case name == payload:
+			if err := b.payload(&p, term); err != nil {
+				return err
+			}
+			continue
+		case i < 0:
 			return p.errorAt(term.at, "unknown field %q; use %s", name, fieldNames())
-		case slices.Contains(b.seen, name):
+		case b.Has(name) && !fields[i].many:
 			return p.errorAt(term.at, "the field %s appears twice", name)
 		}
 		if err := b.Set(name, term.value); err != nil {
@@ -107,14 +134,17 @@ func (b *Builder) Parse(text string) error {
 
 // Set adds the condition for one field, whose name is one of [Fields].
 func (b *Builder) Set(field, value string) error {
-	if slices.Contains(b.seen, field) {
+	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == field })
+	if fields[i].set == nil {
+		return fmt.Errorf("the field %s needs a path; use Parse", field)
+	}
+	if b.Has(field) && !fields[i].many {
 		return fmt.Errorf("the field %s appears twice", field)
 	}
 	b.seen = append(b.seen, field)
 	if value == "" {
 		return fmt.Errorf("the field %s has no value", field)
 	}
-	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == field })
 	if err := fields[i].set(&b.Filter, value, b.Now); err != nil {
 		return err
 	}
@@ -127,9 +157,26 @@ func (b *Builder) Set(field, value string) error {
 // Has reports whether a condition for the field was added.
 func (b *Builder) Has(field string) bool { return slices.Contains(b.seen, field) }
 
+// payload adds the condition for a value in the payload.
+func (b *Builder) payload(p *parser, t term) error {
+	switch {
+	case len(t.path) == 0:
+		return p.errorAt(t.at, "the field payload needs a path, such as payload.order.id:42")
+	case len(b.Filter.Payload) == maxTerms:
+		return p.errorAt(t.at, "a search has at most %d fields payload", maxTerms)
+	case t.value == "" && !t.quoted:
+		return p.errorAt(t.valueAt, "the field payload has no value")
+	}
+	b.seen = append(b.seen, payload)
+	b.Filter.Payload = append(b.Filter.Payload, store.PayloadTerm{Path: t.path, Value: t.value, Text: t.quoted})
+	return nil
+}
+
 // term is one term of a search. at and valueAt are offsets in bytes.
 type term struct {
 	field, value string
+	path         []string // of the field payload
+	quoted       bool     // the value is in quotes
 	at, valueAt  int
 }
 
@@ -151,7 +198,15 @@ func (p *parser) next() (t term, more bool, err error) {
 	t.at = p.offset
 	if p.text[p.offset] != '"' {
 		word := p.text[p.offset:p.wordEnd()]
-		if field, _, found := strings.Cut(word, ":"); found {
+		field, _, found := strings.Cut(word, ":")
+		switch {
+		case strings.HasPrefix(word, payload+"."):
+			t.field = payload
+			p.offset += len(payload)
+			if t.path, err = p.path(); err != nil {
+				return term{}, false, err
+			}
+		case found:
 			t.field = field
 			p.offset += len(field) + 1
 			if field == "" {
@@ -160,8 +215,43 @@ func (p *parser) next() (t term, more bool, err error) {
 		}
 	}
 	t.valueAt = p.offset
+	t.quoted = p.offset < len(p.text) && p.text[p.offset] == '"'
 	t.value, err = p.value()
 	return t, true, err
+}
+
+// path parses the steps ".key" up to the colon, which it skips.
+func (p *parser) path() ([]string, error) {
+	var path []string
+	for p.offset < len(p.text) && p.text[p.offset] == '.' {
+		p.offset++
+		began := p.offset
+		var step string
+		if p.offset < len(p.text) && p.text[p.offset] == '"' {
+			var err error
+			if step, err = p.quoted(); err != nil {
+				return nil, err
+			}
+		} else {
+			p.offset += len(p.text[p.offset:]) - len(strings.TrimLeftFunc(p.text[p.offset:], inStep))
+			if step = p.text[began:p.offset]; step == "" {
+				return nil, p.errorAt(began, `a key is missing; a key with other characters than letters, digits, _, - and $ must be in quotes`)
+			}
+		}
+		if path = append(path, step); len(path) > maxSteps {
+			return nil, p.errorAt(began, "a path has at most %d keys", maxSteps)
+		}
+	}
+	if p.offset == len(p.text) || p.text[p.offset] != ':' {
+		return nil, p.errorAt(p.offset, `a colon and a value are missing; a key with other characters than letters, digits, _, - and $ must be in quotes`)
+	}
+	p.offset++
+	return path, nil
+}
+
+// inStep reports whether a key needs no quotes because of the character.
+func inStep(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '-' || r == '$'
 }
 
 // wordEnd returns the offset of the next space, or of the end.
@@ -183,14 +273,21 @@ func (p *parser) value() (string, error) {
 		}
 		return word, nil
 	}
+	value, err := p.quoted()
+	if err == nil && p.offset != len(p.text) && p.wordEnd() != p.offset {
+		err = p.errorAt(p.offset, "a space is missing after the quote")
+	}
+	return value, err
+}
+
+// quoted parses a text in quotes.
+func (p *parser) quoted() (string, error) {
+	began := p.offset
 	var value strings.Builder
 	for p.offset++; p.offset < len(p.text); p.offset++ {
 		switch c := p.text[p.offset]; c {
 		case '"':
 			p.offset++
-			if p.offset != len(p.text) && p.wordEnd() != p.offset {
-				return "", p.errorAt(p.offset, "a space is missing after the quote")
-			}
 			return value.String(), nil
 		case '\\':
 			p.offset++
@@ -238,6 +335,63 @@ func setStates(f *store.Filter, value string, _ time.Time) error {
 		}
 		if !slices.Contains(f.States, state) {
 			f.States = append(f.States, state)
+		}
+	}
+	return nil
+}
+
+func setTag(f *store.Filter, value string, _ time.Time) error {
+	if err := holdfast.CheckTag(value); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": "))
+	}
+	if len(f.Tags) == holdfast.MaxTags {
+		return fmt.Errorf("a task has at most %d tags", holdfast.MaxTags)
+	}
+	if !slices.Contains(f.Tags, value) {
+		f.Tags = append(f.Tags, value)
+	}
+	return nil
+}
+
+func setID(f *store.Filter, value string, _ time.Time) error {
+	digits := strings.TrimLeft(value, "<>=")
+	operator := strings.TrimSuffix(value, digits)
+	low, high, isRange := strings.Cut(value, "..")
+	if isRange {
+		digits, operator = low, ">="
+	}
+	if operator == "" || operator == "=" {
+		return setIDs(f, digits)
+	}
+	id, err := holdfast.ParseTaskID(digits)
+	if err == nil && isRange {
+		f.MaxID, err = holdfast.ParseTaskID(high)
+	}
+	switch {
+	case err != nil || operator == "<" && id == 1 || isRange && id > f.MaxID || operator == ">" && id == math.MaxInt64:
+		return fmt.Errorf("id %.60q selects no tasks; use 42, 42,43, 100..200, >100, >=100, <100 or <=100", value)
+	case operator == ">":
+		f.MinID = id + 1
+	case operator == ">=":
+		f.MinID = id
+	case operator == "<":
+		f.MaxID = id - 1
+	case operator == "<=":
+		f.MaxID = id
+	default:
+		return fmt.Errorf("id %.60q is not an id, a list or a range; use 42, 42,43, 100..200, >100, >=100, <100 or <=100", value)
+	}
+	return nil
+}
+
+func setIDs(f *store.Filter, list string) error {
+	for text := range strings.SplitSeq(list, ",") {
+		id, err := holdfast.ParseTaskID(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("id %.60q is not an id, a list or a range; use 42, 42,43, 100..200, >100, >=100, <100 or <=100", list)
+		}
+		if f.IDs = append(f.IDs, id); len(f.IDs) > maxIDs {
+			return fmt.Errorf("a search has at most %d ids", maxIDs)
 		}
 	}
 	return nil

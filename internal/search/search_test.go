@@ -44,6 +44,21 @@ func TestParse(t *testing.T) {
 		"class:http_503 status:503":   {Class: "http_503", Status: 503},
 		"host:[::1]:8080":             {Host: "[::1]:8080"},
 		"type:größe":                  {Type: "größe"},
+		"tag:ada tag:order:7 tag:ada": {Tags: []string{"ada", "order:7"}},
+		"id:42":                       {IDs: []holdfast.TaskID{42}},
+		"id:=42,7":                    {IDs: []holdfast.TaskID{42, 7}},
+		"id:100..200":                 {MinID: 100, MaxID: 200},
+		"id:>=100":                    {MinID: 100},
+		"id:>100":                     {MinID: 101},
+		"id:<100":                     {MaxID: 99},
+		"id:<=100":                    {MaxID: 100},
+		"payload.order.id:42":         {Payload: []store.PayloadTerm{{Path: []string{"order", "id"}, Value: "42"}}},
+		`payload.a:"" payload.b-1:x:y`: {Payload: []store.PayloadTerm{
+			{Path: []string{"a"}, Text: true}, {Path: []string{"b-1"}, Value: "x:y"},
+		}},
+		`payload.items.0."a.b: \"c\"":"a b" type:http`: {Type: "http", Payload: []store.PayloadTerm{
+			{Path: []string{"items", "0", `a.b: "c"`}, Value: "a b", Text: true},
+		}},
 	} {
 		got, err := search.Parse(text, now)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -78,6 +93,26 @@ func TestErrorsPointAtTheCharacter(t *testing.T) {
 		"group:^3F9AD02C41B7E685":      "is not a fingerprint of 16 hexadecimal digits",
 		"group:^3f9a":                  "is not a fingerprint of 16 hexadecimal digits",
 		"status:^600":                  `status "600" is not a number from 100 to 599`,
+		"tag:^":                        "the field tag has no value",
+		`tag:^"a b"`:                   `the tag "a b" must be 1 to 64 bytes of printable characters`,
+		"tag:^a,b":                     `the tag "a,b" must be`,
+		"id:^x":                        `id "x" is not an id, a list or a range`,
+		"id:^0":                        "is not an id, a list or a range",
+		"id:^1,,2":                     "is not an id, a list or a range",
+		"id:^<1":                       "selects no tasks",
+		"id:^9..3":                     "selects no tasks",
+		"id:^..3":                      "selects no tasks",
+		"id:^=>3":                      "is not an id, a list or a range",
+		"id:1 ^id:2":                   "the field id appears twice",
+		"^payload:1":                   "the field payload needs a path",
+		"payload.^:1":                  "a key is missing",
+		"payload.a.^.b:1":              "a key is missing",
+		"payload.a^/b:1":               "a colon and a value are missing",
+		"payload.a^":                   "a colon and a value are missing",
+		"payload.a:^ type:b":           "the field payload has no value",
+		`payload.^"a:1`:                "the closing quote is missing",
+		`payload."a"^b:1`:              "a colon and a value are missing",
+		`payload.a:"b"^c`:              "a space is missing after the quote",
 		"since:^soon":                  `"soon" is not a time like `,
 		"since:^-2h":                   "-2h is negative",
 		"since:1h until:^2h":           "since must be before until",
@@ -137,7 +172,8 @@ func TestPast(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"state:dead type:http", `error:"a \" b" since:2h`, "attempt:>=3", "größe", `"`, `a:"\`} {
+	for _, text := range []string{"state:dead type:http", `error:"a \" b" since:2h`, "attempt:>=3", "größe", `"`, `a:"\`,
+		"tag:a tag:b", "id:1,2", "id:>=7", `payload.a."b c".0:"d e"`, "payload.:", `payload."`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

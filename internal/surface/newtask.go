@@ -23,6 +23,7 @@ type NewTask struct {
 	At          string          `json:"at"`
 	MaxAttempts *int            `json:"max_attempts"`
 	Unique      string          `json:"unique"`
+	Tags        []string        `json:"tags"`
 }
 
 // ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.
@@ -64,6 +65,9 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 		}
 	}
 	task.Unique = l.Unique
+	if l.Tags != nil {
+		task.Tags = l.Tags
+	}
 	return task, nil
 }
 
@@ -74,8 +78,11 @@ func explainJSON(err error) error {
 			return fmt.Errorf("a task must be a JSON object, not %s", article(wrong.Value))
 		}
 		kind := "a string"
-		if wrong.Field == "max_attempts" {
+		switch wrong.Field {
+		case "max_attempts":
 			kind = "a whole number"
+		case "tags":
+			kind = "a list of strings"
 		}
 		return fmt.Errorf("%s must be %s, not %s", wrong.Field, kind, article(wrong.Value))
 	}

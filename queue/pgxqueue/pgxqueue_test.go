@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func TestTransactions(t *testing.T) {
 			for _, commit := range []bool{false, true} {
 				tx, err := p.Begin(t.Context())
 				must(t, err)
-				first, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", map[string]string{"a": `é"\{},NULL`}, queue.In(time.Hour), queue.MaxAttempts(7))
+				first, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", map[string]string{"a": `é"\{},NULL`}, queue.In(time.Hour), queue.MaxAttempts(7), queue.Tags("ada"))
 				must(t, err)
 				many, err := pgxqueue.Tx(q, tx).EnqueueMany(t.Context(), []queue.NewTask{
 					{Type: "y", Payload: 1, Options: []queue.TaskOption{queue.Unique("k/" + mode.String())}},
@@ -97,7 +98,7 @@ func TestTransactions(t *testing.T) {
 					t.Errorf("the results are %+v", many)
 				}
 				task, err := q.Task(t.Context(), first.ID)
-				if err != nil || task.MaxAttempts != 7 || string(task.Payload) != `{"a":"é\"\\{},NULL"}` || task.NextRunAt.Sub(task.CreatedAt) != time.Hour {
+				if err != nil || task.MaxAttempts != 7 || string(task.Payload) != `{"a":"é\"\\{},NULL"}` || task.NextRunAt.Sub(task.CreatedAt) != time.Hour || !slices.Equal(task.Tags, []string{"ada"}) {
 					t.Errorf("stored %+v, %v", task, err)
 				}
 			}

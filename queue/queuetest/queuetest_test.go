@@ -71,7 +71,7 @@ func fatalText(t *testing.T, call func(q *queuetest.Queue), fill func(q *queuete
 func TestRequireEnqueued(t *testing.T) {
 	t.Parallel()
 	fill := func(q *queuetest.Queue) {
-		enqueue(t, q, "welcome", welcome{"ada@example.com", false}, queue.In(time.Hour), queue.Unique("ada"), queue.Queue("mail"), queue.MaxAttempts(3))
+		enqueue(t, q, "welcome", welcome{"ada@example.com", false}, queue.In(time.Hour), queue.Unique("ada"), queue.Queue("mail"), queue.MaxAttempts(3), queue.Tags("new", "eu"))
 		enqueue(t, q, "welcome", welcome{"bob@example.com", false})
 		enqueue(t, q, "other", nil)
 	}
@@ -93,6 +93,8 @@ func TestRequireEnqueued(t *testing.T) {
 		"all options":     {"welcome", ada, []queue.TaskOption{queue.In(time.Hour), queue.Unique("ada"), queue.Queue("mail"), queue.MaxAttempts(3)}, true},
 		"at":              {"welcome", queuetest.Any, []queue.TaskOption{queue.At(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC))}, true},
 		"another time":    {"welcome", ada, []queue.TaskOption{queue.In(2 * time.Hour)}, false},
+		"a tag":           {"welcome", ada, []queue.TaskOption{queue.Tags("new")}, true},
+		"another tag":     {"welcome", ada, []queue.TaskOption{queue.Tags("new", "old")}, false},
 		"another key":     {"welcome", ada, []queue.TaskOption{queue.Unique("bob")}, false},
 		"another queue":   {"welcome", ada, []queue.TaskOption{queue.Queue("default")}, false},
 		"another limit":   {"welcome", ada, []queue.TaskOption{queue.MaxAttempts(4)}, false},

@@ -36,6 +36,71 @@ create table audit (
 
 create index audit_task on audit (task_id, id) where task_id is not null;
 
+-- The tags of a task, a JSON list. Null if it has none, which takes no space. No claim and no success writes it.
+alter table tasks add column tags json;
+
+-- The tasks with a tag, for the list of tasks with a tag. Each statement that inserts a task with tags or changes its tags
+-- changes its rows. A trigger deletes them with the task.
+create table tags (
+  tag     text collate "C" not null,
+  task_id bigint not null, -- no foreign key: each claim and success would read the old row once more
+  primary key (tag, task_id)
+) with (autovacuum_vacuum_scale_factor = 0.05);
+
+-- +goose StatementBegin
+create function delete_tags() returns trigger language plpgsql set search_path from current as $$
+begin
+  delete from tags where task_id = old.id and tag in (select json_array_elements_text(old.tags));
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger tasks_tags after delete on tasks for each row when (old.tags is not null) execute function delete_tags();
+
+-- Whether a payload has all values of a list of conditions {path, value, text}. Numbers are equal if their values are; those
+-- whose comparison could take long are compared as text. A payload that PostgreSQL cannot read, such as one with the
+-- escape \u0000, has no value.
+-- +goose StatementBegin
+create function payload_matches(payload json, terms json) returns boolean
+language plpgsql immutable parallel safe as $$
+declare
+  term record;
+  at json;
+  found text;
+begin
+  for term in select * from json_to_recordset(terms) as t (path text[], value text, text boolean) loop
+    at := payload #> term.path;
+    found := at #>> '{}';
+    case json_typeof(at)
+      when 'string' then
+        if found is distinct from term.value then return false; end if;
+      when 'number' then
+        if term.text then return false; end if;
+        if found ~ '^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?$' and term.value ~ '^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?$' then
+          if found::numeric <> term.value::numeric then return false; end if;
+        elsif found <> term.value then return false;
+        end if;
+      when 'boolean' then
+        if term.text or found <> term.value then return false; end if;
+      when 'null' then
+        if term.text or term.value <> 'null' then return false; end if;
+      else
+        return false;
+    end case;
+  end loop;
+  return true;
+exception when data_exception or program_limit_exceeded then
+  return false;
+end
+$$;
+-- +goose StatementEnd
+
 -- +goose Down
+drop function payload_matches;
+drop trigger tasks_tags on tasks;
+drop function delete_tags;
+drop table tags;
+alter table tasks drop column tags;
 drop table audit;
 drop table deaths;

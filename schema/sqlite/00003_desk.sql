@@ -35,6 +35,26 @@ create table audit (
 
 create index audit_task on audit (task_id, id) where task_id is not null;
 
+-- The tags of a task, a JSON list, or null if it has none.
+alter table tasks add column tags text;
+
+-- The tasks with a tag, for the list of tasks with a tag. Each statement that inserts a task with tags or changes its tags
+-- changes its rows. A trigger deletes them with the task.
+create table tags (
+  tag     text not null,
+  task_id integer not null, -- no foreign key: each deletion of a task would have to find its rows without an index
+  primary key (tag, task_id)
+) strict, without rowid;
+
+-- +goose StatementBegin
+create trigger tasks_tags after delete on tasks when old.tags is not null begin
+  delete from tags where task_id = old.id and tag in (select value from json_each(old.tags));
+end;
+-- +goose StatementEnd
+
 -- +goose Down
+drop trigger tasks_tags;
+drop table tags;
+alter table tasks drop column tags;
 drop table audit;
 drop table deaths;

@@ -23,7 +23,8 @@ type inserter struct{ *database }
 // keyWait is how long an insert waits for a unique key that another open transaction holds.
 const keyWait = 500 * time.Millisecond
 
-// Insert implements store.Inserter. Tasks without unique keys take one statement and one round trip.
+// Insert implements store.Inserter. Tasks without unique keys take one statement and one round trip. Tags have a
+// statement of their own, so that tasks without tags do not pay for them.
 func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
@@ -44,8 +45,12 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 		if err := s.storeQueues(ctx, batch.queues); err != nil {
 			return err
 		}
-		if !batch.unique {
+		switch {
+		case !batch.unique && !batch.tagged():
 			inserted, err = s.insert(ctx, s.db, batch, batch.binary())
+			return err
+		case !batch.unique:
+			inserted, err = s.insertFree(ctx, s.db, batch)
 			return err
 		}
 		err = s.tx(ctx, func(tx *sqlx.Tx) error {
@@ -76,9 +81,12 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 		return store.Inserted{}, err
 	}
 	var inserted store.Inserted
-	if batch.unique {
+	switch {
+	case batch.unique:
 		inserted, err = s.insertUnique(ctx, tx, batch)
-	} else {
+	case batch.tagged():
+		inserted, err = s.insertFree(ctx, tx, batch)
+	default:
 		inserted, err = s.insert(ctx, tx, batch, batch.text())
 	}
 	if err != nil {
@@ -94,7 +102,10 @@ type batch struct {
 	maxAttempts, delays, moments  pq.Int64Array
 	grace                         int64
 	unique                        bool
+	tags                          pq.StringArray // JSON lists
 }
+
+func (b *batch) tagged() bool { return len(b.tags) > 0 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
@@ -120,6 +131,10 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 			b.unique = true
 			b.keys = sized(b.keys, n)
 			b.keys[i] = task.Unique
+		}
+		if len(task.Tags) > 0 {
+			b.tags = sized(b.tags, n)
+			b.tags[i] = column.Tags(task.Tags)
 		}
 	}
 	return b, nil
@@ -208,7 +223,11 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys)...)
+	name, args := "insert_unique", append(b.text(), b.keys)
+	if b.tagged() {
+		name, args = "insert_tagged", append(args, b.tags)
+	}
+	err := s.all(ctx, q, &rows, name, args...)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -252,6 +271,7 @@ func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []
 	part := batch{
 		size: len(free), grace: b.grace, types: pick(b.types, free), queues: pick(b.queues, free), payloads: pick(b.payloads, free),
 		keys: pick(b.keys, free), maxAttempts: pick(b.maxAttempts, free), delays: pick(b.delays, free), moments: pick(b.moments, free),
+		tags: pick(b.tags, free),
 	}
 	inserted, err := s.insertFree(ctx, q, part)
 	if err != nil {

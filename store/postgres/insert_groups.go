@@ -15,11 +15,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique keys.
+// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have neither unique keys nor tags.
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
-		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != ""
+		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || len(t.Tags) > 0
 	})
 }
 

@@ -29,6 +29,17 @@ func TestOutdatedDeaths(t *testing.T) {
 	})
 }
 
+func TestTagRows(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunTagRows(t, s, func() (n int) {
+		if err := pgtest.Admin(t).QueryRow("select count(*) from " + s.Schema() + ".tags").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	})
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return pgtest.Open(t) })

@@ -24,7 +24,9 @@ func statements(schema string) map[string]string {
 	quoted := identifier(schema)
 	texts := statement.Load(files, map[string]string{"schema": quoted},
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
-		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_tasks"},
+		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
+		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
+		statement.Variant{Name: "count_ids", Of: "count", Part: "all_tasks", Is: "listed_tasks"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -137,12 +138,30 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	if err := s.clash(ctx, tx, skipped); err != nil {
 		return nil, err
 	}
+	if err := s.importTags(ctx, tx, records, stored); err != nil {
+		return nil, err
+	}
 	attempts := attemptColumnsOf(records, stored)
 	if len(attempts.tasks) == 0 {
 		return stored, nil
 	}
 	_, err := s.exec(ctx, tx, "import_attempts", attempts.args()...)
 	return stored, err
+}
+
+// importTags stores which tags the stored tasks have.
+func (s *transfers) importTags(ctx context.Context, tx *sqlx.Tx, records []store.Record, stored map[holdfast.TaskID]bool) error {
+	var tagged []holdfast.TaskID
+	for _, record := range records {
+		if stored[record.ID] && len(record.Tags) > 0 {
+			tagged = append(tagged, record.ID)
+		}
+	}
+	if len(tagged) == 0 {
+		return nil
+	}
+	_, err := s.exec(ctx, tx, "import_tags", numbers(tagged))
+	return err
 }
 
 // clash returns an error if the store does not have the task of a skipped record.
@@ -181,6 +200,7 @@ type taskColumns struct {
 	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
 	parks                                               pq.Int64Array
+	tags                                                pq.StringArray
 }
 
 type attemptColumns struct {
@@ -200,7 +220,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.requeued = append(c.requeued, r.Requeued)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
 		c.idempotencyKeys = append(c.idempotencyKeys, r.Key)
-		c.parks = append(c.parks, int64(r.Parks))
+		c.parks, c.tags = append(c.parks, int64(r.Parks)), append(c.tags, column.Tags(r.Tags))
 	}
 	return c
 }
@@ -225,7 +245,7 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 func (c *taskColumns) args() []any {
 	return []any{
 		c.ids, c.types, c.queues, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags,
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jmoiron/sqlx"
 	"modernc.org/sqlite"
@@ -49,9 +51,10 @@ type opener struct {
 
 // connector returns a connector that opens connections to the file with the settings.
 func connector(path string, settings []pragma) driver.Connector {
-	// With a separate driver, only these connections have the function.
+	// With a separate driver, only these connections have the functions.
 	d := &sqlite.Driver{}
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
+	d.MustRegisterDeterministicScalarFunction("payload_matches", 2, new(payloads).match)
 	query := make(url.Values)
 	for _, setting := range settings {
 		query.Add("_pragma", string(setting))
@@ -88,6 +91,34 @@ func contains(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, err
 		return nil, fmt.Errorf("contains: the second argument is a %T", args[1])
 	}
 	if args[0] != nil && strings.Contains(strings.ToLower(text), strings.ToLower(part)) {
+		return int64(1), nil
+	}
+	return int64(0), nil
+}
+
+// payloads is the SQL function payload_matches(payload, terms). It reports whether a payload has the values that a JSON
+// list of store.PayloadTerm describes.
+type payloads struct {
+	latest atomic.Pointer[payloadTerms] // those of the last call, because a scan has the same ones for each task
+}
+
+type payloadTerms struct {
+	text string
+	list []store.PayloadTerm
+}
+
+func (p *payloads) match(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+	payload, _ := args[0].(string)
+	text, _ := args[1].(string)
+	terms := p.latest.Load()
+	if terms == nil || terms.text != text {
+		terms = &payloadTerms{text: text}
+		if err := json.Unmarshal([]byte(text), &terms.list); err != nil {
+			return nil, fmt.Errorf("payload_matches: %w", err)
+		}
+		p.latest.Store(terms)
+	}
+	if store.MatchPayload(terms.list, []byte(payload)) {
 		return int64(1), nil
 	}
 	return int64(0), nil
@@ -210,7 +241,9 @@ var files embed.FS
 // statements returns the embedded statements by name.
 func statements() map[string]string {
 	texts := statement.Load(files, nil,
-		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_tasks"},
+		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
+		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
+		statement.Variant{Name: "count_ids", Of: "count", Part: "all_tasks", Is: "listed_tasks"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},

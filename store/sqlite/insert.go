@@ -110,6 +110,9 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 		err = insertPayloads(ctx, q, b, inserted.Tasks)
 	}
 	if err == nil {
+		err = insertTags(ctx, q, b, inserted.Tasks)
+	}
+	if err == nil {
 		inserted.Entries, err = insertEntries(ctx, q, b, inserted.Tasks, now, grace)
 	}
 	return inserted, err
@@ -144,7 +147,7 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 
 // rows returns the tasks in the form that the statement insert takes.
 func (b batch) rows() (string, error) {
-	rows := make([][6]any, len(b.tasks))
+	rows := make([][7]any, len(b.tasks))
 	for i := range b.tasks {
 		task := &b.tasks[i]
 		row := &rows[i]
@@ -157,6 +160,9 @@ func (b batch) rows() (string, error) {
 		}
 		if task.Unique != "" {
 			row[5] = task.Unique
+		}
+		if len(task.Tags) > 0 {
+			row[6] = column.Tags(task.Tags)
 		}
 	}
 	return encode(rows)
@@ -216,6 +222,21 @@ func insertPayloads(ctx context.Context, q querier, b batch, tasks []store.Inser
 		return err
 	}
 	_, err = q.exec(ctx, "insert_payloads", text)
+	return err
+}
+
+// insertTags stores which tags the tasks have.
+func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
+	var tagged []int64
+	for i := range b.tasks {
+		if len(b.tasks[i].Tags) > 0 && !tasks[i].Duplicate {
+			tagged = append(tagged, int64(tasks[i].ID))
+		}
+	}
+	if len(tagged) == 0 {
+		return nil
+	}
+	_, err := q.exec(ctx, "insert_tags", numbers(tagged))
 	return err
 }
 

@@ -106,8 +106,7 @@ func arguments(args []any, now int64) []any {
 // choose returns the name of the fastest statement for a filter. A count with no filter, or with a filter of states
 // only, reads indexes and no tasks.
 func choose(operation string, f store.Filter) string {
-	if operation == "count" && f.Type == "" && f.Queue == "" && f.Error == "" && f.Before == 0 && f.Since.IsZero() && f.Until.IsZero() &&
-		f.MinAttempt == 0 && f.MaxAttempt == 0 {
+	if operation == "count" && f.OnlyStates() {
 		return "count_all"
 	}
 	if len(f.States) == 1 {

@@ -29,6 +29,12 @@ func TestOutdatedDeaths(t *testing.T) {
 	})
 }
 
+func TestTagRows(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunTagRows(t, s, func() int { return int(number(t, s, "select count(*) from tags")) })
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return open(t) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -102,7 +103,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	}
 	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Queue, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
 		r.Failures, r.Crashes, r.Deferrals, timeMicros(r.NextRunAt), timeMicros(r.CreatedAt), timeMicros(r.StartedAt), timeMicros(r.FinishedAt),
-		r.Requeued, r.LastError, r.Parked, r.Key, r.Parks)
+		r.Requeued, r.LastError, r.Parked, r.Key, r.Parks, column.Tags(r.Tags))
 	if err != nil {
 		return false, err
 	}
@@ -115,6 +116,11 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 			return false, err
 		}
 		if _, err := tx.exec(ctx, "insert_payloads", text); err != nil {
+			return false, err
+		}
+	}
+	if len(r.Tags) > 0 {
+		if _, err := tx.exec(ctx, "insert_tags", numbers([]holdfast.TaskID{r.ID})); err != nil {
 			return false, err
 		}
 	}

@@ -188,6 +188,7 @@ func (p *pair) filter(t *rapid.T) (f store.Filter, before int) {
 		Queue:  rapid.SampledFrom([]string{"", "", "a", "zzz"}).Draw(t, "queue"),
 		Error:  rapid.SampledFrom([]string{"", "", "", "failed", "Ärger", "%", "_", "l\x00", "\\ '"}).Draw(t, "error"),
 		Limit:  rapid.SampledFrom([]int{0, 1, 3, -1, 1000}).Draw(t, "limit"),
+		Tags:   rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"b", "a"}, {"\x00"}}).Draw(t, "tags"),
 		Since:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "since"),
 		Until:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "until"),
 	}

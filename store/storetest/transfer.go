@@ -61,6 +61,7 @@ func sampleRecords(now time.Time) []store.Record {
 	later.Parked, later.Deferrals = "no worker, \\ here", 4
 	later.NextRunAt = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
 	later.Key = "task_3_key"
+	later.Tags, dead.Tags = []string{"ada", "größe"}, []string{"<ada>&"}
 	done.StartedAt, done.FinishedAt, done.Payload = at(-time.Minute), at(-time.Second), json.RawMessage(`"`+strings.Repeat("long ", 2000)+`"`)
 	dead.Failures, dead.Attempt, dead.FinishedAt, dead.LastError = 3, 3, at(-time.Second), strings.Repeat("x", 8000)
 	cancelled.FinishedAt, archived.FinishedAt = at(-time.Second), at(-time.Second)
@@ -114,6 +115,9 @@ func testImportAndExport(s *suite, here, elsewhere Transferable) {
 	}
 	if dead, err := s.List(s.ctx, store.Filter{States: []holdfast.State{holdfast.Dead}}); err != nil || len(dead.Tasks) != 1 {
 		s.Errorf("the dead tasks are %v, %v", dead, err)
+	}
+	if tagged, err := s.List(s.ctx, store.Filter{Tags: []string{"größe"}}); err != nil || len(tagged.Tasks) != 1 {
+		s.Errorf("the tasks with a tag are %v, %v", tagged, err)
 	}
 	if names, err := s.QueueNames(s.ctx); err != nil || !reflect.DeepEqual(names, []string{defaultQueue, "slow"}) {
 		s.Errorf("the queues are %v, %v", names, err)

@@ -50,6 +50,7 @@ func storable(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 		if task.At.UTC().Year() > 9999 {
 			return nil, fmt.Errorf("Insert: %w: the year of %s is beyond 9999", holdfast.ErrInvalid, task.At)
 		}
+		task.Tags = slices.Clone(task.Tags)
 		if task.Payload = slices.Clone(task.Payload); len(task.Payload) == 0 {
 			task.Payload = json.RawMessage("null")
 		}
@@ -141,7 +142,7 @@ func (d *database) holder(key string) holdfast.TaskID {
 func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 	task := Task{Task: holdfast.Task{
 		ID: id, Type: wanted.Type, Queue: wanted.Queue, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique,
-		Attempt: 1, MaxAttempts: wanted.MaxAttempts, CreatedAt: now, NextRunAt: now,
+		Attempt: 1, MaxAttempts: wanted.MaxAttempts, CreatedAt: now, NextRunAt: now, Tags: wanted.Tags,
 	}}
 	switch at := wanted.At.UTC().Truncate(time.Microsecond); {
 	case wanted.Delay > 0:

@@ -113,6 +113,10 @@ func matches(f *store.Filter, task *Task) bool {
 		(f.Queue == "" || task.Queue == f.Queue) &&
 		(f.Unique == "" || task.Unique == f.Unique) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
+		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) &&
+		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&
+		!slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(task.Tags, tag) }) &&
+		store.MatchPayload(f.Payload, task.Payload) &&
 		matchesDeath(f, task) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(task.LastError), f.Error)) &&
 		(f.Before == 0 || task.ID < f.Before) &&

@@ -31,6 +31,24 @@ func Payload(t *holdfast.NewTask) []byte {
 	return t.Payload
 }
 
+// Tags returns the tags of a task as a JSON list, and "" if there are none.
+func Tags(tags []string) string {
+	if len(tags) == 0 {
+		return ""
+	}
+	return List(tags)
+}
+
+// List returns texts as a JSON list in a form that a column can store.
+func List(texts []string) string {
+	list := make([]string, len(texts))
+	for i, text := range texts {
+		list[i] = Text(text)
+	}
+	encoded, _ := json.Marshal(list) // a list of strings always marshals
+	return string(encoded)
+}
+
 // Details returns the details of a report as JSON that a column can store, or "" if there are none. Details that are
 // not valid JSON become a JSON string, because one bad report must not make a whole batch of results fail.
 func Details(r holdfast.Report) string {

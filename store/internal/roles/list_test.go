@@ -34,7 +34,7 @@ func (s *slowScan) Read(_ context.Context, _, name string, rows any, args ...any
 	}
 	s.windows++
 	time.Sleep(s.window)
-	before, after, limit := int64(args[4].(holdfast.TaskID)), int64(args[10].(holdfast.TaskID)), args[11].(int)
+	before, after, limit := int64(args[4].(holdfast.TaskID)), int64(args[10].(holdfast.TaskID)), args[len(args)-1].(int)
 	found := rows.(*[]scan.Task)
 	for _, id := range slices.Backward(s.ids) {
 		if id >= after && id < before && len(*found) < limit {

@@ -5,7 +5,6 @@ package roles
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -102,9 +101,9 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, and list and count with their
-// variants _unique, _group and _deaths. choose returns the name of the fastest statement for an operation, "list" or
-// "count", with a filter that needs none of these variants.
+// NewInspector returns the role, which uses the statements task, attempts, queues, tag_sizes, and the statements of
+// source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
+// none of the variants _ids, _unique, _tag, _group and _deaths.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }
@@ -122,113 +121,6 @@ func (i *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task
 	return rows[0].Value(), nil
 }
 
-// defaultLimit is how many tasks List returns, and how many groups DeathGroups returns, if the filter has no limit.
-const defaultLimit = 50
-
-// A scan of all tasks reads windows of ids, from the newest task down. The windows grow or shrink so that each takes
-// about a tenth of the time limit.
-const (
-	scanLimit   = time.Second
-	firstWindow = 2000
-	maxWindow   = 1 << 20
-)
-
-// List implements store.Inspector.
-func (i *Inspector) List(ctx context.Context, f store.Filter) (store.Page, error) {
-	const operation = "list tasks"
-	if f.Limit <= 0 {
-		f.Limit = defaultLimit
-	}
-	name := i.statement("list", f)
-	read := func(after holdfast.TaskID, limit int) ([]scan.Task, error) {
-		var rows []scan.Task
-		err := i.statements.Read(ctx, operation, name, &rows, append(filter(f, after), limit)...)
-		return rows, err
-	}
-	if name != "list" { // an index finds the tasks
-		rows, err := read(0, f.Limit+1) // one more task shows that there is another page
-		if err != nil {
-			return store.Page{}, err
-		}
-		return page(rows, f.Limit), nil
-	}
-	if f.Before == 0 {
-		f.Before = math.MaxInt64
-	}
-	var found []scan.Task
-	began, window := time.Now(), holdfast.TaskID(firstWindow)
-	for skip := true; ; {
-		if skip { // the ids may have large gaps
-			var last []scan.ID
-			if err := i.statements.Read(ctx, operation, "last_id", &last, f.Before); err != nil {
-				return store.Page{}, err
-			}
-			f.Before = holdfast.TaskID(last[0].ID) + 1
-		}
-		if f.Before <= 1 {
-			break
-		}
-		if time.Since(began) > scanLimit {
-			return store.Page{Tasks: scan.Tasks(found), Next: f.Before}, nil
-		}
-		after, windowBegan := max(f.Before-window, 1), time.Now()
-		rows, err := read(after, f.Limit+1-len(found))
-		if err != nil {
-			return store.Page{}, err
-		}
-		if found = append(found, rows...); len(found) > f.Limit {
-			break
-		}
-		f.Before, skip = after, len(rows) == 0
-		switch took := time.Since(windowBegan); {
-		case took < scanLimit/20:
-			window = min(2*window, maxWindow)
-		case took > scanLimit/5:
-			window = max(window/2, firstWindow)
-		}
-	}
-	return page(found, f.Limit), nil
-}
-
-// page returns a page of at most limit tasks. rows has one more if there is another page.
-func page(rows []scan.Task, limit int) store.Page {
-	if len(rows) <= limit {
-		return store.Page{Tasks: scan.Tasks(rows)}
-	}
-	return store.Page{Tasks: scan.Tasks(rows[:limit]), Next: rows[limit-1].ID}
-}
-
-// statement returns the name of the statement for an operation with a filter.
-func (i *Inspector) statement(operation string, f store.Filter) string {
-	switch {
-	case f.Fingerprint != "":
-		return operation + "_group"
-	case ofDeaths(f):
-		return operation + "_deaths"
-	case f.Unique != "":
-		return operation + "_unique"
-	}
-	return i.choose(operation, f)
-}
-
-// ofDeaths reports whether a filter has a condition for the records of deaths.
-func ofDeaths(f store.Filter) bool {
-	return f.Fingerprint != "" || f.Class != "" || f.Host != "" || f.Status != 0
-}
-
-// filter returns the arguments that the statements for list and count have in common. They select no id below after.
-// Those that read the records of deaths have four more arguments.
-func filter(f store.Filter, after holdfast.TaskID) []any {
-	args := []any{
-		f.States, column.Text(f.Type), column.Text(f.Queue), column.Text(f.Error), f.Before, bound(f.Since), bound(f.Until),
-		column.Text(f.Unique), f.MinAttempt, f.MaxAttempt, after,
-	}
-	if ofDeaths(f) {
-		args = append(args, column.Text(f.Fingerprint), column.Text(f.Class), column.Text(f.Host), f.Status)
-	}
-	return args
-}
-
 // bound returns a time in microseconds since the epoch. The zero time, which means no bound, is 0.
 func bound(at time.Time) int64 {
 	if at.IsZero() {
@@ -240,7 +132,12 @@ func bound(at time.Time) int64 {
 // Count implements store.Inspector.
 func (i *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
 	var rows []scan.Count
-	if err := i.statements.Read(ctx, "count tasks", i.statement("count", f), &rows, filter(f, 0)...); err != nil {
+	const operation = "count tasks"
+	q, err := i.prepare(ctx, operation, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.statements.Read(ctx, operation, i.source("count", &q).statement, &rows, q.arguments(0)...); err != nil {
 		return nil, err
 	}
 	return scan.Counts(slices.DeleteFunc(rows, func(row scan.Count) bool {

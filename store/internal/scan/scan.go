@@ -48,6 +48,29 @@ func (t *Time) UnmarshalJSON(text []byte) error {
 	return t.Scan(micros)
 }
 
+// Tags scans a JSON list of tags. Null becomes nil.
+type Tags []string
+
+// Scan implements sql.Scanner.
+func (t *Tags) Scan(value any) error {
+	*t = nil
+	switch value := value.(type) {
+	case nil:
+		return nil
+	case string:
+		return json.Unmarshal([]byte(value), (*[]string)(t))
+	case []byte:
+		return json.Unmarshal(value, (*[]string)(t))
+	}
+	return fmt.Errorf("%T is not a list of tags", value)
+}
+
+// TagSize is a tag with the number of its tasks, up to a limit.
+type TagSize struct {
+	Tag  string
+	Size int
+}
+
 // ID is a row with only an id.
 type ID struct{ ID int64 }
 
@@ -87,6 +110,7 @@ type Task struct {
 	Parked      string
 	Key         string `db:"idempotency_key"`
 	Buffered    bool
+	Tags        Tags
 }
 
 // Value returns the task.
@@ -96,7 +120,7 @@ func (r *Task) Value() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Worker: r.WorkerID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
-		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered,
+		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered, Tags: r.Tags,
 	}
 }
 

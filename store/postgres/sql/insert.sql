@@ -92,6 +92,45 @@ union all
 select id, queue, task_ids from entries
 order by id
 
+-- name: insert_tagged
+-- insert_unique for tasks of which some have tags.
+with input as (
+  select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
+    nullif(tags, '')::json as tags,
+    case
+      when at > 0 then nullif(greatest('epoch'::timestamptz + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond', now()), now())
+      when delay > 0 then now() + delay * interval '1 microsecond'
+    end as later
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[])
+    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags)
+), queues as (
+  insert into holdfast.queues (name)
+  select distinct queue from unnest($2::text[]) as a (queue)
+  where not exists (select from holdfast.queues q where q.name = a.queue)
+  on conflict do nothing
+), stored as (
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
+  select id, type, queue, payload::json, max_attempts, unique_key, tags, coalesce(later, now()), later, case when later is null then now() end
+  from input
+  order by unique_key collate "C" nulls first, id
+  on conflict (unique_key) where unique_key is not null do nothing
+  returning id, queue, due_at, tags
+), tagged as (
+  insert into holdfast.tags (tag, task_id) select word, id from stored, json_array_elements_text(stored.tags) as w (word)
+), entries as (
+  insert into holdfast.outbox (queue, task_ids, publish_after)
+  select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'
+  from stored where due_at is null group by queue order by queue
+  returning id, queue, task_ids
+)
+-- The first row lists the tasks that were stored, the second row all tasks.
+select -1::bigint as id, '' as queue, coalesce(array_agg(id), '{}') as tasks from stored
+union all
+select 0, '', array_agg(id order by id) from input
+union all
+select id, queue, task_ids from entries
+order by id
+
 -- name: insert_holders
 -- The tasks that hold the keys.
 select id, unique_key as key from holdfast.tasks where unique_key = any($1::text[])

@@ -2,43 +2,71 @@
 select {{columns}}
 from {{window}} {{filter}}
 order by t.id desc
-limit $12
+limit $19
+
+-- name: list_tag
+select {{columns}}
+from {{tagged}} and g.task_id >= $11::bigint and g.task_id < $5::bigint
+  and {{filter}}
+order by g.task_id desc
+limit $19
+
+-- name: list_group
+select {{columns}}
+from {{grouped}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
+  and t.dead_at is not null and {{death}} and {{condition}}
+order by d.task_id desc
+limit $19
+
+-- name: list_deaths
+select {{columns}}
+from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
+  and t.dead_at is not null and {{death}} and {{condition}}
+order by d.task_id desc
+limit $19
 
 -- name: last_id
 -- The highest id below $1.
 select coalesce(max(id), 0) as id from holdfast.tasks where id < $1::bigint
 
--- name: list_group
--- The dead tasks with the fingerprint $12.
-select {{columns}}
-from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $12 and {{death}} and {{filter}}
-order by d.task_id desc
-limit $16
+-- name: last_id_dead
+select coalesce(max(id), 0) as id from holdfast.tasks where dead_at is not null and id < $1::bigint
 
--- name: list_deaths
--- $12 is a fingerprint or empty.
-select {{columns}}
-from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where ($12 = '' or d.fingerprint = $12) and {{death}} and {{filter}}
-order by d.task_id desc
-limit $16
+-- name: last_id_tag
+select coalesce(max(task_id), 0) as id from holdfast.tags where tag = $2 and task_id < $1::bigint
+
+-- name: last_id_group
+select coalesce(max(task_id), 0) as id from holdfast.deaths where fingerprint = $2 and task_id < $1::bigint
+
+-- name: last_id_deaths
+select coalesce(max(task_id), 0) as id from holdfast.deaths where task_id < $1::bigint
+
+-- name: tag_sizes
+-- The number of tasks with each of the tags $1, a JSON list; at most $2.
+select w.word as tag, (select count(*) from (select from holdfast.tags g where g.tag = w.word limit $2) g) as size
+from json_array_elements_text($1::json) as w (word)
 
 -- name: count
 select t.state, count(*) as count
 from {{all_tasks}} {{filter}}
 group by t.state
 
+-- name: count_tag
+select t.state, count(*) as count
+from {{tagged}}
+  and {{filter}}
+group by t.state
+
 -- name: count_group
 select t.state, count(*) as count
-from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where d.fingerprint = $12 and {{death}} and {{filter}}
+from {{grouped}}
+  and t.dead_at is not null and {{death}} and {{condition}}
 group by t.state
 
 -- name: count_deaths
 select t.state, count(*) as count
-from holdfast.deaths d join holdfast.tasks t on t.id = d.task_id
-where ($12 = '' or d.fingerprint = $12) and {{death}} and {{filter}}
+from {{died}}
+  and t.dead_at is not null and {{death}} and {{condition}}
 group by t.state
 
 -- name: task

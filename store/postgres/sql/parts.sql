@@ -5,7 +5,7 @@ t.id, t.type, t.queue, t.state, coalesce(t.unique_key, '') as unique_key,
 t.attempt, t.max_attempts, t.failures, t.crashes, t.deferrals, coalesce(t.worker_id, 0) as worker_id,
 t.next_run_at, t.created_at, t.started_at, t.finished_at,
 coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coalesce(t.idempotency_key, '') as idempotency_key,
-coalesce(t.buffered and t.state = 'running', false) as buffered
+coalesce(t.buffered and t.state = 'running', false) as buffered, t.tags
 
 -- {{claimable}}: the condition for the tasks t that can be claimed. $4 is the wanted types, and $5 how many crashes
 -- each type allows. live is empty if the claiming worker is not live.
@@ -19,7 +19,7 @@ t.state = 'ready' and t.type = any($4::text[])
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
 t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.idempotency_key, t.payload
+t.last_error, t.idempotency_key, t.tags, t.payload
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
 -- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.
@@ -46,12 +46,32 @@ holdfast.tasks t where t.id >= $11::bigint and t.id < $5::bigint and
 -- {{dead_tasks}}: dead letters, which have an index.
 holdfast.tasks t where t.dead_at is not null and
 
+-- {{dead_window}}: dead letters with the ids from $11 on and below $5.
+holdfast.tasks t where t.dead_at is not null and t.id >= $11::bigint and t.id < $5::bigint and
+
 -- {{unique_task}}: the task with the unique key $8.
 holdfast.tasks t where t.unique_key = $8 and
 
--- {{filter}}: the condition of list and count. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5
--- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is
--- a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids.
+-- {{listed_tasks}}: the tasks with the ids $14.
+holdfast.tasks t where t.id = any($14::bigint[]) and
+
+-- {{tagged}}: the records g of the tasks with the first of the tags $12.
+holdfast.tags g join holdfast.tasks t on t.id = g.task_id where g.tag = ($12::text::json ->> 0)
+
+-- {{grouped}}: the records d of the tasks with the fingerprint $15.
+holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where d.fingerprint = $15
+
+-- {{died}}: the records d of deaths.
+holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
+
+-- {{filter}}: the condition of list and count. Its parameters are those of {{condition}} and {{death}}.
+{{condition}} and ($15 = '' and $16 = '' and $17 = '' and $18::int = 0
+  or t.dead_at is not null and coalesce((select {{death}} from holdfast.deaths d where d.task_id = t.id), false))
+
+-- {{condition}}: the condition for a task t. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5 an
+-- exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is a
+-- unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a JSON list of tags, $13
+-- one of conditions for the payload, and $14 ids. The condition for the payload comes last, because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and ($3 = '' or t.queue = $3)
@@ -63,12 +83,15 @@ holdfast.tasks t where t.unique_key = $8 and
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
   and ($11::bigint = 0 or t.id >= $11)
+  and ($12 = '[]' or t.tags::jsonb @> $12::jsonb)
+  and (cardinality($14::bigint[]) = 0 or t.id = any($14::bigint[]))
+  and ($13 = '[]' or holdfast.payload_matches(t.payload, $13::json))
 
--- {{death}}: the condition for a record d of a death. $13 is a class, $14 a host, and $15 a status.
-t.dead_at is not null
-  and ($13 = '' or d.class = $13)
-  and ($14 = '' or d.host = $14)
-  and ($15::int = 0 or d.status = $15)
+-- {{death}}: the condition for a record d of a death. $15 is a fingerprint, $16 a class, $17 a host, and $18 a status.
+($15 = '' or d.fingerprint = $15)
+  and ($16 = '' or d.class = $16)
+  and ($17 = '' or d.host = $17)
+  and ($18::int = 0 or d.status = $18)
 
 -- {{audit_entries}}: all entries of the audit log.
 where $1::bigint = 0 and

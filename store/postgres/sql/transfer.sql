@@ -36,23 +36,29 @@ select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last
 insert into holdfast.tasks (
   id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
-  park_count, park_attempt
+  park_count, park_attempt, tags
 )
 select id, type, queue, state, payload::json, nullif(unique_key, ''), attempt, max_attempts, failures, crashes, deferrals,
   next_run_at::timestamptz, created_at::timestamptz, nullif(started_at, '')::timestamptz, nullif(finished_at, '')::timestamptz,
   case when state = 'ready' then next_run_at::timestamptz end, case when state = 'dead' then finished_at::timestamptz end,
   requeued, nullif(last_error, ''), nullif(parked, ''), nullif(idempotency_key, ''),
-  nullif(parks, 0), case when parks > 0 then attempt end
+  nullif(parks, 0), case when parks > 0 then attempt end, nullif(tags, '')::json
 from unnest(
   $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[], $10::int[], $11::int[],
   $12::text[], $13::text[], $14::text[], $15::text[], $16::bool[], $17::text[], $18::text[], $19::text[],
-  $20::int[]
+  $20::int[], $21::text[]
 ) as t (
   id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
-  next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks
+  next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags
 )
 on conflict do nothing
 returning id
+
+-- name: import_tags
+-- The rows of the tasks $1, which were imported.
+insert into holdfast.tags (tag, task_id)
+select w.word, t.id from holdfast.tasks t, json_array_elements_text(t.tags) as w (word) where t.id = any($1::bigint[])
+on conflict do nothing
 
 -- name: import_attempts
 insert into holdfast.attempts (task_id, attempt, event, worker_name, started_at, finished_at, class, error, stack, details)

@@ -1,38 +1,67 @@
 -- name: list
-select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?12
+select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?19
+
+-- name: list_tag
+select {{columns}}
+from {{tagged}} and g.task_id >= ?11 and g.task_id < ?5
+  and {{filter}}
+order by g.task_id desc
+limit ?19
+
+-- name: list_group
+select {{columns}}
+from {{grouped}} and d.task_id >= ?11 and d.task_id < ?5
+  and tasks.dead_at is not null and {{death}} and {{condition}}
+order by d.task_id desc
+limit ?19
+
+-- name: list_deaths
+select {{columns}}
+from {{died}} and d.task_id >= ?11 and d.task_id < ?5
+  and tasks.dead_at is not null and {{death}} and {{condition}}
+order by d.task_id desc
+limit ?19
 
 -- name: last_id
 -- The highest id below ?1.
 select coalesce(max(id), 0) as id from tasks where id < ?1
 
--- name: list_group
--- The dead tasks with the fingerprint ?12.
-select {{columns}}
-from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?12 and {{death}} and {{filter}}
-order by d.task_id desc
-limit ?16
+-- name: last_id_dead
+select coalesce(max(id), 0) as id from tasks indexed by tasks_dead where dead_at is not null and id < ?1
 
--- name: list_deaths
-select {{columns}}
-from deaths d not indexed cross join tasks on tasks.id = d.task_id
-where {{death}} and {{filter}}
-order by d.task_id desc
-limit ?16
+-- name: last_id_tag
+select coalesce(max(task_id), 0) as id from tags where tag = ?2 and task_id < ?1
+
+-- name: last_id_group
+select coalesce(max(task_id), 0) as id from deaths indexed by deaths_group where fingerprint = ?2 and task_id < ?1
+
+-- name: last_id_deaths
+select coalesce(max(task_id), 0) as id from deaths not indexed where task_id < ?1
+
+-- name: tag_sizes
+-- The number of tasks with each of the tags ?1, a JSON list; at most ?2.
+select w.value as tag, (select count(*) from (select 1 from tags g where g.tag = w.value limit ?2)) as size
+from json_each(?1) as w
 
 -- name: count
 select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
 
+-- name: count_tag
+select tasks.state, count(*) as count
+from {{tagged}}
+  and {{filter}}
+group by tasks.state
+
 -- name: count_group
 select tasks.state, count(*) as count
-from deaths d join tasks on tasks.id = d.task_id
-where d.fingerprint = ?12 and {{death}} and {{filter}}
+from {{grouped}}
+  and tasks.dead_at is not null and {{death}} and {{condition}}
 group by tasks.state
 
 -- name: count_deaths
 select tasks.state, count(*) as count
-from deaths d not indexed cross join tasks on tasks.id = d.task_id
-where {{death}} and {{filter}}
+from {{died}}
+  and tasks.dead_at is not null and {{death}} and {{condition}}
 group by tasks.state
 
 -- name: count_all

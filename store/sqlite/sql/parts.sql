@@ -6,7 +6,7 @@ tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferral
 tasks.next_run_at, tasks.created_at, tasks.started_at, tasks.finished_at,
 coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as parked,
 coalesce(tasks.idempotency_key, '') as idempotency_key,
-coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered
+coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, tasks.tags
 
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id)) as payload
@@ -20,21 +20,36 @@ tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
 -- {{dead_tasks}}: dead letters, which have an index.
 tasks where tasks.dead_at is not null and
 
+-- {{dead_window}}: dead letters with the ids from ?11 on and below ?5.
+tasks indexed by tasks_dead where tasks.dead_at is not null and tasks.id >= ?11 and tasks.id < ?5 and
+
 -- {{running_tasks}}: running tasks, which are few and have an index.
 tasks indexed by tasks_worker where tasks.worker_id is not null and
 
 -- {{unique_task}}: the task with the unique key ?8.
 tasks where tasks.unique_key = ?8 and
 
--- {{death}}: the condition for a record d of a death. ?13 is a class, ?14 a host, and ?15 a status.
-tasks.dead_at is not null
-and (?13 = '' or d.class = ?13)
-and (?14 = '' or d.host = ?14)
-and (?15 = 0 or d.status = ?15)
+-- {{listed_tasks}}: the tasks with the ids ?14.
+tasks not indexed where tasks.id in (select value from json_each(?14)) and
 
--- {{filter}}: the condition of list and count. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5
--- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is
--- a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids.
+-- {{tagged}}: the records g of the tasks with the first of the tags ?12.
+tags g cross join tasks on tasks.id = g.task_id where g.tag = ?12 ->> 0
+
+-- {{grouped}}: the records d of the tasks with the fingerprint ?15.
+deaths d indexed by deaths_group cross join tasks on tasks.id = d.task_id where d.fingerprint = ?15
+
+-- {{died}}: the records d of deaths.
+deaths d not indexed cross join tasks on tasks.id = d.task_id where true
+
+-- {{filter}}: the condition of list and count. Its parameters are those of {{condition}} and {{death}}.
+{{condition}}
+and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
+  or tasks.dead_at is not null and coalesce((select {{death}} from deaths d where d.task_id = tasks.id), 0))
+
+-- {{condition}}: the condition for a task. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5 an
+-- exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is a
+-- unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a JSON list of tags, ?13
+-- one of conditions for the payload, and ?14 ids. The condition for the payload comes last, because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '' or tasks.queue = ?3)
@@ -46,6 +61,17 @@ and (?8 = '' or tasks.unique_key = ?8)
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
 and (?11 = 0 or tasks.id >= ?11)
+and (?12 = '[]' or (
+  select count(*) from json_each(tasks.tags) as own where own.value in (select value from json_each(?12))
+) = json_array_length(?12))
+and (?14 = '[]' or tasks.id in (select value from json_each(?14)))
+and (?13 = '[]' or payload_matches(coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id)), ?13))
+
+-- {{death}}: the condition for a record d of a death. ?15 is a fingerprint, ?16 a class, ?17 a host, and ?18 a status.
+(?15 = '' or d.fingerprint = ?15)
+and (?16 = '' or d.class = ?16)
+and (?17 = '' or d.host = ?17)
+and (?18 = 0 or d.status = ?18)
 
 -- {{apply_unchanged}}: the condition that the task t is still in the state for which the transition was computed. ?1 is
 -- the task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".

@@ -1,0 +1,230 @@
+package roles
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// defaultLimit is how many tasks List returns, and how many groups DeathGroups returns, if the filter has no limit.
+const defaultLimit = 50
+
+// A scan reads windows of ids, from the newest task down. The windows grow or shrink so that each takes about a tenth of
+// the time limit.
+const (
+	scanLimit   = time.Second
+	firstWindow = 2000
+	maxWindow   = 1 << 20
+	// firstPayloadWindow is less, because each payload may have a megabyte.
+	firstPayloadWindow = 64
+)
+
+// commonTag is how many tasks make a tag common. A common tag selects no better than the dead tasks do.
+const commonTag = 10_000
+
+// query is a filter with what the choice of a source needs.
+type query struct {
+	store.Filter
+	commonTags bool // even the rarest of the tags is common
+}
+
+// prepare merges the bounds of ids, and puts the rarest tag first.
+func (i *Inspector) prepare(ctx context.Context, operation string, f store.Filter) (query, error) {
+	if f.MaxID > 0 && f.MaxID < math.MaxInt64 && (f.Before == 0 || f.Before > f.MaxID) {
+		f.Before = f.MaxID + 1
+	}
+	q := query{Filter: f}
+	if len(f.Tags) == 0 {
+		return q, nil
+	}
+	var sizes []scan.TagSize
+	if err := i.statements.Read(ctx, operation, "tag_sizes", &sizes, column.List(f.Tags), commonTag); err != nil {
+		return q, err
+	}
+	slices.SortFunc(sizes, func(a, b scan.TagSize) int { return cmp.Compare(a.Size, b.Size) })
+	q.Tags, q.commonTags = nil, sizes[0].Size >= commonTag
+	for _, row := range sizes {
+		q.Tags = append(q.Tags, row.Tag)
+	}
+	return q, nil
+}
+
+// source is what a list or a count reads: all tasks, or those that an index finds.
+type source struct {
+	statement string
+	// last is the statement for the highest id of the source below another id; key is its second argument unless it is
+	// "". last is empty if the source has few tasks, so that one statement reads them all.
+	last string
+	key  string
+}
+
+// source returns the source with the fewest tasks. operation is "list" or "count".
+func (i *Inspector) source(operation string, q *query) source {
+	chosen := i.choose(operation, q.Filter)
+	dead := ofDeaths(q.Filter) || strings.HasSuffix(chosen, "_dead")
+	switch {
+	case len(q.IDs) > 0:
+		return source{statement: operation + "_ids"}
+	case q.Unique != "":
+		return source{statement: operation + "_unique"}
+	case len(q.Tags) > 0 && !(dead && q.commonTags):
+		return source{operation + "_tag", "last_id_tag", q.Tags[0]}
+	case q.Fingerprint != "":
+		return source{operation + "_group", "last_id_group", q.Fingerprint}
+	case ofDeaths(q.Filter):
+		return source{operation + "_deaths", "last_id_deaths", ""}
+	case dead:
+		return source{chosen, "last_id_dead", ""}
+	case strings.HasSuffix(chosen, "_running"):
+		return source{statement: chosen}
+	}
+	return source{chosen, "last_id", ""}
+}
+
+// ofDeaths reports whether a filter has a condition for the records of deaths.
+func ofDeaths(f store.Filter) bool {
+	return f.Fingerprint != "" || f.Class != "" || f.Host != "" || f.Status != 0
+}
+
+// arguments returns the arguments that the statements for list and count have in common. They select no id below after.
+func (q *query) arguments(after holdfast.TaskID) []any {
+	terms := "[]"
+	if len(q.Payload) > 0 {
+		encoded, _ := json.Marshal(q.Payload) // strings always marshal
+		terms = column.Text(string(encoded))
+	}
+	return []any{
+		q.States, column.Text(q.Type), column.Text(q.Queue), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
+		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), terms, q.IDs,
+		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status,
+	}
+}
+
+// List implements store.Inspector.
+func (i *Inspector) List(ctx context.Context, f store.Filter) (store.Page, error) {
+	const operation = "list tasks"
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	q, err := i.prepare(ctx, operation, f)
+	if err != nil {
+		return store.Page{}, err
+	}
+	from := i.source("list", &q)
+	read := func(ctx context.Context, after holdfast.TaskID, limit int) (rows []scan.Task, err error) {
+		err = i.statements.Read(ctx, operation, from.statement, &rows, append(q.arguments(after), limit)...)
+		return rows, err
+	}
+	if from.last == "" {
+		rows, err := read(ctx, 0, q.Limit+1) // one more task shows that there is another page
+		if err != nil {
+			return store.Page{}, err
+		}
+		return page(rows, q.Limit), nil
+	}
+	if q.Before == 0 {
+		q.Before = math.MaxInt64
+	}
+	w := newWindow(&q)
+	var found []scan.Task
+	for skip, progress := true, false; ; progress = true {
+		if skip { // the ids may have large gaps
+			if err := i.skip(ctx, operation, from, &q); err != nil {
+				return store.Page{}, err
+			}
+		}
+		if q.Before <= max(q.MinID, 1) {
+			break
+		}
+		if progress && w.expired() {
+			return store.Page{Tasks: scan.Tasks(found), Next: q.Before}, nil
+		}
+		rows, after, err := w.read(ctx, &q, func(ctx context.Context, after holdfast.TaskID) ([]scan.Task, error) {
+			return read(ctx, after, q.Limit+1-len(found))
+		})
+		if err != nil {
+			return store.Page{}, err
+		}
+		if found = append(found, rows...); len(found) > q.Limit {
+			break
+		}
+		q.Before, skip = after, len(rows) == 0
+	}
+	return page(found, q.Limit), nil
+}
+
+// skip moves the upper bound of the query down to the next task of the source.
+func (i *Inspector) skip(ctx context.Context, operation string, from source, q *query) error {
+	args := []any{q.Before}
+	if from.key != "" {
+		args = append(args, column.Text(from.key))
+	}
+	var last []scan.ID
+	if err := i.statements.Read(ctx, operation, from.last, &last, args...); err != nil {
+		return err
+	}
+	q.Before = holdfast.TaskID(last[0].ID) + 1
+	return nil
+}
+
+// page returns a page of at most limit tasks. rows has one more if there is another page.
+func page(rows []scan.Task, limit int) store.Page {
+	if len(rows) <= limit {
+		return store.Page{Tasks: scan.Tasks(rows)}
+	}
+	return store.Page{Tasks: scan.Tasks(rows[:limit]), Next: rows[limit-1].ID}
+}
+
+// window is the number of ids that the next statement of a scan reads.
+type window struct {
+	began time.Time // of the scan
+	size  holdfast.TaskID
+	least holdfast.TaskID
+}
+
+func newWindow(q *query) window {
+	w := window{began: time.Now(), size: firstWindow, least: firstWindow}
+	if len(q.Payload) > 0 {
+		w.size, w.least = firstPayloadWindow, 1
+	}
+	return w
+}
+
+func (w *window) expired() bool { return time.Since(w.began) > scanLimit }
+
+// read reads the window below q.Before, and returns its lower bound. A statement that takes half of the limit is
+// cancelled, because the window has far larger rows than those before. Then a smaller window is read.
+func (w *window) read(ctx context.Context, q *query, read func(context.Context, holdfast.TaskID) ([]scan.Task, error)) ([]scan.Task, holdfast.TaskID, error) {
+	for {
+		after := max(q.Before-w.size, q.MinID, 1)
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if w.size > w.least {
+			limited, cancel = context.WithTimeout(ctx, scanLimit/2)
+		}
+		began := time.Now()
+		rows, err := read(limited, after)
+		late := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch took := time.Since(began); {
+		case err != nil && late:
+			w.size = max(w.size/16, w.least)
+			continue
+		case took < scanLimit/200:
+			w.size = min(4*w.size, maxWindow)
+		case took < scanLimit/20:
+			w.size = min(2*w.size, maxWindow)
+		case took > scanLimit/5:
+			w.size = max(w.size/2, w.least)
+		}
+		return rows, after, err
+	}
+}
