@@ -34,6 +34,8 @@ const (
 	ObservedUnread      ObservationKind = "unread"      // messages of a newer version moved to the unread queue
 	ObservedSettled     ObservationKind = "settled"     // results accepted; Took is the time of the handler
 	ObservedRefused     ObservationKind = "refused"     // results refused because they came too late
+	ObservedStuck       ObservationKind = "stuck"       // handlers that began to ignore the end of their contexts
+	ObservedAbandoned   ObservationKind = "abandoned"   // attempts given up because their handlers ignored that for too long
 	ObservedLeaseLost   ObservationKind = "lease_lost"  // a worker that stopped itself or was fenced
 	ObservedFenced      ObservationKind = "fenced"      // workers fenced by this janitor
 	ObservedRecovered   ObservationKind = "recovered"   // tasks handed back from a dead worker

@@ -135,7 +135,11 @@ type TypeSettings struct {
 	// and so does a janitor that settles a crash.
 	PolicyFor func(policy Policy, err error) Policy
 	Timeout   time.Duration // of one attempt; 0 means none
-	Queue     string        // for tasks without a queue; empty means DefaultQueue
+	// AbandonAfter is how long a handler may ignore the end of its context. Then the worker gives up the attempt: it
+	// settles the task, refuses the result of the handler, and replaces the executor. The handler continues to run beside
+	// other tasks, because no program can end a goroutine. 0 means that the worker waits for the handler.
+	AbandonAfter time.Duration
+	Queue        string // for tasks without a queue; empty means DefaultQueue
 }
 
 // PolicyOf returns the policy for an attempt. If the handler returned an error and PolicyFor is set, that is the result
@@ -188,6 +192,9 @@ func (s Settings) Validate() error {
 		}
 		if t.Timeout < 0 {
 			return fmt.Errorf("%s: %w: the timeout %s is negative", name, ErrInvalid, t.Timeout)
+		}
+		if t.AbandonAfter < 0 {
+			return fmt.Errorf("%s: %w: abandon after %s is negative", name, ErrInvalid, t.AbandonAfter)
 		}
 		return nil
 	}

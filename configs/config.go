@@ -145,7 +145,7 @@ func Default() Config {
 			Timeout: 30 * time.Second, MaxRetryAfter: time.Hour, MaxResponse: 4096,
 			RetryStatuses: []string{"408", "425", "429", "5xx"},
 		},
-		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), Queue: holdfast.DefaultQueue},
+		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue},
 	}
 }
 

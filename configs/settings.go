@@ -173,6 +173,8 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[holdfast.Keep]{&p.KeepAttempts, keep()}},
 		{key: prefix + "timeout", doc: "Time limit of one attempt; 0s means none.",
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
+		{key: prefix + "abandon_after", doc: "How long a handler may ignore that its attempt timed out or was cancelled. Then the worker gives the attempt up and runs other tasks in its place; 0s means never.",
+			value: one[time.Duration]{&t.AbandonAfter, duration(0)}},
 		{key: prefix + "queue", doc: "Queue of tasks that are enqueued without one.",
 			value: one[string]{&t.Queue, plain(queue)}},
 	}

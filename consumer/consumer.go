@@ -162,8 +162,9 @@ func New(o Options) (*Consumer, error) {
 // Tasks that still run a second later are handed back to the store. A handler that ignores its context is the only
 // goroutine that can outlive Run.
 //
-// Run returns nil after a clean stop. If a server is unavailable, Run waits for it without limit. So the only error is
-// that results were not written before the stop.
+// Run returns nil after a clean stop. If a server is unavailable, Run waits for it without limit. Run returns an error
+// if results were not written before the stop, or if the worker stopped itself because too many abandoned handlers
+// still run; see holdfast.TypeSettings.AbandonAfter. Then the process should restart, which ends these handlers.
 func (c *Consumer) Run(ctx context.Context) error {
 	defer logs.Flush(c.o.Log)
 	for {
@@ -212,14 +213,17 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 // Status describes the state of a Consumer.
 type Status struct {
 	Worker  holdfast.WorkerID // 0 if no worker is registered
-	Running int               // number of handlers that run
+	Running int               // number of handlers that run, without abandoned ones
+	// Stuck is the number of running handlers that ignore the end of their contexts. Abandoned is the number of handlers
+	// whose attempts the worker has given up for that reason, and that still run.
+	Stuck, Abandoned int
 	// Consuming are the AMQP queues with a subscription. Waiting are those without, with the reason; it is a
 	// broker.ErrNoQueue if the AMQP queue does not exist.
 	Consuming []string
 	Waiting   map[string]error
 	RenewedAt time.Time // of the lease, by this process's clock
 	// Fault is a recent error for which this worker itself is at fault, or nil; see holdfast.WorkerFault. The worker
-	// takes fewer tasks while it has one.
+	// takes fewer tasks while it has one. It is also the reason why a worker with too many abandoned handlers stops.
 	Fault error
 }
 

@@ -25,7 +25,7 @@ func (s *session) execute(parent context.Context, j *job) {
 		cancel(nil)
 	}()
 	switch {
-	case !s.jobs.bind(j, cancel):
+	case !s.jobs.bind(j, attempt, cancel):
 		err = holdfast.ErrCancelled
 	case !s.lease.valid(): // for example because the process was suspended after the claim
 		cancel(holdfast.ErrLeaseLost)

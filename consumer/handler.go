@@ -19,7 +19,7 @@ import (
 //
 // ctx ends at the attempt's timeout, when the task is cancelled, when the worker loses its lease, and at the end of a
 // drain. context.Cause(ctx) says which. A handler that continues after the end of ctx may run beside a second execution
-// of its task.
+// of its task, and after holdfast.TypeSettings.AbandonAfter its result is refused.
 //
 // To protect an effect that must not happen twice, use the fencing token (task.ID, task.Attempt): a later execution has
 // a larger attempt. If another system deduplicates by key, use task.IdempotencyKey(). It is the same for all attempts

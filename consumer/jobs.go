@@ -21,8 +21,12 @@ type job struct {
 
 	// Guarded by jobs.mu.
 	phase     phase
+	attempt   context.Context         // of the running handler
 	cancel    context.CancelCauseFunc // of the running handler
 	cancelled bool
+	overSince time.Time // when lookForStuck first found that the context had ended and the handler still ran
+	stuck     bool      // reported as stuck
+	abandoned bool      // the attempt is given up, and its executor is replaced
 }
 
 type phase uint8
@@ -55,6 +59,7 @@ type jobs struct {
 	buffered       []*job                  // the others
 	active         int                     // executors with a job
 	idleExecutors  int                     // executors without
+	abandoned      int                     // former executors whose handlers still run
 	next           chan *job               // to those; closed when stopped
 	stopped        bool
 	handlersDone   chan struct{} // closed when stopped and nothing runs
@@ -165,19 +170,25 @@ func (js *jobs) execute(j *job) {
 	exited := true
 	defer func() {
 		if exited { // a handler has ended this goroutine with runtime.Goexit
-			js.executorExited()
+			js.executorExited(j)
 		}
 	}()
 	for j != nil {
 		js.start(j)
-		j = js.nextJob()
+		j = js.nextJob(j)
 	}
 	exited = false
 }
 
-// nextJob is called by an executor when a job has ended. It waits for the next job and returns it, or nil after stop.
-func (js *jobs) nextJob() *job {
+// nextJob is called by an executor when a job has ended. It waits for the next job and returns it. It returns nil after
+// stop, and to an executor that was replaced.
+func (js *jobs) nextJob(ended *job) *job {
 	js.mu.Lock()
+	if ended.abandoned {
+		js.abandoned--
+		js.mu.Unlock()
+		return nil
+	}
 	js.freeExecutor()
 	next := js.takeNext()
 	switch {
@@ -210,11 +221,12 @@ func (js *jobs) closeIfDone() {
 	}
 }
 
-// bind sets the function that cancels a running job. It returns false if the job is already cancelled.
-func (js *jobs) bind(j *job, cancel context.CancelCauseFunc) bool {
+// bind sets the context of a running job and the function that cancels it. It returns false if the job is already
+// cancelled.
+func (js *jobs) bind(j *job, attempt context.Context, cancel context.CancelCauseFunc) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	j.cancel = cancel
+	j.attempt, j.cancel = attempt, cancel
 	return !j.cancelled
 }
 
@@ -252,10 +264,14 @@ func (js *jobs) markFinished(j *job) {
 	js.expect()
 }
 
-// executorExited records that an executor's goroutine has ended, and starts waiting jobs on a new one.
-func (js *jobs) executorExited() {
+// executorExited records that an executor's goroutine has ended with a job, and starts waiting jobs on a new one.
+func (js *jobs) executorExited(ended *job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
+	if ended.abandoned {
+		js.abandoned--
+		return
+	}
 	js.freeExecutor()
 	js.fill()
 }

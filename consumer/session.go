@@ -60,6 +60,8 @@ type session struct {
 	commitsMayBeLost bool          // the store may have lost commits since the worker was registered
 	historyChanged   chan struct{} // has a token when the store may have lost commits
 
+	tooMany atomic.Pointer[tooManyAbandonedError] // why the worker stops itself; nil if it does not
+
 	unhandled sync.Map // types without a handler that were logged
 
 	mu           sync.Mutex
@@ -120,6 +122,7 @@ func (s *session) run(ctx context.Context) error {
 
 	background.Go(func() { s.settleResults(settling) })
 	background.Go(func() { s.handBackWaiters(settling) })
+	background.Go(func() { s.watchHandlers(settling, stopIntake) })
 	lost := make(chan struct{})
 	background.Go(func() { s.reconcile(settling) })
 	background.Go(func() {
@@ -153,6 +156,9 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	s.close(ctx)
+	if many, ok := errors.AsType[*tooManyAbandonedError](context.Cause(intake)); ok && ctx.Err() == nil {
+		return many
+	}
 	if ctx.Err() == nil && errors.Is(context.Cause(intake), holdfast.ErrLeaseLost) {
 		return holdfast.ErrLeaseLost
 	}
@@ -302,7 +308,8 @@ func (s *session) setIntake(amqpQueue string, waiting error) {
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Worker: s.worker, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.capacity.fault.current()}
+	status := Status{Worker: s.worker, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.fault()}
+	status.Stuck, status.Abandoned = s.jobs.stuckHandlers()
 	for _, amqpQueue := range slices.Sorted(maps.Keys(s.intakes)) {
 		if why := s.intakes[amqpQueue]; why != nil {
 			status.Waiting[amqpQueue] = why

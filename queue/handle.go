@@ -134,6 +134,15 @@ func Timeout(d time.Duration) TypeOption {
 	})
 }
 
+// AbandonAfter limits how long the handler may ignore the end of its context, one hour by default. Then the worker gives
+// up the attempt and refuses its result; see holdfast.TypeSettings. 0 means no limit.
+func AbandonAfter(d time.Duration) TypeOption {
+	return typeOption(func(t *typeOptions) error {
+		t.settings.AbandonAfter = d
+		return nil
+	})
+}
+
 // Backoff sets exponential delays after failures: the first delay is first, and no delay exceeds longest. The factor,
 // 2.5 by default, and the jitter come from the configuration.
 func Backoff(first, longest time.Duration) TypeOption {

@@ -75,6 +75,7 @@ type Worker struct {
 	Taken      int64 // pages received
 	Settled    int64 // every page up to this one is settled
 	Running    int   // handlers that were running at the latest renewal
+	Report     WorkerReport
 }
 
 // Renewal is the argument of Leases.Renew.
@@ -87,10 +88,30 @@ type Renewal struct {
 	// Present means that the process has both of its presence locks: the one in the store and the one in the broker.
 	// See package presence.
 	Present bool
+	Report  WorkerReport
 	// OwnSession requests that a store with presence locks sends the renewals of the worker over a separate session.
 	// While that session exists, the worker is not missing. The session ends with DeregisterWorker, with a renewal that
 	// fails, and with the process.
 	OwnSession bool
+}
+
+// WorkerReport is what a worker reports with each renewal, for people. No component decides by it.
+type WorkerReport struct {
+	// Stuck are the tasks whose handlers still run although their contexts have ended, those that have done so for the
+	// longest first. A worker reports at most MaxStuck.
+	Stuck []StuckTask `json:"stuck,omitempty"`
+	// Abandoned is the number of handlers that still run although the worker has given up their attempts.
+	Abandoned int `json:"abandoned,omitempty"`
+}
+
+// MaxStuck is how many stuck tasks a worker reports.
+const MaxStuck = 100
+
+// StuckTask is a running task whose handler ignores the end of its context.
+type StuckTask struct {
+	Task    holdfast.TaskID `json:"task"`
+	Attempt int             `json:"attempt"`
+	For     time.Duration   `json:"for"` // since the end of the context, at the renewal
 }
 
 // RenewResult is the result of Leases.Renew.

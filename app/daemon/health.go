@@ -71,7 +71,7 @@ func notReady(ctx context.Context, b *app.Backend, worker *consumer.Consumer, ja
 		reasons = append(reasons, "no queue is known yet")
 	}
 	if status.Fault != nil {
-		reasons = append(reasons, "this worker is at fault itself and takes fewer tasks: "+status.Fault.Error())
+		reasons = append(reasons, "this worker is at fault itself and takes fewer tasks or none: "+status.Fault.Error())
 	}
 	for queue, reason := range status.Waiting {
 		reasons = append(reasons, "queue "+queue+" is not consumed: "+notConsumed(reason, jan))

@@ -49,6 +49,8 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedUnread:      {"messages_unread_total", "Messages of a newer version moved to the unread queue."},
 	holdfast.ObservedQuarantined: {"messages_quarantined_total", "Malformed messages moved to the quarantine."},
 	holdfast.ObservedRefused:     {"results_refused_total", "Results refused because they came too late."},
+	holdfast.ObservedStuck:       {"handlers_stuck_total", "Handlers that still ran a second after their contexts had ended."},
+	holdfast.ObservedAbandoned:   {"handlers_abandoned_total", "Attempts given up because their handlers ignored the end of their contexts."},
 	holdfast.ObservedLeaseLost:   {"leases_lost_total", "Workers of this process that lost their lease."},
 	holdfast.ObservedFenced:      {"workers_fenced_total", "Workers fenced by this janitor."},
 	holdfast.ObservedRecovered:   {"tasks_recovered_total", "Tasks taken back from ended workers."},

@@ -3,7 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // JSON allows lone surrogates, but most programs refuse them, so the output has none.
@@ -18,5 +23,22 @@ func TestTheOutputHasNoLoneSurrogates(t *testing.T) {
 		if err := jsonLines(&out, []json.RawMessage{json.RawMessage(payload)}); err != nil || out.String() != want+"\n" {
 			t.Errorf("%s became %s, %v, want %s", payload, out.String(), err, want)
 		}
+	}
+}
+
+func TestStuckHandlersAreCounted(t *testing.T) {
+	t.Parallel()
+	var report store.WorkerReport
+	for _, want := range []string{"", "1", "1, 4 abandoned"} {
+		w := surface.NewWorker(store.Worker{Report: report})
+		if got := stuckHandlers(w); got != want {
+			t.Errorf("%+v: %q, want %q", report, got, want)
+		}
+		report.Abandoned = 4 * len(report.Stuck)
+		report.Stuck = []store.StuckTask{{Task: 7, Attempt: 2, For: 90 * time.Second}}
+	}
+	text, err := json.Marshal(surface.NewWorker(store.Worker{Report: report}))
+	if want := `"stuck":[{"task":"7","attempt":2,"for":"1m30s"}],"abandoned":4`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%s, %v; want %s", text, err, want)
 	}
 }

@@ -197,7 +197,12 @@ func workerOf(ctx context.Context, b *app.Backend, task holdfast.Task, attempts 
 	if i < 0 {
 		return workerName("", task.Worker), nil // the worker has ended, and a janitor will hand the task back
 	}
-	return workerName(workers[i].Name, task.Worker), nil
+	name := workerName(workers[i].Name, task.Worker)
+	stuck := workers[i].Report.Stuck
+	if at := slices.IndexFunc(stuck, func(s store.StuckTask) bool { return s.Task == task.ID && s.Attempt == task.Attempt }); at >= 0 {
+		name += fmt.Sprintf(", stuck: the handler has ignored the end of its context for %s", surface.Duration(stuck[at].For))
+	}
+	return name, nil
 }
 
 func workerName(name string, worker holdfast.WorkerID) string {

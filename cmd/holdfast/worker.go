@@ -26,7 +26,8 @@ func (t workerCommands) command() *cli.Command {
 			Usage: "list workers, newest first",
 			Description: `A worker is one registration of a process. A process that loses its lease registers again, as a new
 worker. PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it
-has taken. A worker is dead if it lost its lease; other workers then run its tasks.
+has taken. STUCK is the number of handlers that ignore the end of their contexts; -o json names their
+tasks. A worker is dead if it lost its lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
@@ -55,6 +56,14 @@ func takes(w surface.Worker) string {
 	return strings.Join(w.Queues, ",")
 }
 
+// stuckHandlers returns the number of stuck handlers, and of abandoned ones if there are any.
+func stuckHandlers(w surface.Worker) string {
+	if w.Abandoned == 0 {
+		return nonzero(len(w.Stuck))
+	}
+	return fmt.Sprintf("%d, %d abandoned", len(w.Stuck), w.Abandoned)
+}
+
 func pages(w surface.Worker) string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
 func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
@@ -78,6 +87,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 			column[surface.Worker]{"draining", func(w surface.Worker) string { return yes(w.Draining) }},
 			column[surface.Worker]{"queues", takes},
 			column[surface.Worker]{"running", func(w surface.Worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
+			column[surface.Worker]{"stuck", func(w surface.Worker) string { return stuckHandlers(w) }},
 			column[surface.Worker]{"pages", pages},
 			column[surface.Worker]{"started", func(w surface.Worker) string { return t.stamp(w.StartedAt) }},
 			column[surface.Worker]{"renewed", func(w surface.Worker) string { return t.stamp(w.RenewedAt) }},

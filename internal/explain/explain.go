@@ -23,6 +23,7 @@ type Code string
 const (
 	Final        Code = "final"         // the task has ended
 	Running      Code = "running"       // a live worker runs the task
+	Stuck        Code = "stuck"         // its handler still runs although its context has ended
 	LeaseExpired Code = "lease_expired" // its worker is dead or does not renew its lease
 	NotDue       Code = "not_due"       // its time has not come
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
@@ -172,10 +173,26 @@ func (f *Facts) whyRunning() Cause {
 	if f.Task.Buffered {
 		return Cause{Running, fmt.Sprintf("%s claimed attempt %d %s ago; the attempt starts when an executor is free", name, f.Task.Attempt, since), time.Time{}}
 	}
+	if i := slices.IndexFunc(w.Report.Stuck, func(s store.StuckTask) bool { return s.Task == f.Task.ID && s.Attempt == f.Task.Attempt }); i >= 0 {
+		return f.whyStuck(name, since, w.RenewedAt.Add(-w.Report.Stuck[i].For))
+	}
 	cause := Cause{Running, fmt.Sprintf("%s has run attempt %d for %s", name, f.Task.Attempt, since), time.Time{}}
 	if f.Settings.Timeout > 0 {
 		cause.Until = f.Task.StartedAt.Add(f.Settings.Timeout)
 		cause.Text += fmt.Sprintf("; its time limit is %s", f.Settings.Timeout)
+	}
+	return cause
+}
+
+// whyStuck returns the cause of a task whose handler has ignored the end of its context since the given time.
+func (f *Facts) whyStuck(worker string, since time.Duration, ended time.Time) Cause {
+	cause := Cause{Stuck, fmt.Sprintf("%s has run attempt %d for %s; its context ended %s ago, and its handler ignores that",
+		worker, f.Task.Attempt, since, rounded(f.Now.Sub(ended))), time.Time{}}
+	if limit := f.Settings.AbandonAfter; limit > 0 {
+		cause.Until = latest(ended.Add(limit), f.Now)
+		cause.Text += fmt.Sprintf("; in %s the worker gives the attempt up", rounded(cause.Until.Sub(f.Now)))
+	} else {
+		cause.Text += "; abandon_after is not set for its type, so the worker waits for it"
 	}
 	return cause
 }

@@ -76,6 +76,23 @@ func TestCauses(t *testing.T) {
 		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
 		"running with a time limit": {func(f *explain.Facts) { running(f); f.Settings.Timeout = time.Minute }, codes{explain.Running}, "; its time limit is 1m0s"},
 		"in the buffer of a worker": {func(f *explain.Facts) { running(f); f.Task.Buffered = true }, codes{explain.Running}, "the attempt starts when an executor is free"},
+		"stuck": {func(f *explain.Facts) {
+			running(f)
+			f.Settings.AbandonAfter = time.Hour
+			f.Workers[0].RenewedAt = now.Add(-time.Second)
+			f.Workers[0].Report.Stuck = []store.StuckTask{{Task: 7, Attempt: 1, For: 9 * time.Second}}
+		}, codes{explain.Stuck},
+			"has run attempt 1 for 20s; its context ended 10s ago, and its handler ignores that; in 59m50s the worker gives the attempt up"},
+		"stuck without a limit": {func(f *explain.Facts) {
+			running(f)
+			f.Workers[0].RenewedAt = now
+			f.Workers[0].Report.Stuck = []store.StuckTask{{Task: 8, Attempt: 1}, {Task: 7, Attempt: 1, For: time.Minute}}
+		}, codes{explain.Stuck},
+			"; abandon_after is not set for its type, so the worker waits for it"},
+		"another attempt was stuck": {func(f *explain.Facts) {
+			running(f)
+			f.Workers[0].Report.Stuck = []store.StuckTask{{Task: 7, Attempt: 9}}
+		}, codes{explain.Running}, ""},
 		"running without a lease": {func(f *explain.Facts) { running(f); f.Workers[0].LeaseUntil = now.Add(-3 * time.Second) }, codes{explain.LeaseExpired},
 			"its lease expired 3s ago; a janitor fences it"},
 		"running on a dead worker": {func(f *explain.Facts) { running(f); f.Workers = nil }, codes{explain.LeaseExpired}, "worker 5 claimed attempt 1 20s ago and has ended"},
@@ -93,7 +110,8 @@ func TestCauses(t *testing.T) {
 		if !slices.Equal(got, c.want) || !strings.Contains(e.Causes[0].Text, c.text) {
 			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
 		}
-		if (e.Causes[0].Code == explain.NotDue) != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
+		timed := e.Causes[0].Code == explain.NotDue || name == "stuck"
+		if timed != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
 			t.Errorf("%s: it ends at %s", name, e.Causes[0].Until)
 		}
 	}

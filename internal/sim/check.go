@@ -26,6 +26,7 @@ type checker struct {
 	byTicket     map[eraTicket]*execution
 	active       map[holdfast.TaskID][]*execution
 	claims       map[claimed]int                    // the newest era in which the store knew the claim
+	results      map[claimed]holdfast.Event         // the result that the worker sent for a claim
 	started      map[claimed]bool                   // claims whose tasks a handler was called for
 	known        map[claimed]bool                   // claims whose answers came while the worker could start the tasks
 	spared       map[holdfast.TaskID]int            // uncharged crashes since an attempt last ended in another way
@@ -84,7 +85,7 @@ func newChecker(w *world) *checker {
 	return &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), finalTasks: make(map[holdfast.TaskID]holdfast.State),
-		renewed: make(map[holdfast.WorkerID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), endedWorkers: make(map[holdfast.WorkerID]bool), named: make(map[message.Ticket]bool),
+		renewed: make(map[holdfast.WorkerID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), results: make(map[claimed]holdfast.Event), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), endedWorkers: make(map[holdfast.WorkerID]bool), named: make(map[message.Ticket]bool),
 		unpublished: make(map[message.Ticket]time.Time),
 	}
 }
@@ -138,9 +139,26 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 		}
 	}
 	c.checkStart(task)
+	c.checkExecutors(e)
 	c.executions = append(c.executions, e)
 	c.active[task.ID] = append(c.active[task.ID], e)
 	return e
+}
+
+// checkExecutors checks that a worker runs no more handlers than it has executors. A handler whose context has ended may
+// have lost its executor.
+func (c *checker) checkExecutors(e *execution) {
+	n := 1
+	for _, list := range c.active {
+		for _, other := range list {
+			if other.process == e.process && other.task.Worker == e.task.Worker && other.ctx.Err() == nil {
+				n++
+			}
+		}
+	}
+	if n > concurrency {
+		c.fail("worker %s runs %d handlers on %d executors", e.task.Worker, n, concurrency)
+	}
 }
 
 // checkStart checks that a silent queue does not delay the first start of a task of another queue.
@@ -254,6 +272,22 @@ func (c *checker) claimsAnswered(list []store.Claim) {
 	}
 }
 
+// resultsSent checks that a worker sends only one result for each claim. It may send a result again if it got no answer.
+// After a loss of commits, a worker hands the tasks of lost results back, and the store assigns ids again.
+func (c *checker) resultsSent(moves []holdfast.Transition) {
+	if c.world.state.fellBack > 0 {
+		return
+	}
+	for i := range moves {
+		move := &moves[i]
+		claim := claimed{message.Ticket{Task: move.Task, Attempt: move.Attempt}, move.Worker}
+		if before, sent := c.results[claim]; sent && before != move.Event {
+			c.fail("worker %s sends the result %s of attempt %d of task %s after the result %s", move.Worker, move.Event, move.Attempt, move.Task, before)
+		}
+		c.results[claim] = move.Event
+	}
+}
+
 // checkCharge checks an attempt that is charged a crash: if the worker could start the attempt, it did so.
 func (c *checker) checkCharge(task *holdfast.Task) {
 	claim := claimOf(task)
@@ -285,7 +319,7 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 	if plan.Always || plan.Poison {
 		want = holdfast.Dead
 	}
-	fails := plan.Fails
+	fails := plan.Fails + plan.Hangs
 	if plan.Always {
 		fails = maxAttempts
 	}

@@ -49,6 +49,8 @@ type TaskPlan struct {
 	Defers   int  // number of executions that defer the task
 	Panics   bool // the first failure is a panic
 	Stubborn bool // the handler ignores the end of its context
+	Hangs    int  // number of first executions that ignore their timeout for HangFor and then succeed
+	HangFor  time.Duration
 	Poison   bool // every execution kills the process
 }
 
@@ -160,6 +162,9 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(8) == 0 {
 		p.crowd(r)
 	}
+	if r.IntN(8) == 0 {
+		p.hang(r)
+	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
 			f.For *= 1440 // two hours instead of five seconds
@@ -195,6 +200,24 @@ func (p *Plan) crowd(r *rand.Rand) {
 	}
 	for i := range 3 {
 		p.Faults = append(p.Faults, Fault{Name: fmt.Sprint("v", i), Kind: Newer, At: begin + between(r, 0, faultTime), N: r.IntN(100)})
+	}
+}
+
+// hang adds tasks whose handlers ignore their timeout. Nine of them occupy all executors of two workers, and are fewer
+// than the abandoned handlers with which a worker stops itself.
+func (p *Plan) hang(r *rand.Rand) {
+	by := len(p.Roles) - 1
+	for by > 0 && p.Roles[by] != Produce {
+		by--
+	}
+	hangFor := 30 * time.Second
+	if r.IntN(2) == 0 { // the late results come while other tasks run
+		hangFor = between(r, 4*time.Second, 6*time.Second)
+	}
+	for i := range 9 {
+		p.Tasks = append(p.Tasks, TaskPlan{
+			Name: fmt.Sprint("h", i), At: between(r, 0, loadTime), By: by, Queue: "a", Hangs: 1, HangFor: hangFor, Takes: between(r, 0, 300*time.Millisecond),
+		})
 	}
 }
 
@@ -260,7 +283,7 @@ func (p *Plan) onlySilence() (silent []string, ok bool) {
 		}
 		silent = append(silent, queues[f.N%len(queues)])
 	}
-	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Takes > time.Second })
+	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 || t.Takes > time.Second })
 	return silent, len(p.Faults) > 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
 }
 
@@ -422,7 +445,7 @@ func (t TaskPlan) how() string {
 		text string
 	}{
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
-		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Poison, ", poison"},
+		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
 	} {
 		if h.yes {
 			how += h.text

@@ -127,7 +127,7 @@ func (p *process) runServices() {
 
 func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer.Consumer {
 	handlers := new(consumer.Registry)
-	for _, kind := range []string{"work", "poison"} {
+	for _, kind := range []string{"work", "poison", "hang"} {
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
@@ -169,6 +169,14 @@ func (c claims) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []st
 	return list, err
 }
 
+// Apply implements store.Work. It reports the results to the checker.
+func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
+	c.process.world.mu.Lock()
+	c.process.world.check.resultsSent(moves)
+	c.process.world.mu.Unlock()
+	return c.Client.Apply(ctx, moves)
+}
+
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
 		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
@@ -186,7 +194,10 @@ func settings() holdfast.Settings {
 	poison.MaxCrashes = poisonLimit
 	return holdfast.Settings{
 		Defaults: holdfast.TypeSettings{Policy: policy},
-		Types:    map[string]holdfast.TypeSettings{"poison": {Policy: poison}},
+		Types: map[string]holdfast.TypeSettings{
+			"poison": {Policy: poison},
+			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
+		},
 	}
 }
 
@@ -233,8 +244,11 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		return
 	}
 	kind := "work"
-	if task.Poison {
+	switch {
+	case task.Poison:
 		kind = "poison"
+	case task.Hangs > 0:
+		kind = "hang"
 	}
 	payload, _ := json.Marshal(task.Name)
 	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Delay: task.Delay, Payload: payload})
@@ -281,10 +295,14 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 		<-p.gone
 		return context.Canceled
 	}
-	timer := time.NewTimer(plan.Takes)
+	takes, hangs := plan.Takes, task.Failures < plan.Hangs
+	if hangs {
+		takes = plan.HangFor
+	}
+	timer := time.NewTimer(takes)
 	defer timer.Stop()
 	ended := ctx.Done()
-	if plan.Stubborn {
+	if plan.Stubborn || hangs {
 		ended = p.gone
 	}
 	var err error

@@ -130,6 +130,8 @@ type Worker struct {
 	Types       []string          `json:"types"`  // null if unknown
 	Concurrency int               `json:"concurrency"`
 	Running     int               `json:"running"`
+	Stuck       []StuckTask       `json:"stuck"`     // running tasks whose handlers ignore the end of their contexts
+	Abandoned   int               `json:"abandoned"` // handlers that still run although their attempts were given up
 	StartedAt   time.Time         `json:"started_at"`
 	RenewedAt   time.Time         `json:"renewed_at"`
 	LeaseUntil  time.Time         `json:"lease_until"`
@@ -138,11 +140,22 @@ type Worker struct {
 	Settled     int64             `json:"pages_settled"`
 }
 
+// StuckTask is a task whose handler ignores the end of its context.
+type StuckTask struct {
+	Task    holdfast.TaskID `json:"task"`
+	Attempt int             `json:"attempt"`
+	For     Duration        `json:"for"` // at the latest renewal of the worker
+}
+
 // NewWorker returns the form of a stored worker.
 func NewWorker(w store.Worker) Worker {
+	stuck := []StuckTask{}
+	for _, task := range w.Report.Stuck {
+		stuck = append(stuck, StuckTask{task.Task, task.Attempt, Duration(task.For)})
+	}
 	return Worker{
 		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
-		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running,
+		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running, Stuck: stuck, Abandoned: w.Report.Abandoned,
 		StartedAt: w.StartedAt.UTC(), RenewedAt: w.RenewedAt.UTC(), LeaseUntil: w.LeaseUntil.UTC(), EndedAt: w.EndedAt,
 		Taken: w.Taken, Settled: w.Settled,
 	}

@@ -2,6 +2,9 @@
 
 -- Tables for the people who operate the system.
 
+-- What the worker reported with its latest renewal, for people: stuck tasks, for example. Null means nothing.
+alter table workers add column report text;
+
 -- Why tasks died. The table has a row for each dead task. The statement that changes the state of a task inserts or
 -- deletes the row; for a restored task and a task that died before this migration, a janitor inserts it later. All
 -- columns can be computed from the task and its last attempt.
@@ -58,3 +61,4 @@ drop table tags;
 alter table tasks drop column tags;
 drop table audit;
 drop table deaths;
+alter table workers drop column report;

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 var leaseTests = []test{
 	{"register, renew and end a worker", testWorkerLifecycle},
 	{"list workers, newest first", testWorkerList},
+	{"return what a worker reports", testWorkerReport},
 	{"move page cursors forward only", testRenewCursors},
 	{"report cancelled tasks", testRenewResult},
 	{"request a drain", testDrain},
@@ -119,6 +121,22 @@ func testWorkerList(s *suite) {
 	s.must(err)
 	if len(got) != 2 || got[first].State != store.WorkerLive || got[third].State != store.WorkerDead {
 		s.Errorf("the states are %v", got)
+	}
+}
+
+func testWorkerReport(s *suite) {
+	worker := s.registerWorker()
+	for _, report := range []store.WorkerReport{
+		{},
+		{Stuck: []store.StuckTask{{Task: 1<<60 + 1, Attempt: 7, For: time.Hour}, {Task: 2, Attempt: 1, For: 1}}, Abandoned: 3},
+		{Abandoned: 1},
+		{},
+	} {
+		_, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Report: report})
+		s.must(err)
+		if workers, err := s.Workers(s.ctx, false); err != nil || len(workers) != 1 || !reflect.DeepEqual(workers[0].Report, report) {
+			s.Errorf("the report is %+v, %v; want %+v", workers, err, report)
+		}
 	}
 }
 

@@ -264,6 +264,16 @@ type Worker struct {
 	Taken       int64
 	Settled     int64
 	Running     int
+	Report      *string // JSON; nil if the worker reported nothing
+}
+
+// WorkerReport returns the report of a worker as JSON, or "" if it is empty.
+func WorkerReport(r store.WorkerReport) string {
+	text, _ := json.Marshal(r) // a struct of numbers always encodes
+	if string(text) == "{}" {
+		return ""
+	}
+	return string(text)
 }
 
 // Workers returns the workers of all rows.
@@ -279,6 +289,11 @@ func Workers(rows []Worker) ([]store.Worker, error) {
 		}
 		if err := json.Unmarshal([]byte(r.Queues), &workers[i].Queues); err != nil {
 			return nil, fmt.Errorf("read the queues of worker %s: %w", r.ID, err)
+		}
+		if r.Report != nil {
+			if err := json.Unmarshal([]byte(*r.Report), &workers[i].Report); err != nil {
+				return nil, fmt.Errorf("read the report of worker %s: %w", r.ID, err)
+			}
 		}
 		if r.Types == nil {
 			continue

@@ -6,7 +6,7 @@ returning id
 
 -- name: renew
 update workers
-set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6
+set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6, report = nullif(?7, '')
 where id = ?1 and state = 'live'
 returning draining
 

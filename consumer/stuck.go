@@ -1,0 +1,168 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// stuckAfter is how long a handler may continue after the end of its context before it counts as stuck.
+	stuckAfter = time.Second
+	stuckCheck = 500 * time.Millisecond
+	// leastAbandoned is how many abandoned handlers a worker tolerates at least. A worker with more executors tolerates
+	// as many as it has executors.
+	leastAbandoned = 10
+)
+
+// ignoredError is the error of an attempt that the worker gave up.
+type ignoredError struct{ ignored time.Duration }
+
+func (e *ignoredError) Error() string {
+	return fmt.Sprintf("the handler ignored the end of its context for %s, so the worker gave the attempt up", e.ignored.Round(time.Millisecond))
+}
+
+// tooManyAbandonedError is why a worker stops itself.
+type tooManyAbandonedError struct{ handlers int }
+
+func (e *tooManyAbandonedError) Error() string {
+	return fmt.Sprintf("%d abandoned handlers still run: restart the process, and make the handlers return when their contexts end", e.handlers)
+}
+
+// watchHandlers looks for handlers that ignore the end of their contexts, until ctx is done. It gives up the attempts
+// of those that have done so for too long. If too many of these handlers still run, it stops the intake.
+func (s *session) watchHandlers(ctx context.Context, stopIntake context.CancelCauseFunc) {
+	tick := time.NewTicker(stuckCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, found := range s.jobs.lookForStuck(time.Now(), func(j *job) time.Duration { return s.policies[j.task.Type].AbandonAfter }) {
+			s.handleStuck(found)
+		}
+		if _, abandoned := s.jobs.stuckHandlers(); abandoned >= max(leastAbandoned, s.o.Concurrency) {
+			why := &tooManyAbandonedError{abandoned}
+			if s.tooMany.CompareAndSwap(nil, why) {
+				s.log.WithField("handlers", abandoned).Error("too many abandoned handlers still run: the worker drains")
+				stopIntake(why)
+			}
+		}
+	}
+}
+
+// handleStuck reports a handler that is stuck, and settles its attempt if it is given up.
+func (s *session) handleStuck(found stuckJob) {
+	j := found.job
+	seen := holdfast.Observation{Kind: holdfast.ObservedStuck, Queue: j.task.Queue, Type: j.task.Type, Count: 1}
+	log := s.log.WithFields(logrus.Fields{"task": j.task.ID, "type": j.task.Type, "attempt": j.task.Attempt})
+	if !found.abandoned {
+		log.WithField("why", context.Cause(found.attempt)).Warn("handler is stuck: it ignores the end of its context")
+		s.o.Observer.Observe(seen)
+		return
+	}
+	log.WithField("after", found.ignored).Warn("attempt abandoned: its handler ignores the end of its context")
+	seen.Kind = holdfast.ObservedAbandoned
+	s.o.Observer.Observe(seen)
+	s.settle(j, causeOf(found.attempt, &ignoredError{found.ignored}))
+}
+
+// fault returns why the worker is not healthy, or nil.
+func (s *session) fault() error {
+	if why := s.tooMany.Load(); why != nil {
+		return why
+	}
+	return s.capacity.fault.current()
+}
+
+// report returns what the worker reports with a renewal.
+func (s *session) report() store.WorkerReport {
+	var r store.WorkerReport
+	r.Stuck = s.jobs.stuckTasks(time.Now())
+	_, r.Abandoned = s.jobs.stuckHandlers()
+	return r
+}
+
+// stuckJob is a job that lookForStuck returns.
+type stuckJob struct {
+	job       *job
+	attempt   context.Context
+	ignored   time.Duration // since the end of the context
+	abandoned bool          // the caller must settle the job
+}
+
+// lookForStuck returns the jobs that are stuck since this call, and those whose attempts it gives up: it has marked them
+// as finished and freed their executors. limit returns after how long the attempt of a job is given up; 0 means never.
+func (js *jobs) lookForStuck(now time.Time, limit func(*job) time.Duration) (found []stuckJob) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.inProgress {
+		if j == nil || j.phase != running || j.attempt == nil || !ignores(j.attempt) {
+			continue
+		}
+		if j.overSince.IsZero() {
+			j.overSince = now
+		}
+		over := now.Sub(j.overSince)
+		if over >= stuckAfter && !j.stuck {
+			j.stuck = true
+			found = append(found, stuckJob{job: j, attempt: j.attempt, ignored: over})
+		}
+		if most := limit(j); most > 0 && over >= most {
+			j.abandoned = true
+			js.abandoned++
+			js.markFinished(j)
+			js.freeExecutor()
+			found = append(found, stuckJob{j, j.attempt, over, true})
+		}
+	}
+	js.fill()
+	return found
+}
+
+// ignores reports whether the context of a running handler has ended because of a timeout or a cancellation. If the
+// worker itself ends, its drain decides how long a handler may continue.
+func ignores(attempt context.Context) bool {
+	if attempt.Err() == nil {
+		return false
+	}
+	why := context.Cause(attempt)
+	return errors.Is(why, holdfast.ErrTimeout) || errors.Is(why, holdfast.ErrCancelled)
+}
+
+// stuckHandlers returns the number of handlers that are stuck, and of those whose attempts were given up.
+func (js *jobs) stuckHandlers() (stuck, abandoned int) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.inProgress {
+		if j != nil && j.phase == running && j.stuck {
+			stuck++
+		}
+	}
+	return stuck, js.abandoned
+}
+
+// stuckTasks returns the tasks whose handlers are stuck, those that have been stuck for the longest first.
+func (js *jobs) stuckTasks(now time.Time) (tasks []store.StuckTask) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.inProgress {
+		if j != nil && j.phase == running && j.stuck {
+			tasks = append(tasks, store.StuckTask{Task: j.task.ID, Attempt: j.task.Attempt, For: now.Sub(j.overSince)})
+		}
+	}
+	slices.SortFunc(tasks, func(a, b store.StuckTask) int {
+		return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Task, b.Task))
+	})
+	return tasks[:min(len(tasks), store.MaxStuck)]
+}
