@@ -64,6 +64,9 @@ func (s *session) acquireTurn(ctx context.Context) error {
 			return nil
 		}
 		s.exclusive <- last
+		if ctx.Err() == nil { // patience may end slightly later than the wait
+			return errNoTurn
+		}
 	case <-patience.Done():
 	}
 	return context.Cause(patience)
