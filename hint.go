@@ -77,6 +77,10 @@ const (
 	HintHandleType HintKind = "handle_type"
 	// HintServeJanitor: no janitor is running.
 	HintServeJanitor HintKind = "serve_janitor"
+	// HintRecover: a janitor, or one recovery by hand, repairs the tasks.
+	HintRecover HintKind = "recover"
+	// HintNewAttempt: a new attempt of the task, after it was cancelled, repairs it.
+	HintNewAttempt HintKind = "new_attempt"
 	// HintAllRoles: the process that serves a file needs all roles.
 	HintAllRoles HintKind = "all_roles"
 	// HintListen: the address of the endpoints cannot be used.

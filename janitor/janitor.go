@@ -11,6 +11,7 @@
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
+//	verify.go      looks for tasks that break an invariant, for metrics and people
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -44,6 +45,7 @@ type Store interface {
 	store.Patrol
 	store.Repair
 	store.Upkeep
+	store.Verification
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
@@ -203,6 +205,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
 	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
 	duties.Go(func() { j.repeat(ctx, "deaths", deathsEvery, j.recordDeaths) })
+	duties.Go(func() { j.repeat(ctx, "verify", verifyTick, j.verify) })
 	duties.Wait()
 	return nil
 }

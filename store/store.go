@@ -44,6 +44,7 @@ type Store interface {
 	Inspector
 	Deaths
 	Audit
+	Verification
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

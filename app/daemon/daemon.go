@@ -67,6 +67,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	observer := newMetrics(registry)
+	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults))
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer,
 		Handlers: func(r *consumer.Registry) {

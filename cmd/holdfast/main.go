@@ -111,6 +111,7 @@ func commands(t *tool) []*cli.Command {
 		transferCommands{t}.exportCommand(),
 		transferCommands{t}.importCommand(),
 		topologyCommands{t}.command(),
+		verifyCommands{t}.command(),
 		doctorCommand{t}.command(),
 		benchCommand{t}.command(),
 		configCommands{t}.command(),

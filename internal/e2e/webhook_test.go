@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,19 +131,21 @@ func keys(calls []call) []string {
 	return list
 }
 
-// change executes a statement on the tables directly, without the store.
+var table = regexp.MustCompile(`\{(\w+)\}`)
+
+// change executes a statement on the tables directly, without the store. The names of tables are in braces.
 func (w *world) change(t *testing.T, statement string) {
 	t.Helper()
-	driver, source, tasks := "postgres", w.databaseURL, w.schema+".tasks"
+	driver, source, prefix := "postgres", w.databaseURL, w.schema+"."
 	if w.embedded {
-		driver, source, tasks = "sqlite", strings.TrimPrefix(w.databaseURL, configs.EmbeddedDatabase)+"?_pragma=busy_timeout(20000)", "tasks"
+		driver, source, prefix = "sqlite", strings.TrimPrefix(w.databaseURL, configs.EmbeddedDatabase)+"?_pragma=busy_timeout(20000)", ""
 	}
 	db, err := sql.Open(driver, source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Exec(strings.ReplaceAll(statement, "{tasks}", tasks)); err != nil {
+	if _, err := db.Exec(table.ReplaceAllString(statement, prefix+"$1")); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }

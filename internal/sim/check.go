@@ -42,6 +42,8 @@ type checker struct {
 
 	lost int // tickets that the janitor reported as lost
 
+	checks int // results of the janitors' checks for tasks that break an invariant
+
 	ticketsLost bool // a fault has removed tickets or manifests: from then on, not every task must have one
 }
 
@@ -209,6 +211,28 @@ func (c *checker) changed(change simstore.Change) {
 		c.finalize(after)
 	}
 }
+
+// verified checks what a janitor's check of the tasks has found: nothing if nothing went wrong, and no ticket as lost
+// that an outbox entry or a message contains.
+func (c *checker) verified(result store.VerifyResult) {
+	c.checks++
+	for _, found := range result.Counts {
+		c.world.log.logf(time.Since(c.world.began), "a check found %s in tasks %v", found.Code, found.Samples)
+		if c.world.plan.harmless() {
+			c.fail("a check found %s in tasks %v, although nothing went wrong", found.Code, found.Samples)
+		}
+		for _, id := range found.Samples {
+			task := c.world.store.Task(id)
+			if found.Code == store.LostTicket && task != nil && task.Ticketed() && c.world.clock.now().Sub(task.TicketedAt) > verifyLooks {
+				c.checkLostTicket(task)
+			}
+		}
+	}
+}
+
+// verifyLooks is longer than the time between the two looks of a check. A task that was ticketed after the first look
+// has another ticket than the one that the check found.
+const verifyLooks = 15 * time.Second
 
 // checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. If
 // the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does not report it as

@@ -22,6 +22,8 @@ type Plan struct {
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
+	// Lasts is how long the simulation lasts at least. 0 means until every task is final.
+	Lasts time.Duration
 }
 
 // Role says what a process runs.
@@ -285,6 +287,12 @@ func (p *Plan) onlySilence() (silent []string, ok bool) {
 	}
 	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 || t.Takes > time.Second })
 	return silent, len(p.Faults) > 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
+}
+
+// harmless reports whether nothing goes wrong: no fault, no poison task, and a fast network.
+func (p *Plan) harmless() bool {
+	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison })
+	return len(p.Faults) == 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
 }
 
 // concentrate makes all faults begin within one second, most of them at one process.

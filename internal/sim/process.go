@@ -177,9 +177,23 @@ func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 	return c.Client.Apply(ctx, moves)
 }
 
+// checks is the store of a janitor. It reports to the checker what the janitor's checks find.
+type checks struct {
+	*simstore.Client
+	process *process
+}
+
+// StoreVerifyResult implements store.Verification.
+func (c checks) StoreVerifyResult(ctx context.Context, result store.VerifyResult) error {
+	c.process.world.mu.Lock()
+	c.process.world.check.verified(result)
+	c.process.world.mu.Unlock()
+	return c.Client.StoreVerifyResult(ctx, result)
+}
+
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
-		Store: p.store, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
+		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
 		Name: p.name, Log: log, Present: presence.Servers{Store: p.store, Broker: p.broker}, Machine: p,
 	})

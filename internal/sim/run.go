@@ -26,6 +26,7 @@ type Result struct {
 	Started   int           // executions
 	Early     int           // workers that were fenced before their leases expired
 	Lost      int           // tickets that the janitor reported as lost
+	Checks    int           // results of the janitors' checks for tasks that break an invariant
 	Excused   int           // the part of Early that is workers of live processes that could not report in time
 	Exact     bool          // the edited runtime of package patch was active
 	Journal   []string      // the printed journal, if it was kept
@@ -84,7 +85,7 @@ func (w *world) run() Result {
 	w.drive()
 	result := Result{
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
-		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost,
+		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost, Checks: w.check.checks,
 	}
 	w.end()
 	result.Journal = w.log.lines

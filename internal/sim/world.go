@@ -145,7 +145,8 @@ func (w *world) runSubmitted() {
 
 // drive runs steps until every task is final, an invariant is broken, or the time limit is reached.
 func (w *world) drive() {
-	deadline := w.began.Add(loadTime + faultTime + longestFault + patience)
+	deadline := w.began.Add(loadTime + faultTime + longestFault + patience + w.plan.Lasts)
+	limit := maxSteps + int(w.plan.Lasts/time.Second)*maxSteps/100
 	timer := time.NewTimer(0)
 	for {
 		synctest.Wait()
@@ -156,8 +157,8 @@ func (w *world) drive() {
 			return
 		}
 		now := time.Now()
-		if w.log.count > maxSteps {
-			w.check.fail("not finished after %d steps: %s", maxSteps, w.check.unfinished())
+		if w.log.count > limit {
+			w.check.fail("not finished after %d steps: %s", limit, w.check.unfinished())
 			w.mu.Unlock()
 			return
 		}
@@ -196,7 +197,7 @@ const maxSteps = 200_000
 
 // finished reports whether every fault has ended, every task was enqueued, and the checker reports that all is settled.
 func (w *world) finished() bool {
-	return w.faults == 0 && len(w.todo) == 0 && w.check.settled()
+	return w.faults == 0 && len(w.todo) == 0 && time.Since(w.began) >= w.plan.Lasts && w.check.settled()
 }
 
 // end kills all processes and waits for their goroutines.

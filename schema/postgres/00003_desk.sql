@@ -99,6 +99,15 @@ end
 $$;
 -- +goose StatementEnd
 
+-- The newest result of each part of the check for tasks that break an invariant. All processes share it: one janitor at a
+-- time checks, and every process shows the result.
+create table verify_results (
+  part       text primary key,
+  findings   json not null default '[]', -- for each kind of fault its code, the number of tasks, and some of their ids
+  resume     bigint  not null default 0, -- the id after which the next check of the part continues
+  checked_at timestamptz -- null until the part was checked completely
+);
+
 -- +goose Down
 drop function payload_matches;
 drop trigger tasks_tags on tasks;
@@ -106,5 +115,6 @@ drop function delete_tags;
 drop table tags;
 alter table tasks drop column tags;
 drop table audit;
+drop table verify_results;
 drop table deaths;
 alter table workers drop column report;

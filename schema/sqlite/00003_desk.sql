@@ -55,10 +55,20 @@ create trigger tasks_tags after delete on tasks when old.tags is not null begin
 end;
 -- +goose StatementEnd
 
+-- The newest result of each part of the check for tasks that break an invariant. All processes share it: one janitor at a
+-- time checks, and every process shows the result.
+create table verify_results (
+  part       text primary key,
+  findings   text not null default '[]', -- for each kind of fault its code, the number of tasks, and some of their ids
+  resume     integer not null default 0, -- the id after which the next check of the part continues
+  checked_at integer -- null until the part was checked completely
+) strict;
+
 -- +goose Down
 drop trigger tasks_tags;
 drop table tags;
 alter table tasks drop column tags;
 drop table audit;
+drop table verify_results;
 drop table deaths;
 alter table workers drop column report;

@@ -97,6 +97,7 @@ type Store struct {
 	inspector
 	deaths
 	auditor
+	verifier
 	migrator
 	transfers
 	presenter
@@ -174,6 +175,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		inspector:  roles.NewInspector(named{d}, choose),
 		deaths:     roles.NewDeaths(named{d}),
 		auditor:    roles.NewAudit(named{d}),
+		verifier:   roles.NewVerification(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

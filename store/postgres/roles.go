@@ -21,6 +21,7 @@ type (
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
+	verifier  = roles.Verification
 )
 
 // named executes statements for the shared roles.

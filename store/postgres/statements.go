@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"embed"
+	"strconv"
 	"strings"
 
 	"github.com/lib/pq"
@@ -22,7 +23,7 @@ const (
 // the "holdfast." before the name of a table.
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
-	texts := statement.Load(files, map[string]string{"schema": quoted},
+	texts := statement.Load(files, map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize)},
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},

@@ -22,6 +22,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
 		"migrations": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
+	for _, fault := range store.Faults() {
+		known[string(fault.Code)] = true
+	}
 	for event := range holdfast.Moves() {
 		known[string(event)] = true
 	}

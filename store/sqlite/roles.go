@@ -19,6 +19,7 @@ type (
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
+	verifier  = roles.Verification
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

@@ -68,6 +68,7 @@ type Store struct {
 	inspector
 	deaths
 	auditor
+	verifier
 	migrator
 	transfers
 	ownership
@@ -113,6 +114,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		inspector:  roles.NewInspector(named{d}, choose),
 		deaths:     roles.NewDeaths(named{d}),
 		auditor:    roles.NewAudit(named{d}),
+		verifier:   roles.NewVerification(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -21,6 +21,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, key := range []string{"task", "attempt", "event", "worker_name", "started_at", "finished_at", "class", "error", "stack", "details"} {
 		known[key] = true // the keys of exported attempts
 	}
+	for _, fault := range store.Faults() {
+		known[string(fault.Code)] = true
+	}
 	for event := range holdfast.Moves() {
 		known[string(event)] = true
 	}

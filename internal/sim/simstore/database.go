@@ -24,6 +24,7 @@ type database struct {
 	noted         time.Time          // the time that CorrectTimes recorded
 	last          sequences
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
+	verified      []verifyResult
 
 	generation int       // how often the tables were created
 	migratedAt time.Time // zero if there are no tables
@@ -131,6 +132,7 @@ func (d *database) copyTo(to *database) {
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	*to = *d
 	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns = tasks, entries, workers, cancellations, queues, turns
+	to.verified = slices.Clone(d.verified)
 }
 
 // task returns a row, or nil if there is none. The pointer is valid until a task is stored or deleted.

@@ -98,3 +98,10 @@ where $1::bigint = 0 and
 
 -- {{audit_entries_of_task}}: the entries of the task $1.
 where task_id = $1::bigint and
+
+-- {{idle_workers}}: the workers that have free executors and have been live for the time that follows.
+select queues, types from holdfast.workers
+where state = 'live' and not draining and running < concurrency and lease_until > now() and types is not null and started_at < now() -
+
+-- {{idle_for}}: the condition for the idle workers that take the task t.
+t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle.queues))

@@ -95,3 +95,11 @@ where ?1 = 0 and
 
 -- {{audit_entries_of_task}}: the entries of the task ?1.
 where task_id = ?1 and
+
+-- {{idle_workers}}: the workers that have free executors and were live at the time that follows.
+select queues, types from workers
+where state = 'live' and not draining and running < concurrency and types is not null and started_at <
+
+-- {{idle_for}}: the condition for the idle workers that take the task t.
+t.type in (select value from json_each(idle.types))
+  and (idle.queues = '[]' or t.queue in (select value from json_each(idle.queues)))

@@ -1,0 +1,250 @@
+package janitor
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// verifyEvery is the time between two checks by all janitors together. verifyTick is how often each janitor tries to
+	// take the turn.
+	verifyEvery = 25 * time.Second
+	verifyTick  = 10 * time.Second
+	// verifyBudget is how long one check reads the part VerifyAll if nothing indicates a fault. The next check continues
+	// there. So an idle janitor spends less than 1 % of a core.
+	verifyBudget = 150 * time.Millisecond
+	// verifyPause is the pause between two steps, in which other statements go first.
+	verifyPause = 5 * time.Millisecond
+	// maxFindings is how many tasks of one part a check finds at most.
+	maxFindings = 10_000
+	maxSamples  = 20
+)
+
+// VerifyStore is the part of a store that Verify uses.
+type VerifyStore interface {
+	store.Verification
+}
+
+// VerifyOptions configures Verify. The zero value is useful.
+type VerifyOptions struct {
+	// Limits says from when on a state is a fault. A zero value means: a slack of 30 s, and a minute for the others.
+	Limits store.VerifyLimits
+	// Confirm is the time between the two looks at a fault; 0 means 10 s. A fault that the second look does not find is
+	// dropped: after an outage, janitors and workers need this time.
+	Confirm time.Duration
+	// Budget limits the time for the part VerifyAll if nothing indicates a fault. 0 means no limit.
+	Budget time.Duration
+	// Progress, if set, is called after each step.
+	Progress func(part store.VerifyPart, through holdfast.TaskID)
+}
+
+func (o *VerifyOptions) complete() {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.Limits.Slack, 30 * time.Second}, {&o.Limits.Overdue, time.Minute}, {&o.Limits.Orphan, time.Minute}, {&o.Confirm, 10 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	if o.Progress == nil {
+		o.Progress = func(store.VerifyPart, holdfast.TaskID) {}
+	}
+}
+
+// VerifyReport is the result of Verify.
+type VerifyReport struct {
+	Results  []store.VerifyResult // one for each part
+	Findings []store.Finding      // at most 10,000 of each part
+}
+
+// Verify looks for tasks that break an invariant of the design, stores the result and returns it. A task counts if two
+// looks find it, Confirm apart. Verify changes no task. Any number of processes may call it.
+//
+// With a budget, Verify may read only a section of VerifyAll if nothing indicates a fault. Then the result of that part
+// is Incomplete and without counts, and the next call continues.
+func Verify(ctx context.Context, s VerifyStore, o VerifyOptions) (VerifyReport, error) {
+	report := VerifyReport{}
+	o.complete()
+	c := check{store: s, o: o}
+	results, found, err := c.look(ctx)
+	if err != nil {
+		return report, err
+	}
+	if len(found) > 0 {
+		if err := backoff.Sleep(ctx, o.Confirm); err != nil {
+			return report, err
+		}
+	}
+	for i := range results {
+		part := results[i].Part
+		if len(found[part]) > 0 {
+			again, _, err := c.scan(ctx, part, 0, 0)
+			if err != nil {
+				return report, err
+			}
+			confirmed := inBoth(found[part], again)
+			results[i].Counts = countFaults(confirmed)
+			report.Findings = append(report.Findings, confirmed...)
+		}
+		if err := s.StoreVerifyResult(ctx, results[i]); err != nil {
+			return report, err
+		}
+	}
+	report.Results = results
+	return report, nil
+}
+
+// check is one call of Verify.
+type check struct {
+	store VerifyStore
+	o     VerifyOptions
+}
+
+// look checks each part once. It returns a result without counts for each part, and what it found.
+func (c *check) look(ctx context.Context) (results []store.VerifyResult, found map[store.VerifyPart][]store.Finding, err error) {
+	stored, err := c.store.VerifyResults(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	before := make(map[store.VerifyPart]store.VerifyResult)
+	for _, result := range stored {
+		before[result.Part] = result
+	}
+	found = make(map[store.VerifyPart][]store.Finding)
+	for _, part := range store.VerifyParts() {
+		result := store.VerifyResult{Part: part}
+		var findings []store.Finding
+		if part == store.VerifyAll {
+			result, findings, err = c.lookAtAll(ctx, before[part])
+		} else {
+			findings, _, err = c.scan(ctx, part, 0, 0)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(findings) > 0 {
+			found[part] = findings
+		}
+		results = append(results, result)
+	}
+	return results, found, nil
+}
+
+// lookAtAll checks all tasks, or continues the last check within the budget if nothing indicates a fault.
+func (c *check) lookAtAll(ctx context.Context, before store.VerifyResult) (store.VerifyResult, []store.Finding, error) {
+	result := store.VerifyResult{Part: store.VerifyAll}
+	if c.o.Budget > 0 && len(before.Counts) == 0 {
+		suspicious, err := c.store.Suspicious(ctx, c.o.Limits)
+		if err != nil {
+			return result, nil, err
+		}
+		if !suspicious {
+			findings, next, err := c.scan(ctx, store.VerifyAll, before.Resume, c.o.Budget)
+			if err != nil || len(findings) == 0 {
+				result.Resume, result.Incomplete = next, next != 0
+				return result, nil, err
+			}
+		}
+	}
+	findings, _, err := c.scan(ctx, store.VerifyAll, 0, 0)
+	return result, findings, err
+}
+
+// scan does the steps of a part from the id after on, to the end or for the given time. It returns what it found, and
+// where to continue, which is 0 at the end.
+func (c *check) scan(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, budget time.Duration) (found []store.Finding, next holdfast.TaskID, err error) {
+	for spent := time.Duration(0); ; {
+		began := time.Now()
+		step, err := c.store.VerifyStep(ctx, part, after, c.o.Limits)
+		if err != nil {
+			return nil, 0, err
+		}
+		found = append(found, step.Findings...)
+		c.o.Progress(part, step.Next)
+		if after = step.Next; after == 0 || len(found) >= maxFindings {
+			return found[:min(len(found), maxFindings)], 0, nil
+		}
+		if spent += time.Since(began); budget > 0 && spent >= budget {
+			return found, after, nil
+		}
+		if err := backoff.Sleep(ctx, verifyPause); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// inBoth returns the findings that are in both lists.
+func inBoth(first, second []store.Finding) []store.Finding {
+	seen := make(map[store.Finding]bool, len(first))
+	for _, f := range first {
+		seen[f] = true
+	}
+	return slices.DeleteFunc(second, func(f store.Finding) bool { return !seen[f] })
+}
+
+// countFaults counts findings by code, in the order of store.Faults.
+func countFaults(findings []store.Finding) (counts []store.FaultCount) {
+	for _, fault := range store.Faults() {
+		found := store.FaultCount{Code: fault.Code}
+		for _, f := range findings {
+			if f.Code != fault.Code {
+				continue
+			}
+			if found.Tasks++; len(found.Samples) < maxSamples {
+				found.Samples = append(found.Samples, f.Task)
+			}
+		}
+		if found.Tasks > 0 {
+			counts = append(counts, found)
+		}
+	}
+	return counts
+}
+
+// verify checks the tasks if it is this janitor's turn, and takes zombies back.
+func (j *Janitor) verify(ctx context.Context) error {
+	myTurn, err := j.o.Store.Turn(ctx, "verify", verifyEvery)
+	if err != nil || !myTurn {
+		return err
+	}
+	report, err := Verify(ctx, j.o.Store, VerifyOptions{
+		Limits: store.VerifyLimits{Slack: j.o.SentinelSlack}, Confirm: max(10*time.Second, 2*j.quietPeriod()), Budget: verifyBudget,
+	})
+	if err != nil {
+		return err
+	}
+	for _, result := range report.Results {
+		for _, found := range result.Counts {
+			j.o.Log.WithField("fault", found.Code).WithField("tasks", found.Tasks).WithField("sample", found.Samples[0]).
+				Warn("tasks break an invariant")
+		}
+	}
+	return j.repairFindings(ctx, report.Findings)
+}
+
+// repairFindings gives lost tasks a new ticket, and takes zombies back. The other duties do the same for most of these
+// tasks, but they do not find tasks that were changed by hand.
+func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) error {
+	var tickets []message.Ticket
+	for _, f := range findings {
+		if fault, _ := store.FaultOf(f.Code); fault.Kind == store.Lost || fault.Kind == store.Zombie || f.Code == store.OverdueTicket {
+			tickets = append(tickets, message.Ticket{Task: f.Task, Attempt: math.MaxInt32}) // the row decides about the attempt
+		}
+	}
+	for part := range slices.Chunk(tickets, message.MaxTickets) {
+		if _, err := j.repairTasks(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package roles
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Verification implements store.Verification.
+type Verification struct{ statements Statements }
+
+// NewVerification returns the role, which uses the statements verify_tickets, verify_due, verify_outbox and verify_all,
+// verify_tickets_range and verify_all_range, verify_suspicious, verify_results and verify_store.
+func NewVerification(s Statements) Verification { return Verification{s} }
+
+const verifyOperation = "verify tasks"
+
+// VerifyStep implements store.Verification.
+func (v *Verification) VerifyStep(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, l store.VerifyLimits) (store.VerifyStep, error) {
+	var result store.VerifyStep
+	var args []any
+	switch part {
+	case store.VerifyDue:
+		args = []any{l.Overdue}
+	case store.VerifyOutbox:
+	case store.VerifyTickets, store.VerifyAll:
+		var ids []struct{ After, Last int64 }
+		if err := v.statements.Read(ctx, verifyOperation, "verify_"+string(part)+"_range", &ids, after); err != nil {
+			return result, err
+		}
+		if ids[0].Last == 0 {
+			return result, nil
+		}
+		result.Next = holdfast.TaskID(ids[0].Last)
+		if args = []any{ids[0].After, ids[0].Last, l.Slack, l.Overdue}; part == store.VerifyAll {
+			args = []any{ids[0].After, ids[0].Last, l.Overdue, l.Orphan}
+		}
+	default:
+		return result, fmt.Errorf("%w: a check has no part %q", holdfast.ErrInvalid, part)
+	}
+	var rows []struct {
+		ID   int64
+		Code store.FaultCode
+	}
+	if err := v.statements.Read(ctx, verifyOperation, "verify_"+string(part), &rows, args...); err != nil {
+		return store.VerifyStep{}, err
+	}
+	for _, row := range rows {
+		result.Findings = append(result.Findings, store.Finding{Code: row.Code, Task: holdfast.TaskID(row.ID)})
+	}
+	return result, nil
+}
+
+// Suspicious implements store.Verification.
+func (v *Verification) Suspicious(ctx context.Context, l store.VerifyLimits) (bool, error) {
+	var rows []struct{ Suspicious bool }
+	if err := v.statements.Read(ctx, verifyOperation, "verify_suspicious", &rows, l.Orphan); err != nil {
+		return false, err
+	}
+	return rows[0].Suspicious, nil
+}
+
+// count is a FaultCount as the table results stores it.
+type count struct {
+	Code    store.FaultCode `json:"code"`
+	Tasks   int             `json:"tasks"`
+	Samples []int64         `json:"samples"`
+}
+
+// VerifyResults implements store.Verification.
+func (v *Verification) VerifyResults(ctx context.Context) ([]store.VerifyResult, error) {
+	const operation = "read results of checks"
+	var rows []struct {
+		Part       store.VerifyPart
+		Findings   string
+		Resume     int64
+		Incomplete bool
+		Age        int64
+	}
+	if err := v.statements.Read(ctx, operation, "verify_results", &rows); err != nil {
+		return nil, err
+	}
+	results := make([]store.VerifyResult, len(rows))
+	for i, row := range rows {
+		var counts []count
+		if err := json.Unmarshal([]byte(row.Findings), &counts); err != nil {
+			return nil, fmt.Errorf("%s: %w", operation, err)
+		}
+		result := store.VerifyResult{Part: row.Part, Age: time.Duration(row.Age) * time.Microsecond, Resume: holdfast.TaskID(row.Resume), Incomplete: row.Incomplete}
+		for _, c := range counts {
+			found := store.FaultCount{Code: c.Code, Tasks: c.Tasks}
+			for _, id := range c.Samples {
+				found.Samples = append(found.Samples, holdfast.TaskID(id))
+			}
+			result.Counts = append(result.Counts, found)
+		}
+		results[i] = result
+	}
+	return results, nil
+}
+
+// StoreVerifyResult implements store.Verification.
+func (v *Verification) StoreVerifyResult(ctx context.Context, result store.VerifyResult) error {
+	counts := []count{}
+	for _, found := range result.Counts {
+		c := count{Code: found.Code, Tasks: found.Tasks}
+		for _, id := range found.Samples {
+			c.Samples = append(c.Samples, int64(id))
+		}
+		counts = append(counts, c)
+	}
+	findings, _ := json.Marshal(counts) // strings and numbers always marshal
+	incomplete := 0
+	if result.Incomplete {
+		incomplete = 1
+	}
+	return v.statements.Change(ctx, "store a result of a check", "verify_store", string(result.Part), string(findings), result.Resume, incomplete)
+}

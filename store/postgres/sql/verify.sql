@@ -1,0 +1,116 @@
+-- name: verify_tickets_range
+-- The ids of the next step after the id $1: a listed block, or the tasks that no search for lost tickets has read yet.
+-- last is 0 at the end.
+with listed as (
+  select greatest(block * {{block_size}}, $1::bigint) as after, (block + 1) * {{block_size}} as last
+  from holdfast.ticketed_blocks
+  where block >= $1::bigint / {{block_size}}
+  order by block
+  limit 1
+), above as (
+  select t.id - 1 as after, t.id - 1 + 20000 as last
+  from holdfast.tasks t
+  where t.id > greatest($1::bigint, (select through from holdfast.ticket_scan))
+  order by t.id
+  limit 1
+), next as (
+  select after, last from listed union all select after, last from above order by after, last limit 1
+)
+select coalesce(max(after), 0) as after, coalesce(max(last), 0) as last from next
+
+-- name: verify_tickets
+-- The ids above $1 up to $2. $3 is the slack, and $4 how long a due task may wait. See unticket_lost: this statement
+-- uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten seconds ago.
+with evidence as materialized (
+  select q.name,
+    coalesce(case when q.drained_through >= q.held_at + $3::bigint * interval '1 microsecond' then q.held_through end, q.proved_through) as proved,
+    greatest(
+      case when q.drained_at <= now() - interval '10 seconds' then q.drained_through end,
+      case when q.held_at <= now() - interval '10 seconds' then q.held_through end,
+      q.proved_through
+    ) as passed,
+    (select min(o.created_at) from holdfast.outbox o where o.queue = q.name) as uncertain
+  from holdfast.queues q
+  where q.drained_at is not null and greatest(q.drained_through, q.drained_at, q.held_at) <= now() + interval '2 seconds'
+), idle as materialized (
+  {{idle_workers}} $4::bigint * interval '1 microsecond'
+), ticketed as materialized (
+  select t.id, t.type, t.queue, t.requeued, t.ticketed_at, t.next_run_at,
+    case when t.requeued then 10 * $3::bigint * interval '1 microsecond'
+      else least($3::bigint * interval '1 microsecond', interval '10 seconds') end as margin
+  from holdfast.tasks t
+  where t.id > $1 and t.id <= $2 and t.state = 'ready' and t.due_at is null and exists (select from evidence)
+), judged as (
+  select t.id, case
+      when not t.requeued and t.ticketed_at < e.proved - t.margin
+        and not exists (select from holdfast.workers where state = 'live' and running >= concurrency) then 'lost_ticket'
+      when t.ticketed_at < e.passed - t.margin and greatest(t.ticketed_at, t.next_run_at) < now() - $4::bigint * interval '1 microsecond'
+        and exists (select from idle where {{idle_for}}) then 'overdue_ticket'
+    end as code
+  from ticketed t join evidence e on e.name = t.queue
+  where t.ticketed_at < greatest(e.proved, e.passed) and (e.uncertain is null or t.ticketed_at < e.uncertain)
+)
+select id, code from judged where code is not null order by id limit 10000
+
+-- name: verify_due
+-- $1 is how long a due task may wait. If nothing is wrong, there are no such tasks.
+with idle as materialized (
+  {{idle_workers}} $1::bigint * interval '1 microsecond'
+), waiting as materialized (
+  select t.id, t.type, t.queue from holdfast.tasks t
+  where t.due_at < now() - $1::bigint * interval '1 microsecond' and exists (select from idle)
+  order by t.due_at
+  limit 10000
+)
+select t.id, 'overdue_dispatch' as code from waiting t where exists (select from idle where {{idle_for}}) order by t.id
+
+-- name: verify_outbox
+-- The oldest entries are enough: an entry is deleted soon, unless the broker is away.
+select e.id, 'duplicated_entry' as code
+from (select unnest(task_ids) as id from (select task_ids from holdfast.outbox order by publish_after limit 1000) oldest) e
+group by e.id
+having count(*) > 1
+order by e.id
+limit 10000
+
+-- name: verify_all_range
+-- The ids of the next step after the id $1. last is 0 at the end.
+select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from holdfast.tasks where id > $1
+
+-- name: verify_all
+-- The ids above $1 up to $2. $3 is how long a due task may wait, and $4 how long a task may be running after its worker
+-- has ended.
+with idle as materialized (
+  {{idle_workers}} $3::bigint * interval '1 microsecond'
+), judged as (
+  select t.id, case
+      when t.state = 'running' and t.started_at < now() - $4::bigint * interval '1 microsecond' and w.id is null then 'zombie_missing'
+      when t.state = 'running' and w.state <> 'live' and coalesce(w.ended_at, '-infinity') < now() - $4::bigint * interval '1 microsecond' then 'zombie_ended'
+      when t.state = 'running' and w.state = 'live' and w.lease_until < now() - $4::bigint * interval '1 microsecond' then 'zombie_expired'
+      when t.state = 'ready' and t.due_at is null and t.ticketed_at is null then 'lost_record'
+      when t.state = 'ready' and t.next_run_at < now() - $3::bigint * interval '1 microsecond' and t.due_at > now() + interval '10 seconds'
+        and exists (select from idle where {{idle_for}}) then 'overdue_postponed'
+      when exists (select from holdfast.attempts a where a.task_id = t.id and a.attempt >= t.attempt) then 'duplicated_attempt'
+    end as code
+  from holdfast.tasks t left join holdfast.workers w on w.id = t.worker_id
+  where t.id > $1 and t.id <= $2 and t.state in ('ready', 'running')
+)
+select id, code from judged where code is not null order by id limit 10000
+
+-- name: verify_suspicious
+select exists (
+  select from holdfast.workers
+  where state <> 'live' and not swept and coalesce(ended_at, '-infinity') < now() - $1 * interval '1 microsecond'
+    or state = 'live' and lease_until < now() - $1 * interval '1 microsecond'
+) as suspicious
+
+-- name: verify_results
+select part, findings::text as findings, resume, checked_at is null as incomplete,
+  coalesce(extract(epoch from now() - checked_at) * 1000000, 0)::bigint as age
+from holdfast.verify_results
+
+-- name: verify_store
+insert into holdfast.verify_results (part, findings, resume, checked_at)
+values ($1, $2::json, $3, case when $4::int = 0 then now() end)
+on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
+  findings = case when $4::int = 0 then excluded.findings else verify_results.findings end

@@ -1,0 +1,239 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var verifyTests = []test{
+	{"finds nothing among tasks as the design wants them", testVerifyClean},
+	{"finds a ticket that is proved lost", testVerifyLostTicket},
+	{"finds a ticket that an idle worker did not get", testVerifyOverdueTicket},
+	{"finds a due task without a ticket", testVerifyOverdueDispatch},
+	{"finds tasks under workers that have ended", testVerifyEndedWorker},
+	{"finds tasks under workers whose lease has expired", testVerifyExpiredLease},
+	{"reads all tasks in steps", testVerifySteps},
+	{"keeps the newest result of each part", testVerifyResults},
+}
+
+// strict has limits that every state exceeds at once.
+var strict = store.VerifyLimits{Overdue: time.Microsecond, Orphan: time.Microsecond}
+
+// VerifyFaults returns what a complete check finds, by code.
+func VerifyFaults(t *testing.T, s store.Verification, limits store.VerifyLimits) map[store.FaultCode][]holdfast.TaskID {
+	t.Helper()
+	found := make(map[store.FaultCode][]holdfast.TaskID)
+	for _, part := range store.VerifyParts() {
+		for after := holdfast.TaskID(0); ; {
+			step, err := s.VerifyStep(t.Context(), part, after, limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range step.Findings {
+				if fault, known := store.FaultOf(f.Code); !known || fault.Part != part {
+					t.Fatal("part ", part, " found ", f)
+				}
+				found[f.Code] = append(found[f.Code], f.Task)
+			}
+			if step.Next == 0 {
+				break
+			}
+			if after >= step.Next {
+				t.Fatal("part ", part, " does not advance from ", after)
+			}
+			after = step.Next
+		}
+	}
+	return found
+}
+
+func (s *suite) verify(limits store.VerifyLimits) map[store.FaultCode][]holdfast.TaskID {
+	s.Helper()
+	return VerifyFaults(s.T, s.Store, limits)
+}
+
+// wantFault polls until a complete check finds exactly the given tasks with a fault, and no other fault.
+func (s *suite) wantFault(code store.FaultCode, limits store.VerifyLimits, tasks ...holdfast.TaskID) {
+	s.Helper()
+	s.eventually("the check finds "+string(code), func() bool {
+		found := s.verify(limits)
+		return len(found) == 1 && slices.Equal(found[code], tasks)
+	})
+}
+
+func (s *suite) wantNoFault(limits store.VerifyLimits) {
+	s.Helper()
+	if found := s.verify(limits); len(found) > 0 {
+		s.Errorf("the check finds %v", found)
+	}
+}
+
+// idleWorker registers a live worker that handles the kind and has free executors.
+func (s *suite) idleWorker() holdfast.WorkerID {
+	s.Helper()
+	worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "idle", Concurrency: 4, Types: []string{kind}}, time.Hour)
+	s.must(err)
+	return worker
+}
+
+func testVerifyClean(s *suite) {
+	worker := s.idleWorker()
+	later, unhandled := newTask(), newTask()
+	later.Delay, unhandled.Type = time.Hour, other
+	tickets := s.insert(newTask(), newTask(), later, unhandled)
+	s.mustClaim(worker, tickets[0])
+	for _, state := range holdfast.States() {
+		s.taskIn(state)
+	}
+	failed := s.mustClaim(worker, tickets[1])[0]
+	s.move(failed, holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)))
+	_, err := s.Unticket(s.ctx, tickets[3:])
+	s.must(err)
+	s.deliverSentinels()
+	s.wantNoFault(store.VerifyLimits{Slack: time.Hour, Overdue: time.Microsecond, Orphan: time.Microsecond})
+	if suspicious, err := s.Suspicious(s.ctx, strict); suspicious || err != nil {
+		s.Errorf("Suspicious returned %v, %v", suspicious, err)
+	}
+}
+
+func testVerifyLostTicket(s *suite) {
+	lost := s.insertConfirmed()
+	s.wantNoFault(strict)
+	s.deliverTwoSentinels()
+	s.insertConfirmed() // younger than the sentinels
+	s.wantFault(store.LostTicket, strict, lost.Task)
+	s.wantNoFault(store.VerifyLimits{Slack: time.Hour, Overdue: time.Microsecond, Orphan: time.Microsecond})
+
+	worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "busy", Concurrency: 2}, time.Minute)
+	s.must(err)
+	_, err = s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Minute, Running: 2})
+	s.must(err)
+	s.wantNoFault(strict)
+	_, err = s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Minute, Running: 1})
+	s.must(err)
+	s.wantFault(store.LostTicket, strict, lost.Task)
+
+	if n, _, err := s.UnticketLost(s.ctx, 0); n != 1 || err != nil {
+		s.Fatalf("UnticketLost returned %d, %v", n, err)
+	}
+	s.wantNoFault(strict)
+}
+
+func testVerifyOverdueTicket(s *suite) {
+	ticket := s.insertConfirmed()
+	busy, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "busy", Concurrency: 2, Types: []string{kind}}, time.Minute)
+	s.must(err)
+	_, err = s.Renew(s.ctx, store.Renewal{Worker: busy, Lease: time.Minute, Running: 2})
+	s.must(err)
+	s.deliverTwoSentinels()
+	_, _, err = s.UnticketLost(s.ctx, time.Hour) // keeps the proof of a slack of 0 for later
+	s.must(err)
+	s.wantNoFault(strict)
+	elsewhere, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "elsewhere", Concurrency: 2, Types: []string{kind}, Queues: []string{"elsewhere"}}, time.Minute)
+	s.must(err)
+	otherKind, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "other", Concurrency: 2, Types: []string{other}}, time.Minute)
+	s.must(err)
+	s.wantNoFault(strict)
+	_, _ = elsewhere, otherKind
+	idle := s.idleWorker()
+	s.eventually("a sentinel left the queue ten seconds ago", func() bool {
+		return slices.Equal(s.verify(strict)[store.OverdueTicket], []holdfast.TaskID{ticket.Task})
+	})
+	s.mustClaim(idle, ticket)
+	s.wantNoFault(strict)
+}
+
+func testVerifyOverdueDispatch(s *suite) {
+	tickets := s.insertN(2)
+	_, err := s.Unticket(s.ctx, tickets[:1])
+	s.must(err)
+	s.wantNoFault(strict) // no worker
+	s.idleWorker()
+	s.wantFault(store.OverdueDispatch, strict, tickets[0].Task)
+	s.wantNoFault(store.VerifyLimits{Overdue: time.Hour})
+	s.dispatch(10)
+	s.wantNoFault(store.VerifyLimits{Slack: time.Hour, Overdue: time.Microsecond})
+}
+
+func testVerifyEndedWorker(s *suite) {
+	var ticket message.Ticket
+	worker := s.deadWorker(func(worker holdfast.WorkerID) {
+		ticket = s.insertN(1)[0]
+		s.mustClaim(worker, ticket)
+	})
+	s.wantNoFault(store.VerifyLimits{Orphan: time.Hour, Overdue: time.Hour})
+	s.wantFault(store.ZombieEnded, strict, ticket.Task)
+	if suspicious, err := s.Suspicious(s.ctx, strict); !suspicious || err != nil {
+		s.Errorf("Suspicious returned %v, %v", suspicious, err)
+	}
+	tasks, err := s.Abandoned(s.ctx, worker, 10)
+	s.must(err)
+	s.move(tasks[0], holdfast.Crashed(worker))
+	s.wantNoFault(strict)
+}
+
+func testVerifyExpiredLease(s *suite) {
+	worker := s.registerWorker()
+	ticket := s.insertN(1)[0]
+	s.mustClaim(worker, ticket)
+	s.wantNoFault(strict)
+	_, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Microsecond})
+	s.must(err)
+	s.wantFault(store.ZombieExpired, strict, ticket.Task)
+	if suspicious, err := s.Suspicious(s.ctx, strict); !suspicious || err != nil {
+		s.Errorf("Suspicious returned %v, %v", suspicious, err)
+	}
+	_, err = s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour})
+	s.must(err)
+	s.wantNoFault(strict)
+}
+
+func testVerifySteps(s *suite) {
+	tickets := s.insertN(200)
+	s.deadWorker(func(worker holdfast.WorkerID) { s.mustClaim(worker, tickets...) })
+	want := make([]holdfast.TaskID, len(tickets))
+	for i, ticket := range tickets {
+		want[i] = ticket.Task
+	}
+	s.wantFault(store.ZombieEnded, strict, want...)
+	step, err := s.VerifyStep(s.ctx, store.VerifyAll, want[len(want)-1], strict)
+	if err != nil || step.Next != 0 || len(step.Findings) > 0 {
+		s.Errorf("the step after the last task returned %v, %v", step, err)
+	}
+	if _, err := s.VerifyStep(s.ctx, "unknown", 0, strict); err == nil {
+		s.Error("a check of an unknown part succeeds")
+	}
+}
+
+func testVerifyResults(s *suite) {
+	results := func() []store.VerifyResult {
+		s.Helper()
+		results, err := s.VerifyResults(s.ctx)
+		s.must(err)
+		return results
+	}
+	if got := results(); len(got) != 0 {
+		s.Errorf("before a check: %v", got)
+	}
+	s.must(s.StoreVerifyResult(s.ctx, store.VerifyResult{Part: store.VerifyAll, Resume: 7, Incomplete: true}))
+	if got := results(); len(got) != 1 || !got[0].Incomplete || got[0].Resume != 7 {
+		s.Errorf("after an incomplete check: %+v", got)
+	}
+	lost := []store.FaultCount{{Code: store.LostRecord, Tasks: 30, Samples: []holdfast.TaskID{3, 4}}}
+	s.must(s.StoreVerifyResult(s.ctx, store.VerifyResult{Part: store.VerifyAll, Counts: lost}))
+	s.must(s.StoreVerifyResult(s.ctx, store.VerifyResult{Part: store.VerifyAll, Resume: 9, Incomplete: true}))
+	s.eventually("the result has an age", func() bool { return results()[0].Age > 0 })
+	got := results()[0]
+	if got.Incomplete || got.Resume != 9 || len(got.Counts) != 1 || got.Counts[0].Tasks != 30 || !slices.Equal(got.Counts[0].Samples, lost[0].Samples) {
+		s.Errorf("the result is %+v", got)
+	}
+	s.must(s.StoreVerifyResult(s.ctx, store.VerifyResult{Part: store.VerifyAll}))
+	if got := results()[0]; len(got.Counts) != 0 || got.Resume != 0 {
+		s.Errorf("after a check without findings: %+v", got)
+	}
+}
