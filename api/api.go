@@ -55,9 +55,12 @@ type API struct {
 	document *huma.OpenAPI
 	places   chan struct{} // a value is a request that may use the store
 	maxBody  int64
+	keys     *keyring
+	loopback bool // the address of the API is reachable from this machine only; set by Bind
 }
 
-// New returns an API. It starts no goroutine. The caller calls Close after the last request.
+// New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
+// one.
 func New(o Options) *API {
 	if o.Concurrency <= 0 {
 		o.Concurrency = 4
@@ -74,6 +77,7 @@ func New(o Options) *API {
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
 		places: make(chan struct{}, o.Concurrency), maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
+		keys: newKeyring(o.Backend.Store),
 	}
 	a.register()
 	return a
@@ -235,7 +239,7 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.role != Anyone {
 			caller, p := a.authenticate(r)
-			if p == nil && !caller.role.includes(route.role) {
+			if p == nil && !includes(caller.role, route.role) {
 				p = forbidden(caller, route)
 			}
 			if p != nil {

@@ -2,41 +2,44 @@ package api
 
 import (
 	"context"
+	"crypto/subtle"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Role is what a caller may do. Each role includes the ones before it.
-type Role string
+type Role = store.TokenRole
 
-// The roles of callers.
+// The roles of callers. Anyone needs no authentication.
 const (
-	Anyone   Role = "anyone"   // needs no authentication
-	Viewer   Role = "viewer"   // reads
-	Operator Role = "operator" // also changes tasks
-	Admin    Role = "admin"    // also reads settings and changes tokens
+	Anyone   Role = "anyone"
+	Viewer        = store.Viewer
+	Operator      = store.Operator
+	Admin         = store.Admin
 )
 
-// rank orders the roles.
-func (r Role) rank() int {
-	switch r {
-	case Viewer:
-		return 1
-	case Operator:
-		return 2
-	case Admin:
-		return 3
-	}
-	return 0
+// includes reports whether a caller with the role has may use a route that needs the role needed.
+func includes(has, needed Role) bool {
+	return needed == Anyone || slices.Index(store.TokenRoles(), has) >= slices.Index(store.TokenRoles(), needed)
 }
-
-// includes reports whether a caller with role r may use a route that needs the role needed.
-func (r Role) includes(needed Role) bool { return r.rank() >= needed.rank() }
 
 // caller is who sends a request.
 type caller struct {
-	name string // "" if the API is open
-	role Role
+	name  string // of the token or the user
+	scope string // distinguishes callers; two callers may have the same name
+	role  Role
+	token int64 // the id of the token; 0 if there is none
 }
+
+// local is the caller of an API without tokens on a loopback address.
+var local = caller{name: "local", scope: "local", role: Admin}
 
 type callerKey struct{}
 
@@ -44,16 +47,222 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
+// callerOf returns who sent the request of a handler.
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
 // authenticate returns who sends a request, or a problem.
 func (a *API) authenticate(r *http.Request) (caller, *Problem) {
-	if p := a.notLocal(r); p != nil {
+	if header := r.Header.Get("Authorization"); header != "" {
+		secret, ok := cutScheme(header, "Bearer")
+		if !ok {
+			return caller{}, unauthenticated("the header Authorization has another form than: Bearer SECRET")
+		}
+		return a.byToken(r.Context(), secret)
+	}
+	if c, p := a.byProxy(r); p != nil || c.role != "" {
+		return c, p
+	}
+	open, err := a.isOpen(r.Context())
+	switch {
+	case err != nil:
+		return caller{}, a.problemOf(err)
+	case !open:
+		return caller{}, unauthenticated("the request has no token")
+	}
+	if p := notLocal(r); p != nil {
 		return caller{}, p
 	}
-	return caller{role: Admin}, nil
+	return local, nil
+}
+
+// cutScheme returns the credentials of a header with the given scheme, whose case does not matter.
+func cutScheme(header, scheme string) (credentials string, ok bool) {
+	before, after, found := strings.Cut(header, " ")
+	return strings.TrimSpace(after), found && strings.EqualFold(before, scheme)
+}
+
+// byToken returns the caller with a token.
+func (a *API) byToken(ctx context.Context, secret string) (caller, *Problem) {
+	token, found, err := a.keys.find(ctx, secret)
+	switch {
+	case err != nil:
+		return caller{}, a.problemOf(err)
+	case !found:
+		return caller{}, unauthenticated("the token is unknown")
+	case token.State != store.TokenActive:
+		return caller{}, unauthenticated("the token " + token.Name + " is " + string(token.State))
+	}
+	a.keys.use(ctx, token.ID)
+	return caller{name: token.Name, scope: "token " + token.Hash, role: token.Role, token: token.ID}, nil
+}
+
+// byProxy returns the user that a trusted proxy has authenticated, or a caller without a role if the request does not
+// come from one.
+func (a *API) byProxy(r *http.Request) (caller, *Problem) {
+	proxies := a.b.Config.API
+	if proxies.UserHeader == "" {
+		return caller{}, nil
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !slices.ContainsFunc(proxies.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+		return caller{}, nil
+	}
+	users := r.Header.Values(proxies.UserHeader)
+	if len(users) == 0 {
+		return caller{}, nil
+	}
+	c := caller{name: strings.TrimSpace(users[0]), role: Role(proxies.DefaultRole)}
+	roles := []string(nil)
+	if proxies.RoleHeader != "" {
+		roles = r.Header.Values(proxies.RoleHeader)
+	}
+	if len(roles) > 0 && roles[0] != "" {
+		c.role = Role(strings.ToLower(strings.TrimSpace(roles[0])))
+	}
+	if len(users) > 1 || len(roles) > 1 || c.name == "" || !slices.Contains(store.TokenRoles(), c.role) {
+		p := newProblem(http.StatusForbidden, "forbidden", "the proxy sends no user with the role viewer, operator or admin")
+		p.Hint = "check the headers of the proxy, and api.user_header, api.role_header and api.default_role"
+		return caller{}, p
+	}
+	c.scope = "user " + c.name
+	return c, nil
+}
+
+// isOpen reports whether the API serves requests without authentication: it is at a loopback address, and neither a
+// token nor a trusted proxy was ever set up. A revoked token counts, so that a revocation never opens the API.
+func (a *API) isOpen(ctx context.Context) (bool, error) {
+	if !a.loopback || a.b.Config.API.UserHeader != "" {
+		return false, nil
+	}
+	tokens, err := a.keys.load(ctx, time.Now().Add(-keysFresh))
+	return err == nil && len(tokens) == 0, err
+}
+
+// mayStay reports whether the caller of a stream may still receive it.
+func (a *API) mayStay(ctx context.Context, c caller) bool {
+	tokens, err := a.keys.load(ctx, time.Now().Add(-keysFresh))
+	switch {
+	case err != nil:
+		return true // the store is away; the stream itself ends if that lasts
+	case c == local:
+		return len(tokens) == 0
+	case c.token == 0:
+		return true
+	}
+	return slices.ContainsFunc(tokens, func(t store.Token) bool { return t.ID == c.token && t.State == store.TokenActive })
+}
+
+func unauthenticated(detail string) *Problem {
+	p := newProblem(http.StatusUnauthorized, "unauthenticated", "%s", detail)
+	p.Hint = "send the header Authorization: Bearer SECRET; create a token with: holdfast token create NAME --role viewer"
+	return p
 }
 
 func forbidden(c caller, route route) *Problem {
-	p := newProblem(http.StatusForbidden, "forbidden", "%s needs the role %s; %s has the role %s", route.method+" "+Prefix+route.path, route.role, c.name, c.role)
+	p := newProblem(http.StatusForbidden, "forbidden", "%s %s needs the role %s; %s has the role %s", route.method, Prefix+route.path, route.role, c.name, c.role)
 	p.Hint = "use a token with that role; create one with: holdfast token create NAME --role " + string(route.role)
 	return p
+}
+
+const (
+	keysFresh = time.Second            // a revocation takes effect after this time at the latest
+	keysPause = 100 * time.Millisecond // the least time between two reads
+	useEvery  = time.Minute
+)
+
+// keyring is the list of tokens, read at most every keysPause, so that no number of requests loads the store.
+type keyring struct {
+	store store.Tokens
+	turn  chan struct{} // has a value while a call reads or looks
+
+	mu     sync.Mutex
+	tokens []store.Token
+	readAt time.Time           // when the read of tokens began
+	used   map[int64]time.Time // when the use of a token was recorded, by its id
+}
+
+func newKeyring(s store.Tokens) *keyring {
+	return &keyring{store: s, turn: make(chan struct{}, 1), used: make(map[int64]time.Time)}
+}
+
+// find returns the token with a secret. A secret that is not in a recent list may belong to a new token, so find reads
+// the list again.
+func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, error) {
+	arrived, hash := time.Now(), []byte(app.HashSecret(secret))
+	for _, since := range []time.Time{arrived.Add(-keysFresh), arrived} {
+		tokens, err := k.load(ctx, since)
+		if err != nil {
+			return store.Token{}, false, err
+		}
+		var found store.Token
+		ok := false
+		for _, t := range tokens { // all of them, so that the time says nothing about the list
+			if subtle.ConstantTimeCompare([]byte(t.Hash), hash) == 1 {
+				found, ok = t, true
+			}
+		}
+		if ok {
+			return found, true, nil
+		}
+	}
+	return store.Token{}, false, nil
+}
+
+// load returns a list of tokens whose read began after since.
+func (k *keyring) load(ctx context.Context, since time.Time) ([]store.Token, error) {
+	if tokens, ok := k.recent(since); ok {
+		return tokens, nil
+	}
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if tokens, ok := k.recent(since); ok { // another request has read it meanwhile
+		return tokens, nil
+	}
+	k.mu.Lock()
+	pause := time.NewTimer(keysPause - time.Since(k.readAt))
+	k.mu.Unlock()
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	began := time.Now()
+	tokens, err := k.store.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.tokens, k.readAt = tokens, began
+	return tokens, nil
+}
+
+func (k *keyring) recent(since time.Time) ([]store.Token, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tokens, k.readAt.After(since)
+}
+
+// use records that a token was used, at most once a minute. An error does not matter: a later request tries again.
+func (k *keyring) use(ctx context.Context, id int64) {
+	k.mu.Lock()
+	last, now := k.used[id], time.Now()
+	due := now.Sub(last) >= useEvery
+	if due {
+		k.used[id] = now
+	}
+	k.mu.Unlock()
+	if due && k.store.UseToken(ctx, id) != nil {
+		k.mu.Lock()
+		k.used[id] = last
+		k.mu.Unlock()
+	}
 }

@@ -1,19 +1,33 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
-// MayServe returns an error if the API must not listen at the address: without tokens, only programs of this machine
-// may use it.
-func (a *API) MayServe(address net.Addr) error {
+// Bind tells the API the address at which it is served, before the first request. It returns an ErrInvalid if other
+// machines can reach the address, and the API has no active token and no trusted proxy.
+func (a *API) Bind(ctx context.Context, address net.Addr) error {
 	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		a.loopback = true
+		return nil
+	}
+	if a.b.Config.API.UserHeader != "" {
+		return nil
+	}
+	tokens, err := a.b.Store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(tokens, func(t store.Token) bool { return t.State == store.TokenActive }) {
 		return nil
 	}
 	return holdfast.WithHint(fmt.Errorf("%w: the HTTP API would serve other machines at %s without authentication", holdfast.ErrInvalid, address),
@@ -22,7 +36,10 @@ func (a *API) MayServe(address net.Addr) error {
 
 // notLocal returns a problem for a request that may come from elsewhere although the API listens on a loopback address:
 // from a page in a browser whose name resolves to this address, or through a proxy.
-func (a *API) notLocal(r *http.Request) *Problem {
+func notLocal(r *http.Request) *Problem {
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+		return needsToken("the request comes from another machine, and the API has no tokens")
+	}
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 		if r.Header.Get(header) != "" {
 			return needsToken("the request came through a proxy, and the API has no tokens")

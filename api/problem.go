@@ -56,6 +56,8 @@ type TaskProblem struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
 func newProblem(status int, code, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }

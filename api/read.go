@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -111,17 +112,11 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 	}
 	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Limit: in.Limit}
 	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until = "", "", "", time.Time{}, time.Time{}
-	if !selectsAll(f) {
+	if !reflect.ValueOf(f).IsZero() { // a condition is left
 		return deadGroups{}, badParameter("q", errGroupFields)
 	}
 	groups, err := surface.DeathGroups(ctx, a.b, selected)
 	return deadGroups{groups}, err
-}
-
-// selectsAll reports whether a filter has no condition.
-func selectsAll(f store.Filter) bool {
-	return len(f.States) == 0 && f.Type == "" && f.Queue == "" && f.Error == "" && f.Unique == "" && f.MinAttempt == 0 && f.MaxAttempt == 0 &&
-		f.Fingerprint == "" && f.Class == "" && f.Host == "" && f.Status == 0 && f.Since.IsZero() && f.Until.IsZero()
 }
 
 // queues is a list of queues.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +35,25 @@ type world struct {
 	*app.Backend
 	api *api.API
 	url string
-	log *bytes.Buffer // of the API; read it only after close
+	log *logText // of the API
+}
+
+// logText is a log that can be read while it is written.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // everywhere runs a test on servers and on a file.
@@ -77,7 +96,7 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, log: new(bytes.Buffer)}
+	w := &world{T: t, log: new(logText)}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	if _, err := app.Migrate(t.Context(), cfg, log); err != nil {
@@ -99,6 +118,9 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	w.api = api.New(o)
 	server := httptest.NewServer(w.api)
 	w.url = server.URL
+	if err := w.api.Bind(t.Context(), server.Listener.Addr()); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		server.Close()
 		if err := w.api.Close(); err != nil {

@@ -35,6 +35,7 @@ type Config struct {
 	Worker   Worker
 	Producer Producer
 	Janitor  Janitor
+	API      API
 	Webhook  Webhook
 	Defaults holdfast.TypeSettings
 	Types    map[string]holdfast.TypeSettings // complete, inherited values included
@@ -107,6 +108,14 @@ type Janitor struct {
 	KeepCancelled    time.Duration
 	KeepArchived     time.Duration
 	KeepWorkers      time.Duration
+}
+
+// API has the settings of the HTTP API for users that a proxy has authenticated.
+type API struct {
+	TrustedProxies []netip.Prefix // only requests from these networks may name a user
+	UserHeader     string         // "" means that no request may
+	RoleHeader     string
+	DefaultRole    string // of a user without a role in the header; "" refuses such a user
 }
 
 // Webhook has the settings of the task type http.

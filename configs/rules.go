@@ -52,6 +52,7 @@ var (
 	identifierForm = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 	prefixForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`)
 	secretForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+	headerForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,79}$`)
 	statusForm     = regexp.MustCompile(`^[1-5](xx|[0-9][0-9])$`)
 )
 
@@ -91,6 +92,21 @@ func listenAddress(text string) error {
 		return errors.New("must end in a port from 0 to 65535")
 	}
 	return nil
+}
+
+// headerName does not allow the headers that have a meaning of their own for the HTTP API.
+func headerName(text string) error {
+	if text != "" && (!headerForm.MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, func(s string) bool { return strings.EqualFold(s, text) })) {
+		return errors.New("is not the name of a header like X-Forwarded-User")
+	}
+	return nil
+}
+
+func tokenRole(text string) error {
+	if text == "" {
+		return nil
+	}
+	return oneOf("viewer", "operator", "admin")(text)
 }
 
 func queue(text string) error {

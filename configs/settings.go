@@ -27,7 +27,7 @@ const (
 // settings returns every key of c in the order of the example file. The values point to the fields of c. All other
 // tables of keys are made from this one.
 func (c *Config) settings() []setting {
-	all := slices.Concat(c.serverSettings(), c.workSettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
+	all := slices.Concat(c.serverSettings(), c.workSettings(), c.apiSettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
 		t := c.Types[name]
 		all = append(all, taskSettings(typesPrefix+name+".", &t)...)
@@ -109,6 +109,20 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&j.KeepArchived, duration(0)}},
 		{key: "janitor.keep_workers", doc: "How long ended workers are kept in the list of workers; 0s means forever.",
 			value: one[time.Duration]{&j.KeepWorkers, duration(0)}},
+	}
+}
+
+func (c *Config) apiSettings() []setting {
+	a := &c.API
+	return []setting{
+		{key: "api.trusted_proxies", doc: "Networks of the proxies that authenticate users of the HTTP API: [10.1.0.0/16]. Requests from elsewhere need a token.",
+			value: many[prefix]{&a.TrustedProxies, network()}},
+		{key: "api.user_header", doc: "Header in which a trusted proxy sends the name of the user, such as X-Forwarded-User; \"\" means none. The proxy must remove this header from the requests of its clients.",
+			value: one[string]{&a.UserHeader, plain(headerName)}},
+		{key: "api.role_header", doc: "Header in which a trusted proxy sends the role of the user: viewer, operator or admin. The proxy must remove it from the requests of its clients, too.",
+			value: one[string]{&a.RoleHeader, plain(headerName)}},
+		{key: "api.default_role", doc: "Role of a user for whom the proxy sends none: viewer, operator or admin; \"\" refuses such a user.",
+			value: one[string]{&a.DefaultRole, plain(tokenRole)}},
 	}
 }
 

@@ -51,6 +51,16 @@ func (c Config) Validate() error {
 	if c.HasRole(RoleAPI) && c.Listen == "" {
 		report("listen", "must be an address for the role api")
 	}
+	switch {
+	case c.API.UserHeader != "" && len(c.API.TrustedProxies) == 0:
+		report("api.user_header", "needs api.trusted_proxies, because any client could send the header")
+	case c.API.UserHeader == "" && (len(c.API.TrustedProxies) > 0 || c.API.RoleHeader != "" || c.API.DefaultRole != ""):
+		report("api.user_header", "must be set if another setting for trusted proxies is")
+	case c.API.UserHeader != "" && c.API.RoleHeader == "" && c.API.DefaultRole == "":
+		report("api.user_header", "needs api.role_header or api.default_role, so that the user has a role")
+	case c.API.UserHeader != "" && strings.EqualFold(c.API.UserHeader, c.API.RoleHeader):
+		report("api.role_header", "must be another header than api.user_header")
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
 		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
 			key := hostsPrefix + name

@@ -37,10 +37,10 @@ const (
 	Janitor     Surface = "janitor" // the janitor itself decided, for example to stop an operation
 )
 
-// Action is what a person requests for a task.
+// Action is what a person requests.
 type Action string
 
-// The actions.
+// The actions. Create and revoke concern tokens, and the others tasks.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -49,11 +49,13 @@ const (
 	ActionEdit    Action = "edit"
 	ActionPurge   Action = "purge" // deletes the task
 	ActionUndo    Action = "undo"  // takes back the last change of the task
+	ActionCreate  Action = "create"
+	ActionRevoke  Action = "revoke"
 )
 
 // Actions returns every action, in the order in which lists show them.
 func Actions() []Action {
-	return []Action{ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo}
+	return []Action{ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke}
 }
 
 // Change is a change of one task. A purge needs neither Move nor Edit; every other action needs one of the two.

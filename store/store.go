@@ -45,6 +45,7 @@ type Store interface {
 	Deaths
 	Audit
 	Verification
+	Tokens
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

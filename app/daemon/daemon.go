@@ -81,11 +81,11 @@ func Serve(ctx context.Context, o Options) error {
 		services.StartBeside = func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error) {
 			mux := endpoints(o.Backend, worker, jan, registry)
 			if !o.Backend.Config.HasRole(configs.RoleAPI) {
-				return serveEndpoints(o, mux, nil)
+				return serveEndpoints(ctx, o, mux, nil)
 			}
 			served := newAPI(o, registry, observer)
 			mux.Handle(api.Prefix+"/", served)
-			return serveEndpoints(o, mux, served)
+			return serveEndpoints(ctx, o, mux, served)
 		}
 	}
 	return app.Serve(ctx, services)
@@ -103,14 +103,14 @@ func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observe
 
 // serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
 // at the start. served is the HTTP API of the handler, or nil.
-func serveEndpoints(o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
+func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
 		return nil, holdfast.WithHint(fmt.Errorf("listen on %s: %w", o.Backend.Config.Listen, err), holdfast.Hint{Kind: holdfast.HintListen})
 	}
 	address, what := listener.Addr(), "serving health and metrics"
 	if served != nil {
-		if err := served.MayServe(address); err != nil {
+		if err := served.Bind(ctx, address); err != nil {
 			return nil, errors.Join(err, listener.Close(), served.Close())
 		}
 		what = "serving health, metrics and the HTTP API"

@@ -47,7 +47,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintNewAttempt:     "give the task a new attempt: holdfast task cancel ID, then: holdfast task retry ID",
 	holdfast.HintAllRoles:       "leave out --roles, or set it to worker,janitor or worker,janitor,api; to split the roles, use PostgreSQL and RabbitMQ",
 	holdfast.HintListen:         "set another address with: holdfast serve --listen HOST:PORT",
-	holdfast.HintCreateToken:    "listen on this machine only: holdfast serve --listen 127.0.0.1:8480",
+	holdfast.HintCreateToken:    "create a token with: holdfast token create NAME --role admin; or serve this machine only with: holdfast serve --listen 127.0.0.1:8480",
 	holdfast.HintReadiness:      "for the reason, read /healthz/ready of ARG",
 	holdfast.HintRestartWorkers: "restart every worker that was started before that, so that tasks it has finished since then run again; see docs/backup.md",
 	holdfast.HintStopWorkers:    "stop every holdfast serve of this store with SIGTERM first; if the process no longer exists, start holdfast serve once and stop it",

@@ -114,6 +114,7 @@ func commands(t *tool) []*cli.Command {
 		verifyCommands{t}.command(),
 		doctorCommand{t}.command(),
 		benchCommand{t}.command(),
+		tokenCommands{t}.command(),
 		configCommands{t}.command(),
 		completionCommands{t}.command(),
 		completionCommands{t}.candidatesCommand(),

@@ -222,7 +222,7 @@ func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // addressLine matches the line with the address of the endpoints in a log, as text or JSON.
-var addressLine = regexp.MustCompile(`serving health.* address="?([0-9.:]+)|"address":"([0-9.:]+)".*serving health`)
+var addressLine = regexp.MustCompile(`serving health.* address="?([][0-9.:]+)|"address":"([][0-9.:]+)".*serving health`)
 
 func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 3 {
@@ -241,7 +241,8 @@ func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) > 3 {
 		body = args[3]
 	}
-	request, err := http.NewRequest(args[1], "http://"+address+args[2], strings.NewReader(body))
+	port := address[strings.LastIndex(address, ":"):]
+	request, err := http.NewRequest(args[1], "http://127.0.0.1"+port+args[2], strings.NewReader(body))
 	ts.Check(err)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")

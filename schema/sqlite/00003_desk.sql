@@ -38,6 +38,20 @@ create table audit (
 
 create index audit_task on audit (task_id, id) where task_id is not null;
 
+-- The tokens with which programs use the HTTP API. The secret of a token is not stored.
+create table tokens (
+  id         integer primary key autoincrement,
+  name       text not null,
+  role       text not null, -- viewer, operator or admin
+  hash       text not null unique, -- SHA-256 of the secret, in hexadecimal digits
+  created_at integer not null,
+  used_at    integer, -- exact to a minute
+  expires_at integer, -- null: never
+  revoked_at integer
+) strict;
+
+create unique index tokens_name on tokens (name) where revoked_at is null;
+
 -- The tags of a task, a JSON list, or null if it has none.
 alter table tasks add column tags text;
 
@@ -65,6 +79,7 @@ create table verify_results (
 ) strict;
 
 -- +goose Down
+drop table tokens;
 drop trigger tasks_tags;
 drop table tags;
 alter table tasks drop column tags;

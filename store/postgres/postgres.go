@@ -98,6 +98,7 @@ type Store struct {
 	deaths
 	auditor
 	verifier
+	tokens
 	migrator
 	transfers
 	presenter
@@ -176,6 +177,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		deaths:     roles.NewDeaths(named{d}),
 		auditor:    roles.NewAudit(named{d}),
 		verifier:   roles.NewVerification(named{d}),
+		tokens:     roles.NewTokens(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

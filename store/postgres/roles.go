@@ -22,6 +22,7 @@ type (
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
 	verifier  = roles.Verification
+	tokens    = roles.Tokens
 )
 
 // named executes statements for the shared roles.

@@ -31,6 +31,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range holdfast.States() {
 		known[string(state)] = true
 	}
+	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
+		known[string(state)] = true
+	}
 	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
 	}

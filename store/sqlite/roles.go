@@ -20,6 +20,7 @@ type (
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
 	verifier  = roles.Verification
+	tokens    = roles.Tokens
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

@@ -69,6 +69,7 @@ type Store struct {
 	deaths
 	auditor
 	verifier
+	tokens
 	migrator
 	transfers
 	ownership
@@ -115,6 +116,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		deaths:     roles.NewDeaths(named{d}),
 		auditor:    roles.NewAudit(named{d}),
 		verifier:   roles.NewVerification(named{d}),
+		tokens:     roles.NewTokens(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -21,6 +21,7 @@ type database struct {
 	queues        []Queue // by name
 	turns         []turn
 	audit         []store.AuditEntry // by id; rows are never changed, so copies may share them
+	tokens        []store.Token      // by id
 	noted         time.Time          // the time that CorrectTimes recorded
 	last          sequences
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
@@ -32,7 +33,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation, audit int64
+	task, entry, worker, cancellation, audit, token int64
 }
 
 // Task is a stored task with its payload.

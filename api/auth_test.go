@@ -1,0 +1,289 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var tester = store.Actor{Name: "tester", Surface: store.Library}
+
+// token creates a token and returns the header that has it.
+func (w *world) token(name string, role store.TokenRole, lifetime time.Duration) []string {
+	w.Helper()
+	secret, err := w.CreateToken(w.Context(), tester, name, role, lifetime)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return []string{"Authorization", "Bearer " + secret}
+}
+
+func (w *world) revoke(name string) {
+	w.Helper()
+	if err := w.Store.RevokeToken(w.Context(), tester, name); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// eventually calls holds until it returns true.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(time.Minute)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-late:
+			w.Fatalf("timeout while waiting: %s", what)
+		}
+	}
+}
+
+// TestEveryRouteForEveryCaller sends a request to every route as every kind of caller. A route that the table below does
+// not have fails the test, so a new route needs a decision about its role here too.
+func TestEveryRouteForEveryCaller(t *testing.T) {
+	roles := map[string]store.TokenRole{
+		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer",
+		"GET /api/v1/tasks/{id}/explanation": "viewer", "GET /api/v1/tasks/{id}/attempts": "viewer",
+		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer",
+		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
+		"GET /api/v1/openapi.json": "anyone",
+	}
+	rank := map[store.TokenRole]int{"anyone": 0, "viewer": 1, "operator": 2, "admin": 3}
+	everywhere(t, func(w *world) {
+		roles := maps.Clone(roles)
+		callers := []struct {
+			name    string
+			role    store.TokenRole
+			headers []string
+			status  int // of a refusal
+		}{
+			{"none", "anyone", nil, 401},
+			{"viewer", "viewer", w.token("viewer", store.Viewer, 0), 403},
+			{"operator", "operator", w.token("operator", store.Operator, time.Hour), 403},
+			{"admin", "admin", w.token("admin", store.Admin, 0), 403},
+			{"revoked", "anyone", w.token("revoked", store.Admin, 0), 401},
+			{"expired", "anyone", w.token("expired", store.Admin, time.Microsecond), 401},
+			{"wrong", "anyone", []string{"Authorization", "Bearer holdfast_" + strings.Repeat("A", 43)}, 401},
+			{"malformed", "anyone", []string{"Authorization", "holdfast"}, 401},
+			{"basic", "anyone", []string{"Authorization", "Basic YWRtaW46YWRtaW4="}, 401},
+			{"empty", "anyone", []string{"Authorization", "Bearer "}, 401},
+			{"another header", "anyone", []string{"X-Forwarded-User", "admin"}, 401},
+		}
+		w.revoke("revoked")
+		w.eventually("the token has expired", func() bool {
+			return w.call("GET", "/api/v1/tasks", "", callers[5].headers...).status == 401
+		})
+		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		for _, route := range w.api.Routes() {
+			name := route.Method + " " + route.Path
+			needed, ok := roles[name]
+			if !ok || needed != route.Role {
+				w.Errorf("%s needs the role %q by its entry, and %q by this test", name, route.Role, needed)
+				continue
+			}
+			delete(roles, name)
+			path := strings.NewReplacer("{id}", id.String(), "{name}", "nosuch").Replace(route.Path)
+			for _, c := range callers {
+				body := ""
+				if route.Method == "POST" {
+					body = "{}"
+				}
+				r := w.call(route.Method, path, body, c.headers...)
+				if allowed := rank[c.role] >= rank[needed]; allowed && (r.status == 401 || r.status == 403 || r.status >= 500) || !allowed && r.status != c.status {
+					w.Errorf("%s as %s: %d %s", name, c.name, r.status, r.text)
+				} else if !allowed && (r.at("hint") == nil || r.status == 401 && r.header.Get("WWW-Authenticate") == "") {
+					w.Errorf("%s as %s: no hint or challenge: %v %s", name, c.name, r.header, r.text)
+				}
+			}
+		}
+		for name := range roles {
+			w.Errorf("there is no route %s", name)
+		}
+	})
+}
+
+func TestTokensOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		admin := w.token("admin", store.Admin, 0)
+		created := w.call("POST", "/api/v1/tokens", `{"name":"billing","role":"operator","expires":"1h","reason":"new service"}`, admin...)
+		secret, _ := created.at("secret").(string)
+		if created.status != 200 || created.at("name") != "billing" || len(secret) < 40 {
+			w.Fatalf("create: %d %s", created.status, created.text)
+		}
+		// A new token works at once, although the list of tokens was read just before.
+		billing := []string{"Authorization", "bearer " + secret}
+		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, billing...); r.status != http.StatusCreated {
+			w.Errorf("a request with the new token: %d %s", r.status, r.text)
+		}
+		list := w.call("GET", "/api/v1/tokens", "", admin...)
+		if list.at("tokens.1.name") != "billing" || list.at("tokens.1.state") != "active" || list.at("tokens.1.used_at") == nil || strings.Contains(list.text, secret) {
+			w.Errorf("list: %s", list.text)
+		}
+		for body, status := range map[string]int{
+			`{"name":"billing","role":"viewer"}`: 409, `{"name":"","role":"viewer"}`: 422, `{"name":"x","role":"root"}`: 422,
+			`{"name":"x","role":"viewer","expires":"-1h"}`: 422, `{"nam":"x"}`: 400, `{"name":"x","role":"viewer"} x`: 400,
+		} {
+			if r := w.call("POST", "/api/v1/tokens", body, admin...); r.status != status {
+				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, status)
+			}
+		}
+		if r := w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...); r.status != 200 || r.at("state") != "revoked" {
+			w.Errorf("revoke: %d %s", r.status, r.text)
+		}
+		w.eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })
+		if r := w.call("DELETE", "/api/v1/tokens/billing", "", admin...); r.status != 404 {
+			w.Errorf("revoke again: %d %s", r.status, r.text)
+		}
+		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Actor: "admin"})
+		if err != nil || len(entries) != 2 || entries[0].Reason != "leaked" || entries[1].Reason != "new service" || entries[0].Surface != store.API {
+			w.Errorf("audit log: %+v, %v", entries, err)
+		}
+		w.neverLogged(secret)
+	})
+}
+
+// neverLogged fails the test if a secret is in the log.
+func (w *world) neverLogged(secret string) {
+	w.Helper()
+	if text := w.log.String(); strings.Contains(text, secret) {
+		w.Errorf("the log has the secret: %s", text)
+	}
+}
+
+// The revocation of the last token does not open the API.
+func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
+	everywhere(t, func(w *world) {
+		if r := w.call("GET", "/api/v1/tasks", ""); r.status != 200 {
+			w.Fatalf("before the first token: %d %s", r.status, r.text)
+		}
+		w.token("one", store.Viewer, 0)
+		w.eventually("the API needs a token", func() bool { return w.call("GET", "/api/v1/tasks", "").status == 401 })
+		w.revoke("one")
+		// The list of tokens is read again for an unknown secret, so the request after it sees the revocation.
+		w.call("GET", "/api/v1/tasks", "", "Authorization", "Bearer unknown")
+		if r := w.call("GET", "/api/v1/tasks", ""); r.status != 401 {
+			w.Errorf("after the revocation: %d %s", r.status, r.text)
+		}
+	})
+}
+
+func TestOffTheLoopbackAddressItNeedsTokens(t *testing.T) {
+	everywhere(t, func(w *world) {
+		public := &net.TCPAddr{IP: net.IPv4zero, Port: 8480}
+		err := w.api.Bind(w.Context(), public)
+		if holdfast.HintOf(err).Kind != holdfast.HintCreateToken {
+			w.Errorf("without tokens: %v", err)
+		}
+		w.token("one", store.Viewer, 0)
+		if err := w.api.Bind(w.Context(), public); err != nil {
+			w.Errorf("with a token: %v", err)
+		}
+		w.revoke("one")
+		if err := w.api.Bind(w.Context(), public); err == nil {
+			w.Error("with a revoked token, the API may serve other machines")
+		}
+	})
+	t.Run("behind a proxy", func(t *testing.T) {
+		w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.0.0.0/8", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
+		if err := w.api.Bind(t.Context(), &net.TCPAddr{IP: net.IPv4zero, Port: 8480}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Only a trusted proxy may name a user.
+func TestUsersOfAProxy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",
+		"HOLDFAST_API_ROLE_HEADER=X-Role", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
+	ask := func(method, path, from string, headers ...string) int {
+		r := httptest.NewRequest(method, "http://tasks.example.com"+path, strings.NewReader(""))
+		r.RemoteAddr = from
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Add(headers[i], headers[i+1])
+		}
+		answer := httptest.NewRecorder()
+		w.api.ServeHTTP(answer, r)
+		return answer.Code
+	}
+	for _, c := range []struct {
+		what, path, from string
+		headers          []string
+		want             int
+	}{
+		{"default role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada"}, 200},
+		{"mapped address", "/api/v1/tasks", "[::ffff:10.1.2.3]:4", []string{"X-User", "ada"}, 200},
+		{"default role is too low", "/api/v1/settings", "10.1.2.3:4", []string{"X-User", "ada"}, 403},
+		{"role", "/api/v1/settings", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "Admin"}, 200},
+		{"another address", "/api/v1/tasks", "10.2.2.3:4", []string{"X-User", "ada"}, 401},
+		{"loopback", "/api/v1/tasks", "127.0.0.1:4", []string{"X-User", "ada"}, 401},
+		{"no user", "/api/v1/tasks", "10.1.2.3:4", nil, 401},
+		{"a role without a user", "/api/v1/tasks", "10.1.2.3:4", []string{"X-Role", "admin"}, 401},
+		{"empty user", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", " "}, 403},
+		{"two users", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-User", "ben"}, 403},
+		{"two roles", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "admin", "X-Role", "viewer"}, 403},
+		{"unknown role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "root"}, 403},
+		{"anyone is no role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "anyone"}, 403},
+		{"a forwarded address", "/api/v1/tasks", "10.2.2.3:4", []string{"X-User", "ada", "X-Forwarded-For", "10.1.2.3"}, 401},
+		{"a wrong token beside", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "Authorization", "Bearer x"}, 401},
+	} {
+		if got := ask("GET", c.path, c.from, c.headers...); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// Requests with unknown tokens share a few reads of the list of tokens.
+func TestUnknownTokensDoNotLoadTheStore(t *testing.T) {
+	t.Parallel()
+	counted := new(countedTokens)
+	w := newWorld(t, fileSettings(t), func(o *api.Options) {
+		counted.Store = o.Backend.Store
+		o.Backend.Store = counted
+	})
+	w.token("one", store.Viewer, 0)
+	began := time.Now()
+	var statuses [100]int
+	done := make(chan struct{})
+	for i := range statuses {
+		go func() {
+			statuses[i] = w.call("GET", "/api/v1/tasks", "", "Authorization", fmt.Sprintf("Bearer wrong%d", i)).status
+			done <- struct{}{}
+		}()
+	}
+	for range statuses {
+		<-done
+	}
+	for i, status := range statuses {
+		if status != 401 {
+			t.Errorf("request %d: %d", i, status)
+		}
+	}
+	if most := 2 + int64(time.Since(began)/(100*time.Millisecond)); counted.reads.Load() > most {
+		t.Errorf("%d reads of the list of tokens, at most %d were expected", counted.reads.Load(), most)
+	}
+}
+
+// countedTokens counts the reads of the list of tokens.
+type countedTokens struct {
+	store.Store
+	reads atomic.Int64
+}
+
+func (c *countedTokens) Tokens(ctx context.Context) ([]store.Token, error) {
+	c.reads.Add(1)
+	return c.Store.Tokens(ctx)
+}

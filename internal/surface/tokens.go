@@ -1,0 +1,34 @@
+package surface
+
+import (
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Token is a token of the HTTP API without its secret.
+type Token struct {
+	Name      string           `json:"name"`
+	Role      store.TokenRole  `json:"role"`
+	State     store.TokenState `json:"state"`
+	CreatedAt time.Time        `json:"created_at"`
+	UsedAt    time.Time        `json:"used_at,omitzero"` // exact to a minute
+	ExpiresAt time.Time        `json:"expires_at,omitzero"`
+	RevokedAt time.Time        `json:"revoked_at,omitzero"`
+}
+
+// NewTokens returns the forms of stored tokens.
+func NewTokens(stored []store.Token) []Token {
+	tokens := make([]Token, len(stored))
+	for i, t := range stored {
+		tokens[i] = Token{t.Name, t.Role, t.State, t.CreatedAt, t.UsedAt, t.ExpiresAt, t.RevokedAt}
+	}
+	return tokens
+}
+
+// CreatedToken is a new token with its secret.
+type CreatedToken struct {
+	Name   string          `json:"name"`
+	Role   store.TokenRole `json:"role"`
+	Secret string          `json:"secret"`
+}

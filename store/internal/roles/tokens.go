@@ -1,0 +1,69 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Tokens implements store.Tokens.
+type Tokens struct{ transactions Transactions }
+
+// NewTokens returns the role, which uses the statements token_create, token_revoke, tokens, token_use and audit_record.
+func NewTokens(t Transactions) Tokens { return Tokens{t} }
+
+// CreateToken implements store.Tokens.
+func (k *Tokens) CreateToken(ctx context.Context, by store.Actor, t store.NewToken) (id int64, err error) {
+	err = k.transactions.Transact(ctx, "create token", func(ctx context.Context, tx Transaction) error {
+		var created []scan.ID
+		if err := tx.Read(ctx, "token_create", &created, t.Name, string(t.Role), t.Hash, t.Lifetime); err != nil {
+			return err
+		}
+		if len(created) == 0 {
+			return fmt.Errorf("%w: there is a token with the name %q", holdfast.ErrConflict, t.Name)
+		}
+		id = created[0].ID
+		entry := tokenEntry(by, store.ActionCreate, t.Name)
+		entry.After = text([]byte(encode(map[string]string{"role": string(t.Role)})))
+		return record(ctx, tx, []auditRow{entry})
+	})
+	return id, err
+}
+
+// RevokeToken implements store.Tokens.
+func (k *Tokens) RevokeToken(ctx context.Context, by store.Actor, name string) error {
+	return k.transactions.Transact(ctx, "revoke token", func(ctx context.Context, tx Transaction) error {
+		n, err := tx.Change(ctx, "token_revoke", column.Text(name))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("%w: no token that is not revoked has the name %q", holdfast.ErrNotFound, name)
+		}
+		return record(ctx, tx, []auditRow{tokenEntry(by, store.ActionRevoke, name)})
+	})
+}
+
+func tokenEntry(by store.Actor, action store.Action, name string) auditRow {
+	return auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text("token " + name),
+	}
+}
+
+// Tokens implements store.Tokens.
+func (k *Tokens) Tokens(ctx context.Context) ([]store.Token, error) {
+	var rows []scan.Token
+	if err := k.transactions.Read(ctx, "list tokens", "tokens", &rows); err != nil {
+		return nil, err
+	}
+	return scan.Tokens(rows), nil
+}
+
+// UseToken implements store.Tokens.
+func (k *Tokens) UseToken(ctx context.Context, id int64) error {
+	return k.transactions.Change(ctx, "record the use of a token", "token_use", id)
+}
