@@ -64,7 +64,7 @@ type Explanation struct {
 	Next []string `json:"next"`
 	// Limits are what makes the task dead if it is used up.
 	Limits []string `json:"limits"`
-	// NextStart is when the next attempt is due. It is zero unless the task is ready and not parked.
+	// NextStart is when the next attempt is due. It is zero unless the task is ready.
 	NextStart time.Time `json:"next_start,omitzero"`
 }
 
@@ -74,8 +74,8 @@ func Of(f Facts) Explanation {
 	switch f.Task.State {
 	case holdfast.Ready:
 		e.Causes = f.whyReady()
-		if f.Task.Parked == "" {
-			e.NextStart = latest(f.Task.NextRunAt, f.Now)
+		if e.NextStart = f.Now; !f.isDue() {
+			e.NextStart = f.Task.NextRunAt
 		}
 		e.Next = f.outcomes("the next attempt")
 		e.Limits = f.limits()
@@ -95,7 +95,8 @@ func (f *Facts) whyReady() (causes []Cause) {
 	add := func(code Code, until time.Time, format string, args ...any) {
 		causes = append(causes, Cause{code, fmt.Sprintf(format, args...), until})
 	}
-	if f.Task.NextRunAt.After(f.Now) {
+	due := f.isDue()
+	if !due && f.Task.Parked == "" {
 		add(NotDue, f.Task.NextRunAt, "attempt %d is due in %s, %s", f.Task.Attempt, rounded(f.Task.NextRunAt.Sub(f.Now)), f.whyDelayed())
 	}
 	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
@@ -111,14 +112,17 @@ func (f *Facts) whyReady() (causes []Cause) {
 	case !slices.ContainsFunc(takers, func(w store.Worker) bool { return handles(w) && !draining(w) }):
 		add(WorkersDrain, time.Time{}, "every worker of the queue %s that handles the type %s is draining", f.Task.Queue, f.Task.Type)
 	}
-	if f.Task.Parked != "" {
-		add(Parked, time.Time{}, "parked: %s; it gets another ticket in at most ten minutes", f.Task.Parked)
+	switch {
+	case f.Task.Parked != "" && !due:
+		add(Parked, f.Task.NextRunAt, "parked: %s; it gets another ticket in %s", f.Task.Parked, rounded(f.Task.NextRunAt.Sub(f.Now)))
+	case f.Task.Parked != "":
+		add(Parked, time.Time{}, "it was parked: %s; it gets another ticket now", f.Task.Parked)
 	}
 	if f.isLastChance() {
 		add(LastChance, time.Time{}, "%s crashed its worker, and the next crash makes it dead; so a worker runs it only while no other task is in progress",
 			count(f.Task.Crashes, "attempt"))
 	}
-	if f.Task.NextRunAt.After(f.Now) || f.Task.Parked != "" {
+	if !due {
 		return causes
 	}
 	if !f.Position.Ticketed {
@@ -135,6 +139,10 @@ func (f *Facts) whyReady() (causes []Cause) {
 		f.Queue.Due, f.Queue.Running, capacity)
 	return causes
 }
+
+// isDue reports whether the time of a ready task has come. A worker claims a task that has a ticket also if its time lies
+// ahead, as it can after the store's clock was set back.
+func (f *Facts) isDue() bool { return f.Position.Ticketed || !f.Task.NextRunAt.After(f.Now) }
 
 // whyDelayed returns why a task is due in the future.
 func (f *Facts) whyDelayed() string {
@@ -223,25 +231,30 @@ func (f *Facts) afterTheEnd() []string {
 	return append([]string{}, events...)
 }
 
+// Result returns what follows a result of an attempt, as the list Explanation.Next says it.
+func Result(move holdfast.Transition) string {
+	switch {
+	case move.To != holdfast.Ready:
+		return "the task is " + string(move.To)
+	case move.Wait == 0:
+		return fmt.Sprintf("attempt %d is due at once", move.NextAttempt)
+	}
+	return fmt.Sprintf("attempt %d is due %s later", move.NextAttempt, rounded(move.Wait))
+}
+
 // outcomes returns what happens after an attempt, by its result. It settles the task as the worker would.
 func (f *Facts) outcomes(attempt string) []string {
 	running := f.Task
-	running.State, running.Buffered = holdfast.Running, false
+	running.State = holdfast.Running // a task that is ready is not Buffered
 	settle := func(cause holdfast.Cause) string {
 		move, err := holdfast.Settle(running, cause, latest(f.Task.NextRunAt, f.Now), f.Settings.Policy)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err.Error()
-		case move.To == holdfast.Dead:
-			return "the task is dead"
 		}
-		if move.Wait == 0 {
-			return fmt.Sprintf("attempt %d is due at once", move.NextAttempt)
-		}
-		return fmt.Sprintf("attempt %d is due %s later", move.NextAttempt, rounded(move.Wait))
+		return Result(move)
 	}
 	return []string{
-		fmt.Sprintf("if %s succeeds, the task is done", attempt),
+		fmt.Sprintf("if %s succeeds, %s", attempt, settle(holdfast.Returned(nil))),
 		fmt.Sprintf("if %s fails, %s", attempt, settle(holdfast.Returned(errors.New("a failure")))),
 		fmt.Sprintf("if its worker crashes, %s", settle(holdfast.Crashed(f.Task.Worker))),
 	}

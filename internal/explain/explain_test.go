@@ -38,7 +38,7 @@ func TestCauses(t *testing.T) {
 	running := func(f *explain.Facts) {
 		f.Task.State, f.Task.Worker, f.Task.StartedAt = holdfast.Running, 5, now.Add(-20*time.Second)
 	}
-	later := func(f *explain.Facts) { f.Task.NextRunAt = now.Add(90 * time.Second) }
+	later := func(f *explain.Facts) { f.Task.NextRunAt, f.Position.Ticketed = now.Add(90*time.Second), false }
 	after := func(event holdfast.Event) func(*explain.Facts) {
 		return func(f *explain.Facts) {
 			later(f)
@@ -54,21 +54,24 @@ func TestCauses(t *testing.T) {
 	}{
 		"waiting": {func(*explain.Facts) {}, codes{explain.Waiting},
 			"its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4"},
-		"delayed":                   {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
-		"retried":                   {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
-		"deferred":                  {after(holdfast.EventDefer), codes{explain.NotDue}, "because the handler deferred it"},
-		"crashed":                   {after(holdfast.EventCrash), codes{explain.NotDue}, "after crash 1 of 3"},
-		"handed back":               {after(holdfast.EventInterrupt), codes{explain.NotDue}, "after attempt 2 was handed back"},
-		"unrecorded":                {func(f *explain.Facts) { after(holdfast.EventRetry)(f); f.Attempts = nil }, codes{explain.NotDue}, "after attempt 2, of which there is no record"},
-		"no worker":                 {func(f *explain.Facts) { f.Workers = nil }, codes{explain.NoWorker, explain.Waiting}, "no live worker takes tasks of the queue default"},
-		"a worker of another queue": {func(f *explain.Facts) { f.Workers[0].Queues = []string{"other"} }, codes{explain.NoWorker, explain.Waiting}, ""},
+		"ticketed before a setback of the clock": {func(f *explain.Facts) { later(f); f.Position.Ticketed = true }, codes{explain.Waiting}, "its ticket is in the queue"},
+		"delayed":                                {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
+		"retried":                                {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
+		"deferred":                               {after(holdfast.EventDefer), codes{explain.NotDue}, "because the handler deferred it"},
+		"crashed":                                {after(holdfast.EventCrash), codes{explain.NotDue}, "after crash 1 of 3"},
+		"handed back":                            {after(holdfast.EventInterrupt), codes{explain.NotDue}, "after attempt 2 was handed back"},
+		"unrecorded":                             {func(f *explain.Facts) { after(holdfast.EventRetry)(f); f.Attempts = nil }, codes{explain.NotDue}, "after attempt 2, of which there is no record"},
+		"no worker":                              {func(f *explain.Facts) { f.Workers = nil }, codes{explain.NoWorker, explain.Waiting}, "no live worker takes tasks of the queue default"},
+		"a worker of another queue":              {func(f *explain.Facts) { f.Workers[0].Queues = []string{"other"} }, codes{explain.NoWorker, explain.Waiting}, ""},
 		"a worker without handler": {func(f *explain.Facts) { f.Workers[0].Types = []string{"http"} }, codes{explain.Unhandled, explain.Waiting},
 			"no live worker of the queue default has a handler for the type mail"},
 		"a worker of an older build": {func(f *explain.Facts) { f.Workers[0].Types = nil }, codes{explain.Waiting}, ""},
 		"a worker that drains": {func(f *explain.Facts) { f.Workers[0].Draining = true }, codes{explain.WorkersDrain, explain.Waiting},
 			"every worker of the queue default that handles the type mail is draining"},
-		"parked": {func(f *explain.Facts) { f.Task.Parked = "worker 5 has no handler for its type" }, codes{explain.Parked},
-			"parked: worker 5 has no handler for its type; it gets another ticket in at most ten minutes"},
+		"parked": {func(f *explain.Facts) { f.Task.Parked = "worker 5 has no handler for its type" }, codes{explain.Parked, explain.Waiting},
+			"it was parked: worker 5 has no handler for its type; it gets another ticket now"},
+		"parked for longer": {func(f *explain.Facts) { later(f); f.Task.Parked = "worker 5 has no handler for its type" }, codes{explain.Parked},
+			"parked: worker 5 has no handler for its type; it gets another ticket in 1m30s"},
 		"last chance": {func(f *explain.Facts) { f.Task.Crashes = 2 }, codes{explain.LastChance, explain.Waiting},
 			"2 attempts crashed its worker, and the next crash makes it dead"},
 		"not published": {func(f *explain.Facts) { f.Position.Ticketed = false }, codes{explain.NotPublished},
@@ -110,7 +113,7 @@ func TestCauses(t *testing.T) {
 		if !slices.Equal(got, c.want) || !strings.Contains(e.Causes[0].Text, c.text) {
 			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
 		}
-		timed := e.Causes[0].Code == explain.NotDue || name == "stuck"
+		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer"
 		if timed != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
 			t.Errorf("%s: it ends at %s", name, e.Causes[0].Until)
 		}

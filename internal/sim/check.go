@@ -37,6 +37,8 @@ type checker struct {
 
 	unpublished map[message.Ticket]time.Time // tickets that must be published at once, and when their tasks were stored
 
+	explanations *explanations
+
 	early   int // workers fenced before their leases expired
 	excused int // the part of early that is workers of live processes that could not report in time
 
@@ -84,12 +86,14 @@ const maxLate = 3500 * time.Millisecond
 const maxUnpublished = 500 * time.Millisecond
 
 func newChecker(w *world) *checker {
-	return &checker{
+	c := &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), finalTasks: make(map[holdfast.TaskID]holdfast.State),
 		renewed: make(map[holdfast.WorkerID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), results: make(map[claimed]holdfast.Event), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), endedWorkers: make(map[holdfast.WorkerID]bool), named: make(map[message.Ticket]bool),
 		unpublished: make(map[message.Ticket]time.Time),
 	}
+	c.explanations = newExplanations(c)
+	return c
 }
 
 // fail records a violation if it is the first one.
@@ -190,6 +194,7 @@ func claimOf(t *holdfast.Task) claimed {
 // changed checks one change of a task. It is the observer of the store.
 func (c *checker) changed(change simstore.Change) {
 	before, after := change.Before, change.After
+	c.explanations.observe(change)
 	switch {
 	case before == nil:
 		c.taskStored(after)
@@ -437,6 +442,7 @@ func (c *checker) afterStep() {
 	if !c.ticketsLost {
 		c.checkTickets()
 	}
+	c.explanations.afterStep()
 }
 
 // checkTickets checks that no unfinished task can be forgotten: it is due, or an outbox entry, a ticket or a manifest

@@ -28,6 +28,8 @@ type Result struct {
 	Lost      int           // tickets that the janitor reported as lost
 	Checks    int           // results of the janitors' checks for tasks that break an invariant
 	Excused   int           // the part of Early that is workers of live processes that could not report in time
+	Predicted int           // predictions of explanations that came true
+	Changed   int           // predictions that another cause replaced
 	Exact     bool          // the edited runtime of package patch was active
 	Journal   []string      // the printed journal, if it was kept
 }
@@ -86,6 +88,7 @@ func (w *world) run() Result {
 	result := Result{
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
 		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost, Checks: w.check.checks,
+		Predicted: w.check.explanations.kept, Changed: w.check.explanations.changed,
 	}
 	w.end()
 	result.Journal = w.log.lines

@@ -49,6 +49,8 @@ type Seed struct {
 	Early     int // workers fenced before their leases expired
 	Excused   int // of Early, the workers of live processes that could not report in time
 	Lost      int // tickets that the janitor reported as lost
+	Predicted int // predictions of explanations that came true
+	Changed   int // predictions that another cause replaced
 	Exact     bool
 }
 

@@ -38,13 +38,14 @@ func run(ctx context.Context, o campaign.Options) error {
 	if err := campaign.Build(o); err != nil {
 		return err
 	}
-	var seeds, tasks, started, early, excused, lost, steps int
+	var seeds, tasks, started, early, excused, lost, predicted, changed, steps int
 	var broken []campaign.Seed
 	began := time.Now()
 	o.Seen = func(s campaign.Seed) {
 		seeds, tasks, started, steps = seeds+1, tasks+s.Tasks, started+s.Started, steps+s.Steps
 		early, excused = early+s.Early, excused+s.Excused
 		lost += s.Lost
+		predicted, changed = predicted+s.Predicted, changed+s.Changed
 		if s.Violation != "" {
 			broken = append(broken, s)
 			fmt.Printf("seed %d: %s\n  replay: %s\n", s.Seed, s.Violation, s.Replay())
@@ -57,8 +58,8 @@ func run(ctx context.Context, o campaign.Options) error {
 		}
 	}
 	err := campaign.Run(ctx, o)
-	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d steps; %d seeds broke an invariant\n",
-		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, steps, len(broken))
+	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d predictions came true and %d were replaced, %d steps; %d seeds broke an invariant\n",
+		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, predicted, changed, steps, len(broken))
 	switch {
 	case err != nil:
 		return err

@@ -1,0 +1,55 @@
+package explain
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Source is the part of a store that explanations are made of.
+type Source interface {
+	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
+	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
+	Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error)
+	Workers(ctx context.Context, all bool) ([]store.Worker, error)
+	Queues(ctx context.Context) ([]store.Queue, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Read reads the facts about a task and explains it. It returns an ErrNotFound if the store has no task with that id.
+func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.Settings) (Explanation, error) {
+	var f Facts
+	var err error
+	if f.Task, err = s.Task(ctx, id); err != nil {
+		return Explanation{}, err
+	}
+	if f.Attempts, err = s.Attempts(ctx, id); err != nil {
+		return Explanation{}, err
+	}
+	positions, err := s.Positions(ctx, []message.Ticket{{Task: id, Attempt: f.Task.Attempt}})
+	if err != nil {
+		return Explanation{}, err
+	}
+	f.Position = positions[0]
+	if f.Workers, err = s.Workers(ctx, false); err != nil {
+		return Explanation{}, err
+	}
+	if f.Task.State == holdfast.Ready {
+		queues, err := s.Queues(ctx)
+		if err != nil {
+			return Explanation{}, err
+		}
+		if i := slices.IndexFunc(queues, func(q store.Queue) bool { return q.Name == f.Task.Queue }); i >= 0 {
+			f.Queue = queues[i]
+		}
+	}
+	if f.Now, err = s.Now(ctx); err != nil {
+		return Explanation{}, err
+	}
+	f.Settings = settings.For(f.Task.Type)
+	return Of(f), nil
+}

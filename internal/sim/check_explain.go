@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+)
+
+const (
+	// explainOneIn is after how many steps, on average, the checker explains a task.
+	explainOneIn = 50
+	// exact is how exact a predicted time must be.
+	exact = time.Second
+)
+
+// explanations checks what package explain predicts. It explains tasks at random moments, as an operator would, and
+// compares the predictions with what happens next.
+type explanations struct {
+	check  *checker
+	rng    *rand.Rand // of its own, so that explanations do not change the simulation
+	source *simstore.Client
+	open   map[holdfast.TaskID]*prediction // the newest of each task
+
+	kept    int // predicted starts and results that came true
+	changed int // predictions that no longer applied, because another cause took the place of theirs
+}
+
+// prediction is an explanation of a task, and what was so when it was made.
+type prediction struct {
+	explain.Explanation
+	attempt  int
+	leap     time.Duration // of the store's clock
+	fellBack int
+}
+
+func newExplanations(c *checker) *explanations {
+	return &explanations{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x510e527fade682d1)), open: make(map[holdfast.TaskID]*prediction)}
+}
+
+// explain explains a task now, or returns false if the store cannot.
+func (e *explanations) explain(id holdfast.TaskID) (explain.Explanation, bool) {
+	if e.source == nil {
+		e.source = e.check.world.store.Client(nil)
+	}
+	found, err := explain.Read(context.Background(), e.source, id, settings())
+	if err != nil {
+		e.check.fail("task %s cannot be explained: %v", id, err)
+	}
+	return found, err == nil
+}
+
+// afterStep explains a random task, and looks for tasks that have not started when they should have.
+func (e *explanations) afterStep() {
+	w := e.check.world
+	for id, p := range e.open {
+		if !p.NextStart.IsZero() && w.clock.now().After(p.NextStart.Add(exact)) {
+			e.overdue(id, p)
+		}
+	}
+	if e.rng.IntN(explainOneIn) > 0 {
+		return
+	}
+	tasks := w.store.Tasks()
+	if len(tasks) == 0 {
+		return
+	}
+	task := &tasks[e.rng.IntN(len(tasks))]
+	if task.State.Final() {
+		return
+	}
+	if found, ok := e.explain(task.ID); ok {
+		e.checkCauses(task, found)
+		e.open[task.ID] = &prediction{found, task.Attempt, w.clock.leap, w.state.fellBack}
+	}
+}
+
+// checkCauses checks that an explanation has a cause, and that a time that it names lies ahead.
+func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanation) {
+	if len(found.Causes) == 0 {
+		e.check.fail("task %s is %s, and no cause explains why", task.ID, task.State)
+	}
+	for _, cause := range found.Causes {
+		timed := cause.Code == explain.NotDue || cause.Code == explain.Parked
+		if timed && !cause.Until.IsZero() && !cause.Until.Equal(found.NextStart) {
+			e.check.fail("task %s starts at %s, but its cause %s ends at %s", task.ID, found.NextStart, cause.Code, cause.Until)
+		}
+	}
+}
+
+// stale reports whether a prediction says nothing about the present: the store's clock has leapt, or the store has lost
+// commits.
+func (e *explanations) stale(p *prediction) bool {
+	return p.leap != e.check.world.clock.leap || p.fellBack != e.check.world.state.fellBack
+}
+
+// has reports whether an explanation names a cause.
+func has(found explain.Explanation, code explain.Code) bool {
+	return slices.ContainsFunc(found.Causes, func(c explain.Cause) bool { return c.Code == code })
+}
+
+// overdue checks a task that has not started within a second after the predicted time. Another cause must explain that.
+// If nothing is wrong and the workers are idle, no cause can.
+func (e *explanations) overdue(id holdfast.TaskID, p *prediction) {
+	delete(e.open, id)
+	task := e.check.world.store.Task(id)
+	if task == nil || task.State != holdfast.Ready || task.Attempt != p.attempt || e.stale(p) {
+		return
+	}
+	now, ok := e.explain(id)
+	switch {
+	case !ok:
+	case has(now, explain.NotDue):
+		e.check.fail("task %s was to start at %s, and still is not due: %+v", id, p.NextStart, now.Causes)
+	case has(p.Explanation, explain.NotDue) && e.idle() && !has(now, explain.Parked):
+		e.check.fail("task %s was to start at %s, has not started a second later, and nothing is wrong: %+v", id, p.NextStart, now.Causes)
+	default:
+		e.changed++
+	}
+}
+
+// idle reports whether every due task must start: no fault, no slow message and no task has troubled a process, and one
+// worker could run all due and running tasks.
+func (e *explanations) idle() bool {
+	w := e.check.world
+	net := w.plan.Net
+	if len(w.plan.Faults) > 0 || net.PerMilleSlow > 0 || net.PerMilleMishap > 0 || net.Breaks > 0 {
+		return false
+	}
+	if slices.ContainsFunc(w.plan.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 }) {
+		return false
+	}
+	busy := 0
+	for _, task := range w.store.Tasks() {
+		if task.State == holdfast.Running || task.State == holdfast.Ready && !task.NextRunAt.After(w.clock.now()) {
+			busy++
+		}
+	}
+	return busy <= concurrency
+}
+
+// observe compares a change of a task with what was predicted.
+func (e *explanations) observe(change simstore.Change) {
+	before, after := change.Before, change.After
+	if before == nil || after == nil {
+		return
+	}
+	p := e.open[before.ID]
+	if p == nil || p.attempt != before.Attempt || e.stale(p) {
+		return
+	}
+	switch {
+	case !after.NextRunAt.Equal(before.NextRunAt) && change.Move == nil: // parked, or corrected after a leap of the clock
+		delete(e.open, before.ID)
+		e.changed++
+	case change.Op == "Claim":
+		delete(e.open, before.ID)
+		switch early := p.NextStart.Sub(after.StartedAt); {
+		case early <= exact:
+			e.kept++
+		case e.check.world.state.leapt.IsZero():
+			e.check.fail("task %s started %s before the predicted time", before.ID, early)
+		default: // the ticket may be published early, and then the task may start
+			e.changed++
+		}
+	case change.Move != nil && before.State == holdfast.Running && p.State == holdfast.Running:
+		delete(e.open, before.ID)
+		e.checkResult(before, p, change.Move)
+	}
+}
+
+// checkResult compares the end of an attempt with what was predicted for it.
+func (e *explanations) checkResult(task *simstore.Task, p *prediction, move *holdfast.Transition) {
+	var when string
+	class := move.Report.Class
+	switch {
+	case move.Event == holdfast.EventComplete:
+		when = "succeeds, "
+	case class == "crash":
+		when = "crashes, "
+	case move.Event == holdfast.EventRetry, move.Event == holdfast.EventGiveUp:
+		when = "fails, "
+	default:
+		return // a deferral or an interruption
+	}
+	if want := when + explain.Result(*move); !slices.ContainsFunc(p.Next, func(said string) bool { return strings.HasSuffix(said, want) }) {
+		e.check.fail("the result %s of attempt %d of task %s means %q; predicted was %q", move.Event, move.Attempt, task.ID, want, p.Next)
+	}
+	if i := slices.IndexFunc(p.Causes, func(c explain.Cause) bool { return c.Code == explain.Stuck }); i >= 0 && class == "timeout" {
+		if early := p.Causes[i].Until.Sub(e.check.world.clock.now()); early > exact {
+			e.check.fail("the stuck attempt %d of task %s was given up %s before the predicted time", move.Attempt, task.ID, early)
+		}
+	}
+	e.kept++
+}
