@@ -30,6 +30,11 @@ func Fingerprint(taskType string, r Report) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// IsFingerprint reports whether text has the form of a result of [Fingerprint].
+func IsFingerprint(text string) bool {
+	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
 // Target returns the host, with its port if it has one, and the status of a delivery. It reads them from the fields url
 // and status of the details. If a field is missing or not of this form, its result is zero.
 func (r Report) Target() (host string, status int) {

@@ -40,7 +40,7 @@ const (
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke concern tokens, and the others tasks.
+// The actions. Create and revoke concern tokens, the last four groups of dead tasks, and the others tasks.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -51,11 +51,19 @@ const (
 	ActionUndo    Action = "undo"  // takes back the last change of the task
 	ActionCreate  Action = "create"
 	ActionRevoke  Action = "revoke"
+
+	ActionNote    Action = "note"    // changes the note of a group
+	ActionAssign  Action = "assign"  // changes the owner of a group
+	ActionResolve Action = "resolve" // hides a group until it returns
+	ActionReopen  Action = "reopen"
 )
 
 // Actions returns every action, in the order in which lists show them.
 func Actions() []Action {
-	return []Action{ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke}
+	return []Action{
+		ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke,
+		ActionNote, ActionAssign, ActionResolve, ActionReopen,
+	}
 }
 
 // Change is a change of one task. A purge needs neither Move nor Edit; every other action needs one of the two.
@@ -95,6 +103,7 @@ type AuditEntry struct {
 type AuditFilter struct {
 	Task      holdfast.TaskID
 	Operation int64
+	Subject   string
 	Actor     string
 	Action    Action
 	// Since and Until, if not zero, select the entries of [Since, Until).

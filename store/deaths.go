@@ -2,20 +2,32 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 )
 
-// Deaths groups dead tasks by cause. Two tasks with the same fingerprint have the same cause; see
-// [holdfast.Fingerprint].
+// Deaths groups dead tasks by cause, and keeps what people do with a group. Two tasks with the same fingerprint have the
+// same cause; see [holdfast.Fingerprint].
 //
 // Apply records the fingerprint of a task that dies, and deletes the record of a task that leaves the state dead. Three
 // kinds of tasks have no record or an outdated one until RecordDeaths is called: those that died or were retried under a
 // build without records, those that were restored from the archive, and those that were imported.
+//
+// A group is known if a task with its fingerprint is dead, or if a person has changed it. The store keeps a known group
+// with what was last seen of it, so that a resolved group without dead tasks can return.
 type Deaths interface {
-	// DeathGroups returns the groups with at least one dead task that matches f, the largest first.
+	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It leaves resolved
+	// groups out, unless f selects them.
 	DeathGroups(ctx context.Context, f DeathFilter) ([]DeathGroup, error)
+	// DeathGroup returns everything about one group. Returns ErrNotFound if the group is not known.
+	DeathGroup(ctx context.Context, fingerprint string) (DeathGroupDetails, error)
+	// ChangeDeathGroup changes a group for a person, and adds an entry to the audit log in the same transaction. It
+	// returns the group after that. A change that makes no difference adds no entry. Returns ErrNotFound if the group is
+	// not known, and ErrConflict if it has another version than the change requires.
+	ChangeDeathGroup(ctx context.Context, by Actor, change GroupChange) (DeathGroup, error)
 	// RecordDeaths adds missing records and deletes outdated ones, at most limit of each. It returns the number of
 	// added and deleted records, which is 0 if every record is right.
 	RecordDeaths(ctx context.Context, limit int) (int, error)
@@ -28,20 +40,119 @@ type DeathFilter struct {
 	Fingerprint string
 	// Since and Until, if not zero, select the tasks that died in [Since, Until).
 	Since, Until time.Time
-	Limit        int // at most this many groups; 0 means 50
+	// Resolved selects resolved groups instead of the others. Without Queue, Since and Until, these include groups
+	// that have no dead tasks anymore.
+	Resolved bool
+	Limit    int // at most this many groups; 0 means 50
 }
 
-// DeathGroup describes the dead tasks with one fingerprint that match a filter.
+// DeathGroup describes a group, and those of its dead tasks that match a filter.
 type DeathGroup struct {
 	Fingerprint string
 	Type        string
 	Class       string // of the error
 	Host        string // of the target, for deliveries
 	Status      int    // of the response, for deliveries; 0 if none arrived
-	Tasks       int64
-	LastHour    int64 // the tasks among them that died in the last hour
-	FirstAt     time.Time
-	LastAt      time.Time
-	Sample      holdfast.TaskID // the task among them with the highest id
-	Error       string          // the last error of the sample
+	State       GroupState
+	// The matching tasks: all of them, and those that died in the last hour.
+	Tasks, LastHour int64
+	// FirstAt and LastAt are the times of the first and the last death of the group that the store knows, whether the
+	// tasks match or not.
+	FirstAt, LastAt time.Time
+	Sample          holdfast.TaskID // the matching task with the highest id; without one, the last sample, which may be gone
+	Error           string          // the last error of the sample
+
+	Note       string
+	Owner      string
+	ResolvedAt time.Time // when a person last resolved the group; zero if it is open
+	Version    int64     // each change by a person increases it; 1 before the first change
 }
+
+// GroupState says whether people still have to look at a group.
+type GroupState string
+
+// The states of a group.
+const (
+	GroupOpen     GroupState = "open"
+	GroupResolved GroupState = "resolved"
+	GroupReturned GroupState = "returned" // a task with its fingerprint died after a person had resolved the group
+)
+
+// DeathGroupDetails is everything about one group.
+type DeathGroupDetails struct {
+	DeathGroup
+	Queues []GroupQueue // the queues of its dead tasks, the largest number first
+	// Hours are the numbers of its dead tasks by the time of death: in the last hour, in the hour before, and so on.
+	Hours [24]int64
+}
+
+// GroupQueue is the number of dead tasks of a group in one queue.
+type GroupQueue struct {
+	Queue string
+	Tasks int64
+}
+
+// GroupChange is a change of a group by a person.
+type GroupChange struct {
+	Fingerprint string
+	Action      Action // ActionNote, ActionAssign, ActionResolve or ActionReopen
+	Text        string // the new note or the new owner, at most MaxNote or MaxOwner bytes; "" removes it
+	Version     int64  // the version that the person has seen; 0 accepts any version
+}
+
+// GroupValues are the values of a group that a person can change. An audit entry has those that its change replaced.
+type GroupValues struct {
+	Note       *string    `json:"note,omitempty"`
+	Owner      *string    `json:"owner,omitempty"`
+	State      GroupState `json:"state,omitempty"`
+	ResolvedAt time.Time  `json:"resolved_at,omitzero"`
+}
+
+// Of returns the group after the change, and the audit entry with the values before and after. The entry is nil if the
+// change makes no difference. Of returns an ErrConflict if the group has another version than the change requires, and
+// an ErrInvalid if the action is none on a group or the text is too long.
+func (c GroupChange) Of(group DeathGroup) (DeathGroup, *AuditEntry, error) {
+	if c.Version != 0 && c.Version != group.Version {
+		return group, nil, fmt.Errorf("%w: group %s has changed since it was read", holdfast.ErrConflict, c.Fingerprint)
+	}
+	if limit := map[Action]int{ActionNote: MaxNote, ActionAssign: MaxOwner}[c.Action]; len(c.Text) > limit {
+		return group, nil, fmt.Errorf("%w: the text of %s has %d bytes, the limit is %d", holdfast.ErrInvalid, c.Action, len(c.Text), limit)
+	}
+	var before, after GroupValues
+	next := group
+	switch c.Action {
+	case ActionNote:
+		next.Note = c.Text
+		before.Note, after.Note = &group.Note, &next.Note
+	case ActionAssign:
+		next.Owner = c.Text
+		before.Owner, after.Owner = &group.Owner, &next.Owner
+	case ActionResolve:
+		next.State = GroupResolved
+	case ActionReopen:
+		next.State = GroupOpen
+	default:
+		return group, nil, fmt.Errorf("%w: %q is not an action on a group", holdfast.ErrInvalid, c.Action)
+	}
+	if next == group {
+		return group, nil, nil
+	}
+	if next.State != group.State {
+		before.State, before.ResolvedAt, after.State = group.State, group.ResolvedAt, next.State
+	}
+	entry := AuditEntry{Action: c.Action, Subject: GroupSubject(c.Fingerprint)}
+	var err error
+	if entry.Before, err = json.Marshal(before); err == nil {
+		entry.After, err = json.Marshal(after)
+	}
+	return next, &entry, err
+}
+
+// Limits of GroupChange.Text.
+const (
+	MaxNote  = 16 << 10
+	MaxOwner = 255
+)
+
+// GroupSubject returns the subject of the audit entries of a group.
+func GroupSubject(fingerprint string) string { return "group " + fingerprint }

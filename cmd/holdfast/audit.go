@@ -26,7 +26,7 @@ func (t auditCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list the changes that people made, newest first",
-			Description: `Each change of a task has an entry with the values before and after it; -o json shows them. For the next page, give
+			Description: `Each change of a task or a group has an entry with the values before and after it; -o json shows them. For the next page, give
 --before with the last id of this page.
 
 Example:
@@ -34,6 +34,7 @@ Example:
 			Flags: []cli.Flag{
 				outputFlag(),
 				&cli.StringFlag{Name: "task", Usage: "only changes of the task with the `ID`"},
+				&cli.StringFlag{Name: "group", Usage: "only changes of the group with the `FINGERPRINT`"},
 				&cli.StringFlag{Name: "operation", Usage: "only changes that the operation with the `ID` made"},
 				&cli.StringFlag{Name: "actor", Usage: "only changes that the person with the `NAME` requested"},
 				&cli.StringFlag{Name: "action", Usage: "only changes of the kind `ACTION`: " + strings.Join(actionNames(), ", ")},
@@ -47,7 +48,7 @@ Example:
 	}
 }
 
-// actionNames returns the names of all actions on tasks.
+// actionNames returns the names of all actions.
 func actionNames() []string {
 	var names []string
 	for _, action := range store.Actions() {
@@ -88,7 +89,7 @@ func auditSubject(e store.AuditEntry) string {
 
 func auditFilter(c *cli.Context) (store.AuditFilter, error) {
 	f := store.AuditFilter{Actor: c.String("actor"), Action: store.Action(c.String("action")), Limit: c.Int("limit")}
-	for _, name := range []string{"task", "operation", "actor", "action", "since", "until", "before"} {
+	for _, name := range []string{"task", "group", "operation", "actor", "action", "since", "until", "before"} {
 		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" {
 			return f, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
 		}
@@ -105,6 +106,12 @@ func auditFilter(c *cli.Context) (store.AuditFilter, error) {
 			return f, fmt.Errorf("--task: %w", err)
 		}
 		f.Task = id
+	}
+	if c.IsSet("group") {
+		if !holdfast.IsFingerprint(c.String("group")) {
+			return f, usageOf(commandName(c), "--group %q is not a fingerprint of 16 hexadecimal digits", c.String("group"))
+		}
+		f.Subject = store.GroupSubject(c.String("group"))
 	}
 	for name, into := range map[string]*int64{"operation": &f.Operation, "before": &f.Before} {
 		if !c.IsSet(name) {

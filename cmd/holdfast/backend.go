@@ -48,16 +48,19 @@ func (t *tool) do(act action) cli.ActionFunc {
 	}
 }
 
-// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", ID, ID... and [ID...].
+// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", ID, ID..., [ID...] and
+// GROUP TEXT.
 func checkArguments(c *cli.Context) error {
 	want, got, name := c.Command.ArgsUsage, c.NArg(), strings.TrimPrefix(commandName(c), "holdfast ")
-	many, optional := strings.Contains(want, "..."), strings.HasPrefix(want, "[")
+	many, optional, words := strings.Contains(want, "..."), strings.HasPrefix(want, "["), len(strings.Fields(want))
 	switch {
 	case want == "" && got > 0:
 		return usageOf(commandName(c), "%s takes no argument, but got %q", name, c.Args().First())
 	case want != "" && !optional && got == 0:
 		return usageOf(commandName(c), "%s needs an argument: %s", name, want)
-	case want != "" && !many && got > 1:
+	case words > 1 && got != words:
+		return usageOf(commandName(c), "%s takes %d arguments, but got %d: %s", name, words, got, want)
+	case words == 1 && !many && got > 1:
 		return usageOf(commandName(c), "%s takes one argument, but got %d", name, got)
 	}
 	return nil

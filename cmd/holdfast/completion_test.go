@@ -13,7 +13,7 @@ func TestCandidates(t *testing.T) {
 		"ta":                       "task",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
-		"help dead ":               "groups list retry",
+		"help dead ":               "groups show note assign resolve reopen list retry archive restore purge",
 		"nosuch ":                  "",
 		"task get ":                "",
 		"worker drain --o":         "--output",

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,8 +19,8 @@ type deadCommands struct{ *tool }
 func (t deadCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:  "dead",
-		Usage: "list, group and retry dead letters, which are tasks that failed for good",
-		Subcommands: []*cli.Command{t.groupsCommand(), {
+		Usage: "list, group, retry and archive dead letters, which are tasks that failed for good",
+		Subcommands: slices.Concat([]*cli.Command{t.groupsCommand()}, t.groupCommands(), []*cli.Command{{
 			Name:  "list",
 			Usage: "list dead tasks with their last error, newest first",
 			Description: `"task get" shows a task with its attempts. For further pages see "task list".
@@ -46,7 +47,7 @@ Example:
 				yesFlag(),
 			}, append(filterFlags(), actorFlags()...)...), groupFlag(), limitFlag(0)),
 			Action: t.do(t.retry),
-		}},
+		}}, t.endCommands()),
 	}
 }
 

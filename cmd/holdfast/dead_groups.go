@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
@@ -26,10 +29,13 @@ func (t deadCommands) groupsCommand() *cli.Command {
 there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
 values.
 ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
+A resolved group is hidden, until another task with its cause dies: then its state is "returned".
 
 Example:
   holdfast dead groups --since 2h`,
-		Flags:  append(append([]cli.Flag{outputFlag()}, flags...), limitFlag(50), sortFlag(), watchFlag()),
+		Flags: append(append([]cli.Flag{
+			outputFlag(), &cli.BoolFlag{Name: "resolved", Usage: "only resolved groups, also those without dead tasks"},
+		}, flags...), limitFlag(50), sortFlag(), watchFlag()),
 		Action: t.do(t.groups),
 	}
 }
@@ -39,20 +45,198 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	none := "no dead tasks match"
+	if c.Bool("resolved") {
+		none = "no resolved groups match"
+	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		groups, err := surface.DeathGroups(ctx, b, store.DeathFilter{Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Limit: f.Limit})
+		groups, err := surface.DeathGroups(ctx, b, store.DeathFilter{
+			Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: c.Bool("resolved"), Limit: f.Limit,
+		})
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, groups, "no dead tasks match",
+		return list(t.tool, c, groups, none,
 			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
+			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
 			column[surface.DeathGroup]{"tasks", func(g surface.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
 			column[surface.DeathGroup]{"last hour", func(g surface.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
 			column[surface.DeathGroup]{"type", func(g surface.DeathGroup) string { return g.Type }},
 			column[surface.DeathGroup]{"class", func(g surface.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
 			column[surface.DeathGroup]{"first", func(g surface.DeathGroup) string { return t.stamp(g.FirstAt) }},
 			column[surface.DeathGroup]{"last", func(g surface.DeathGroup) string { return t.stamp(g.LastAt) }},
+			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return clipped(g.Owner, 20) }},
+			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return clipped(g.Note, 30) }},
 			column[surface.DeathGroup]{"error", func(g surface.DeathGroup) string { return clipped(g.Error, 60) }},
 		)
 	})
+}
+
+// groupCommands returns the commands for one group.
+func (t deadCommands) groupCommands() []*cli.Command {
+	change := func(name, usage, args, description, example string) *cli.Command {
+		return &cli.Command{
+			Name: name, Usage: usage, ArgsUsage: args,
+			Description: description + `
+The audit log has the change. With --if-version the command changes nothing if another person has changed the
+group since "dead show" printed that version; the exit code is then 4.
+
+Example:
+  ` + example,
+			Flags: append([]cli.Flag{
+				outputFlag(), &cli.Int64Flag{Name: "if-version", Usage: "only if the group still has the version `N`"},
+			}, actorFlags()...),
+			Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.changeGroup(ctx, c, store.Action(name)) }),
+		}
+	}
+	return []*cli.Command{
+		{
+			Name: "show", Usage: "show everything about a group of dead tasks", ArgsUsage: "GROUP",
+			Description: `Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
+it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
+
+Example:
+  holdfast dead show 3f9ad02c41b7e685`,
+			Flags: []cli.Flag{outputFlag()}, Action: t.do(t.show),
+		},
+		change(string(store.ActionNote), "write a note about a group of dead tasks", "GROUP TEXT",
+			`The note replaces the one before; an empty text removes it.`,
+			`holdfast dead note 3f9ad02c41b7e685 "the bank is down until noon"`),
+		change(string(store.ActionAssign), "name the person who takes care of a group of dead tasks", "GROUP OWNER",
+			`The owner replaces the one before; an empty text removes it.`,
+			`holdfast dead assign 3f9ad02c41b7e685 anna`),
+		change(string(store.ActionResolve), "hide a group of dead tasks until it returns", "GROUP",
+			`The dead tasks stay as they are. When another task with the same cause dies, the group returns: "dead groups"
+shows it again, with the state "returned".`,
+			`holdfast dead resolve 3f9ad02c41b7e685 --reason "fixed in version 4.2"`),
+		change(string(store.ActionReopen), "show a resolved group of dead tasks again", "GROUP",
+			`The state of the group becomes "open".`,
+			`holdfast dead reopen 3f9ad02c41b7e685`),
+	}
+}
+
+// groupArgument returns the first argument, which must be a fingerprint.
+func groupArgument(c *cli.Context) (string, error) {
+	fingerprint := c.Args().First()
+	if !holdfast.IsFingerprint(fingerprint) {
+		return "", usageOf(commandName(c), "group %q is not a fingerprint of 16 hexadecimal digits", fingerprint)
+	}
+	return fingerprint, nil
+}
+
+func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action store.Action) error {
+	fingerprint, err := groupArgument(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("if-version") && c.Int64("if-version") < 1 {
+		return usageOf(commandName(c), "--if-version %d must be at least 1", c.Int64("if-version"))
+	}
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		group, err := b.Store.ChangeDeathGroup(ctx, by, store.GroupChange{
+			Fingerprint: fingerprint, Action: action, Text: c.Args().Get(1), Version: c.Int64("if-version"),
+		})
+		if err != nil {
+			return err
+		}
+		return list(t.tool, c, []surface.DeathGroup{surface.NewDeathGroup(group)}, "",
+			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
+			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
+			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return clipped(g.Owner, 20) }},
+			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return clipped(g.Note, 60) }},
+		)
+	})
+}
+
+func (t deadCommands) show(ctx context.Context, c *cli.Context) error {
+	fingerprint, err := groupArgument(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		group, err := surface.DeathGroupOf(ctx, b, fingerprint)
+		if err != nil {
+			return err
+		}
+		if chosen, err := format(c); err != nil || chosen != asTable {
+			if err != nil {
+				return err
+			}
+			return jsonLines(t.stdout, []surface.DeathGroupDetails{group})
+		}
+		return t.describeGroup(group)
+	})
+}
+
+// describeGroup prints a group as lines with a label and a text, and its history as a table.
+func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
+	var queues []string
+	for _, q := range g.Queues {
+		queues = append(queues, fmt.Sprintf("%s %d", q.Queue, q.Tasks))
+	}
+	target := g.Host
+	if g.Status != 0 {
+		target = strings.TrimSpace(fmt.Sprintf("%s, answer %d %s", g.Host, g.Status, http.StatusText(g.Status)))
+	}
+	state := string(g.State)
+	if !g.ResolvedAt.IsZero() {
+		state += ", resolved " + t.absoluteAndRelative(g.ResolvedAt)
+	}
+	var b strings.Builder
+	for _, line := range []struct{ name, text string }{
+		{"group", g.Group},
+		{"state", state},
+		{"version", fmt.Sprint(g.Version)},
+		{"owner", singleLine(g.Owner)},
+		{"note", strings.ReplaceAll(strings.TrimSpace(g.Note), "\n", "\n"+strings.Repeat(" ", labelWidth))},
+		{"type", g.Type},
+		{"class", g.Class},
+		{"target", target},
+		{"tasks", fmt.Sprint(g.Tasks)},
+		{"per hour", perHour(g.Hours)},
+		{"queues", strings.Join(queues, ", ")},
+		{"first seen", t.absoluteAndRelative(g.FirstAt)},
+		{"last seen", t.absoluteAndRelative(g.LastAt)},
+		{"sample", "task " + g.Sample.String()},
+		{"error", singleLine(g.Error)},
+	} {
+		if line.text != "" {
+			fmt.Fprintf(&b, "%-*s%s\n", labelWidth, line.name, printable(line.text))
+		}
+	}
+	if len(g.History) > 0 {
+		b.WriteString("\n")
+	}
+	if _, err := t.stdout.Write([]byte(b.String())); err != nil || len(g.History) == 0 {
+		return err
+	}
+	return printTable(t.tool, g.History, "", []column[store.AuditEntry]{
+		{"at", func(e store.AuditEntry) string { return t.stamp(e.At) }},
+		{"actor", func(e store.AuditEntry) string { return clipped(e.Actor.Name, 40) }},
+		{"action", func(e store.AuditEntry) string { return string(e.Action) }},
+		{"before", func(e store.AuditEntry) string { return clipped(string(unescaped(e.Before)), 50) }},
+		{"after", func(e store.AuditEntry) string { return clipped(string(unescaped(e.After)), 50) }},
+		{"reason", func(e store.AuditEntry) string { return clipped(e.Reason, 40) }},
+	})
+}
+
+// perHour formats the numbers of the last 24 hours, the last hour first. It leaves out the zeros at the end, and is
+// empty if there are only zeros.
+func perHour(hours [24]int64) string {
+	numbers := hours[:]
+	for len(numbers) > 0 && numbers[len(numbers)-1] == 0 {
+		numbers = numbers[:len(numbers)-1]
+	}
+	if len(numbers) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d in the last hour", numbers[0])
+	if before := numbers[1:]; len(before) > 0 {
+		text += "; before that " + strings.Trim(fmt.Sprint(slices.Clone(before)), "[]")
+	}
+	return text
 }

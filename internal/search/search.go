@@ -430,7 +430,7 @@ func setAttempt(f *store.Filter, value string, _ time.Time) error {
 }
 
 func setGroup(f *store.Filter, value string, _ time.Time) error {
-	if len(value) != 16 || strings.Trim(value, "0123456789abcdef") != "" {
+	if !holdfast.IsFingerprint(value) {
 		return fmt.Errorf("group %q is not a fingerprint of 16 hexadecimal digits", value)
 	}
 	f.Fingerprint = value

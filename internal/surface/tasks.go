@@ -2,7 +2,6 @@ package surface
 
 import (
 	"context"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
@@ -48,32 +47,4 @@ func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails,
 type TaskState struct {
 	ID    holdfast.TaskID `json:"id"`
 	State holdfast.State  `json:"state"`
-}
-
-// DeathGroup is a group of dead tasks.
-type DeathGroup struct {
-	Group    string          `json:"group"`
-	Type     string          `json:"type"`
-	Class    string          `json:"class"`
-	Host     string          `json:"host,omitempty"`
-	Status   int             `json:"status,omitempty"`
-	Tasks    int64           `json:"tasks"`
-	LastHour int64           `json:"last_hour"`
-	FirstAt  time.Time       `json:"first_at"`
-	LastAt   time.Time       `json:"last_at"`
-	Sample   holdfast.TaskID `json:"sample"`
-	Error    string          `json:"error"`
-}
-
-// DeathGroups reads the groups of dead tasks that a filter selects.
-func DeathGroups(ctx context.Context, b *app.Backend, f store.DeathFilter) ([]DeathGroup, error) {
-	found, err := b.Store.DeathGroups(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	groups := make([]DeathGroup, len(found))
-	for i, g := range found {
-		groups[i] = DeathGroup{g.Fingerprint, g.Type, g.Class, g.Host, g.Status, g.Tasks, g.LastHour, g.FirstAt, g.LastAt, g.Sample, g.Error}
-	}
-	return groups, nil
 }

@@ -38,6 +38,25 @@ create table audit (
 );
 
 create index audit_task on audit (task_id, id) where task_id is not null;
+create index audit_subject on audit (subject, id) where subject <> '';
+
+-- The groups of dead tasks that a person has changed. The columns from type to last_at repeat what was last seen of the
+-- group, because its dead tasks may be gone.
+create table dead_groups (
+  fingerprint text primary key,
+  type        text not null,
+  class       text not null,
+  host        text not null,
+  status      integer not null,
+  sample      bigint not null,
+  error       text not null,
+  first_at    timestamptz not null,
+  last_at     timestamptz not null,
+  version     bigint not null default 1, -- each change by a person increases it
+  note        text not null default '',
+  owner       text not null default '',
+  resolved_at timestamptz -- the group returns when a task with its fingerprint dies later
+);
 
 -- The tokens with which programs use the HTTP API. The secret of a token is not stored.
 create table tokens (
@@ -129,6 +148,7 @@ drop trigger tasks_tags on tasks;
 drop function delete_tags;
 drop table tags;
 alter table tasks drop column tags;
+drop table dead_groups;
 drop table audit;
 drop table verify_results;
 drop table deaths;

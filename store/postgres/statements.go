@@ -31,7 +31,9 @@ func statements(schema string) map[string]string {
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
-		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"})
+		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
+		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
+		statement.Variant{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"})
 	names := strings.NewReplacer("holdfast.", quoted+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)

@@ -58,8 +58,8 @@ func testDeathGroups(s *suite) {
 	began, ended := s.task(first).FinishedAt, s.task(last).FinishedAt
 	orders := groups[0]
 	want := store.DeathGroup{
-		Fingerprint: orders.Fingerprint, Type: kind, Class: "error", Tasks: 3, LastHour: 3,
-		FirstAt: began, LastAt: ended, Sample: last, Error: "order 4711 is unknown",
+		Fingerprint: orders.Fingerprint, Type: kind, Class: "error", State: store.GroupOpen, Tasks: 3, LastHour: 3,
+		FirstAt: began, LastAt: ended, Sample: last, Error: "order 4711 is unknown", Version: 1,
 	}
 	if orders != want || len(orders.Fingerprint) != 16 {
 		s.Errorf("the largest group is\n%+v, want\n%+v", orders, want)

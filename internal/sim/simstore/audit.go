@@ -124,7 +124,7 @@ func (c *Client) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Aud
 	err := c.do(ctx, Step{Op: "AuditLog"}, func(time.Time) error {
 		for _, e := range slices.Backward(c.store.db.audit) {
 			if len(found) < f.Limit &&
-				(f.Task == 0 || e.Task == f.Task) && (f.Operation == 0 || e.Operation == f.Operation) &&
+				(f.Task == 0 || e.Task == f.Task) && (f.Operation == 0 || e.Operation == f.Operation) && (f.Subject == "" || e.Subject == f.Subject) &&
 				(f.Actor == "" || e.Actor.Name == f.Actor) && (f.Action == "" || e.Action == f.Action) &&
 				(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
 				(f.Before == 0 || e.ID < f.Before) {

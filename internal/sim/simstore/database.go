@@ -20,9 +20,10 @@ type database struct {
 	cancellations []Cancellation
 	queues        []Queue // by name
 	turns         []turn
-	audit         []store.AuditEntry // by id; rows are never changed, so copies may share them
-	tokens        []store.Token      // by id
-	noted         time.Time          // the time that CorrectTimes recorded
+	audit         []store.AuditEntry    // by id; rows are never changed, so copies may share them
+	groups        map[string]knownGroup // by fingerprint; the map is replaced, never changed
+	tokens        []store.Token         // by id
+	noted         time.Time             // the time that CorrectTimes recorded
 	last          sequences
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult

@@ -3,12 +3,17 @@ package simstore
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
+
+// knownGroup is a group that a person has changed, with what was last seen of it.
+type knownGroup struct{ store.DeathGroup }
 
 // DeathGroups implements store.Deaths. It computes the fingerprints from the attempts, so no record is ever missing.
 func (c *Client) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
@@ -18,37 +23,12 @@ func (c *Client) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 	}
 	var groups []store.DeathGroup
 	err := c.do(ctx, Step{Op: "DeathGroups"}, func(now time.Time) error {
-		byFingerprint := make(map[string]*store.DeathGroup)
-		for i := range c.store.db.tasks {
-			task := &c.store.db.tasks[i]
-			at := task.FinishedAt
-			fingerprint := task.fingerprint()
-			if fingerprint == "" ||
-				f.Type != "" && task.Type != f.Type || f.Queue != "" && task.Queue != f.Queue || f.Fingerprint != "" && fingerprint != f.Fingerprint ||
-				!f.Since.IsZero() && at.Before(f.Since) || !f.Until.IsZero() && !at.Before(f.Until) {
-				continue
+		whole := f.Queue == "" && f.Since.IsZero() && f.Until.IsZero()
+		for _, g := range c.store.groups(f, now) {
+			resolved := g.State == store.GroupResolved
+			if resolved == f.Resolved && (g.Tasks > 0 || resolved && whole && (f.Type == "" || g.Type == f.Type)) {
+				groups = append(groups, g)
 			}
-			g := byFingerprint[fingerprint]
-			if g == nil {
-				g = &store.DeathGroup{Fingerprint: fingerprint, Type: task.Type, FirstAt: at, LastAt: at}
-				byFingerprint[fingerprint] = g
-			}
-			report := task.lastReport()
-			g.Class, g.Sample, g.Error = report.Class, task.ID, task.LastError
-			g.Host, g.Status = report.Target()
-			g.Tasks++
-			if at.After(now.Add(-time.Hour)) {
-				g.LastHour++
-			}
-			if at.Before(g.FirstAt) {
-				g.FirstAt = at
-			}
-			if at.After(g.LastAt) {
-				g.LastAt = at
-			}
-		}
-		for _, g := range byFingerprint {
-			groups = append(groups, *g)
 		}
 		return nil
 	})
@@ -59,6 +39,133 @@ func (c *Client) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), b.LastAt.Compare(a.LastAt), cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
 	return groups[:min(limit, len(groups))], nil
+}
+
+// groups returns all known groups with the numbers of the dead tasks that match the filter.
+func (s *Store) groups(f store.DeathFilter, now time.Time) map[string]store.DeathGroup {
+	groups := make(map[string]store.DeathGroup)
+	for fingerprint, known := range s.db.groups {
+		if f.Fingerprint == "" || fingerprint == f.Fingerprint {
+			groups[fingerprint] = known.DeathGroup
+		}
+	}
+	for i := range s.db.tasks {
+		task := &s.db.tasks[i]
+		at := task.FinishedAt
+		fingerprint := task.fingerprint()
+		if fingerprint == "" || f.Fingerprint != "" && fingerprint != f.Fingerprint {
+			continue
+		}
+		g, ok := groups[fingerprint]
+		if !ok {
+			g = store.DeathGroup{Fingerprint: fingerprint, State: store.GroupOpen, Version: 1, FirstAt: at, LastAt: at}
+		}
+		if at.Before(g.FirstAt) {
+			g.FirstAt = at
+		}
+		if at.After(g.LastAt) {
+			g.LastAt = at
+		}
+		if !g.ResolvedAt.IsZero() && at.After(g.ResolvedAt) {
+			g.State = store.GroupReturned
+		}
+		if (f.Type == "" || task.Type == f.Type) && (f.Queue == "" || task.Queue == f.Queue) &&
+			(f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) {
+			report := task.lastReport()
+			g.Type, g.Class, g.Sample, g.Error = task.Type, report.Class, task.ID, task.LastError
+			g.Host, g.Status = report.Target()
+			g.Tasks++
+			if at.After(now.Add(-time.Hour)) {
+				g.LastHour++
+			}
+		}
+		groups[fingerprint] = g
+	}
+	return groups
+}
+
+// DeathGroup implements store.Deaths.
+func (c *Client) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
+	var details store.DeathGroupDetails
+	err := c.do(ctx, Step{Op: "DeathGroup"}, func(now time.Time) error {
+		group, ok := c.store.groups(store.DeathFilter{Fingerprint: fingerprint}, now)[fingerprint]
+		if !ok {
+			return noGroup(fingerprint)
+		}
+		details = store.DeathGroupDetails{DeathGroup: group}
+		for i := range c.store.db.tasks {
+			task := &c.store.db.tasks[i]
+			if task.fingerprint() != fingerprint {
+				continue
+			}
+			at := slices.IndexFunc(details.Queues, func(q store.GroupQueue) bool { return q.Queue == task.Queue })
+			if at < 0 {
+				at = len(details.Queues)
+				details.Queues = append(details.Queues, store.GroupQueue{Queue: task.Queue})
+			}
+			details.Queues[at].Tasks++
+			if hour := int(now.Sub(task.FinishedAt) / time.Hour); hour < len(details.Hours) {
+				details.Hours[hour]++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return store.DeathGroupDetails{}, err
+	}
+	slices.SortFunc(details.Queues, func(a, b store.GroupQueue) int {
+		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Queue, b.Queue))
+	})
+	return details, nil
+}
+
+func noGroup(fingerprint string) error {
+	return fmt.Errorf("%w: there is no group %s", holdfast.ErrNotFound, fingerprint)
+}
+
+// ChangeDeathGroup implements store.Deaths.
+func (c *Client) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+	var group store.DeathGroup
+	err := c.do(ctx, Step{Op: "ChangeDeathGroup", text: change.Fingerprint}, func(now time.Time) error {
+		before, ok := c.store.groups(store.DeathFilter{Fingerprint: change.Fingerprint}, now)[change.Fingerprint]
+		if !ok {
+			return noGroup(change.Fingerprint)
+		}
+		change.Text = clean(change.Text)
+		after, entry, err := change.Of(before)
+		if group = after; err != nil || entry == nil {
+			return err
+		}
+		switch change.Action {
+		case store.ActionResolve:
+			group.ResolvedAt = now
+		case store.ActionReopen:
+			group.ResolvedAt = time.Time{}
+		}
+		group.Version++
+		c.store.setGroup(group)
+		entry.At, entry.Actor = now, by
+		c.store.recordAudit(*entry)
+		return nil
+	})
+	if err != nil {
+		return store.DeathGroup{}, err
+	}
+	return group, nil
+}
+
+// setGroup stores a group without the numbers of its tasks.
+func (s *Store) setGroup(g store.DeathGroup) {
+	g.Tasks, g.LastHour = 0, 0
+	if g.State = store.GroupOpen; !g.ResolvedAt.IsZero() {
+		g.State = store.GroupResolved
+	}
+	groups := maps.Clone(s.db.groups) // copies of the database share the map
+	if groups == nil {
+		groups = make(map[string]knownGroup)
+	}
+	groups[g.Fingerprint] = knownGroup{g}
+	s.db.groups = groups
 }
 
 // RecordDeaths implements store.Deaths. There is nothing to record.

@@ -31,8 +31,8 @@ type Transaction interface {
 // Audit implements store.Audit.
 type Audit struct{ transactions Transactions }
 
-// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_record, edit, edited
-// and purge.
+// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_log_subject, audit_record, edit,
+// edited and purge.
 func NewAudit(t Transactions) Audit { return Audit{t} }
 
 // Change implements store.Audit.
@@ -207,12 +207,15 @@ func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		f.Limit = defaultLimit
 	}
 	name := "audit_log"
-	if f.Task != 0 { // an index has the entries of a task
+	switch { // indexes have the entries of a task, and those of a subject
+	case f.Task != 0:
 		name = "audit_log_task"
+	case f.Subject != "":
+		name = "audit_log_subject"
 	}
 	var rows []scan.AuditEntry
 	err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, f.Operation, column.Text(f.Actor), string(f.Action),
-		bound(f.Since), bound(f.Until), f.Before, f.Limit)
+		bound(f.Since), bound(f.Until), f.Before, f.Limit, column.Text(f.Subject))
 	if err != nil {
 		return nil, err
 	}

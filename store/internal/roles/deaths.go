@@ -11,11 +11,11 @@ import (
 )
 
 // Deaths implements store.Deaths.
-type Deaths struct{ statements Statements }
+type Deaths struct{ transactions Transactions }
 
-// NewDeaths returns the role, which uses the statements death_groups, deaths_missing, deaths_record, deaths_outdated and
-// deaths_delete.
-func NewDeaths(s Statements) Deaths { return Deaths{s} }
+// NewDeaths returns the role, which uses the statements death_groups, death_group, death_group_tasks,
+// death_group_known, death_group_lock, death_group_change, audit_record, deaths_missing, deaths_record, deaths_outdated and deaths_delete.
+func NewDeaths(t Transactions) Deaths { return Deaths{t} }
 
 // DeathGroups implements store.Deaths.
 func (d *Deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
@@ -23,29 +23,119 @@ func (d *Deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 	if limit <= 0 {
 		limit = defaultLimit
 	}
+	name := "death_groups"
+	if f.Fingerprint != "" {
+		name = "death_group"
+	}
 	var rows []scan.DeathGroup
-	err := d.statements.Read(ctx, "group dead tasks", "death_groups", &rows,
-		column.Text(f.Type), column.Text(f.Queue), column.Text(f.Fingerprint), bound(f.Since), bound(f.Until), limit)
+	err := d.transactions.Read(ctx, "group dead tasks", name, &rows,
+		column.Text(f.Type), column.Text(f.Queue), column.Text(f.Fingerprint), bound(f.Since), bound(f.Until), limit, f.Resolved)
 	if err != nil {
 		return nil, err
 	}
 	return scan.DeathGroups(rows), nil
 }
 
+// ofGroup returns the arguments of death_group for the group in any state.
+func ofGroup(fingerprint string) []any {
+	return []any{"", "", column.Text(fingerprint), 0, 0, 1, nil}
+}
+
+// DeathGroup implements store.Deaths.
+func (d *Deaths) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
+	const operation = "read a group"
+	if fingerprint == "" {
+		return store.DeathGroupDetails{}, scan.NoGroup(fingerprint)
+	}
+	var rows []scan.DeathGroup
+	if err := d.transactions.Read(ctx, operation, "death_group", &rows, ofGroup(fingerprint)...); err != nil {
+		return store.DeathGroupDetails{}, err
+	}
+	if len(rows) == 0 {
+		return store.DeathGroupDetails{}, scan.NoGroup(fingerprint)
+	}
+	var tasks []scan.GroupTasks
+	if err := d.transactions.Read(ctx, operation, "death_group_tasks", &tasks, column.Text(fingerprint)); err != nil {
+		return store.DeathGroupDetails{}, err
+	}
+	return scan.GroupDetails(scan.DeathGroups(rows)[0], tasks), nil
+}
+
+// ChangeDeathGroup implements store.Deaths.
+func (d *Deaths) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+	var group store.DeathGroup
+	err := d.transactions.Transact(ctx, "change a group", func(ctx context.Context, tx Transaction) error {
+		var err error
+		group, err = changeGroup(ctx, tx, by, change)
+		return err
+	})
+	if err != nil {
+		return store.DeathGroup{}, err
+	}
+	return group, nil
+}
+
+func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+	fingerprint := column.Text(change.Fingerprint)
+	if fingerprint == "" {
+		return store.DeathGroup{}, scan.NoGroup(fingerprint)
+	}
+	if _, err := tx.Change(ctx, "death_group_known", fingerprint); err != nil {
+		return store.DeathGroup{}, err
+	}
+	var locked []struct{ Fingerprint string } // without dead tasks, the statement before has locked nothing
+	if err := tx.Read(ctx, "death_group_lock", &locked, fingerprint); err != nil {
+		return store.DeathGroup{}, err
+	}
+	before, err := readGroup(ctx, tx, fingerprint)
+	if err != nil {
+		return store.DeathGroup{}, err
+	}
+	change.Text = column.Text(change.Text)
+	after, entry, err := change.Of(before)
+	if err != nil || entry == nil {
+		return before, err
+	}
+	resolve := map[store.Action]int{store.ActionResolve: 1, store.ActionReopen: -1}[change.Action]
+	if _, err := tx.Change(ctx, "death_group_change", fingerprint, after.Note, after.Owner, resolve); err != nil {
+		return store.DeathGroup{}, err
+	}
+	row := auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: change.Action,
+		Subject: store.GroupSubject(fingerprint), Before: text(entry.Before), After: text(entry.After),
+	}
+	if err := record(ctx, tx, []auditRow{row}); err != nil {
+		return store.DeathGroup{}, err
+	}
+	return readGroup(ctx, tx, fingerprint)
+}
+
+// readGroup reads a group in a transaction.
+func readGroup(ctx context.Context, tx Transaction, fingerprint string) (store.DeathGroup, error) {
+	var rows []scan.DeathGroup
+	if err := tx.Read(ctx, "death_group", &rows, ofGroup(fingerprint)...); err != nil {
+		return store.DeathGroup{}, err
+	}
+	if len(rows) == 0 {
+		return store.DeathGroup{}, scan.NoGroup(fingerprint)
+	}
+	return scan.DeathGroups(rows)[0], nil
+}
+
 // RecordDeaths implements store.Deaths. It reads first, because nearly always every record is right.
 func (d *Deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	const operation = "record deaths"
 	var missing []scan.Death
-	if err := d.statements.Read(ctx, operation, "deaths_missing", &missing, limit); err != nil {
+	if err := d.transactions.Read(ctx, operation, "deaths_missing", &missing, limit); err != nil {
 		return 0, err
 	}
 	if len(missing) > 0 {
-		if err := d.statements.Change(ctx, operation, "deaths_record", records(missing)); err != nil {
+		if err := d.transactions.Change(ctx, operation, "deaths_record", records(missing)); err != nil {
 			return 0, err
 		}
 	}
 	var outdated []scan.ID
-	if err := d.statements.Read(ctx, operation, "deaths_outdated", &outdated, limit); err != nil {
+	if err := d.transactions.Read(ctx, operation, "deaths_outdated", &outdated, limit); err != nil {
 		return len(missing), err
 	}
 	if len(outdated) > 0 {
@@ -53,7 +143,7 @@ func (d *Deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 		for i, row := range outdated {
 			ids[i] = holdfast.TaskID(row.ID)
 		}
-		if err := d.statements.Change(ctx, operation, "deaths_delete", ids); err != nil {
+		if err := d.transactions.Change(ctx, operation, "deaths_delete", ids); err != nil {
 			return len(missing), err
 		}
 	}

@@ -4,8 +4,10 @@ package scan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -352,25 +354,68 @@ type DeathGroup struct {
 	Class       string
 	Host        string
 	Status      int
+	Resolved    bool
 	Tasks       int64
 	LastHour    int64 `db:"last_hour"`
 	FirstAt     Time  `db:"first_at"`
 	LastAt      Time  `db:"last_at"`
 	Sample      holdfast.TaskID
 	Error       string
+	Note        string
+	Owner       string
+	ResolvedAt  Time `db:"resolved_at"`
+	Version     int64
 }
 
 // DeathGroups returns the groups of all rows.
 func DeathGroups(rows []DeathGroup) []store.DeathGroup {
 	groups := make([]store.DeathGroup, len(rows))
 	for i, row := range rows {
+		state := store.GroupOpen
+		switch {
+		case row.Resolved:
+			state = store.GroupResolved
+		case !row.ResolvedAt.IsZero():
+			state = store.GroupReturned
+		}
 		groups[i] = store.DeathGroup{
-			Fingerprint: row.Fingerprint, Type: row.Type, Class: row.Class, Host: row.Host, Status: row.Status,
+			Fingerprint: row.Fingerprint, Type: row.Type, Class: row.Class, Host: row.Host, Status: row.Status, State: state,
 			Tasks: row.Tasks, LastHour: row.LastHour, FirstAt: row.FirstAt.Time, LastAt: row.LastAt.Time,
-			Sample: row.Sample, Error: row.Error,
+			Sample: row.Sample, Error: row.Error, Note: row.Note, Owner: row.Owner, ResolvedAt: row.ResolvedAt.Time, Version: row.Version,
 		}
 	}
 	return groups
+}
+
+// NoGroup returns the ErrNotFound for a group that is not known.
+func NoGroup(fingerprint string) error {
+	return fmt.Errorf("%w: there is no group %s", holdfast.ErrNotFound, fingerprint)
+}
+
+// GroupTasks is the number of dead tasks of a group in one queue that died in one hour. 0 is the last hour.
+type GroupTasks struct {
+	Queue string
+	Hour  int
+	Tasks int64
+}
+
+// GroupDetails adds the queues and the hours to a group.
+func GroupDetails(group store.DeathGroup, rows []GroupTasks) store.DeathGroupDetails {
+	details := store.DeathGroupDetails{DeathGroup: group}
+	queues := make(map[string]int64)
+	for _, row := range rows {
+		queues[row.Queue] += row.Tasks
+		if row.Hour < len(details.Hours) {
+			details.Hours[row.Hour] += row.Tasks
+		}
+	}
+	for queue, tasks := range queues {
+		details.Queues = append(details.Queues, store.GroupQueue{Queue: queue, Tasks: tasks})
+	}
+	slices.SortFunc(details.Queues, func(a, b store.GroupQueue) int {
+		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Queue, b.Queue))
+	})
+	return details
 }
 
 // Death is a dead task with its last attempt.

@@ -56,7 +56,7 @@ from json_to_recordset($1::json)
 
 -- name: audit_log
 -- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper bound
--- of ids, and $8 is the limit.
+-- of ids, $8 is the limit, and $9 a subject.
 select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation, subject,
   coalesce(before::text, '') as before, coalesce(after::text, '') as after
 from holdfast.audit {{audit_entries}}

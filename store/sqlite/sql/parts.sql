@@ -91,10 +91,19 @@ max(coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through
   > ?1 + 2000000
 
 -- {{audit_entries}}: all entries of the audit log.
-where ?1 = 0 and
+where ?1 = 0 and ?9 = '' and
 
 -- {{audit_entries_of_task}}: the entries of the task ?1.
-where task_id = ?1 and
+where task_id = ?1 and (?9 = '' or subject = ?9) and
+
+-- {{audit_entries_of_subject}}: the entries of the subject ?9.
+where subject = ?9 and subject <> '' and ?1 = 0 and
+
+-- {{groups}}: all groups.
+where ?3 = ''
+
+-- {{one_group}}: the group ?3.
+where fingerprint = ?3
 
 -- {{idle_workers}}: the workers that have free executors and were live at the time that follows.
 select queues, types from workers
