@@ -64,6 +64,14 @@ func inner(in json.RawMessage, step string) json.RawMessage {
 	return nil
 }
 
+// Number returns the value if it is a number that can be equal to other numbers, and "" if it is not.
+func (p *PayloadTerm) Number() string {
+	if p.Text || !number.MatchString(p.Value) {
+		return ""
+	}
+	return p.Value
+}
+
 func sameNumber(a, b string) bool {
 	if !number.MatchString(a) || !number.MatchString(b) {
 		return a == b

@@ -6,7 +6,8 @@
 --
 -- due_at is set exactly while the task is ready and has neither a ticket nor an outbox entry. It is the time at which to
 -- publish the ticket: next_run_at, or later if the broker refused the ticket. The dispatcher reads the partial index on
--- due_at only. dead_at is set exactly in the state dead, for the index that lists dead tasks.
+-- due_at only. dead_at is set exactly in the state dead, for the index that lists dead tasks,
+-- also those of a type or a queue.
 --
 -- No index contains state, worker_id or a time that a claim or a success writes. So a claim and a success are HOT
 -- updates, which change no index, provided that the row's page has room for the new version. Two thirds of each page are
@@ -60,7 +61,7 @@ create table tasks (
 );
 
 create index tasks_due on tasks (due_at) where due_at is not null;
-create index tasks_dead on tasks (id) where dead_at is not null;
+create index tasks_dead on tasks (id, type, queue) where dead_at is not null;
 create unique index tasks_unique on tasks (unique_key) where unique_key is not null;
 
 -- An outbox entry lists the tasks of one call for one queue until the broker has confirmed their tickets.

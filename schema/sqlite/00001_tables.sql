@@ -55,7 +55,7 @@ create index tasks_due on tasks (due_at) where due_at is not null;
 create index tasks_ticketed on tasks (queue, ticketed_at, next_run_at) where ticketed_at is not null;
 create index tasks_worker on tasks (worker_id) where worker_id is not null;
 create index tasks_finished on tasks (state, finished_at) where finished_at is not null;
-create index tasks_dead on tasks (id) where dead_at is not null;
+create index tasks_dead on tasks (id, type, queue) where dead_at is not null;
 create unique index tasks_unique on tasks (unique_key) where unique_key is not null;
 
 -- Payloads too long to be copied at each change of their task.

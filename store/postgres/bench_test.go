@@ -45,6 +45,21 @@ func BenchmarkInsertUnique(b *testing.B) {
 	perSecond(b, size)
 }
 
+// BenchmarkInsertTagged inserts tasks with two tags.
+func BenchmarkInsertTagged(b *testing.B) {
+	const size = 1000
+	s := pgtest.Open(b)
+	tasks := make([]holdfast.NewTask, size)
+	for n := 0; b.Loop(); n++ {
+		for i := range tasks {
+			tags := []string{fmt.Sprint("tenant:", i%200), fmt.Sprint("order:", n*size+i)}
+			tasks[i] = holdfast.NewTask{Type: "bench", Queue: "default", MaxAttempts: 10, Payload: []byte(`{"user": 12345, "url": "https://example.com/hook"}`), Tags: tags}
+		}
+		insertAll(b, s, tasks)
+	}
+	perSecond(b, size)
+}
+
 // BenchmarkClaimApply measures the calls of the store from the ticket of a task to its success.
 func BenchmarkClaimApply(b *testing.B) { benchmarkClaimApply(b, holdfast.KeepRetried) }
 

@@ -50,6 +50,20 @@ func BenchmarkInsertUnique(b *testing.B) {
 	perSecond(b, size)
 }
 
+// BenchmarkInsertTagged inserts tasks with two tags.
+func BenchmarkInsertTagged(b *testing.B) {
+	const size = 1000
+	s := open(b)
+	tasks := benchTasks(size)
+	for n := 0; b.Loop(); n++ {
+		for i := range tasks {
+			tasks[i].Tags = []string{fmt.Sprint("tenant:", i%200), fmt.Sprint("order:", n*size+i)}
+		}
+		insertAll(b, s, tasks)
+	}
+	perSecond(b, size)
+}
+
 // BenchmarkInsertLong inserts long payloads, which are in a table of their own.
 func BenchmarkInsertLong(b *testing.B) {
 	const size = 100

@@ -244,6 +244,8 @@ func statements() map[string]string {
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
 		statement.Variant{Name: "count_ids", Of: "count", Part: "all_tasks", Is: "listed_tasks"},
+		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
+		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},

@@ -76,8 +76,10 @@ func (i *Inspector) source(operation string, q *query) source {
 		return source{statement: operation + "_ids"}
 	case q.Unique != "":
 		return source{statement: operation + "_unique"}
-	case len(q.Tags) > 0 && !(dead && q.commonTags):
+	case len(q.Tags) > 0 && !dead:
 		return source{operation + "_tag", "last_id_tag", q.Tags[0]}
+	case len(q.Tags) > 0 && !q.commonTags:
+		return source{operation + "_tag_dead", "last_id_tag", q.Tags[0]}
 	case q.Fingerprint != "":
 		return source{operation + "_group", "last_id_group", q.Fingerprint}
 	case ofDeaths(q.Filter):
@@ -97,16 +99,29 @@ func ofDeaths(f store.Filter) bool {
 
 // arguments returns the arguments that the statements for list and count have in common. They select no id below after.
 func (q *query) arguments(after holdfast.TaskID) []any {
-	terms := "[]"
-	if len(q.Payload) > 0 {
-		encoded, _ := json.Marshal(q.Payload) // strings always marshal
-		terms = column.Text(string(encoded))
-	}
 	return []any{
 		q.States, column.Text(q.Type), column.Text(q.Queue), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
-		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), terms, q.IDs,
+		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
 		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status,
 	}
+}
+
+// payloadTerms returns conditions as a JSON list.
+func payloadTerms(terms []store.PayloadTerm) string {
+	type row struct {
+		store.PayloadTerm
+		Number string `json:"number,omitempty"`
+	}
+	rows := make([]row, len(terms))
+	for i, term := range terms {
+		term.Value, term.Path = column.Text(term.Value), slices.Clone(term.Path)
+		for j := range term.Path {
+			term.Path[j] = column.Text(term.Path[j])
+		}
+		rows[i] = row{term, term.Number()}
+	}
+	encoded, _ := json.Marshal(rows) // strings always marshal
+	return string(encoded)
 }
 
 // List implements store.Inspector.

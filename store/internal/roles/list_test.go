@@ -100,3 +100,66 @@ func TestAScanPassesGaps(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
+
+// hugePayloads is a table whose tasks below an id have payloads that take long to read. A statement ends early with its
+// context.
+type hugePayloads struct {
+	slowScan
+	below, last int64
+	each        time.Duration
+	cancelled   int
+}
+
+func (h *hugePayloads) Read(ctx context.Context, operation, name string, rows any, args ...any) error {
+	if name != "last_id" {
+		before, after := int64(args[4].(holdfast.TaskID)), int64(args[10].(holdfast.TaskID))
+		wait := time.Duration(max(0, min(before, h.below, h.last+1)-after)) * h.each
+		select {
+		case <-ctx.Done():
+			h.cancelled++
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+	return h.slowScan.Read(ctx, operation, name, rows, args...)
+}
+
+// A scan that reaches tasks with huge payloads reads smaller windows. Each call returns in time and makes progress.
+func TestAScanReadsSmallWindowsOfHugePayloads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &hugePayloads{below: 300, last: 1_000_000, each: 40 * time.Millisecond}
+		h.ids = []int64{7, 200, 500_000, 1_000_000}
+		i := inspectorOf(h)
+		var seen []holdfast.TaskID
+		f := store.Filter{Payload: []store.PayloadTerm{{Path: []string{"a"}, Value: "b"}}}
+		for calls := 0; ; calls++ {
+			began := time.Now()
+			page, err := i.List(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 3*scanLimit {
+				t.Errorf("a call took %s", took)
+			}
+			for _, task := range page.Tasks {
+				seen = append(seen, task.ID)
+			}
+			if page.Next == 0 {
+				break
+			}
+			if f.Before != 0 && page.Next >= f.Before || calls > 100 {
+				t.Fatalf("no progress: from %d to %d", f.Before, page.Next)
+			}
+			f.Before = page.Next
+		}
+		if !slices.Equal(seen, []holdfast.TaskID{1_000_000, 500_000, 200, 7}) || h.cancelled == 0 {
+			t.Errorf("seen %v, %d statements cancelled", seen, h.cancelled)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := i.List(ctx, f); err == nil {
+			t.Error("a list without time returned no error")
+		}
+	})
+}

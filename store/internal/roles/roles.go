@@ -103,7 +103,7 @@ type Inspector struct {
 
 // NewInspector returns the role, which uses the statements task, attempts, queues, tag_sizes, and the statements of
 // source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
-// none of the variants _ids, _unique, _tag, _group and _deaths.
+// none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }

@@ -58,6 +58,9 @@ holdfast.tasks t where t.id = any($14::bigint[]) and
 -- {{tagged}}: the records g of the tasks with the first of the tags $12.
 holdfast.tags g join holdfast.tasks t on t.id = g.task_id where g.tag = ($12::text::json ->> 0)
 
+-- {{tagged_dead}}: those of them that are dead. An index has the dead tasks, so no other task is read.
+holdfast.tags g join holdfast.tasks t on t.id = g.task_id and t.dead_at is not null where g.tag = ($12::text::json ->> 0)
+
 -- {{grouped}}: the records d of the tasks with the fingerprint $15.
 holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where d.fingerprint = $15
 
@@ -85,7 +88,10 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($11::bigint = 0 or t.id >= $11)
   and ($12 = '[]' or t.tags::jsonb @> $12::jsonb)
   and (cardinality($14::bigint[]) = 0 or t.id = any($14::bigint[]))
-  and ($13 = '[]' or holdfast.payload_matches(t.payload, $13::json))
+  and ($13 = '[]' or not exists (
+    select from json_to_recordset($13::json) as p (path text[], value text, number numeric, text boolean)
+    where not holdfast.payload_has(t.payload, p.path, p.value, p.number, p.text)
+  ))
 
 -- {{death}}: the condition for a record d of a death. $15 is a fingerprint, $16 a class, $17 a host, and $18 a status.
 ($15 = '' or d.fingerprint = $15)

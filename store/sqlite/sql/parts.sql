@@ -35,6 +35,9 @@ tasks not indexed where tasks.id in (select value from json_each(?14)) and
 -- {{tagged}}: the records g of the tasks with the first of the tags ?12.
 tags g cross join tasks on tasks.id = g.task_id where g.tag = ?12 ->> 0
 
+-- {{tagged_dead}}: those of them that are dead. An index has the dead tasks, so no other task is read.
+tags g cross join tasks indexed by tasks_dead on tasks.id = g.task_id and tasks.dead_at is not null where g.tag = ?12 ->> 0
+
 -- {{grouped}}: the records d of the tasks with the fingerprint ?15.
 deaths d indexed by deaths_group cross join tasks on tasks.id = d.task_id where d.fingerprint = ?15
 
