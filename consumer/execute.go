@@ -112,6 +112,7 @@ func (s *session) settle(j *job, cause holdfast.Cause) {
 	took := time.Duration(0)
 	if !j.started.IsZero() {
 		took = max(time.Since(j.started), 1)
+		s.ended.note(j.task.Queue, took)
 	}
 	s.capacity.settled(took, j.into)
 	s.results.add(result{job: j, move: move, took: took})

@@ -36,6 +36,7 @@ type session struct {
 	pages     *pages
 	jobs      *jobs
 	results   *results
+	ended     *throughput
 	policies  map[string]holdfast.TypeSettings // by type
 	types     []string                         // that have a handler
 	wanted    []store.Wanted                   // tasks that may run beside others
@@ -82,6 +83,7 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker ho
 		capacity:       newCapacity(o.Concurrency),
 		pages:          newPages(),
 		results:        newResults(),
+		ended:          newThroughput(time.Now()),
 		policies:       make(map[string]holdfast.TypeSettings),
 		types:          o.Handlers.Types(),
 		intakes:        make(map[string]error),

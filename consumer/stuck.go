@@ -90,6 +90,7 @@ func (s *session) report() store.WorkerReport {
 	var r store.WorkerReport
 	r.Stuck = s.jobs.stuckTasks(time.Now())
 	_, r.Abandoned = s.jobs.stuckHandlers()
+	r.Throughput = s.ended.report(time.Now())
 	return r
 }
 

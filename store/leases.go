@@ -102,7 +102,21 @@ type WorkerReport struct {
 	Stuck []StuckTask `json:"stuck,omitempty"`
 	// Abandoned is the number of handlers that still run although the worker has given up their attempts.
 	Abandoned int `json:"abandoned,omitempty"`
+	// Throughput is how fast the worker has recently run tasks, for the queues of which it has run any. It has at most
+	// MaxThroughput entries.
+	Throughput []QueueThroughput `json:"throughput,omitempty"`
 }
+
+// QueueThroughput is how fast a worker has recently run the tasks of a queue.
+type QueueThroughput struct {
+	Queue string        `json:"queue"`
+	Ended int           `json:"ended"` // attempts that ended within Over
+	Over  time.Duration `json:"over"`  // 10 to 20 s, or less for a new worker
+	Mean  time.Duration `json:"mean"`  // execution time of the last attempts that ended
+}
+
+// MaxThroughput is for how many queues a worker reports its throughput.
+const MaxThroughput = 100
 
 // MaxStuck is how many stuck tasks a worker reports.
 const MaxStuck = 100

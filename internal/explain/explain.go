@@ -66,6 +66,17 @@ type Explanation struct {
 	Limits []string `json:"limits"`
 	// NextStart is when the next attempt is due. It is zero unless the task is ready.
 	NextStart time.Time `json:"next_start,omitzero"`
+	// Backlog estimates when a task starts that waits behind others. It is nil if the task does not wait in a queue, or if
+	// no live worker has run a task of the queue.
+	Backlog *Backlog `json:"backlog,omitempty"`
+}
+
+// Backlog is an estimate of when a task starts, from the recent throughput of the workers that take it.
+type Backlog struct {
+	Due      int64     `json:"due"`      // tasks of the queue that are due, with this one
+	Rate     float64   `json:"rate"`     // attempts per second that the workers have ended or can end
+	Earliest time.Time `json:"earliest"` // if the tasks that became due before this one start first
+	Latest   time.Time `json:"latest"`   // if all other due tasks start first
 }
 
 // Of explains a task.
@@ -73,7 +84,7 @@ func Of(f Facts) Explanation {
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}}
 	switch f.Task.State {
 	case holdfast.Ready:
-		e.Causes = f.whyReady()
+		e.Causes, e.Backlog = f.whyReady()
 		if e.NextStart = f.Now; !f.isDue() {
 			e.NextStart = f.Task.NextRunAt
 		}
@@ -91,7 +102,7 @@ func Of(f Facts) Explanation {
 }
 
 // whyReady returns the causes of a task that is ready.
-func (f *Facts) whyReady() (causes []Cause) {
+func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	add := func(code Code, until time.Time, format string, args ...any) {
 		causes = append(causes, Cause{code, fmt.Sprintf(format, args...), until})
 	}
@@ -123,21 +134,79 @@ func (f *Facts) whyReady() (causes []Cause) {
 			count(f.Task.Crashes, "attempt"))
 	}
 	if !due {
-		return causes
+		return causes, nil
 	}
 	if !f.Position.Ticketed {
 		add(NotPublished, time.Time{}, "it has no ticket yet; a janitor publishes one as soon as the broker accepts it")
-		return causes
+		return causes, nil
 	}
 	capacity := 0
+	takers = slices.DeleteFunc(takers, func(w store.Worker) bool { return !handles(w) || draining(w) })
 	for _, w := range takers {
-		if handles(w) && !draining(w) {
-			capacity += w.Concurrency
+		capacity += w.Concurrency
+	}
+	backlog = f.estimate(takers)
+	estimate := ""
+	switch {
+	case backlog != nil:
+		estimate = fmt.Sprintf("; by the recent throughput of about %.3g tasks per second it starts in %s to %s",
+			backlog.Rate, rounded(backlog.Earliest.Sub(f.Now)), rounded(backlog.Latest.Sub(f.Now)))
+	case capacity > 0:
+		estimate = "; no estimate of its start, because no live worker has run a task of this queue yet"
+	}
+	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue that are due: %d, running: %d, at once at most: %d%s",
+		f.Queue.Due, f.Queue.Running, capacity, estimate)
+	return causes, backlog
+}
+
+const (
+	// backlogMargin widens an estimate: the throughput may double or halve.
+	backlogMargin = 2
+	// backlogDelay is added to the latest start, for the way of a ticket through the broker and the worker.
+	backlogDelay = 2 * time.Second
+)
+
+// estimate returns when a task with a ticket starts, or nil if no worker has run a task of its queue.
+//
+// Two figures bound the rate: how many attempts of this queue the workers have ended recently, and how many all of their
+// executors can end. A queue that was idle has a low first figure, and other queues compete for the executors. Tasks
+// start about in the order in which they become due. The number of those that became due earlier is estimated from the
+// age of the oldest one, as if they had become due at a constant rate.
+func (f *Facts) estimate(takers []store.Worker) *Backlog {
+	observed, possible := 0.0, 0.0
+	for _, w := range takers {
+		for _, t := range w.Report.Throughput {
+			if t.Queue != f.Task.Queue {
+				continue
+			}
+			if t.Over > 0 {
+				observed += float64(t.Ended) / t.Over.Seconds()
+			}
+			if t.Mean > 0 {
+				possible += float64(w.Concurrency) / t.Mean.Seconds()
+			}
 		}
 	}
-	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue that are due: %d, running: %d, at once at most: %d",
-		f.Queue.Due, f.Queue.Running, capacity)
-	return causes
+	highest, lowest := max(observed, possible), min(observed, possible)
+	if highest == 0 {
+		return nil
+	}
+	if lowest == 0 {
+		lowest = highest
+	}
+	ahead := float64(max(0, f.Queue.Due-1))
+	earlier := 0.0
+	if oldest := f.Queue.OldestDue; oldest > 0 {
+		earlier = ahead * float64(max(0, oldest-max(0, f.Now.Sub(f.Task.NextRunAt)))) / float64(oldest)
+	}
+	after := func(tasks, rate float64) time.Time {
+		const most = float64(100 * 365 * 24 * time.Hour)
+		return f.Now.Add(time.Duration(min(most, tasks/rate*float64(time.Second))))
+	}
+	return &Backlog{
+		Due: f.Queue.Due, Rate: highest,
+		Earliest: after(earlier, highest*backlogMargin), Latest: after(ahead+1, lowest/backlogMargin).Add(backlogDelay),
+	}
 }
 
 // isDue reports whether the time of a ready task has come. A worker claims a task that has a ticket also if its time lies

@@ -53,7 +53,7 @@ func TestCauses(t *testing.T) {
 		text   string
 	}{
 		"waiting": {func(*explain.Facts) {}, codes{explain.Waiting},
-			"its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4"},
+			"its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4; no estimate of its start, because no live worker has run a task of this queue yet"},
 		"ticketed before a setback of the clock": {func(f *explain.Facts) { later(f); f.Position.Ticketed = true }, codes{explain.Waiting}, "its ticket is in the queue"},
 		"delayed":                                {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
 		"retried":                                {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
@@ -167,6 +167,56 @@ func TestThePredictionIsThatOfSettle(t *testing.T) {
 		}
 		if want := " due " + move.Wait.Round(time.Second).String() + " later"; move.Wait > 10*time.Second && !strings.HasSuffix(explain.Of(f).Next[1], want) {
 			t.Errorf("task %s: %s; want%s", running.ID, explain.Of(f).Next[1], want)
+		}
+	}
+}
+
+// A task that waits behind others has a range for its start, from the throughput that the workers report.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	busy := func(ended int, mean time.Duration) func(*explain.Facts) {
+		return func(f *explain.Facts) {
+			f.Queue.Due, f.Queue.OldestDue = 101, 100*time.Second
+			f.Task.NextRunAt = now.Add(-50 * time.Second)
+			f.Workers[0].Report.Throughput = []store.QueueThroughput{{Queue: "other", Ended: 9000, Over: time.Second, Mean: 1}, {Queue: "default", Ended: ended, Over: 10 * time.Second, Mean: mean}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change           func(*explain.Facts)
+		earliest, latest time.Duration
+	}{
+		// 2 tasks/s were observed and are possible. 50 tasks became due earlier; at twice the rate they take 12.5 s. At
+		// half the rate all 101 take 101 s.
+		"busy": {busy(20, 2*time.Second), 12500 * time.Millisecond, 103 * time.Second},
+		// 40 tasks/s are possible, but only 2 were observed.
+		"idle until now":                      {busy(20, 100*time.Millisecond), 625 * time.Millisecond, 103 * time.Second},
+		"long tasks, none has ended recently": {busy(0, 2*time.Second), 12500 * time.Millisecond, 103 * time.Second},
+		"the oldest":                          {func(f *explain.Facts) { busy(20, 2*time.Second)(f); f.Task.NextRunAt = now.Add(-100 * time.Second) }, 0, 103 * time.Second},
+		"the newest":                          {func(f *explain.Facts) { busy(20, 2*time.Second)(f); f.Task.NextRunAt = now }, 25 * time.Second, 103 * time.Second},
+		"alone":                               {func(f *explain.Facts) { busy(20, 2*time.Second)(f); f.Queue.Due = 1 }, 0, 3 * time.Second},
+		"almost never":                        {func(f *explain.Facts) { busy(0, 1<<62)(f); f.Queue.Due = 1 << 62 }, 100 * 365 * 24 * time.Hour, 100*365*24*time.Hour + 2*time.Second},
+	} {
+		e := explain.Of(facts(c.change))
+		if e.Backlog == nil || e.Backlog.Earliest.Sub(now) != c.earliest || e.Backlog.Latest.Sub(now) != c.latest || e.Backlog.Due < 1 {
+			t.Errorf("%s: %+v, want %s to %s", name, e.Backlog, c.earliest, c.latest)
+		}
+	}
+	if e := explain.Of(facts(busy(20, 2*time.Second))); !strings.HasSuffix(e.Causes[0].Text, "; by the recent throughput of about 2 tasks per second it starts in 13s to 1m43s") {
+		t.Errorf("the cause is %+v", e.Causes)
+	}
+	for name, change := range map[string]func(*explain.Facts){
+		"no data":           func(*explain.Facts) {},
+		"the worker drains": func(f *explain.Facts) { busy(20, time.Second)(f); f.Workers[0].Draining = true },
+		"another type":      func(f *explain.Facts) { busy(20, time.Second)(f); f.Workers[0].Types = []string{"http"} },
+		"not due": func(f *explain.Facts) {
+			busy(20, time.Second)(f)
+			f.Task.NextRunAt, f.Position.Ticketed = now.Add(time.Hour), false
+		},
+		"without a ticket": func(f *explain.Facts) { busy(20, time.Second)(f); f.Position.Ticketed = false },
+		"it runs":          func(f *explain.Facts) { busy(20, time.Second)(f); f.Task.State = holdfast.Running },
+	} {
+		if e := explain.Of(facts(change)); e.Backlog != nil {
+			t.Errorf("%s: %+v, want no estimate", name, e.Backlog)
 		}
 	}
 }

@@ -146,6 +146,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 	}
 	c.checkStart(task)
 	c.checkExecutors(e)
+	c.explanations.started(task.ID)
 	c.executions = append(c.executions, e)
 	c.active[task.ID] = append(c.active[task.ID], e)
 	return e

@@ -26,8 +26,12 @@ type explanations struct {
 	rng    *rand.Rand // of its own, so that explanations do not change the simulation
 	source *simstore.Client
 	open   map[holdfast.TaskID]*prediction // the newest of each task
+	// backlogs are the predictions with a range for the start of a task that waits in a queue.
+	backlogs map[holdfast.TaskID][]*prediction
 
 	kept    int // predicted starts and results that came true
+	ranges  int // starts of tasks for which a range was predicted
+	inRange int // the part of ranges that started within it
 	changed int // predictions that no longer applied, because another cause took the place of theirs
 }
 
@@ -40,7 +44,7 @@ type prediction struct {
 }
 
 func newExplanations(c *checker) *explanations {
-	return &explanations{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x510e527fade682d1)), open: make(map[holdfast.TaskID]*prediction)}
+	return &explanations{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x510e527fade682d1)), open: make(map[holdfast.TaskID]*prediction), backlogs: make(map[holdfast.TaskID][]*prediction)}
 }
 
 // explain explains a task now, or returns false if the store cannot.
@@ -76,7 +80,11 @@ func (e *explanations) afterStep() {
 	}
 	if found, ok := e.explain(task.ID); ok {
 		e.checkCauses(task, found)
-		e.open[task.ID] = &prediction{found, task.Attempt, w.clock.leap, w.state.fellBack}
+		p := &prediction{found, task.Attempt, w.clock.leap, w.state.fellBack}
+		e.open[task.ID] = p
+		if p.Backlog != nil && e.steady() {
+			e.backlogs[task.ID] = append(e.backlogs[task.ID], p)
+		}
 	}
 }
 
@@ -128,11 +136,7 @@ func (e *explanations) overdue(id holdfast.TaskID, p *prediction) {
 // worker could run all due and running tasks.
 func (e *explanations) idle() bool {
 	w := e.check.world
-	net := w.plan.Net
-	if len(w.plan.Faults) > 0 || net.PerMilleSlow > 0 || net.PerMilleMishap > 0 || net.Breaks > 0 {
-		return false
-	}
-	if slices.ContainsFunc(w.plan.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 }) {
+	if !e.steady() {
 		return false
 	}
 	busy := 0
@@ -142,6 +146,16 @@ func (e *explanations) idle() bool {
 		}
 	}
 	return busy <= concurrency
+}
+
+// steady reports whether nothing but other tasks can delay a task. A message of a newer version does not.
+func (e *explanations) steady() bool {
+	plan := &e.check.world.plan
+	net := plan.Net
+	if net.PerMilleSlow > 0 || net.PerMilleMishap > 0 || net.Breaks > 0 || slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.Kind != Newer }) {
+		return false
+	}
+	return !slices.ContainsFunc(plan.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 })
 }
 
 // observe compares a change of a task with what was predicted.
@@ -172,6 +186,19 @@ func (e *explanations) observe(change simstore.Change) {
 		delete(e.open, before.ID)
 		e.checkResult(before, p, change.Move)
 	}
+}
+
+// started counts how many of the ranges that were predicted for the start of a task contain it. A range is an estimate,
+// so that a single one may be wrong. A claim into the buffer of a worker is no start.
+func (e *explanations) started(id holdfast.TaskID) {
+	now := e.check.world.clock.now()
+	for _, p := range e.backlogs[id] {
+		e.ranges++
+		if !now.Before(p.Backlog.Earliest) && !now.After(p.Backlog.Latest) {
+			e.inRange++
+		}
+	}
+	delete(e.backlogs, id)
 }
 
 // checkResult compares the end of an attempt with what was predicted for it.

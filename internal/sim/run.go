@@ -30,6 +30,8 @@ type Result struct {
 	Excused   int           // the part of Early that is workers of live processes that could not report in time
 	Predicted int           // predictions of explanations that came true
 	Changed   int           // predictions that another cause replaced
+	Ranges    int           // starts with a predicted range
+	InRange   int           // the part of Ranges that was in the range
 	Exact     bool          // the edited runtime of package patch was active
 	Journal   []string      // the printed journal, if it was kept
 }
@@ -89,6 +91,7 @@ func (w *world) run() Result {
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
 		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost, Checks: w.check.checks,
 		Predicted: w.check.explanations.kept, Changed: w.check.explanations.changed,
+		Ranges: w.check.explanations.ranges, InRange: w.check.explanations.inRange,
 	}
 	w.end()
 	result.Journal = w.log.lines

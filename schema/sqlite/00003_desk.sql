@@ -2,7 +2,7 @@
 
 -- Tables for the people who operate the system.
 
--- What the worker reported with its latest renewal, for people: stuck tasks, for example. Null means nothing.
+-- What the worker reported with its latest renewal, for people: stuck tasks and its throughput. Null means nothing.
 alter table workers add column report text;
 
 -- Why tasks died. The table has a row for each dead task. The statement that changes the state of a task inserts or

@@ -129,7 +129,7 @@ func testWorkerReport(s *suite) {
 	for _, report := range []store.WorkerReport{
 		{},
 		{Stuck: []store.StuckTask{{Task: 1<<60 + 1, Attempt: 7, For: time.Hour}, {Task: 2, Attempt: 1, For: 1}}, Abandoned: 3},
-		{Abandoned: 1},
+		{Abandoned: 1, Throughput: []store.QueueThroughput{{Queue: "a", Ended: 1 << 40, Over: time.Hour, Mean: 1}, {Queue: "b"}}},
 		{},
 	} {
 		_, err := s.Renew(s.ctx, store.Renewal{Worker: worker, Lease: time.Hour, Report: report})

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +77,46 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	}
 	if done, err := w.Store.Count(t.Context(), store.Filter{}); err != nil || done[holdfast.Done] != 3*executors {
 		t.Errorf("the tasks are %v, %v", done, err)
+	}
+}
+
+// A task that waits behind others gets a range for its start, as soon as a worker has reported how long the tasks of the
+// queue take.
+func TestWaitingTasksHaveARange(t *testing.T) { onBothBackends(t, waitingTasksHaveARange) }
+
+func waitingTasksHaveARange(t *testing.T, w *world) {
+	hang := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hang) })
+	defer release()
+	var ran atomic.Int32
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Lease = 1, shortLease }, map[string]consumer.Handler{
+		"work": consumer.HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
+			if ran.Add(1) > 2 {
+				<-hang
+			}
+			return nil
+		}),
+	})
+	w.runJanitor(t, w.Backend, nil)
+	ids := w.enqueue(t, 2, holdfast.NewTask{Type: "work"})
+	for _, id := range ids {
+		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
+	}
+	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
+	ids = w.enqueue(t, 20, holdfast.NewTask{Type: "work"})
+	var e explain.Explanation
+	poll(t, time.Minute, func() string { return fmt.Sprintf("want a range for a start: %+v", e) }, func(ctx context.Context) bool {
+		var err error
+		for _, id := range ids { // most of them wait in the queue, and others in the worker
+			if e, err = w.Explain(ctx, id); err == nil && e.Backlog != nil {
+				return e.Backlog.Due > 1 && e.Backlog.Rate > 0 && !e.Backlog.Earliest.Before(e.NextStart) && e.Backlog.Latest.After(e.Backlog.Earliest)
+			}
+		}
+		return false
+	})
+	release()
+	for _, id := range ids {
+		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
 	}
 }
 
