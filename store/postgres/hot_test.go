@@ -2,21 +2,36 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// Claims and successes must be HOT updates. An index on one of the columns that they write would prevent that silently.
+// Claims and successes must be HOT updates, also of tasks with tags. An index on one of the columns that they write would
+// prevent that silently.
 func TestClaimAndCompleteAreHot(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	worker := registerWorker(t, s)
 	const batches, size = 4, 250
-	for range batches {
-		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), insert(t, s, size), store.IntoExecutors)
+	tagged := make([]holdfast.NewTask, size)
+	for i := range tagged {
+		tagged[i] = holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Tags: []string{"ada", fmt.Sprint("order:", i)}}
+	}
+	for batch := range batches {
+		tickets := insert(t, s, size)
+		if batch%2 == 1 {
+			inserted, err := s.Insert(t.Context(), tagged, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tickets = inserted.Entries[0].Tickets
+		}
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 		if err != nil {
 			t.Fatal(err)
 		}
