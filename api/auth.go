@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (a *API) byToken(ctx context.Context, secret string) (caller, *Problem) {
 		return caller{}, unauthenticated("the token " + token.Name + " is " + string(token.State))
 	}
 	a.keys.use(ctx, token.ID)
-	return caller{name: token.Name, scope: "token " + token.Hash, role: token.Role, token: token.ID}, nil
+	return caller{name: token.Name, scope: "token " + strconv.FormatInt(token.ID, 10), role: token.Role, token: token.ID}, nil
 }
 
 // byProxy returns the user that a trusted proxy has authenticated, or a caller without a role if the request does not

@@ -57,6 +57,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 	roles := map[string]store.TokenRole{
 		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer",
 		"GET /api/v1/tasks/{id}/explanation": "viewer", "GET /api/v1/tasks/{id}/attempts": "viewer",
+		"POST /api/v1/tasks/{id}/retry": "operator", "POST /api/v1/tasks/{id}/cancel": "operator",
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer",
 		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",

@@ -3,16 +3,21 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // maxTasks is how many tasks one request may store.
@@ -31,13 +36,15 @@ type EnqueuedTasks struct {
 
 // enqueueInput is a request to store tasks.
 type enqueueInput struct {
+	Key     string `header:"Idempotency-Key" maxLength:"255" doc:"The request is carried out once for each key; the answer is repeated for 24 hours."`
 	RawBody []byte `contentType:"application/json"`
 }
 
 // enqueueOutput is the answer to it.
 type enqueueOutput struct {
-	Status int
-	Body   any
+	Status   int
+	Replayed string `header:"Idempotent-Replayed" doc:"true if the answer is that of an earlier request with the same key."`
+	Body     any
 }
 
 // enqueueRoute registers the route that stores tasks. Its body is parsed here, so that payloads stay as they are.
@@ -73,24 +80,68 @@ func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, er
 	if err != nil {
 		return nil, err
 	}
-	results, err := a.producer.EnqueueMany(ctx, tasks)
-	stored := make([]Enqueued, len(results))
-	status := http.StatusOK
-	for i, result := range results {
-		stored[i] = Enqueued(result)
-		if !result.Duplicate {
-			status = http.StatusCreated
-		}
+	if in.Key != "" {
+		return a.enqueueOnce(ctx, in, tasks, single)
 	}
+	results, err := a.producer.EnqueueMany(ctx, tasks)
 	switch {
 	case err != nil && len(tasks) == 1:
 		return nil, onlyCause(err)
 	case err != nil:
-		return nil, a.partly(stored, err)
-	case single:
-		return &enqueueOutput{status, stored[0]}, nil
+		return nil, a.partly(enqueued(results), err)
 	}
-	return &enqueueOutput{status, EnqueuedTasks{stored}}, nil
+	return answerTo(results, single), nil
+}
+
+func enqueued(results []producer.Result) []Enqueued {
+	stored := make([]Enqueued, len(results))
+	for i, result := range results {
+		stored[i] = Enqueued(result)
+	}
+	return stored
+}
+
+// answerTo returns the answer to a request whose tasks the store has.
+func answerTo(results []producer.Result, single bool) *enqueueOutput {
+	out := &enqueueOutput{Status: http.StatusOK}
+	if slices.ContainsFunc(results, func(r producer.Result) bool { return !r.Duplicate }) {
+		out.Status = http.StatusCreated
+	}
+	if stored := enqueued(results); single {
+		out.Body = stored[0]
+	} else {
+		out.Body = EnqueuedTasks{stored}
+	}
+	return out
+}
+
+// enqueueOnce stores the tasks and the answer in one transaction. So a client can repeat the request after any failure.
+func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfast.NewTask, single bool) (*enqueueOutput, error) {
+	sum := sha256.Sum256(in.RawBody)
+	request := store.Request{Scope: callerOf(ctx).scope, Key: in.Key, Hash: hex.EncodeToString(sum[:])}
+	answer, err := a.b.Store.Once(ctx, request, func(ctx context.Context, tx store.Tx) (store.Answer, error) {
+		results, err := a.producer.EnqueueTx(ctx, tx, tasks...)
+		if err != nil {
+			return store.Answer{}, onlyCause(err)
+		}
+		out := answerTo(results, single)
+		var text strings.Builder
+		err = surface.WriteJSON(&text, out.Body)
+		return store.Answer{Status: out.Status, Body: text.String()}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &enqueueOutput{Status: answer.Status, Body: json.RawMessage(answer.Body)}
+	if answer.Stored {
+		out.Replayed = "true"
+		if answer.Hash != request.Hash {
+			p := newProblem(http.StatusUnprocessableEntity, "key_reused", "another request was sent with the Idempotency-Key %q", in.Key)
+			p.Hint = "send each request with a key of its own; repeat a request only with the same body"
+			return nil, p
+		}
+	}
+	return out, nil
 }
 
 // onlyCause returns the cause of the error of the only task of a request.

@@ -49,12 +49,12 @@ func (a *API) listTasks(ctx context.Context, in *query) (surface.TaskPage, error
 	return surface.NewTaskPage(page), err
 }
 
-// taskPath has the parameter of routes about one task.
-type taskPath struct {
+// TaskPath has the parameter of routes about one task. It is exported, because the library sets only exported members.
+type TaskPath struct {
 	ID string `path:"id" doc:"The id of the task."`
 }
 
-func (p *taskPath) id() (holdfast.TaskID, error) {
+func (p *TaskPath) id() (holdfast.TaskID, error) {
 	id, err := holdfast.ParseTaskID(p.ID)
 	if err != nil {
 		return 0, badParameter("id", err)
@@ -62,15 +62,16 @@ func (p *taskPath) id() (holdfast.TaskID, error) {
 	return id, nil
 }
 
-func (a *API) getTask(ctx context.Context, in *taskPath) (surface.TaskDetails, error) {
+func (a *API) getTask(ctx context.Context, in *TaskPath) (surface.TaskDetails, holdfast.Task, error) {
 	id, err := in.id()
 	if err != nil {
-		return surface.TaskDetails{}, err
+		return surface.TaskDetails{}, holdfast.Task{}, err
 	}
-	return surface.Task(ctx, a.b, id)
+	details, err := surface.Task(ctx, a.b, id)
+	return details, details.Task, err
 }
 
-func (a *API) explainTask(ctx context.Context, in *taskPath) (explain.Explanation, error) {
+func (a *API) explainTask(ctx context.Context, in *TaskPath) (explain.Explanation, error) {
 	id, err := in.id()
 	if err != nil {
 		return explain.Explanation{}, err
@@ -83,7 +84,7 @@ type attempts struct {
 	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
-func (a *API) listAttempts(ctx context.Context, in *taskPath) (attempts, error) {
+func (a *API) listAttempts(ctx context.Context, in *TaskPath) (attempts, error) {
 	id, err := in.id()
 	if err != nil {
 		return attempts{}, err

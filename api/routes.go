@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast/store"
 )
 
 // route is a route of the API.
@@ -31,9 +33,11 @@ func (a *API) routes() []route {
 	return []route{
 		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
 		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", register: a.enqueueRoute},
-		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: on(a, a.getTask)},
+		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: onTask(a, a.getTask)},
 		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, a.explainTask)},
 		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},
+		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", register: onTask(a, a.act(store.ActionRetry))},
+		{method: "POST", path: "/tasks/{id}/cancel", role: Operator, name: "cancelTask", summary: "Stop a task that is ready, running or dead", register: onTask(a, a.act(store.ActionCancel))},
 		{method: "GET", path: "/dead-groups", role: Viewer, name: "listDeadGroups", summary: "Group dead tasks by cause, the largest group first", register: on(a, a.listDeadGroups)},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},

@@ -124,7 +124,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 		SentinelInterval: c.Janitor.SentinelInterval, SentinelSlack: c.Janitor.SentinelSlack, RebuildEvery: c.Janitor.RebuildEvery,
 		Prune: store.PruneAges{
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
-			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers,
+			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
 		},
 		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer,
 	})

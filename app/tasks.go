@@ -38,6 +38,17 @@ func (b *Backend) Act(ctx context.Context, by store.Actor, id holdfast.TaskID, a
 	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) { return change.Of(action, task) })
 }
 
+// ActIf is Act with a condition on the task. check gets each version of the task that would be changed. If it returns an
+// error, ActIf changes nothing and returns that error.
+func (b *Backend) ActIf(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action, check func(holdfast.Task) error) (holdfast.Task, error) {
+	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) {
+		if err := check(task); err != nil {
+			return store.Change{}, err
+		}
+		return change.Of(action, task)
+	})
+}
+
 // change reads a task, computes a change of it and makes the change. It begins again if the task has changed meanwhile.
 func (b *Backend) change(ctx context.Context, by store.Actor, id holdfast.TaskID, compute func(holdfast.Task) (store.Change, error)) (holdfast.Task, error) {
 	for range tries {

@@ -46,6 +46,7 @@ type Store interface {
 	Audit
 	Verification
 	Tokens
+	Answers
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

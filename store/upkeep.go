@@ -25,5 +25,5 @@ type Upkeep interface {
 
 // PruneAges has the ages after which rows are deleted.
 type PruneAges struct {
-	Done, Cancelled, Archived, Workers time.Duration
+	Done, Cancelled, Archived, Workers, Answers time.Duration
 }

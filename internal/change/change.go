@@ -42,9 +42,14 @@ func Of(action store.Action, task holdfast.Task) (store.Change, error) {
 	return change, err
 }
 
-// settle settles a request of a person. No policy matters for it, and no deadline.
+// settle settles a request of a person. No policy matters for it, and no deadline. The store applies the result only in
+// the state that the person has seen: a retry of a dead task must not bring back one that was cancelled meanwhile.
 func settle(task holdfast.Task, cause holdfast.Cause) (holdfast.Transition, error) {
-	return holdfast.Settle(task, cause, time.Time{}, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(task, cause, time.Time{}, holdfast.DefaultPolicy())
+	if err == nil {
+		move.From = []holdfast.State{task.State}
+	}
+	return move, err
 }
 
 // Allowed returns the states in which a task allows an action.

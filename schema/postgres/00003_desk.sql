@@ -72,6 +72,19 @@ create table tokens (
 
 create unique index tokens_name on tokens (name) where revoked_at is null;
 
+-- The answers to requests with an idempotency key. The transaction that carries out a request stores its answer.
+create table answers (
+  scope      text not null, -- who sent the request
+  key        text not null,
+  hash       text not null, -- of the request
+  status     integer, -- null only inside of that transaction, like the next one
+  body       text,
+  created_at timestamptz not null default now(),
+  primary key (scope, key)
+);
+
+create index answers_created on answers (created_at);
+
 -- The tags of a task, a JSON list. Null if it has none, which takes no space. No claim and no success writes it.
 alter table tasks add column tags json;
 
@@ -150,6 +163,7 @@ create table verify_results (
 );
 
 -- +goose Down
+drop table answers;
 drop table tokens;
 drop function payload_has;
 drop trigger tasks_tags on tasks;

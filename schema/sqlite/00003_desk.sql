@@ -71,6 +71,19 @@ create table tokens (
 
 create unique index tokens_name on tokens (name) where revoked_at is null;
 
+-- The answers to requests with an idempotency key. The transaction that carries out a request stores its answer.
+create table answers (
+  scope      text not null, -- who sent the request
+  key        text not null,
+  hash       text not null, -- of the request
+  status     integer, -- null only inside of that transaction, like the next one
+  body       text,
+  created_at integer not null,
+  primary key (scope, key)
+) strict;
+
+create index answers_created on answers (created_at);
+
 -- The tags of a task, a JSON list, or null if it has none.
 alter table tasks add column tags text;
 
@@ -98,6 +111,7 @@ create table verify_results (
 ) strict;
 
 -- +goose Down
+drop table answers;
 drop table tokens;
 drop trigger tasks_tags;
 drop table tags;

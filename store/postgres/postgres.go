@@ -99,6 +99,7 @@ type Store struct {
 	auditor
 	verifier
 	tokens
+	answers
 	migrator
 	transfers
 	presenter
@@ -178,6 +179,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		auditor:    roles.NewAudit(named{d}),
 		verifier:   roles.NewVerification(named{d}),
 		tokens:     roles.NewTokens(named{d}),
+		answers:    roles.NewAnswers(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

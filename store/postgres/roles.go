@@ -23,6 +23,7 @@ type (
 	auditor   = roles.Audit
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
+	answers   = roles.Answers
 )
 
 // named executes statements for the shared roles.
@@ -56,6 +57,9 @@ type transaction struct {
 	*database
 	tx *sqlx.Tx
 }
+
+// Tx implements roles.Transaction.
+func (t transaction) Tx() store.Tx { return t.tx }
 
 // Read implements roles.Transaction.
 func (t transaction) Read(ctx context.Context, name string, rows any, args ...any) error {

@@ -82,6 +82,14 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		total += pruned
 		return err
 	})
+	if err != nil || ages.Answers <= 0 {
+		return total, err
+	}
+	err = s.do(ctx, "prune answers", func() error {
+		pruned, err := s.exec(ctx, s.db, "prune_answers", micros(ages.Answers), max(0, limit-total))
+		total += pruned
+		return err
+	})
 	return total, err
 }
 

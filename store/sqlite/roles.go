@@ -21,6 +21,7 @@ type (
 	auditor   = roles.Audit
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
+	answers   = roles.Answers
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that
@@ -57,6 +58,9 @@ type inTransaction struct {
 	*database
 	tx *transaction
 }
+
+// Tx implements roles.Transaction.
+func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 
 // Read implements roles.Transaction.
 func (t inTransaction) Read(ctx context.Context, name string, rows any, args ...any) error {

@@ -70,6 +70,7 @@ type Store struct {
 	auditor
 	verifier
 	tokens
+	answers
 	migrator
 	transfers
 	ownership
@@ -117,6 +118,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		auditor:    roles.NewAudit(named{d}),
 		verifier:   roles.NewVerification(named{d}),
 		tokens:     roles.NewTokens(named{d}),
+		answers:    roles.NewAnswers(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

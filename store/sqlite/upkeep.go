@@ -96,6 +96,12 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
+	if ages.Answers > 0 {
+		n, err := s.prune(ctx, "prune answers", limit-total, "prune_answers", []any{s.now().UnixMicro() - micros(ages.Answers)})
+		if total += n; err != nil {
+			return total, err
+		}
+	}
 	if _, err := s.prune(ctx, "prune cancellations", limit, "prune_cancellations", nil); err != nil {
 		return total, err
 	}

@@ -23,6 +23,7 @@ type database struct {
 	audit         []store.AuditEntry    // by id; rows are never changed, so copies may share them
 	groups        map[string]knownGroup // by fingerprint; the map is replaced, never changed
 	tokens        []store.Token         // by id
+	answers       []answer              // in the order of their creation
 	noted         time.Time             // the time that CorrectTimes recorded
 	last          sequences
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task

@@ -24,6 +24,8 @@ type Transaction interface {
 	Read(ctx context.Context, name string, rows any, args ...any) error
 	// Change returns the number of changed rows.
 	Change(ctx context.Context, name string, args ...any) (int, error)
+	// Tx returns the transaction for other roles of the adapter.
+	Tx() store.Tx
 	// Apply does what store.Work.Apply does.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }

@@ -1,0 +1,204 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func TestRetryAndCancel(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.dead(holdfast.NewTask{Type: "mail"})
+		path := "/api/v1/tasks/" + id.String()
+		tag := w.call("GET", path, "", operator...).header.Get("ETag")
+		if tag != `"1-dead"` {
+			w.Fatalf("ETag of a dead task: %s", tag)
+		}
+		with := func(value string) []string { return append([]string{"If-Match", value}, operator...) }
+		if r := w.call("POST", path+"/retry", "", with(`"1-ready"`)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
+			w.Errorf("retry of another version: %d %s", r.status, r.text)
+		}
+		r := w.call("POST", path+"/retry?reason=the+target+is+back", "", with(`"7-dead", `+tag)...)
+		if r.status != 200 || r.at("id") != id.String() || r.at("state") != "ready" || r.header.Get("ETag") == tag {
+			w.Fatalf("retry: %d %v %s", r.status, r.header, r.text)
+		}
+		if r := w.call("POST", path+"/retry", "", operator...); r.status != http.StatusConflict || r.at("code") != "conflict" {
+			w.Errorf("retry of a ready task: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", path+"/cancel", "", with(tag)...); r.status != http.StatusPreconditionFailed {
+			w.Errorf("cancel of an old version: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", path+"/cancel", "", with("*")...); r.status != 200 || r.at("state") != "cancelled" {
+			w.Errorf("cancel: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", "/api/v1/tasks/999/cancel", "", with("*")...); r.status != 404 {
+			w.Errorf("cancel of no task: %d %s", r.status, r.text)
+		}
+		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Task: id})
+		if err != nil || len(entries) != 2 || entries[0].Action != store.ActionCancel ||
+			entries[1].Actor != (store.Actor{Name: "ada", Surface: store.API, Reason: "the target is back"}) {
+			w.Errorf("audit log: %+v, %v", entries, err)
+		}
+	})
+}
+
+// Of many callers that saw the same version of a task, one changes it.
+func TestOneOfManyWritersWins(t *testing.T) {
+	everywhere(t, func(w *world) {
+		id := w.dead(holdfast.NewTask{Type: "mail"})
+		statuses := make([]int, 20)
+		var writers sync.WaitGroup
+		for i := range statuses {
+			writers.Go(func() {
+				what := []string{"retry", "cancel"}[i%2]
+				statuses[i] = w.call("POST", "/api/v1/tasks/"+id.String()+"/"+what, "", "If-Match", `"1-dead"`).status
+			})
+		}
+		writers.Wait()
+		won := 0
+		for i, status := range statuses {
+			switch status {
+			case http.StatusOK:
+				won++
+			case http.StatusPreconditionFailed:
+			default:
+				w.Errorf("writer %d: %d", i, status)
+			}
+		}
+		if won != 1 {
+			w.Errorf("%d writers changed the same version", won)
+		}
+	})
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	everywhere(t, func(w *world) {
+		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
+		send := func(body, key string, token []string) response {
+			return w.call("POST", "/api/v1/tasks", body, append([]string{"Idempotency-Key", key}, token...)...)
+		}
+		const one, many = `{"type":"mail","payload":{"n":1}}`, `[{"type":"mail"},{"type":"report","unique":"u"}]`
+		first := send(one, "k1", ada)
+		if first.status != http.StatusCreated || first.header.Get("Idempotent-Replayed") != "" {
+			w.Fatalf("first: %d %s", first.status, first.text)
+		}
+		again := send(one, "k1", ada)
+		if again.status != http.StatusCreated || again.text != first.text || again.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("again: %d %v %s; first %s", again.status, again.header, again.text, first.text)
+		}
+		if r := send(many, "k1", ada); r.status != 422 || r.at("code") != "key_reused" {
+			w.Errorf("another body: %d %s", r.status, r.text)
+		}
+		if r := send(one, "k1", ben); r.status != http.StatusCreated || r.at("id") == first.at("id") {
+			w.Errorf("another token: %d %s", r.status, r.text)
+		}
+		list := send(many, "k2", ada)
+		if again := send(many, "k2", ada); again.status != list.status || again.text != list.text || list.at("tasks.1.id") == nil {
+			w.Errorf("many: %s, again %s", list.text, again.text)
+		}
+		// A request that fails stores neither tasks nor an answer.
+		if r := send(`[{"type":"mail"},{"type":""}]`, "k3", ada); r.status != 422 {
+			w.Errorf("an invalid task: %d %s", r.status, r.text)
+		}
+		if r := send(one, "k3", ada); r.status != http.StatusCreated || r.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("after an invalid task: %d %s", r.status, r.text)
+		}
+		if r := send(one, strings.Repeat("k", 256), ada); r.status != 422 {
+			w.Errorf("a long key: %d %s", r.status, r.text)
+		}
+		if got := w.count(); got != 5 {
+			w.Errorf("%d tasks are stored, want 5", got)
+		}
+	})
+}
+
+func (w *world) count() int64 {
+	w.Helper()
+	by, err := w.Store.Count(w.Context(), store.Filter{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var all int64
+	for _, n := range by {
+		all += n
+	}
+	return all
+}
+
+// Requests with the same key at the same time store the tasks once and get the same answer.
+func TestConcurrentRequestsWithOneKey(t *testing.T) {
+	everywhere(t, func(w *world) {
+		texts := make([]string, 20)
+		var senders sync.WaitGroup
+		for i := range texts {
+			senders.Go(func() {
+				r := w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"mail"}]`, "Idempotency-Key", "k")
+				texts[i] = fmt.Sprint(r.status, r.text)
+			})
+		}
+		senders.Wait()
+		for i, text := range texts {
+			if text != texts[0] || !strings.HasPrefix(text, "201") {
+				w.Errorf("request %d: %s; request 0: %s", i, text, texts[0])
+			}
+		}
+		if got := w.count(); got != 2 {
+			w.Errorf("%d tasks are stored, want 2", got)
+		}
+	})
+}
+
+// If the process fails between the tasks and the answer, neither is stored, and the repeated request stores both.
+func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
+	run := func(t *testing.T, settings []string) {
+		t.Parallel()
+		failing := new(failingOnce)
+		w := newWorld(t, settings, func(o *api.Options) {
+			failing.Store = o.Backend.Store
+			o.Backend.Store = failing
+		})
+		send := func() response {
+			return w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Idempotency-Key", "k")
+		}
+		failing.fail = true
+		if r := send(); r.status != http.StatusServiceUnavailable {
+			t.Errorf("with the failure: %d %s", r.status, r.text)
+		}
+		if got := w.count(); got != 0 {
+			t.Errorf("%d tasks are stored without an answer", got)
+		}
+		failing.fail = false
+		first, again := send(), send()
+		if first.status != http.StatusCreated || again.text != first.text || w.count() != 1 {
+			t.Errorf("after the failure: %s, %s, %d tasks", first.text, again.text, w.count())
+		}
+	}
+	t.Parallel()
+	t.Run("servers", func(t *testing.T) { run(t, serverSettings(t)) })
+	t.Run("embedded", func(t *testing.T) { run(t, fileSettings(t)) })
+}
+
+// failingOnce ends a request after its tasks are written and before its answer is.
+type failingOnce struct {
+	store.Store
+	fail bool
+}
+
+func (f *failingOnce) Once(ctx context.Context, r store.Request, do func(context.Context, store.Tx) (store.Answer, error)) (store.Answer, error) {
+	return f.Store.Once(ctx, r, func(ctx context.Context, tx store.Tx) (store.Answer, error) {
+		answer, err := do(ctx, tx)
+		if err == nil && f.fail {
+			err = errors.Join(holdfast.ErrUnavailable, errors.New("the process fails here"))
+		}
+		return answer, err
+	})
+}

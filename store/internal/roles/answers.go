@@ -1,0 +1,55 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Answers implements store.Answers.
+type Answers struct{ transactions Transactions }
+
+// NewAnswers returns the role, which uses the statements answer_begin, answer and answer_end.
+func NewAnswers(t Transactions) Answers { return Answers{t} }
+
+// answerTries is how often Once looks for an answer that is deleted before it can be read.
+const answerTries = 3
+
+// Once implements store.Answers. The first statement inserts the row of the answer, so that a second call with the same
+// key waits for the end of this transaction.
+func (a *Answers) Once(ctx context.Context, r store.Request, f func(context.Context, store.Tx) (store.Answer, error)) (answer store.Answer, err error) {
+	scope, key := column.Text(r.Scope), column.Text(r.Key)
+	err = a.transactions.Transact(ctx, "answer a request once", func(ctx context.Context, tx Transaction) error {
+		for range answerTries {
+			begun, err := tx.Change(ctx, "answer_begin", scope, key, r.Hash, store.KeepAnswers)
+			if err != nil {
+				return err
+			}
+			if begun == 1 {
+				if answer, err = f(ctx, tx.Tx()); err != nil {
+					return err
+				}
+				answer.Hash, answer.Stored = r.Hash, false
+				_, err = tx.Change(ctx, "answer_end", scope, key, answer.Status, answer.Body)
+				return err
+			}
+			var stored []scan.Answer
+			if err := tx.Read(ctx, "answer", &stored, scope, key); err != nil {
+				return err
+			}
+			if len(stored) == 1 {
+				answer = store.Answer{Hash: stored[0].Hash, Status: stored[0].Status, Body: stored[0].Body, Stored: true}
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: the answer to the request changes too often", holdfast.ErrUnavailable)
+	})
+	if err != nil {
+		return store.Answer{}, err
+	}
+	return answer, nil
+}
