@@ -45,7 +45,10 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
 		}
 		paragraph("next", e.Next)
 		paragraph("limits", e.Limits)
-		_, err = t.stdout.Write([]byte(text.String()))
-		return err
+		if _, err = t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
+			return err
+		}
+		fmt.Fprintln(t.stdout)
+		return list(t.tool, c, e.Attempts, "", t.attemptColumns()...)
 	})
 }

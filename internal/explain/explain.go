@@ -60,6 +60,8 @@ type Explanation struct {
 	State holdfast.State  `json:"state"`
 	// Causes are why the task does not run or does not end, the first of them decisive.
 	Causes []Cause `json:"causes"`
+	// Attempts are the recorded attempts, oldest first.
+	Attempts []holdfast.Attempt `json:"attempts"`
 	// Next are the things that happen next, each with its condition.
 	Next []string `json:"next"`
 	// Limits are what makes the task dead if it is used up.
@@ -81,7 +83,7 @@ type Backlog struct {
 
 // Of explains a task.
 func Of(f Facts) Explanation {
-	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}}
+	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
 	switch f.Task.State {
 	case holdfast.Ready:
 		e.Causes, e.Backlog = f.whyReady()

@@ -132,6 +132,9 @@ func TestNext(t *testing.T) {
 	if !slices.Equal(e.Next, want) {
 		t.Errorf("next: %q, want %q", e.Next, want)
 	}
+	if e.Attempts == nil || len(e.Attempts) > 0 {
+		t.Errorf("the attempts are %#v, want an empty list", e.Attempts)
+	}
 	if !e.NextStart.Equal(now) {
 		t.Errorf("the next start is %s, want now", e.NextStart)
 	}
