@@ -87,21 +87,27 @@ func (j *Janitor) dispatchTasks(
 	ctx context.Context, queues store.Queues, limit int, publish func(byQueue) map[message.Ticket]bool,
 ) (store.Dispatched, error) {
 	return j.o.Store.DispatchDue(ctx, queues, limit, func(_ context.Context, due []store.Due) []bool {
-		tickets := make(byQueue)
-		for _, d := range due {
-			amqpQueue := j.o.Topology.Main(d.Queue)
-			if d.Requeued {
-				amqpQueue = j.o.Topology.Requeue(d.Queue)
-			}
-			tickets.add(d.Queue, amqpQueue, d.Ticket)
-		}
-		published := publish(tickets)
-		stored := make([]bool, len(due))
-		for i, d := range due {
-			stored[i] = published[d.Ticket]
-		}
-		return stored
+		return j.publishDueTasks(due, publish)
 	})
+}
+
+// publishDueTasks calls publish with the tickets of due tasks. It returns for each task whether its ticket is in the
+// result.
+func (j *Janitor) publishDueTasks(due []store.Due, publish func(byQueue) map[message.Ticket]bool) []bool {
+	tickets := make(byQueue)
+	for _, d := range due {
+		amqpQueue := j.o.Topology.Main(d.Queue)
+		if d.Requeued {
+			amqpQueue = j.o.Topology.Requeue(d.Queue)
+		}
+		tickets.add(d.Queue, amqpQueue, d.Ticket)
+	}
+	published := publish(tickets)
+	stored := make([]bool, len(due))
+	for i, d := range due {
+		stored[i] = published[d.Ticket]
+	}
+	return stored
 }
 
 // publishTickets publishes the tickets of each AMQP queue and returns those that the broker has confirmed. If some are

@@ -11,6 +11,7 @@
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
+//	recover.go     does the work of several duties at once, after the broker has lost its data
 //	verify.go      looks for tasks that break an invariant, for metrics and people
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or

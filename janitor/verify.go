@@ -217,9 +217,9 @@ func (j *Janitor) verify(ctx context.Context) error {
 	if err != nil || !myTurn {
 		return err
 	}
-	report, err := Verify(ctx, j.o.Store, VerifyOptions{
-		Limits: store.VerifyLimits{Slack: j.o.SentinelSlack}, Confirm: max(10*time.Second, 2*j.quietPeriod()), Budget: verifyBudget,
-	})
+	options := j.verifyOptions()
+	options.Budget = verifyBudget
+	report, err := Verify(ctx, j.o.Store, options)
 	if err != nil {
 		return err
 	}
@@ -230,6 +230,11 @@ func (j *Janitor) verify(ctx context.Context) error {
 		}
 	}
 	return j.repairFindings(ctx, report.Findings)
+}
+
+// verifyOptions returns the options of a check with the times of this janitor.
+func (j *Janitor) verifyOptions() VerifyOptions {
+	return VerifyOptions{Limits: store.VerifyLimits{Slack: j.o.SentinelSlack}, Confirm: max(10*time.Second, 2*j.quietPeriod())}
 }
 
 // repairFindings gives lost tasks a new ticket, and takes zombies back. The other duties do the same for most of these

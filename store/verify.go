@@ -7,6 +7,13 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
+// TicketCount counts ready tasks of a queue.
+type TicketCount struct {
+	Queue    string
+	Ticketed int64 // with a ticket, or in an outbox entry
+	Due      int64 // without a ticket, and their time has come
+}
+
 // Verification looks for tasks that break an invariant of the design. It changes no task. Janitors and people use it.
 //
 // A check has parts. Each part is a sequence of short steps, and the caller may stop between two of them. Only
@@ -17,6 +24,9 @@ type Verification interface {
 	// Suspicious reports whether a worker has ended or lost its lease more than limits.Orphan ago and may still own
 	// tasks. Then VerifyAll should run to its end at once.
 	Suspicious(ctx context.Context, limits VerifyLimits) (bool, error)
+	// CountTickets counts the ready tasks of the step that begins after the id after, by queue. It returns where the next
+	// step begins, and 0 at the end.
+	CountTickets(ctx context.Context, after holdfast.TaskID) (counts []TicketCount, next holdfast.TaskID, err error)
 	// VerifyResults returns the newest result of each part of which a check has begun. All processes share them. A
 	// result is Incomplete if no check of the part was ever complete.
 	VerifyResults(ctx context.Context) ([]VerifyResult, error)

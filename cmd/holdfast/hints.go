@@ -43,7 +43,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
 	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
 	holdfast.HintServeJanitor:   "start one with: holdfast serve --roles janitor; without a janitor, tasks are neither retried nor handed back",
-	holdfast.HintRecover:        "a running janitor repairs them within minutes; start one with: holdfast serve --roles janitor",
+	holdfast.HintRecover:        "a running janitor repairs them within minutes; to do it now: holdfast recover --run",
 	holdfast.HintNewAttempt:     "give the task a new attempt: holdfast task cancel ID, then: holdfast task retry ID",
 	holdfast.HintAllRoles:       "leave out --roles, or set it to worker,janitor or worker,janitor,api; to split the roles, use PostgreSQL and RabbitMQ",
 	holdfast.HintListen:         "set another address with: holdfast serve --listen HOST:PORT",

@@ -112,6 +112,7 @@ func commands(t *tool) []*cli.Command {
 		transferCommands{t}.importCommand(),
 		topologyCommands{t}.command(),
 		verifyCommands{t}.command(),
+		recoverCommand{t}.command(),
 		doctorCommand{t}.command(),
 		benchCommand{t}.command(),
 		tokenCommands{t}.command(),

@@ -113,6 +113,6 @@ func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(size,
 		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(what != "retry"), progressbar.OptionClearOnFinish(),
+		progressbar.OptionShowBytes(what != "retry" && !strings.HasPrefix(what, "recover") && what != "verify"), progressbar.OptionClearOnFinish(),
 	)
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ var verifyTests = []test{
 	{"finds tasks under workers that have ended", testVerifyEndedWorker},
 	{"finds tasks under workers whose lease has expired", testVerifyExpiredLease},
 	{"reads all tasks in steps", testVerifySteps},
+	{"counts the tickets of each queue", testCountTickets},
 	{"keeps the newest result of each part", testVerifyResults},
 }
 
@@ -235,5 +237,29 @@ func testVerifyResults(s *suite) {
 	s.must(s.StoreVerifyResult(s.ctx, store.VerifyResult{Part: store.VerifyAll}))
 	if got := results()[0]; len(got.Counts) != 0 || got.Resume != 0 {
 		s.Errorf("after a check without findings: %+v", got)
+	}
+}
+
+func testCountTickets(s *suite) {
+	elsewhere, later := newTask(), newTask()
+	elsewhere.Queue, later.Delay = "elsewhere", time.Hour
+	tickets := s.insert(newTask(), newTask(), newTask(), elsewhere, later)
+	s.mustClaim(s.registerWorker(), tickets[0])
+	_, err := s.Unticket(s.ctx, tickets[1:2])
+	s.must(err)
+	sum := make(map[string]store.TicketCount)
+	for after := holdfast.TaskID(0); ; {
+		counts, next, err := s.CountTickets(s.ctx, after)
+		s.must(err)
+		for _, c := range counts {
+			sum[c.Queue] = store.TicketCount{Queue: c.Queue, Ticketed: sum[c.Queue].Ticketed + c.Ticketed, Due: sum[c.Queue].Due + c.Due}
+		}
+		if after = next; after == 0 {
+			break
+		}
+	}
+	want := map[string]store.TicketCount{defaultQueue: {Queue: defaultQueue, Ticketed: 1, Due: 1}, "elsewhere": {Queue: "elsewhere", Ticketed: 1}}
+	if !maps.Equal(sum, want) {
+		s.Errorf("the counts are %v, want %v", sum, want)
 	}
 }

@@ -208,3 +208,37 @@ func (c *Client) StoreVerifyResult(ctx context.Context, result store.VerifyResul
 		return nil
 	})
 }
+
+// CountTickets implements store.Verification.
+func (c *Client) CountTickets(ctx context.Context, after holdfast.TaskID) (counts []store.TicketCount, next holdfast.TaskID, err error) {
+	err = c.do(ctx, Step{Op: "CountTickets"}, func(now time.Time) error {
+		counts, next = nil, 0
+		read := 0
+		for i := range c.store.db.tasks {
+			task := &c.store.db.tasks[i]
+			if task.ID <= after {
+				continue
+			}
+			if read++; read > verifySize {
+				break
+			}
+			if next = task.ID; task.State != holdfast.Ready {
+				continue
+			}
+			at := slices.IndexFunc(counts, func(count store.TicketCount) bool { return count.Queue == task.Queue })
+			if at < 0 {
+				at, counts = len(counts), append(counts, store.TicketCount{Queue: task.Queue})
+			}
+			if task.DueAt.IsZero() {
+				counts[at].Ticketed++
+			} else if !task.DueAt.After(now) {
+				counts[at].Due++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return counts, next, nil
+}

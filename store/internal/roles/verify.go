@@ -14,7 +14,7 @@ import (
 type Verification struct{ statements Statements }
 
 // NewVerification returns the role, which uses the statements verify_tickets, verify_due, verify_outbox and verify_all,
-// verify_tickets_range and verify_all_range, verify_suspicious, verify_results and verify_store.
+// verify_tickets_range and verify_all_range, count_tickets, verify_suspicious, verify_results and verify_store.
 func NewVerification(s Statements) Verification { return Verification{s} }
 
 const verifyOperation = "verify tasks"
@@ -53,6 +53,18 @@ func (v *Verification) VerifyStep(ctx context.Context, part store.VerifyPart, af
 		result.Findings = append(result.Findings, store.Finding{Code: row.Code, Task: holdfast.TaskID(row.ID)})
 	}
 	return result, nil
+}
+
+// CountTickets implements store.Verification.
+func (v *Verification) CountTickets(ctx context.Context, after holdfast.TaskID) ([]store.TicketCount, holdfast.TaskID, error) {
+	const operation = "count tickets"
+	var ids []struct{ After, Last int64 }
+	if err := v.statements.Read(ctx, operation, "verify_all_range", &ids, after); err != nil || ids[0].Last == 0 {
+		return nil, 0, err
+	}
+	var counts []store.TicketCount
+	err := v.statements.Read(ctx, operation, "count_tickets", &counts, ids[0].After, ids[0].Last)
+	return counts, holdfast.TaskID(ids[0].Last), err
 }
 
 // Suspicious implements store.Verification.

@@ -114,3 +114,10 @@ insert into holdfast.verify_results (part, findings, resume, checked_at)
 values ($1, $2::json, $3, case when $4::int = 0 then now() end)
 on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
   findings = case when $4::int = 0 then excluded.findings else verify_results.findings end
+
+-- name: count_tickets
+-- The ids above $1 up to $2.
+select queue, count(*) filter (where due_at is null) as ticketed, count(*) filter (where due_at <= now()) as due
+from holdfast.tasks
+where id > $1 and id <= $2 and state = 'ready'
+group by queue

@@ -91,3 +91,10 @@ insert into verify_results (part, findings, resume, checked_at)
 values (?1, ?2, ?3, iif(?4 = 0, ?5, null))
 on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
   findings = iif(?4 = 0, excluded.findings, verify_results.findings)
+
+-- name: count_tickets
+-- The ids above ?1 up to ?2. ?3 is now.
+select queue, sum(due_at is null) as ticketed, sum(coalesce(due_at <= ?3, 0)) as due
+from tasks not indexed
+where id > ?1 and id <= ?2 and state = 'ready'
+group by queue

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/janitor"
+)
+
+// recoverCommand is the command recover.
+type recoverCommand struct{ *tool }
+
+func (t recoverCommand) command() *cli.Command {
+	return &cli.Command{
+		Name:  "recover",
+		Usage: "replace what the broker has lost",
+		Description: `After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
+ticket for each waiting task. This command shows that work, or does it at once.
+
+  --plan  prints which AMQP queues are missing, how many tickets are lost, and how long it takes; changes nothing
+  --run   declares the missing AMQP queues, renews lost tickets, takes back the tasks of ended workers,
+          repairs what "verify tasks" finds, and publishes the tickets of all due tasks
+
+A run may be interrupted, repeated, and started beside workers and janitors. No task runs twice because of it. If
+somebody has purged a queue, --queue makes all its tickets count as lost. If the tasks are in a file, there is nothing
+to recover.
+
+Example:
+  holdfast recover --plan
+  holdfast recover --run
+  holdfast recover --run --queue default`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "plan", Usage: "print what is missing, and change nothing"},
+			&cli.BoolFlag{Name: "run", Usage: "recover now"},
+			&cli.StringSliceFlag{Name: "queue", Usage: "treat the tickets of `QUEUE` as lost, although it exists"},
+			outputFlag(),
+		},
+		Action: t.do(t.run),
+	}
+}
+
+func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
+	if c.Bool("plan") == c.Bool("run") {
+		return usageOf(commandName(c), "set either --plan or --run")
+	}
+	return t.withServers(ctx, c, func(b *app.Backend) error {
+		if path, embedded := b.Embedded(); embedded {
+			t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
+			return t.printPlan(c, janitor.RecoveryPlan{})
+		}
+		if err := b.Ping(ctx, brokerTimeout); err != nil {
+			return err
+		}
+		if c.Bool("plan") {
+			plan, err := b.PlanRecovery(ctx, c.StringSlice("queue"))
+			if err != nil {
+				return err
+			}
+			return t.printPlan(c, plan)
+		}
+		return t.recover(ctx, c, b)
+	})
+}
+
+// recoveryRow is the part of a plan for one queue, as the command prints it.
+type recoveryRow struct {
+	Queue         string   `json:"queue"`
+	Missing       []string `json:"missing"`
+	TicketedTasks int64    `json:"ticketed_tasks"`
+	LostTickets   int64    `json:"lost_tickets"`
+	DueTasks      int64    `json:"due_tasks"`
+}
+
+// planValue is a plan as JSON.
+type planValue struct {
+	BrokerLost      bool          `json:"broker_lost"`
+	Objects         int           `json:"objects"`
+	Missing         []string      `json:"missing"`
+	LostTickets     int64         `json:"lost_tickets"`
+	DueTasks        int64         `json:"due_tasks"`
+	ExpectedSeconds float64       `json:"expected_seconds"`
+	Queues          []recoveryRow `json:"queues"`
+}
+
+func (t recoverCommand) printPlan(c *cli.Context, plan janitor.RecoveryPlan) error {
+	rows := []recoveryRow{}
+	for _, q := range plan.Queues {
+		rows = append(rows, recoveryRow{q.Queue, orEmpty(q.Missing), q.Ticketed, q.Lost, q.Due})
+	}
+	if chosen, err := format(c); err != nil || chosen != asTable {
+		if err != nil {
+			return err
+		}
+		return jsonLines(t.stdout, []planValue{{
+			plan.BrokerLost, plan.Objects, orEmpty(plan.Missing), plan.Lost, plan.Due, plan.Expected.Round(100 * time.Millisecond).Seconds(), rows,
+		}})
+	}
+	if plan.Objects == 0 {
+		return nil
+	}
+	if plan.BrokerLost {
+		t.say("the broker has lost its data, or is a new one")
+	}
+	t.say("%d of %s are missing", len(plan.Missing), plural(plan.Objects, "AMQP object"))
+	t.say("lost tickets: %d, other due tasks: %d; a recovery takes about %s", plan.Lost, plan.Due, max(plan.Expected, time.Second).Round(time.Second))
+	return list(t.tool, c, rows, "",
+		column[recoveryRow]{"queue", func(r recoveryRow) string { return r.Queue }},
+		column[recoveryRow]{"missing", func(r recoveryRow) string { return strings.Join(r.Missing, " ") }},
+		column[recoveryRow]{"ticketed tasks", func(r recoveryRow) string { return fmt.Sprint(r.TicketedTasks) }},
+		column[recoveryRow]{"lost tickets", func(r recoveryRow) string { return fmt.Sprint(r.LostTickets) }},
+		column[recoveryRow]{"due tasks", func(r recoveryRow) string { return fmt.Sprint(r.DueTasks) }})
+}
+
+// orEmpty returns a list that is not null in JSON.
+func orEmpty(list []string) []string { return append([]string{}, list...) }
+
+// recovered is the result of a run as the command prints it.
+type recovered struct {
+	Declared         []string `json:"declared"`
+	RenewedTickets   int64    `json:"renewed_tickets"`
+	RepairedTasks    int64    `json:"repaired_tasks"`
+	PublishedTickets int64    `json:"published_tickets"`
+}
+
+func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Backend) error {
+	shown := recoveryProgress{tool: t.tool}
+	report, err := b.Recover(ctx, c.StringSlice("queue"), shown.show)
+	shown.end()
+	if err != nil {
+		return fmt.Errorf("%w; run the command again to continue", err)
+	}
+	return t.printOne(c, recovered{orEmpty(report.Missing), report.Renewed, report.Repaired, report.Published},
+		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
+			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
+}
+
+// recoveryProgress shows the progress of a recovery: a bar on a terminal, lines elsewhere.
+type recoveryProgress struct {
+	tool  *tool
+	bar   *progressbar.ProgressBar
+	phase janitor.RecoveryPhase
+	began time.Time // of the phase
+	said  time.Time // when the last line was written
+}
+
+// progressEvery is the time between two lines of progress.
+const progressEvery = 2 * time.Second
+
+func (p *recoveryProgress) show(now janitor.RecoveryProgress) {
+	if now.Phase != p.phase {
+		p.end()
+		p.phase, p.began, p.said = now.Phase, time.Now(), time.Time{}
+		total := now.Total
+		if total == 0 {
+			total = -1
+		}
+		p.bar = p.tool.progress(total, "recover: "+string(now.Phase))
+	}
+	if p.bar != nil {
+		_ = p.bar.Set64(now.Done) // an error of the bar does not matter
+		return
+	}
+	if time.Since(p.said) < progressEvery {
+		return
+	}
+	p.said = time.Now()
+	text := "recover: " + string(now.Phase)
+	if now.Total > 0 {
+		text += fmt.Sprintf(" %d of %d tickets", now.Done, now.Total)
+	}
+	if spent := time.Since(p.began); now.Done > 0 && now.Total > now.Done {
+		left := time.Duration(float64(spent) / float64(now.Done) * float64(now.Total-now.Done))
+		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
+	}
+	p.tool.say("%s", text)
+}
+
+func (p *recoveryProgress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish() // an error of the bar does not matter
+	}
+}

@@ -1,0 +1,247 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// RecoveryPlan says what the broker has lost, and how much work it is to replace it.
+type RecoveryPlan struct {
+	BrokerLost bool     // the marker is missing: the broker was wiped, or is another one
+	Objects    int      // AMQP queues and exchanges that must exist
+	Missing    []string // the names of those that do not exist
+	Queues     []QueueRecovery
+	Lost       int64 // sum over the queues
+	Due        int64
+	// Expected is roughly how long a recovery takes. It uses the measured time of reading the tasks for this plan, and
+	// the usual rate of publishing tickets.
+	Expected time.Duration
+}
+
+// QueueRecovery is the part of a RecoveryPlan for one queue.
+type QueueRecovery struct {
+	Queue    string
+	Missing  []string // its AMQP queues that do not exist
+	Ticketed int64    // ready tasks with a ticket
+	Lost     int64    // those whose tickets are lost
+	Due      int64    // ready tasks whose time has come and that have no ticket
+}
+
+// recoveryRate is roughly how many tickets one process publishes in a second, measured with both servers on the same two
+// cores. The progress of a recovery shows its own rate.
+const recoveryRate = 10_000
+
+// recoveryStore is the part of a store that PlanRecovery uses.
+type recoveryStore interface {
+	QueueNames(ctx context.Context) ([]string, error)
+	CountTickets(ctx context.Context, after holdfast.TaskID) ([]store.TicketCount, holdfast.TaskID, error)
+}
+
+// PlanRecovery compares the broker with the topology, and counts the tickets that are lost. It changes nothing. purged
+// are queues whose tickets count as lost although their AMQP queues exist.
+func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topology broker.Topology, purged []string) (RecoveryPlan, error) {
+	var plan RecoveryPlan
+	queues, err := s.QueueNames(ctx)
+	if err != nil {
+		return plan, err
+	}
+	if i := slices.IndexFunc(purged, func(queue string) bool { return !slices.Contains(queues, queue) }); i >= 0 {
+		return plan, fmt.Errorf("%w: no task was ever put in queue %q", holdfast.ErrNotFound, purged[i])
+	}
+	objects := append(topology.Queues(queues), topology.MarkerObject())
+	plan.Objects = len(objects)
+	if plan.Missing, err = admin.Missing(ctx, objects); err != nil {
+		return plan, fmt.Errorf("verify the topology: %w", err)
+	}
+	plan.BrokerLost = slices.Contains(plan.Missing, topology.MarkerObject().Name)
+	began := time.Now()
+	counts, err := countTickets(ctx, s)
+	if err != nil {
+		return plan, err
+	}
+	scan := time.Since(began)
+	for _, queue := range queues {
+		row := QueueRecovery{Queue: queue, Ticketed: counts[queue].Ticketed, Due: counts[queue].Due}
+		for _, amqpQueue := range topology.Queue(queue) {
+			if slices.Contains(plan.Missing, amqpQueue) {
+				row.Missing = append(row.Missing, amqpQueue)
+			}
+		}
+		if plan.BrokerLost || len(row.Missing) > 0 || slices.Contains(purged, queue) {
+			row.Lost = row.Ticketed
+			plan.Expected += scan // of UnticketQueue
+		}
+		plan.Lost, plan.Due = plan.Lost+row.Lost, plan.Due+row.Due
+		plan.Queues = append(plan.Queues, row)
+	}
+	plan.Expected += time.Duration(plan.Lost+plan.Due) * time.Second / recoveryRate
+	return plan, nil
+}
+
+// countTickets counts the tickets of each queue, in short steps.
+func countTickets(ctx context.Context, s recoveryStore) (map[string]store.TicketCount, error) {
+	counts := make(map[string]store.TicketCount)
+	for after := holdfast.TaskID(0); ; {
+		found, next, err := s.CountTickets(ctx, after)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			sum := counts[c.Queue]
+			counts[c.Queue] = store.TicketCount{Queue: c.Queue, Ticketed: sum.Ticketed + c.Ticketed, Due: sum.Due + c.Due}
+		}
+		if after = next; after == 0 {
+			return counts, nil
+		}
+	}
+}
+
+// RecoveryPhase is a part of a recovery.
+type RecoveryPhase string
+
+// The phases of a recovery, in their order.
+const (
+	RecoverBroker  RecoveryPhase = "declare"   // declare missing AMQP queues, and make the tasks of lost tickets due
+	RecoverWorkers RecoveryPhase = "take back" // take the tasks of ended workers back
+	RecoverFaults  RecoveryPhase = "verify"    // look for other tasks that break an invariant
+	RecoverTickets RecoveryPhase = "publish"   // publish the tickets of due tasks
+)
+
+// RecoveryProgress says how far a recovery is. Total is 0 while it is unknown.
+type RecoveryProgress struct {
+	Phase       RecoveryPhase
+	Done, Total int64
+}
+
+// RecoveryReport is the result of a recovery.
+type RecoveryReport struct {
+	Missing   []string // what was declared
+	Renewed   int64    // tasks that became due because their tickets were lost
+	Repaired  int64    // other tasks that broke an invariant
+	Published int64    // tickets that this process published
+}
+
+const (
+	// recoveryIdle is how long a recovery waits for other janitors that publish due tasks.
+	recoveryIdle = 5 * time.Second
+	// recoveryPatience is how long the broker may confirm nothing.
+	recoveryPatience = time.Minute
+)
+
+// Recover does at once what the duties of running janitors do: it declares what the broker has lost, gives the tasks of
+// lost tickets new ones, takes the tasks of ended workers back, and publishes the tickets of due tasks. The tickets of
+// the queues in purged count as lost too. Recover may run beside janitors and workers, may be killed at any time, and may
+// be repeated: a ticket that was not lost is published twice, and the claim drops one of the two. Do not call Run too.
+func (j *Janitor) Recover(ctx context.Context, purged []string, progress func(RecoveryProgress)) (report RecoveryReport, err error) {
+	progress(RecoveryProgress{Phase: RecoverBroker})
+	var tasks int
+	if _, report.Missing, tasks, err = rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology); err != nil {
+		return report, err
+	}
+	report.Renewed = int64(tasks)
+	if tasks, err = unticket(ctx, j.o.Store, purged); err != nil {
+		return report, err
+	}
+	report.Renewed += int64(tasks)
+
+	progress(RecoveryProgress{Phase: RecoverWorkers})
+	if err = j.sweep(ctx); err != nil {
+		return report, err
+	}
+	progress(RecoveryProgress{Phase: RecoverFaults})
+	found, err := Verify(ctx, j.o.Store, j.verifyOptions())
+	if err != nil {
+		return report, err
+	}
+	if err = j.repairFindings(ctx, found.Findings); err != nil {
+		return report, err
+	}
+	report.Repaired = int64(len(found.Findings))
+	counts, err := countTickets(ctx, j.o.Store)
+	if err != nil {
+		return report, err
+	}
+	total := int64(0)
+	for _, c := range counts {
+		total += c.Due
+	}
+	report.Published, err = j.publishDue(ctx, total, progress)
+	return report, err
+}
+
+// publishDue publishes the tickets of the tasks that are due now and of ripe outbox entries, and returns their number.
+// Other janitors may publish some of them. It does not wait for tasks that become due meanwhile, because in a busy system
+// there always are some.
+func (j *Janitor) publishDue(ctx context.Context, total int64, progress func(RecoveryProgress)) (published int64, err error) {
+	began := time.Now()
+	moved := began
+	for pause := backoff.New(firstPause, longPause); ; {
+		progress(RecoveryProgress{RecoverTickets, published, max(total, published)})
+		b, err := j.publishBatch(ctx, time.Since(began))
+		published += int64(b.confirmed)
+		switch {
+		case ctx.Err() != nil:
+			return published, context.Cause(ctx)
+		case b.confirmed > 0 && !b.more:
+			return published, nil
+		case b.confirmed > 0:
+			moved = time.Now()
+			pause.Reset()
+			continue
+		case err == nil && b.given == 0 && (b.next > time.Second || time.Since(moved) > recoveryIdle):
+			return published, nil
+		case time.Since(moved) > recoveryPatience:
+			return published, errors.Join(fmt.Errorf("%w: the broker has confirmed no ticket for %s", holdfast.ErrUnavailable, recoveryPatience), err)
+		}
+		if err := pause.Wait(ctx); err != nil {
+			return published, err
+		}
+	}
+}
+
+// published is the result of publishBatch.
+type published struct {
+	given     int           // tickets
+	confirmed int           // those that the broker has confirmed
+	more      bool          // there may be more tickets from before the given age
+	next      time.Duration // until the next task is due
+}
+
+// publishBatch publishes the tickets of one batch of due tasks, the longest due first, and of some outbox entries.
+func (j *Janitor) publishBatch(ctx context.Context, age time.Duration) (b published, err error) {
+	var publishErr error
+	publish := func(tickets byQueue) map[message.Ticket]bool {
+		all := make(map[message.Ticket]bool)
+		for _, queue := range tickets {
+			for _, list := range queue {
+				b.given += len(list)
+			}
+			confirmed, err := j.publishTickets(ctx, queue)
+			maps.Copy(all, confirmed)
+			publishErr = errors.Join(publishErr, err)
+		}
+		b.confirmed += len(all)
+		return all
+	}
+	entries, err := j.dispatchOutbox(ctx, store.Queues{}, outboxBatch, publish)
+	if err != nil {
+		return b, err
+	}
+	dispatched, err := j.o.Store.DispatchDue(ctx, store.Queues{}, dispatchBatch, func(_ context.Context, due []store.Due) []bool {
+		b.more = slices.ContainsFunc(due, func(d store.Due) bool { return d.Late > age })
+		return j.publishDueTasks(due, publish)
+	})
+	b.more = b.more || entries == outboxBatch || publishErr != nil
+	b.next = dispatched.Next
+	return b, errors.Join(err, publishErr)
+}
