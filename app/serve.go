@@ -24,6 +24,7 @@ type ServeOptions struct {
 	// Handlers adds the task types that the worker runs; nil adds none.
 	Handlers func(*consumer.Registry)
 	Observer holdfast.Observer // of the worker and the janitor; nil discards
+	Notify   *janitor.Notify   // how the janitor announces events; nil announces none
 	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
 	// Beside, if set, starts something that the process runs beside the worker and the janitor, for example endpoints.
@@ -126,7 +127,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
 		},
-		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer,
+		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer, Notify: o.Notify,
 	})
 }
 

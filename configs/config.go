@@ -37,6 +37,7 @@ type Config struct {
 	Janitor  Janitor
 	API      API
 	Webhook  Webhook
+	Notify   Notify
 	Defaults holdfast.TypeSettings
 	Types    map[string]holdfast.TypeSettings // complete, inherited values included
 
@@ -133,6 +134,18 @@ type Webhook struct {
 	SecretHosts map[string][]string
 }
 
+// Notify has the settings of the calls that announce events.
+type Notify struct {
+	URL      string // empty means none
+	Secret   string // the name of a secret of Webhook; empty means that the calls are not signed
+	Queue    string // of the tasks that make the calls
+	Kinds    []string
+	MinTasks int
+}
+
+// NotifyKinds are the kinds of events.
+var NotifyKinds = []string{"group_appeared", "group_returned"}
+
 // Default returns the configuration without file, environment and flags. It is valid.
 func Default() Config {
 	return Config{
@@ -154,6 +167,7 @@ func Default() Config {
 			Timeout: 30 * time.Second, MaxRetryAfter: time.Hour, MaxResponse: 4096,
 			RetryStatuses: []string{"408", "425", "429", "5xx"},
 		},
+		Notify:   Notify{Queue: "notify", Kinds: slices.Clone(NotifyKinds), MinTasks: 1},
 		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue},
 	}
 }

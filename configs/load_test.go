@@ -101,7 +101,7 @@ func TestFlagsMayBeWrittenWithDashes(t *testing.T) {
 func TestEveryVariableSetsItsKey(t *testing.T) {
 	t.Parallel()
 	candidates := []string{"7s", "7", "1", "postgres://u@h/d", "amqp://a,amqp://b", "debug", "json", "linear", ":1", "worker",
-		"10.0.0.0/8,fd00::/8", "500,4xx", secretA, "false", "all", "viewer", "other"}
+		"10.0.0.0/8,fd00::/8", "500,4xx", secretA, "false", "all", "viewer", "http://a/b", "group_returned", "other"}
 	for _, v := range Variables() {
 		key, name := strings.ReplaceAll(v.Key, "<name>", "thing"), strings.ReplaceAll(v.Name, "<NAME>", "THING")
 		var c Config
@@ -110,6 +110,9 @@ func TestEveryVariableSetsItsKey(t *testing.T) {
 		env := []string{""}
 		if key == secretsPrefix+"thing" { // a secret also needs hosts
 			env = append(env, "HOLDFAST_WEBHOOK_SECRET_HOSTS_THING=a.example")
+		}
+		if key == "notify.secret" {
+			env = append(env, "HOLDFAST_WEBHOOK_SECRET_HOSTS_OTHER=a.example")
 		}
 		if strings.HasPrefix(key, "api.") { // each of these settings needs others
 			for other, value := range map[string]string{"TRUSTED_PROXIES": "10.0.0.0/8", "USER_HEADER": "X-User", "DEFAULT_ROLE": "admin"} {

@@ -37,6 +37,17 @@ func amqpURL(text string) error {
 	return urlWith(text, "amqp://user:password@host:5672/vhost", "amqp", "amqps")
 }
 
+func notifyURL(text string) error {
+	return urlWith(text, "https://example.com/hooks/holdfast", "http", "https")
+}
+
+func secretReference(text string) error {
+	if text == "" {
+		return nil
+	}
+	return checkSecretName(text)
+}
+
 func urlWith(text, like string, schemes ...string) error {
 	if text == "" {
 		return nil

@@ -27,7 +27,7 @@ const (
 // settings returns every key of c in the order of the example file. The values point to the fields of c. All other
 // tables of keys are made from this one.
 func (c *Config) settings() []setting {
-	all := slices.Concat(c.serverSettings(), c.workSettings(), c.apiSettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
+	all := slices.Concat(c.serverSettings(), c.workSettings(), c.apiSettings(), c.notifySettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
 		t := c.Types[name]
 		all = append(all, taskSettings(typesPrefix+name+".", &t)...)
@@ -123,6 +123,22 @@ func (c *Config) apiSettings() []setting {
 			value: one[string]{&a.RoleHeader, plain(headerName)}},
 		{key: "api.default_role", doc: "Role of a user for whom the proxy sends none: viewer, operator or admin; \"\" refuses such a user.",
 			value: one[string]{&a.DefaultRole, plain(tokenRole)}},
+	}
+}
+
+func (c *Config) notifySettings() []setting {
+	n := &c.Notify
+	return []setting{
+		{key: "notify.url", doc: "URL that a janitor calls, by tasks of type http, when a group of dead tasks appears or returns; \"\" means none.",
+			value: one[string]{&n.URL, plain(notifyURL)}, secret: true},
+		{key: "notify.secret", doc: "Name of the secret in webhook.secrets that signs the calls; \"\" means that they are not signed.",
+			value: one[string]{&n.Secret, plain(secretReference)}},
+		{key: "notify.queue", doc: "Queue of the tasks that make the calls. Deaths in this queue are not announced, so no other tasks should be in it.",
+			value: one[string]{&n.Queue, plain(queue)}},
+		{key: "notify.kinds", doc: "Events to announce: group_appeared, group_returned.",
+			value: many[string]{&n.Kinds, plain(oneOf(NotifyKinds...))}},
+		{key: "notify.min_tasks", doc: "How many tasks of a group must be dead, or have died since the group was resolved, before it is announced, 1 to 10000.",
+			value: one[int]{&n.MinTasks, number(1, 10_000)}},
 	}
 }
 

@@ -73,6 +73,18 @@ func (c Config) Validate() error {
 			report(hostsPrefix+name, err.Error())
 		}
 	}
+	if c.Notify.URL != "" {
+		if c.Notify.Secret != "" && len(c.Webhook.SecretHosts[c.Notify.Secret]) == 0 && !bad["notify.secret"] {
+			report("notify.secret", "must be the name of a secret in webhook.secrets")
+		}
+		queues := []string{c.Defaults.Queue}
+		for _, t := range c.Types {
+			queues = append(queues, t.Queue)
+		}
+		if slices.Contains(queues, c.Notify.Queue) {
+			report("notify.queue", "must not be the queue of a task type, because deaths in it are not announced")
+		}
+	}
 	if !bad["defaults."] {
 		combination(c.Defaults, "defaults.", report)
 	}

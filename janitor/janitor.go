@@ -11,6 +11,7 @@
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
+//	notify.go      announces groups of dead tasks that appear or return
 //	recover.go     does the work of several duties at once, after the broker has lost its data
 //	verify.go      looks for tasks that break an invariant, for metrics and people
 //
@@ -47,6 +48,7 @@ type Store interface {
 	store.Repair
 	store.Upkeep
 	store.Verification
+	store.Notices
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
@@ -79,6 +81,8 @@ type Options struct {
 	// Machine, if set together with Present, lets the janitor fence workers of the same machine whose process has
 	// ended.
 	Machine presence.Machine
+
+	Notify *Notify // nil announces nothing
 
 	Name     string             // shown to people
 	Log      logrus.FieldLogger // nil discards
@@ -124,6 +128,7 @@ type Janitor struct {
 	// knownObjects are the objects that this janitor has found in the broker or declared, by name. The lock rebuilding
 	// guards the map.
 	knownObjects    map[string]bool
+	noticesAfter    string           // where the next look for groups to announce continues; used by the duty notify only
 	quarantineTicks <-chan time.Time // one value for each batch of malformed messages that the janitor may quarantine
 }
 
@@ -207,6 +212,9 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
 	duties.Go(func() { j.repeat(ctx, "deaths", deathsEvery, j.recordDeaths) })
 	duties.Go(func() { j.repeat(ctx, "verify", verifyTick, j.verify) })
+	if j.o.Notify != nil {
+		duties.Go(func() { j.repeat(ctx, "notify", notifyEvery, j.notify) })
+	}
 	duties.Wait()
 	return nil
 }

@@ -43,6 +43,7 @@ type Store interface {
 	Upkeep
 	Inspector
 	Deaths
+	Notices
 	Audit
 	Verification
 	Tokens

@@ -66,10 +66,14 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	notify, err := newNotify(o.Backend.Config.Notify, deliver)
+	if err != nil {
+		return err
+	}
 	observer := newMetrics(registry)
 	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults))
 	services := app.ServeOptions{
-		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer,
+		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {
 			r.Add(webhook.Type, deliver)
 			if o.Handlers != nil {

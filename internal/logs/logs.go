@@ -20,13 +20,19 @@ import (
 const (
 	// interval is the time between two lines of a repeated message.
 	interval = time.Second
+	// groupInterval is the time between two lines of a message about tasks of one group.
+	groupInterval = time.Minute
 	// maxKinds limits the memory for kinds of lines. Lines of further kinds appear without a limit.
 	maxKinds = 10_000
 	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds count as one
 	// kind.
 	maxPerMessage = 30
+	// maxGroups is the same for messages about groups.
+	maxGroups = 300
 	// leftOutKey is the field with the number of lines that were left out.
 	leftOutKey = "left_out"
+	// groupKey is the field with the group of a dead task.
+	groupKey = "group"
 )
 
 // identities are the fields whose numbers distinguish kinds.
@@ -39,6 +45,9 @@ var identities = map[string]bool{"task": true, "queue": true, "worker": true}
 // Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers do not
 // count, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines of
 // all further kinds count as one kind. So if a thousand tasks have the same problem, some dozens of them appear.
+//
+// Lines with the field group are of the same kind if they have the same level, message and group. Such a line appears
+// about once a minute, because an outage may kill thousands of tasks for one cause.
 //
 // If log is already limited, Limited returns it unchanged, so that all its users share one limit. If log is nil or a
 // nil pointer, the result writes nothing.
@@ -86,7 +95,7 @@ func Flush(log logrus.FieldLogger) {
 			return
 		}
 		if next.timer.Stop() {
-			l.run(next)
+			l.run(next, true)
 			return
 		}
 		<-next.done
@@ -129,7 +138,8 @@ type tick struct {
 
 // kind is the state of one kind of line.
 type kind struct {
-	message  string    // level and message
+	message  string // level and message
+	interval time.Duration
 	appeared time.Time // when a line appeared
 	last     line      // the last line that was left out since
 	leftOut  int       // number of lines that were left out since
@@ -169,7 +179,11 @@ func (l *limit) appears(given line) bool {
 		l.sweep(now)
 	}
 	k := l.kinds[name]
-	if k == nil && l.kindsOf[message] >= maxPerMessage {
+	every, most := interval, maxPerMessage
+	if _, ofGroup := given.Data[groupKey]; ofGroup {
+		every, most = groupInterval, maxGroups
+	}
+	if k == nil && l.kindsOf[message] >= most {
 		name = message
 		k = l.kinds[name]
 	}
@@ -177,10 +191,10 @@ func (l *limit) appears(given line) bool {
 	case k == nil && len(l.kinds) >= maxKinds:
 		return true
 	case k == nil:
-		l.kinds[name] = &kind{message: message, appeared: now}
+		l.kinds[name] = &kind{message: message, interval: every, appeared: now}
 		l.kindsOf[message]++
 		return true
-	case k.leftOut == 0 && now.Sub(k.appeared) >= interval:
+	case k.leftOut == 0 && now.Sub(k.appeared) >= k.interval:
 		k.appeared = now
 		return true
 	}
@@ -199,7 +213,7 @@ func (l *limit) appears(given line) bool {
 func (l *limit) sweep(now time.Time) {
 	l.swept = now
 	for name, k := range l.kinds {
-		if k.leftOut > 0 || now.Sub(k.appeared) < interval {
+		if k.leftOut > 0 || now.Sub(k.appeared) < k.interval {
 			continue
 		}
 		delete(l.kinds, name)
@@ -212,26 +226,31 @@ func (l *limit) sweep(now time.Time) {
 // arm schedules the next tick. l.mu must be locked.
 func (l *limit) arm() {
 	next := &tick{done: make(chan struct{})}
-	next.timer = time.AfterFunc(interval, func() { l.run(next) })
+	next.timer = time.AfterFunc(interval, func() { l.run(next, false) })
 	l.next = next
 }
 
-// run executes one tick. All waiting lines appear together, in the order in which they were logged. Otherwise
+// run executes one tick. With all, lines about groups do not wait for the end of their minute. All lines appear together, in the order in which they were logged. Otherwise
 // "connected" could appear after a later "connection lost".
-func (l *limit) run(t *tick) {
+func (l *limit) run(t *tick, all bool) {
 	defer close(t.done)
 	now := time.Now()
 	var lines []line
+	wait := false
 	l.mu.Lock()
 	for _, k := range l.kinds {
 		if k.leftOut == 0 {
 			continue
 		}
+		if !all && k.interval > interval && now.Sub(k.appeared) < k.interval {
+			wait = true
+			continue
+		}
 		k.last.leftOut = k.leftOut - 1
 		lines = append(lines, k.last)
-		*k = kind{message: k.message, appeared: now}
+		*k = kind{message: k.message, interval: k.interval, appeared: now}
 	}
-	l.leftOut = false
+	l.leftOut = wait
 	l.mu.Unlock()
 	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.number, b.number) })
 	l.pass(lines)
@@ -264,6 +283,9 @@ func nameOf(entry *logrus.Entry) (message, kind string) {
 	message = fmt.Sprintf("%d\x00%s", entry.Level, entry.Message)
 	var name strings.Builder
 	name.WriteString(message)
+	if group, ok := entry.Data[groupKey]; ok {
+		return message, fmt.Sprintf("%s\x00%v", message, group)
+	}
 	for _, key := range slices.Sorted(maps.Keys(entry.Data)) {
 		value := entry.Data[key]
 		switch v := value.(type) {

@@ -67,6 +67,37 @@ func TestARepeatedMessageAppearsOnceASecond(t *testing.T) {
 }
 
 // The latest line appears last, and at most a second after it was logged.
+// Lines about the tasks of one group appear once a minute, whatever their other fields are. Each group has its own.
+func TestALineOfAGroupAppearsOnceAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := setUp()
+		task := 0
+		die := func(group string) {
+			task++
+			log.WithFields(logrus.Fields{"task": task, "cause": fmt.Sprintf("cause %d", task), groupKey: group}).Warn(group)
+		}
+		for range 10_000 {
+			die("a")
+			later(3 * time.Millisecond)
+		}
+		die("b")
+		log.Info("c")
+		expect(t, hook, "a b c")
+		later(31 * time.Second)
+		expect(t, hook, "a+9998")
+		die("a")
+		later(30 * time.Second)
+		die("b")
+		expect(t, hook, "b")
+		Flush(log)
+		expect(t, hook, "a")
+		later(3 * time.Minute)
+		die("a")
+		expect(t, hook, "a")
+	})
+}
+
 func TestTheLastLineOfEachKindAppearsInItsOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

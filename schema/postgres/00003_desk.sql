@@ -21,6 +21,7 @@ create table deaths (
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 
 create index deaths_group on deaths (fingerprint, task_id);
+create index deaths_time on deaths (fingerprint, died_at);
 
 -- The audit log: the changes that people requested. The transaction that makes a change adds its entry.
 create table audit (
@@ -40,7 +41,7 @@ create table audit (
 create index audit_task on audit (task_id, id) where task_id is not null;
 create index audit_subject on audit (subject, id) where subject <> '';
 
--- The groups of dead tasks that a person has changed. The columns from type to last_at repeat what was last seen of the
+-- The groups of dead tasks that a person has changed, or that were announced. The columns from type to last_at repeat what was last seen of the
 -- group, because its dead tasks may be gone.
 create table dead_groups (
   fingerprint text primary key,
@@ -55,6 +56,7 @@ create table dead_groups (
   version     bigint not null default 1, -- each change by a person increases it
   note        text not null default '',
   owner       text not null default '',
+  announced   boolean not null default false, -- since it was last resolved
   resolved_at timestamptz -- the group returns when a task with its fingerprint dies later
 );
 

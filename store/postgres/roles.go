@@ -21,6 +21,7 @@ type (
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
+	notices   = roles.Notices
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
 	answers   = roles.Answers
@@ -78,6 +79,15 @@ func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]
 	return accepted, (&applier{t.database}).applyRounds(ctx, t.tx, moves, roundsOf(moves), accepted)
 }
 
+// Insert implements roles.Transaction.
+func (t transaction) Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error) {
+	inserted, err := (&inserter{t.database}).InsertTx(ctx, t.tx, []holdfast.NewTask{task}, 0)
+	if err != nil {
+		return 0, err
+	}
+	return inserted.Tasks[0].ID, nil
+}
+
 // arguments converts arguments to what the statements take. Tickets become two lists.
 func arguments(args []any) []any {
 	var encoded []any
@@ -88,6 +98,8 @@ func arguments(args []any) []any {
 			encoded = append(encoded, tasks, attempts)
 		case []holdfast.TaskID:
 			encoded = append(encoded, numbers(arg))
+		case []string:
+			encoded = append(encoded, pq.StringArray(arg))
 		case []holdfast.WorkerID:
 			encoded = append(encoded, numbers(arg))
 		case []holdfast.State:

@@ -19,6 +19,7 @@ type (
 	inspector = roles.Inspector
 	deaths    = roles.Deaths
 	auditor   = roles.Audit
+	notices   = roles.Notices
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
 	answers   = roles.Answers
@@ -83,6 +84,15 @@ func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) (
 	return accepted, applyAll(ctx, t.tx, moves, accepted)
 }
 
+// Insert implements roles.Transaction.
+func (t inTransaction) Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error) {
+	inserted, err := insert(ctx, t.tx, []holdfast.NewTask{task}, t.tx.now, 0)
+	if err != nil {
+		return 0, err
+	}
+	return inserted.Tasks[0].ID, nil
+}
+
 // arguments converts arguments to what the statements take, and appends the time.
 func arguments(args []any, now int64) []any {
 	encoded := make([]any, len(args), len(args)+1)
@@ -94,6 +104,8 @@ func arguments(args []any, now int64) []any {
 			encoded[i] = numbers(arg)
 		case []holdfast.WorkerID:
 			encoded[i] = numbers(arg)
+		case []string:
+			encoded[i] = stringList(arg)
 		case []holdfast.State:
 			encoded[i] = stringList(arg)
 		case holdfast.TaskID:

@@ -67,6 +67,7 @@ type Store struct {
 	keeper
 	inspector
 	deaths
+	notices
 	auditor
 	verifier
 	tokens
@@ -115,6 +116,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		keeper:     keeper{d},
 		inspector:  roles.NewInspector(named{d}, choose),
 		deaths:     roles.NewDeaths(named{d}),
+		notices:    roles.NewNotices(named{d}),
 		auditor:    roles.NewAudit(named{d}),
 		verifier:   roles.NewVerification(named{d}),
 		tokens:     roles.NewTokens(named{d}),

@@ -25,7 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	}{
 		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests},
 		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests},
-		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests}, {"Audit", auditTests}, {"Verification", verifyTests}, {"Tokens", tokenTests}, {"Answers", answerTests}, {"Migrations", migrationTests},
+		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests}, {"Verification", verifyTests}, {"Tokens", tokenTests}, {"Answers", answerTests}, {"Migrations", migrationTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()

@@ -26,6 +26,7 @@ type database struct {
 	answers       []answer              // in the order of their creation
 	noted         time.Time             // the time that CorrectTimes recorded
 	last          sequences
+	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
 

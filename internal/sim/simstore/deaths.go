@@ -12,8 +12,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// knownGroup is a group that a person has changed, with what was last seen of it.
-type knownGroup struct{ store.DeathGroup }
+// knownGroup is a group that a person has changed or that was announced, with what was last seen of it.
+type knownGroup struct {
+	store.DeathGroup
+	announced bool
+}
 
 // DeathGroups implements store.Deaths. It computes the fingerprints from the attempts, so no record is ever missing.
 func (c *Client) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
@@ -143,7 +146,7 @@ func (c *Client) ChangeDeathGroup(ctx context.Context, by store.Actor, change st
 			group.ResolvedAt = time.Time{}
 		}
 		group.Version++
-		c.store.setGroup(group)
+		c.store.setGroup(group, c.store.db.groups[group.Fingerprint].announced && change.Action != store.ActionResolve)
 		entry.At, entry.Actor = now, by
 		c.store.recordAudit(*entry)
 		return nil
@@ -155,7 +158,7 @@ func (c *Client) ChangeDeathGroup(ctx context.Context, by store.Actor, change st
 }
 
 // setGroup stores a group without the numbers of its tasks.
-func (s *Store) setGroup(g store.DeathGroup) {
+func (s *Store) setGroup(g store.DeathGroup, announced bool) {
 	g.Tasks, g.LastHour = 0, 0
 	if g.State = store.GroupOpen; !g.ResolvedAt.IsZero() {
 		g.State = store.GroupResolved
@@ -164,7 +167,7 @@ func (s *Store) setGroup(g store.DeathGroup) {
 	if groups == nil {
 		groups = make(map[string]knownGroup)
 	}
-	groups[g.Fingerprint] = knownGroup{g}
+	groups[g.Fingerprint] = knownGroup{g, announced}
 	s.db.groups = groups
 }
 

@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// announcement is the body of a call that announces events.
+type announcement struct {
+	Type   string `json:"type"`
+	Events []struct {
+		Kind  store.NoticeKind `json:"kind"`
+		Group string           `json:"group"`
+		Host  string           `json:"host"`
+		Tasks int              `json:"tasks"`
+		Error string           `json:"error"`
+	} `json:"events"`
+}
+
+// receiver records the announcements that it has accepted, by webhook-id.
+type receiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	down     bool
+	refused  int
+	accepted map[string]announcement
+	events   []string // "kind host", in the order of the calls
+	problems []string
+}
+
+func newReceiver(t *testing.T, key string) *receiver {
+	t.Helper()
+	verifier, err := standardwebhooks.NewWebhook(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &receiver{accepted: make(map[string]announcement)}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		body, err := io.ReadAll(request.Body)
+		if err == nil {
+			err = verifier.Verify(body, request.Header)
+		}
+		var a announcement
+		if err == nil {
+			err = json.Unmarshal(body, &a)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			r.problems = append(r.problems, err.Error())
+		}
+		if r.down {
+			r.refused++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		id := request.Header.Get("webhook-id")
+		if _, repeated := r.accepted[id]; repeated {
+			return // a delivery may be repeated, with the same id
+		}
+		r.accepted[id] = a
+		for _, e := range a.Events {
+			r.events = append(r.events, string(e.Kind)+" "+e.Host)
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) setDown(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = down
+}
+
+// await waits until n events were announced, and returns all of them.
+func (r *receiver) await(t *testing.T, n int) []string {
+	t.Helper()
+	var events []string
+	poll(t, 2*time.Minute, func() string { return fmt.Sprintf("%d events were announced, want %d", len(events), n) }, func(context.Context) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		events = slices.Clone(r.events)
+		return len(events) >= n
+	})
+	return events
+}
+
+func TestEventsAreAnnounced(t *testing.T) { onBothBackends(t, eventsAreAnnounced) }
+
+// eventsAreAnnounced lets 10,000 tasks die of many causes while the receiver is down. On servers two janitors run. Each
+// group is announced once, also after a restart.
+func eventsAreAnnounced(t *testing.T, w *world) {
+	const key, groups, perGroup = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G", 250, 40
+	r := newReceiver(t, key)
+	r.setDown(true)
+	settings := []string{
+		"HOLDFAST_NOTIFY_URL=" + r.URL, "HOLDFAST_NOTIFY_SECRET=hook", "HOLDFAST_TYPES_HTTP_MAX_ATTEMPTS=100000",
+		"HOLDFAST_WEBHOOK_SECRETS_HOOK=" + key, "HOLDFAST_WEBHOOK_SECRET_HOSTS_HOOK=127.0.0.1",
+	}
+	processes := 2
+	if w.embedded {
+		processes = 1
+	}
+	start := func() (all []*process) {
+		for range processes {
+			all = append(all, w.serve(t, settings))
+		}
+		return all
+	}
+	// The first look for events begins before the first death.
+	if _, err := w.Store.Announce(t.Context(), store.NoticeFilter{Limit: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	running := start()
+	began := time.Now()
+	// Requests to private addresses are refused, so these tasks die at once.
+	dying := func(host string) holdfast.NewTask {
+		return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"http://%s/<b>"}`, host)}
+	}
+	var tasks []holdfast.NewTask
+	for n := range groups * perGroup {
+		tasks = append(tasks, dying(fmt.Sprintf("10.1.0.%d", n%groups)))
+	}
+	p := w.Producer(nil)
+	defer p.Close()
+	if _, err := p.EnqueueMany(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	var dead int64
+	poll(t, 2*time.Minute, func() string { return fmt.Sprintf("%d tasks are dead", dead) }, func(ctx context.Context) bool {
+		found, err := w.Store.DeathGroups(ctx, store.DeathFilter{Limit: 10 * groups})
+		dead = 0
+		for _, g := range found {
+			dead += g.Tasks
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return err == nil && dead == groups*perGroup && r.refused > 0
+	})
+	minutes := 1 + int(time.Since(began)/time.Minute)
+	lines := 0
+	for _, process := range running {
+		for _, line := range process.Log(100_000) {
+			if strings.Contains(line, "task is dead") {
+				lines++
+			}
+		}
+	}
+	if most := (groups + 1) * (minutes + 1) * processes; lines == 0 || lines > most {
+		t.Errorf("%d lines about dead tasks in %d minutes, want at most %d", lines, minutes, most)
+	}
+	r.setDown(false)
+	events := r.await(t, groups)
+	if len(r.accepted) > 12*(minutes+1) {
+		t.Errorf("%d calls in %d minutes", len(r.accepted), minutes)
+	}
+
+	// After a restart nothing is repeated, and the next new group is announced alone.
+	for _, process := range running {
+		process.Kill()
+	}
+	w.enqueue(t, 1, dying("10.1.0.7"))
+	w.enqueue(t, 1, dying("10.2.0.1"))
+	start()
+	events = r.await(t, len(events)+1)
+
+	// Deaths of the tasks that announce events are not announced.
+	own := dying("10.3.0.1")
+	own.Queue = "notify"
+	id := w.enqueue(t, 1, own)[0]
+	w.awaitTask(t, time.Minute, id, "dead", in(holdfast.Dead))
+
+	// A resolved group returns.
+	found, err := w.Store.DeathGroups(t.Context(), store.DeathFilter{Limit: 10 * groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved := found[slices.IndexFunc(found, func(g store.DeathGroup) bool { return g.Host == "10.2.0.1" })]
+	_, err = w.Store.ChangeDeathGroup(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine},
+		store.GroupChange{Fingerprint: resolved.Fingerprint, Action: store.ActionResolve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue(t, 2, dying("10.2.0.1"))
+	events = r.await(t, len(events)+1)
+
+	slices.Sort(events)
+	var want []string
+	for n := range groups {
+		want = append(want, fmt.Sprintf("group_appeared 10.1.0.%d", n))
+	}
+	want = append(want, "group_appeared 10.2.0.1", "group_returned 10.2.0.1")
+	slices.Sort(want)
+	if !slices.Equal(events, want) {
+		t.Errorf("announced %d events, want %d: %q", len(events), len(want), events)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.problems) > 0 {
+		t.Errorf("calls that the receiver cannot verify: %q", r.problems)
+	}
+}

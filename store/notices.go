@@ -1,0 +1,72 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Notices finds the events that people must know, and remembers which of them were announced.
+type Notices interface {
+	// Announce finds events that were not announced, calls compose with at most f.Limit of them, and stores the task
+	// that compose returns, which tells somebody. One transaction stores the task and remembers the events, so each
+	// event is in one task, also if several processes call Announce at once. Without events it calls and stores nothing.
+	// Announce may call compose again after a conflict. The task is due at once.
+	//
+	// The first call ever remembers its time. Only deaths after that time count, so that the groups of the past are not
+	// announced all at once.
+	Announce(ctx context.Context, f NoticeFilter, compose func([]Notice) (holdfast.NewTask, error)) (Announced, error)
+}
+
+// NoticeFilter selects events.
+type NoticeFilter struct {
+	Kinds []NoticeKind
+	// ExceptQueue is a queue whose deaths do not count: that of the tasks that announce events.
+	ExceptQueue string
+	// MinTasks is how many tasks of a group must have died since the group was resolved; less than 1 means 1.
+	MinTasks int
+	After    string // the Announced.Next of the call before
+	Limit    int    // at most this many events
+}
+
+// NoticeKind is a kind of event.
+type NoticeKind string
+
+// The kinds of events.
+const (
+	NoticeGroupAppeared    NoticeKind = "group_appeared"    // the first task with a fingerprint died
+	NoticeGroupReturned    NoticeKind = "group_returned"    // the first task of a resolved group died again
+	NoticeOperationStopped NoticeKind = "operation_stopped" // reserved
+)
+
+// NoticeKinds returns the kinds that Announce finds.
+func NoticeKinds() []NoticeKind { return []NoticeKind{NoticeGroupAppeared, NoticeGroupReturned} }
+
+// Notice is an event.
+type Notice struct {
+	Kind  NoticeKind
+	At    time.Time  // of the last death of the group
+	Group DeathGroup // Tasks are those that died since the group was resolved, at most NoticeMaxTasks; LastHour is 0
+}
+
+// CompareNotices orders notices: the largest group first.
+func CompareNotices(a, b Notice) int {
+	return cmp.Or(cmp.Compare(b.Group.Tasks, a.Group.Tasks), cmp.Compare(a.Group.Fingerprint, b.Group.Fingerprint))
+}
+
+// NoticeMaxTasks is the highest number of tasks that a notice counts. Counting more would take too long.
+const NoticeMaxTasks = 10_000
+
+// Announced is the result of Announce.
+type Announced struct {
+	Notices []Notice // empty if nothing happened
+	Task    holdfast.TaskID
+	// Next is empty if the call has looked at all groups. Otherwise the next call continues there.
+	Next string
+}
+
+// NoticeForgetAfter is how long the store remembers that a group was announced, if no person has changed the group and
+// no task of it is dead.
+const NoticeForgetAfter = 30 * 24 * time.Hour

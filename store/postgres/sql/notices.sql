@@ -1,0 +1,61 @@
+-- name: notices_since
+-- The time of the first look for events, in microseconds since 1970. $1 is the key of the time.
+select value::bigint as since from holdfast.meta where key = $1
+
+-- name: notices_begin
+insert into holdfast.meta (key, value) select $1, (extract(epoch from now()) * 1000000)::bigint::text
+on conflict do nothing
+
+-- name: notices_groups
+-- The next fingerprints after $1, at most $2. It reads one entry of the index for each.
+with recursive found as (
+  (select fingerprint from holdfast.deaths where fingerprint > $1 order by fingerprint limit 1)
+  union all
+  select (select d.fingerprint from holdfast.deaths d where d.fingerprint > f.fingerprint order by d.fingerprint limit 1)
+  from found f
+  where f.fingerprint is not null
+)
+select fingerprint from found where fingerprint is not null limit $2
+
+-- name: notices_due
+-- Those of the groups $1 that were not announced since they were last resolved. Deaths count that are later than that and
+-- than $2, and not in the queue $3. $4 is the number that a group must have, and $5 the number up to which to count. $6 is
+-- whether to announce new groups, $7 whether to announce resolved ones, and $8 the limit.
+select g.fingerprint, coalesce(k.version, 1) as version, c.tasks
+from unnest($1::text[]) as g (fingerprint)
+  left join holdfast.dead_groups k on k.fingerprint = g.fingerprint
+  cross join lateral (
+    select count(*) as tasks
+    from (
+      select from holdfast.deaths d
+      where d.fingerprint = g.fingerprint and d.queue <> $3
+        and d.died_at > greatest(k.resolved_at, timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
+      limit $5
+    ) d
+  ) c
+where not coalesce(k.announced, false) and case when k.resolved_at is null then $6::bool else $7::bool end and c.tasks >= $4
+order by g.fingerprint
+limit $8
+
+-- name: notices_claim
+-- Remembers that groups were announced, with what is seen of them now. $1 is a JSON array. A group that a person has
+-- changed, or that another process has announced meanwhile, is not in the result.
+insert into holdfast.dead_groups as g (fingerprint, type, class, host, status, sample, error, first_at, last_at, version, announced)
+select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at, s.version, true
+from (
+  select d.fingerprint, e.version, max(task_id) as sample, min(died_at) as first_at, max(died_at) as last_at
+  from json_to_recordset($1::json) as e (fingerprint text, version bigint) join holdfast.deaths d on d.fingerprint = e.fingerprint
+  group by d.fingerprint, e.version
+) s join holdfast.deaths d on d.task_id = s.sample left join holdfast.tasks t on t.id = s.sample
+order by s.fingerprint
+on conflict (fingerprint) do update
+set sample = excluded.sample, error = excluded.error, announced = true,
+  first_at = least(g.first_at, excluded.first_at), last_at = greatest(g.last_at, excluded.last_at)
+where not g.announced and g.version = excluded.version
+returning fingerprint, type, class, host, status, sample, error, first_at, last_at, version, note, owner, resolved_at
+
+-- name: notices_forget
+-- Forgets announced groups that no person has changed and that have had no dead task for the time $1.
+delete from holdfast.dead_groups g
+where version = 1 and last_at < now() - $1::bigint * interval '1 microsecond'
+  and not exists (select from holdfast.deaths d where d.fingerprint = g.fingerprint)
