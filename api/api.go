@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -56,6 +57,9 @@ type API struct {
 	places   chan struct{} // a value is a request that may use the store
 	maxBody  int64
 	keys     *keyring
+	streams  chan struct{} // a value is a stream of events
+	stopping chan struct{} // closed by Stop
+	stop     sync.Once
 	loopback bool // the address of the API is reachable from this machine only; set by Bind
 }
 
@@ -77,11 +81,14 @@ func New(o Options) *API {
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
 		places: make(chan struct{}, o.Concurrency), maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
-		keys: newKeyring(o.Backend.Store),
+		keys: newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.register()
 	return a
 }
+
+// Stop ends the streams of events. Other requests continue. A second call does nothing.
+func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
 
 // Close waits until the tickets of the stored tasks are confirmed or left to the outbox.
 func (a *API) Close() error { return a.producer.Close() }

@@ -55,7 +55,7 @@ func (w *world) eventually(what string, holds func() bool) {
 // not have fails the test, so a new route needs a decision about its role here too.
 func TestEveryRouteForEveryCaller(t *testing.T) {
 	roles := map[string]store.TokenRole{
-		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer",
+		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer", "GET /api/v1/tasks/events": "viewer",
 		"GET /api/v1/tasks/{id}/explanation": "viewer", "GET /api/v1/tasks/{id}/attempts": "viewer",
 		"POST /api/v1/tasks/{id}/retry": "operator", "POST /api/v1/tasks/{id}/cancel": "operator",
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer",
@@ -101,6 +101,9 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				body := ""
 				if route.Method == "POST" {
 					body = "{}"
+				}
+				if route.Stream { // a refusal for its parameters ends it at once
+					path = route.Path + "?limit=0"
 				}
 				r := w.call(route.Method, path, body, c.headers...)
 				if allowed := rank[c.role] >= rank[needed]; allowed && (r.status == 401 || r.status == 403 || r.status >= 500) || !allowed && r.status != c.status {

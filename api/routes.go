@@ -33,6 +33,7 @@ func (a *API) routes() []route {
 	return []route{
 		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
 		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", register: a.enqueueRoute},
+		{method: "GET", path: "/tasks/events", role: Viewer, name: "watchTasks", summary: "Watch a list of tasks as server-sent events", register: a.eventsRoute, stream: true},
 		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: onTask(a, a.getTask)},
 		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, a.explainTask)},
 		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},

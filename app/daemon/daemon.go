@@ -122,6 +122,9 @@ func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
 	}
+	if served != nil {
+		server.RegisterOnShutdown(served.Stop)
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	o.Backend.Log.WithField("address", address.String()).Info(what)

@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 //	request LOG METHOD PATH [BODY [HEADER VALUE]...]
 //	                           send a request to the process with that log file; stdout is the
 //	                           status, a space and the body
+//	address LOG NAME           set $NAME to the URL of the process with that log file
 //	repair                     make /flaky answer 200
 //	postgres                   start a PostgreSQL with default settings for this script, if it
 //	                           is installed; the server of make test runs without fsync
@@ -65,7 +66,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
 			"signal": scriptSignal, "target": scriptTarget, "repair": scriptRepair, "sql": scriptSQL,
-			"postgres": scriptPostgres, "request": scriptRequest,
+			"postgres": scriptPostgres, "request": scriptRequest, "address": scriptAddress,
 		},
 	})
 }
@@ -224,25 +225,36 @@ func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
 // addressLine matches the line with the address of the endpoints in a log, as text or JSON.
 var addressLine = regexp.MustCompile(`serving health.* address="?([][0-9.:]+)|"address":"([][0-9.:]+)".*serving health`)
 
-func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) < 3 {
-		ts.Fatalf("usage: request LOG METHOD PATH [BODY [HEADER VALUE]...]")
-	}
+// addressIn waits for the address of the endpoints in a log file and returns their URL on this machine.
+func addressIn(ts *testscript.TestScript, file string) string {
 	var address string
-	poll(ts, "the address in "+args[0], func() bool {
-		text, err := os.ReadFile(ts.MkAbs(args[0]))
+	poll(ts, "the address in "+file, func() bool {
+		text, err := os.ReadFile(ts.MkAbs(file))
 		found := addressLine.FindStringSubmatch(string(text))
 		if err == nil && found != nil {
 			address = found[1] + found[2]
 		}
 		return address != ""
 	})
+	return "http://127.0.0.1" + address[strings.LastIndex(address, ":"):]
+}
+
+func scriptAddress(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: address LOG NAME")
+	}
+	ts.Setenv(args[1], addressIn(ts, args[0]))
+}
+
+func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 3 {
+		ts.Fatalf("usage: request LOG METHOD PATH [BODY [HEADER VALUE]...]")
+	}
 	body := ""
 	if len(args) > 3 {
 		body = args[3]
 	}
-	port := address[strings.LastIndex(address, ":"):]
-	request, err := http.NewRequest(args[1], "http://127.0.0.1"+port+args[2], strings.NewReader(body))
+	request, err := http.NewRequest(args[1], addressIn(ts, args[0])+args[2], strings.NewReader(body))
 	ts.Check(err)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")

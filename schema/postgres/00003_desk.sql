@@ -87,6 +87,53 @@ create table answers (
 
 create index answers_created on answers (created_at);
 
+-- Stores a task in the transaction of the caller and returns its id, for programs in any language. If a task has the
+-- unique key, the function stores nothing and returns the id of that task. A maximum of 0 attempts means the setting of
+-- the worker. After the commit a janitor publishes the ticket. The checks are those of a producer, except the size of the
+-- payload, which is a setting.
+-- +goose StatementBegin
+create function enqueue(
+  type text, payload json default 'null', queue text default 'default', delay interval default '0', unique_key text default null,
+  max_attempts integer default 0
+) returns bigint
+language plpgsql set search_path from current as $$
+#variable_conflict use_column
+declare
+  later timestamptz := case when enqueue.delay > interval '0' then now() + enqueue.delay end;
+  task  bigint;
+begin
+  if coalesce(enqueue.type, '') !~ '^[A-Za-z0-9._:/-]{1,100}$' then
+    raise exception 'task type % must be 1 to 100 letters, digits or . _ : / -', quote_nullable(enqueue.type) using errcode = 'invalid_parameter_value';
+  elsif coalesce(enqueue.queue, '') !~ '^[a-z0-9_-]{1,100}$' then
+    raise exception 'queue % must be 1 to 100 lower-case letters, digits, _ or -', quote_nullable(enqueue.queue) using errcode = 'invalid_parameter_value';
+  elsif enqueue.payload is null then
+    raise exception 'the payload is null; for an empty value use the JSON null' using errcode = 'invalid_parameter_value';
+  elsif coalesce(enqueue.delay < interval '0', true) then
+    raise exception 'the delay is negative or null' using errcode = 'invalid_parameter_value';
+  elsif coalesce(enqueue.max_attempts < 0, true) then
+    raise exception 'max_attempts is negative or null' using errcode = 'invalid_parameter_value';
+  elsif octet_length(enqueue.unique_key) > 255 then
+    raise exception 'the unique key has % bytes, the limit is 255', octet_length(enqueue.unique_key) using errcode = 'invalid_parameter_value';
+  end if;
+  insert into queues (name)
+  select enqueue.queue where not exists (select from queues q where q.name = enqueue.queue)
+  on conflict do nothing;
+  insert into tasks (type, queue, payload, max_attempts, unique_key, next_run_at, due_at, ticketed_at)
+  values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''), coalesce(later, now()), later,
+    case when later is null then now() end)
+  on conflict (unique_key) where unique_key is not null do nothing
+  returning id into task;
+  if task is null then
+    return (select t.id from tasks t where t.unique_key = enqueue.unique_key);
+  end if;
+  if later is null then
+    insert into outbox (queue, task_ids, publish_after) values (enqueue.queue, array[task], now());
+  end if;
+  return task;
+end
+$$;
+-- +goose StatementEnd
+
 -- The tags of a task, a JSON list. Null if it has none, which takes no space. No claim and no success writes it.
 alter table tasks add column tags json;
 
@@ -165,6 +212,7 @@ create table verify_results (
 );
 
 -- +goose Down
+drop function enqueue;
 drop table answers;
 drop table tokens;
 drop function payload_has;

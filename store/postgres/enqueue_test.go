@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+)
+
+// TestEnqueueInSQL calls the function enqueue as a program in another language does: with a connection of its own, whose
+// search path does not have the schema.
+func TestEnqueueInSQL(t *testing.T) {
+	t.Parallel()
+	address, schema := pgtest.Schema(t)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: schema})
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db := callersDB(t)
+	enqueue := func(tx *sql.Tx, arguments string) (id holdfast.TaskID) {
+		t.Helper()
+		if err := tx.QueryRow("select " + schema + ".enqueue(" + arguments + ")").Scan(&id); err != nil {
+			t.Fatalf("%s: %v", arguments, err)
+		}
+		return id
+	}
+	published := func() (ids []holdfast.TaskID) {
+		t.Helper()
+		_, err := s.DispatchOutbox(t.Context(), store.Queues{}, 100, func(_ context.Context, entries []store.OutboxEntry) []bool {
+			done := make([]bool, len(entries))
+			for i, entry := range entries {
+				done[i] = true
+				for _, ticket := range entry.Tickets {
+					ids = append(ids, ticket.Task)
+				}
+			}
+			return done
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	begin := func() *sql.Tx {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback() })
+		return tx
+	}
+
+	tx := begin()
+	dropped := enqueue(tx, `'mail'`)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Task(t.Context(), dropped); err == nil {
+		t.Error("the task of a transaction that was rolled back is stored")
+	}
+
+	tx = begin()
+	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3`)
+	again := enqueue(tx, `'mail', unique_key => 'u'`)
+	later := enqueue(tx, `'report', delay => '1 hour'`)
+	if got := published(); len(got) != 0 {
+		t.Errorf("tickets before the commit: %v", got)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if first != again {
+		t.Errorf("the duplicate is task %s, want %s", again, first)
+	}
+	task, err := s.Task(t.Context(), first)
+	if err != nil || task.Type != "mail" || task.Queue != "slow" || task.Unique != "u" || task.MaxAttempts != 3 || string(task.Payload) != `{"a":  1e400}` || task.State != holdfast.Ready {
+		t.Errorf("task %+v, %v", task, err)
+	}
+	if task, err = s.Task(t.Context(), later); err != nil || task.NextRunAt.Sub(task.CreatedAt) < time.Hour-time.Minute || task.Queue != holdfast.DefaultQueue {
+		t.Errorf("delayed task %+v, %v", task, err)
+	}
+	if got := published(); len(got) != 1 || got[0] != first {
+		t.Errorf("tickets after the commit: %v, want task %s", got, first)
+	}
+	if names, err := s.QueueNames(t.Context()); err != nil || strings.Join(names, " ") != "default slow" {
+		t.Errorf("queues %v, %v", names, err)
+	}
+
+	for arguments, want := range map[string]string{
+		`''`:                                     "task type",
+		`null`:                                   "task type",
+		`'a b'`:                                  "task type",
+		`'mail', queue => 'A'`:                   "queue",
+		`'mail', null`:                           "payload",
+		`'mail', delay => '-1 s'`:                "delay",
+		`'mail', max_attempts => -1`:             "max_attempts",
+		`'mail', unique_key => repeat('k', 256)`: "unique key",
+	} {
+		_, err := db.ExecContext(t.Context(), "select "+schema+".enqueue("+arguments+")")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error about %s", arguments, err, want)
+		}
+	}
+}
