@@ -15,11 +15,11 @@ import (
 const (
 	// verifyEvery is the time between two checks by all janitors together. verifyTick is how often each janitor tries to
 	// take the turn.
-	verifyEvery = 25 * time.Second
+	verifyEvery = 15 * time.Second
 	verifyTick  = 10 * time.Second
 	// verifyBudget is how long one check reads the part VerifyAll if nothing indicates a fault. The next check continues
 	// there. So an idle janitor spends less than 1 % of a core.
-	verifyBudget = 150 * time.Millisecond
+	verifyBudget = 100 * time.Millisecond
 	// verifyPause is the pause between two steps, in which other statements go first.
 	verifyPause = 5 * time.Millisecond
 	// maxFindings is how many tasks of one part a check finds at most.

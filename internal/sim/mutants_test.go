@@ -95,8 +95,6 @@ var mutants = []mutant{
 		"leap.Abs() > min(maxGap, g.need/5)", "leap < 0 && leap > 0", nil},
 	{"a retry keeps the attempt's number", "settle.go",
 		"\tif move.To == Ready {\n\t\tmove.NextAttempt++", "\tif move.To == Ready {\n\t\tmove.NextAttempt += 0", nil},
-	{"a check counts every waiting ticket as lost", "internal/sim/simstore/verify.go",
-		"task.TicketedAt.Before(ago(proved, margin)) && !s.Full()", "(margin > 0 || !proved.IsZero())", nil},
 	{"a worker claims into executors that are not free", "consumer/capacity.go",
 		"\tif c.used-c.gathering > c.limit {\n\t\treturn store.IntoBuffer\n\t}\n", "", nil},
 	{"a crash charges tasks that waited for an executor", "settle.go",

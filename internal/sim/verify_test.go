@@ -3,9 +3,13 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/sim/patch"
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
@@ -45,4 +49,25 @@ func TestCleanHourShowsNoFault(t *testing.T) {
 		t.Errorf("%d results of checks in %s, want at least %d", result.Checks, result.Lasted, least)
 	}
 	t.Logf("%s; %d results of checks", result, result.Checks)
+}
+
+// The clean hour notices checks that are wrong.
+func TestCleanHourNoticesMistakes(t *testing.T) {
+	slow.Skip(t)
+	for _, m := range []mutant{
+		{"a ticket that waits is called lost", "internal/sim/simstore/verify.go",
+			"task.TicketedAt.Before(ago(proved, margin)) && !s.Full()", "(margin > 0 || !proved.IsZero())", nil},
+		{"a task of a live worker is called a zombie", "internal/sim/simstore/verify.go",
+			"case worker.LeaseUntil.Before(limit):", "case worker.LeaseUntil.After(limit):", []patch.Edit{
+				{File: "janitor/verify.go", Old: "Confirm: max(10*time.Second, 2*j.quietPeriod())", New: "Confirm: time.Millisecond"},
+			}},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			o := build(t, append(m.also, patch.Edit{File: m.file, Old: m.old, New: m.new})...)
+			out, err := exec.Command(filepath.Join(o.Work, "sim.test"), "-test.run", "^TestCleanHourShowsNoFault$").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "although nothing went wrong") {
+				t.Errorf("not noticed: %v, %s", err, out)
+			}
+		})
+	}
 }
