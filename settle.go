@@ -52,6 +52,8 @@ type Transition struct {
 	From    []State
 	Attempt int      // the attempt that Settle saw
 	Worker  WorkerID // the owner that Settle saw; 0 if the task was not running
+	// Queue and Type are those of the task. A store that reads them from the task ignores them.
+	Queue, Type string
 
 	To          State
 	NextAttempt int
@@ -84,7 +86,7 @@ type Transition struct {
 //   - the next attempt would begin after the deadline.
 func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, error) {
 	move := Transition{
-		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, NextAttempt: t.Attempt,
+		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, Queue: t.Queue, Type: t.Type, NextAttempt: t.Attempt,
 		Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals, MaxAttempts: t.MaxAttempts,
 	}
 	move.Event = cause.event

@@ -128,7 +128,7 @@ func (w *world) count() int64 {
 		w.Fatal(err)
 	}
 	var all int64
-	for _, n := range by {
+	for _, n := range by.By {
 		all += n
 	}
 	return all

@@ -352,3 +352,16 @@ func (js *jobs) running() int {
 	defer js.mu.Unlock()
 	return js.active
 }
+
+// tasks returns the claimed tasks whose results are not committed.
+func (js *jobs) tasks() []holdfast.TaskID {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	ids := make([]holdfast.TaskID, 0, len(js.inProgress))
+	for ticket, j := range js.inProgress {
+		if j != nil {
+			ids = append(ids, ticket.Task)
+		}
+	}
+	return ids
+}

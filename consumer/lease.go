@@ -121,7 +121,7 @@ func (s *session) retryAfter(failed int) time.Duration {
 func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
 	return store.Renewal{
-		Report: s.report(), Worker: s.worker, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Present: s.present.Report(),
+		Report: s.report(), Worker: s.worker, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Tasks: s.jobs.tasks(), Present: s.present.Report(),
 		OwnSession: s.o.Present.Used(),
 	}
 }

@@ -14,6 +14,8 @@
 //	notify.go      announces groups of dead tasks that appear or return
 //	recover.go     does the work of several duties at once, after the broker has lost its data
 //	verify.go      looks for tasks that break an invariant, for metrics and people
+//	deaths.go      completes the records of dead tasks
+//	counters.go    keeps the numbers of tasks
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -50,6 +52,8 @@ type Store interface {
 	store.Verification
 	store.Notices
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
+	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
+	Recount(ctx context.Context) (store.Recounted, error)
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
@@ -215,6 +219,8 @@ func (j *Janitor) Run(ctx context.Context) error {
 	if j.o.Notify != nil {
 		duties.Go(func() { j.repeat(ctx, "notify", notifyEvery, j.notify) })
 	}
+	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
+	duties.Go(func() { j.repeat(ctx, "recount", recountEvery, j.recount) })
 	duties.Wait()
 	return nil
 }

@@ -14,10 +14,13 @@ type Inspector interface {
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
 	// deaths and the state dead without reading others. For other filters it has to scan. A scan that is not complete
-	// after about a second ends, and List returns what it has found.
+	// after about a second ends, and List returns what it has found. In a large store, a list of running tasks may lack
+	// those that were claimed since the latest renewal of their worker.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Count returns the number of tasks by state. States without tasks are present with 0.
-	Count(ctx context.Context, f Filter) (map[holdfast.State]int64, error)
+	// Count returns the number of tasks by state. With a filter of states, type and queue only, it uses the numbers of
+	// CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second, with the
+	// number of tasks that it has found.
+	Count(ctx context.Context, f Filter) (Counts, error)
 	// Attempts returns the recorded attempts of a task, oldest first. Returns ErrNotFound if the task does not exist.
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
 	// Queues returns every known queue, sorted by name.
@@ -29,6 +32,14 @@ type Page struct {
 	Tasks []holdfast.Task
 	// Next is the Filter.Before of the next page, and 0 if no more tasks match. If there are fewer tasks than the limit
 	// and Next is not 0, List has scanned the tasks from Next on for a second, and more tasks may or may not match.
+	Next holdfast.TaskID
+}
+
+// Counts is the result of Inspector.Count.
+type Counts struct {
+	By map[holdfast.State]int64 // states without tasks are present with 0
+	// Next is 0 if all tasks were counted. Otherwise Count has counted the tasks from Next on for a second. It is the
+	// Filter.Before of a call that counts more.
 	Next holdfast.TaskID
 }
 
@@ -56,10 +67,10 @@ type Filter struct {
 	Limit        int             // at most this many; 0 means 50; for List only
 }
 
-// OnlyStates reports whether the filter has no condition other than states.
-func (f *Filter) OnlyStates() bool {
+// OnlyGroups reports whether the filter has no conditions other than states, a type and a queue.
+func (f *Filter) OnlyGroups() bool {
 	rest := *f
-	rest.States, rest.Limit = nil, 0
+	rest.States, rest.Type, rest.Queue, rest.Limit = nil, "", "", 0
 	return reflect.DeepEqual(rest, Filter{})
 }
 

@@ -85,6 +85,8 @@ type Renewal struct {
 	Taken   int64
 	Settled int64
 	Running int
+	// Tasks are the tasks that the worker holds. A large store uses them to count and to list running tasks.
+	Tasks []holdfast.TaskID
 	// Present means that the process has both of its presence locks: the one in the store and the one in the broker.
 	// See package presence.
 	Present bool

@@ -48,6 +48,7 @@ type Store interface {
 	Verification
 	Tokens
 	Answers
+	Counters
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

@@ -108,7 +108,7 @@ func (t deadCommands) retryAll(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	n := int(counted[holdfast.Dead])
+	n := int(counted.By[holdfast.Dead])
 	if f.Limit > 0 {
 		n = min(n, f.Limit)
 	}

@@ -127,6 +127,8 @@ type counts struct {
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
 	Archived  int64 `json:"archived"`
+	// Next is set if not all tasks were counted; see store.Counts.
+	Next holdfast.TaskID `json:"next,omitempty"`
 }
 
 func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
@@ -141,15 +143,21 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		}
 		if chosen, _ := format(c); chosen != asTable {
 			return jsonLines(t.stdout, []counts{{
-				by[holdfast.Ready], by[holdfast.Running], by[holdfast.Done],
-				by[holdfast.Dead], by[holdfast.Cancelled], by[holdfast.Archived],
+				by.By[holdfast.Ready], by.By[holdfast.Running], by.By[holdfast.Done],
+				by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
 			}})
 		}
 		var rows []table.Row
 		for _, state := range holdfast.States() {
-			rows = append(rows, table.Row{string(state), fmt.Sprint(by[state])})
+			rows = append(rows, table.Row{string(state), fmt.Sprint(by.By[state])})
 		}
-		return t.table(table.Row{"state", "tasks"}, rows)
+		if err := t.table(table.Row{"state", "tasks"}, rows); err != nil {
+			return err
+		}
+		if by.Next != 0 {
+			t.say("the scan stopped after a second, at task %s: these are the newer tasks", by.Next)
+		}
+		return nil
 	})
 }
 

@@ -94,9 +94,9 @@ func allDone(ctx context.Context, backend *app.Backend, n int64) error {
 		if err != nil {
 			return err
 		}
-		if counts[holdfast.Ready]+counts[holdfast.Running] == 0 {
+		if counts.By[holdfast.Ready]+counts.By[holdfast.Running] == 0 {
 			counts, err = backend.Store.Count(ctx, store.Filter{})
-			if err == nil && counts[holdfast.Done] != n {
+			if err == nil && counts.By[holdfast.Done] != n {
 				err = fmt.Errorf("got %v, want %d tasks done", counts, n)
 			}
 			return err

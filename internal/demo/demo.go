@@ -138,7 +138,8 @@ func (o Options) crashed(ctx context.Context, ids []holdfast.TaskID) (map[int]bo
 
 // counts returns the number of tasks by state in the queue of the demo, as the store counts them.
 func (o Options) counts(ctx context.Context) (map[holdfast.State]int64, error) {
-	return o.Backend.Store.Count(ctx, store.Filter{Queue: queue})
+	counts, err := o.Backend.Store.Count(ctx, store.Filter{Queue: queue})
+	return counts.By, err
 }
 
 // watch prints progress until every task is final. It kills the victim when two fifths of the messages are delivered,

@@ -40,7 +40,7 @@ func notStartedNotCharged(t *testing.T, w *world) {
 	poll(t, 30*time.Second, func() string { return "the executors of the worker were never all busy" }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
 		calls, _ := slow.snapshot()
-		claimed = counts[holdfast.Running]
+		claimed = counts.By[holdfast.Running]
 		return err == nil && len(calls) == concurrency
 	})
 	if claimed < 2*concurrency { // the checks below still apply

@@ -75,7 +75,7 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	if stuck, abandoned := seen.of(holdfast.ObservedStuck), seen.of(holdfast.ObservedAbandoned); stuck != executors || abandoned != executors {
 		t.Errorf("observed %d stuck and %d abandoned handlers, want %d", stuck, abandoned, executors)
 	}
-	if done, err := w.Store.Count(t.Context(), store.Filter{}); err != nil || done[holdfast.Done] != 3*executors {
+	if done, err := w.Store.Count(t.Context(), store.Filter{}); err != nil || done.By[holdfast.Done] != 3*executors {
 		t.Errorf("the tasks are %v, %v", done, err)
 	}
 }

@@ -85,7 +85,7 @@ func (w *world) unfinished(t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return counts[holdfast.Ready] + counts[holdfast.Running]
+	return counts.By[holdfast.Ready] + counts.By[holdfast.Running]
 }
 
 // sender returns the PID of the process that runs the attempt of a call, and 0 if none runs it. The target may read a

@@ -115,7 +115,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			done(enqueueTx("fine", 1)[0])
 		}
 		counts, err := w.Store.Count(t.Context(), store.Filter{Queue: "stuck"})
-		if err != nil || counts[holdfast.Ready] != entries+1 {
+		if err != nil || counts.By[holdfast.Ready] != entries+1 {
 			t.Errorf("the tasks of the silent queue are %v, %v; want %d ready", counts, err, entries+1)
 		}
 		end()

@@ -278,9 +278,9 @@ func (w *world) awaitCount(t *testing.T, limit time.Duration, state holdfast.Sta
 	poll(t, limit, func() string { return fmt.Sprintf("want %d %s tasks, have %v", n, state, last) }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
 		if err == nil {
-			last = counts
+			last = counts.By
 		}
-		return err == nil && counts[state] == n
+		return err == nil && counts.By[state] == n
 	})
 }
 

@@ -238,12 +238,12 @@ func (c *campaign) settle(ctx context.Context) error {
 	defer cancel()
 	for {
 		counts, err := c.backend.Store.Count(ctx, store.Filter{})
-		if err == nil && counts[holdfast.Ready]+counts[holdfast.Running] == 0 {
+		if err == nil && counts.By[holdfast.Ready]+counts.By[holdfast.Running] == 0 {
 			return nil
 		}
 		sleep(ctx, time.Second)
 		if ctx.Err() != nil {
-			return fmt.Errorf("%d tasks wait and %d run %s after the last fault", counts[holdfast.Ready], counts[holdfast.Running], settleLimit)
+			return fmt.Errorf("%d tasks wait and %d run %s after the last fault", counts.By[holdfast.Ready], counts.By[holdfast.Running], settleLimit)
 		}
 	}
 }

@@ -136,14 +136,14 @@ func (tb *testbed) enqueue(ctx context.Context, tg *target, first, n int, change
 
 // awaitDone waits until at least n tasks are done.
 func (tb *testbed) awaitDone(ctx context.Context, n int64) error {
-	var counts map[holdfast.State]int64
+	var counts store.Counts
 	err := poll(ctx, 5*waitLimit, func(ctx context.Context) (bool, error) {
 		var err error
 		counts, err = tb.Store.Count(ctx, store.Filter{})
-		return err == nil && counts[holdfast.Done] >= n, err
+		return err == nil && counts.By[holdfast.Done] >= n, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %d done tasks, have %v: %w", n, counts, err)
+		return fmt.Errorf("waiting for %d done tasks, have %v: %w", n, counts.By, err)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type checker struct {
 	lost int // tickets that the janitor reported as lost
 
 	checks int // results of the janitors' checks for tasks that break an invariant
+	steps  int // of the run
 
 	ticketsLost bool // a fault has removed tickets or manifests: from then on, not every task must have one
 }
@@ -444,6 +445,19 @@ func (c *checker) afterStep() {
 		c.checkTickets()
 	}
 	c.explanations.afterStep()
+	if c.steps++; c.steps%countersEvery == 0 {
+		c.checkCounters()
+	}
+}
+
+// countersEvery is how many steps pass between two checks of the counters, because a check reads all tasks.
+const countersEvery = 32
+
+// checkCounters checks that the counters agree with the tasks.
+func (c *checker) checkCounters() {
+	if what := c.world.store.Miscounted(); what != "" {
+		c.fail("%s", what)
+	}
 }
 
 // checkTickets checks that no unfinished task can be forgotten: it is due, or an outbox entry, a ticket or a manifest

@@ -125,6 +125,8 @@ var mutants = []mutant{
 	{"worker neither reports a lost presence at once nor acquires it again at once", noKick.File, noKick.Old, noKick.New, []patch.Edit{
 		{File: "presence/keeper.go", Old: "firstRetry = 50 * time.Millisecond", New: "firstRetry = time.Second"},
 	}},
+	{"store counts a completion twice", "internal/sim/simstore/apply.go",
+		"\ts.db.moved(task, before)\n", "\ts.db.moved(task, before)\n\tif move.Event == holdfast.EventComplete && task.Attempt == 2 {\n\t\ts.db.moved(task, before)\n\t}\n", nil},
 	{"watcher fences although it has just lost its own presence", "presence/quiet.go",
 		"present(q.watch) && present(q.ownPresence) && time.Since(q.since) >= period", "period > 0", nil},
 }

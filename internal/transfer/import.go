@@ -114,7 +114,7 @@ func (i *importer) checkEmpty(first holdfast.TaskID) error {
 		return err
 	}
 	actual := int64(0)
-	for _, n := range counts {
+	for _, n := range counts.By {
 		actual += n
 	}
 	if actual == 0 {

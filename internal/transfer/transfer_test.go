@@ -239,7 +239,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "has 1 other tasks") {
 		t.Errorf("other ids: %v", err)
 	}
-	if counts, err := s.Count(t.Context(), store.Filter{}); err != nil || counts[holdfast.Ready] != 1 {
+	if counts, err := s.Count(t.Context(), store.Filter{}); err != nil || counts.By[holdfast.Ready] != 1 {
 		t.Errorf("got counts %v, %v", counts, err)
 	}
 }

@@ -132,7 +132,7 @@ func (q *Queue) list(states ...holdfast.State) []holdfast.Task {
 		q.t.Fatal(err)
 	}
 	total := 0
-	for _, n := range counts {
+	for _, n := range counts.By {
 		total += int(n)
 	}
 	listed, err := q.store.List(q.ctx(), store.Filter{States: states, Limit: max(total, 1)})

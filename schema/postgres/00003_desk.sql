@@ -126,6 +126,7 @@ begin
   if task is null then
     return (select t.id from tasks t where t.unique_key = enqueue.unique_key);
   end if;
+  insert into count_deltas (queue, type, state, block, n) values (enqueue.queue, enqueue.type, 'all', task / 100000, 1);
   if later is null then
     insert into outbox (queue, task_ids, publish_after) values (enqueue.queue, array[task], now());
   end if;
@@ -211,11 +212,51 @@ create table verify_results (
   checked_at timestamptz -- null until the part was checked completely
 );
 
+-- How many tasks there are, by queue, type, state and block of 100,000 ids. The statements that insert, end, revive or
+-- delete tasks add a row per group to count_deltas, and a janitor adds these rows to counts each second. A number is the
+-- sum of both tables. A claim changes neither table.
+--
+-- state is a final state, or 'all' for the tasks in any state: so an insert and a success add one row each. The tasks in
+-- no final state are the rest. The block lets a janitor compare the numbers with the tasks in small steps.
+create table counts (
+  queue text not null,
+  type  text not null,
+  state text not null,
+  block bigint not null,
+  n     bigint not null,
+  primary key (block, queue, type, state)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- A row lives for about a second. Without an index, a row costs its writer the least.
+create table count_deltas (
+  queue text not null,
+  type  text not null,
+  state text not null,
+  block bigint not null,
+  n     bigint not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 1000000);
+
+-- The progress of the comparison. The table has one row.
+create table count_scan (
+  one_row boolean primary key default true check (one_row),
+  step    bigint not null default 0, -- the number of steps; of two simultaneous steps, the second one does nothing
+  resume  bigint not null default 0, -- the block at which the next step continues
+  filled  boolean not null           -- whether all blocks were compared since the migration
+) with (fillfactor = 50);
+
+insert into count_scan (filled) select not exists (select from tasks);
+
+-- The tasks that the worker held at its last renewal; null if its build does not report them.
+alter table workers add column tasks bigint[];
+alter table workers alter column tasks set storage external; -- compressing the ids at each renewal takes longer than writing them
+
 -- +goose Down
 drop function enqueue;
 drop table answers;
 drop table tokens;
 drop function payload_has;
+alter table workers drop column tasks;
+drop table count_scan, count_deltas, counts;
 drop trigger tasks_tags on tasks;
 drop function delete_tags;
 drop table tags;

@@ -112,9 +112,62 @@ create table verify_results (
   checked_at integer -- null until the part was checked completely
 ) strict;
 
+-- How many tasks there are, by queue, type, state and block of 100,000 ids. Each transaction that inserts, ends, revives
+-- or deletes tasks changes the numbers. A claim does not.
+--
+-- state is a final state, or 'all' for the tasks in any state. The tasks in no final state are the rest. The block lets
+-- a janitor compare the numbers with the tasks in small steps.
+create table counts (
+  queue text not null,
+  type  text not null,
+  state text not null,
+  block integer not null,
+  n     integer not null,
+  primary key (block, queue, type, state)
+) strict, without rowid;
+
+-- A deletion, and a change of the queue, are rare. So triggers count them. No claim and no success changes the queue.
+-- +goose StatementBegin
+create trigger tasks_deleted after delete on tasks begin
+  insert into counts (queue, type, state, block, n)
+  select old.queue, old.type, 'all', old.id / 100000, -1 where true
+  union all
+  select old.queue, old.type, old.state, old.id / 100000, -1 where old.state not in ('ready', 'running')
+  on conflict (block, queue, type, state) do update set n = n + excluded.n;
+end;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+create trigger tasks_queue after update of queue on tasks when old.queue <> new.queue begin
+  insert into counts (queue, type, state, block, n)
+  select old.queue, old.type, 'all', old.id / 100000, -1 where true
+  union all
+  select new.queue, old.type, 'all', old.id / 100000, 1 where true
+  union all
+  select old.queue, old.type, old.state, old.id / 100000, -1 where old.state not in ('ready', 'running')
+  union all
+  select new.queue, old.type, old.state, old.id / 100000, 1 where old.state not in ('ready', 'running')
+  on conflict (block, queue, type, state) do update set n = n + excluded.n;
+end;
+-- +goose StatementEnd
+
+-- The progress of the comparison. The table has one row.
+create table count_scan (
+  one_row integer primary key default 1 check (one_row = 1),
+  step    integer not null default 0, -- the number of steps; of two simultaneous steps, the second one does nothing
+  resume  integer not null default 0, -- the block at which the next step continues
+  filled  integer not null            -- whether all blocks were compared since the migration
+) strict;
+
+insert into count_scan (filled) select not exists (select 1 from tasks);
+
 -- +goose Down
 drop table answers;
 drop table tokens;
+drop trigger tasks_queue;
+drop trigger tasks_deleted;
+drop table count_scan;
+drop table counts;
 drop trigger tasks_tags;
 drop table tags;
 alter table tasks drop column tags;

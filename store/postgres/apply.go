@@ -110,7 +110,11 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 	first := &moves[indexes[0]]
 	set := idRangesOf(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
 	firsts, lasts, starts := set.columns()
-	rows, err := q.QueryContext(ctx, s.text("complete_range"), set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes))
+	name, args := "complete_range_mixed", []any{set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes)}
+	if oneGroup(moves, indexes) {
+		name, args = "complete_range", append(args, first.Queue, first.Type, int64(first.Task)/column.CountBlock)
+	}
+	rows, err := q.QueryContext(ctx, s.text(name), args...)
 	if err != nil {
 		return err
 	}
@@ -126,6 +130,15 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 		accepted[i] = n == len(indexes) || slices.Contains(tasks, int64(moves[i].Task))
 	}
 	return rows.Err()
+}
+
+// oneGroup reports whether the counters count all the tasks together.
+func oneGroup(moves []holdfast.Transition, indexes []int) bool {
+	first := &moves[indexes[0]]
+	return first.Queue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
+		m := &moves[i]
+		return m.Queue != first.Queue || m.Type != first.Type || m.Task/column.CountBlock != first.Task/column.CountBlock
+	})
 }
 
 // moveColumns is a list of moves as the arguments of the statement apply.

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/store/storetest"
 )
 
 // Each iteration is one batch on one connection. The result is in tasks/s.
@@ -159,4 +161,62 @@ func claimApply(b *testing.B, s *postgres.Store, worker holdfast.WorkerID, ticke
 
 func perSecond(b *testing.B, size int) {
 	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// many is how many thousands of finished tasks BenchmarkReads inserts. There are a tenth as many ready tasks, and a 25th
+// as many dead ones.
+var many = flag.Int("many", 100, "thousands of finished tasks of BenchmarkReads")
+
+// BenchmarkReads measures the queries of people. For figures, use -many 5000 and -benchtime 100x.
+func BenchmarkReads(b *testing.B) {
+	s := pgtest.Open(b)
+	worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "bench"}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const running = 1000
+	exec := func(query string, args ...any) {
+		b.Helper()
+		if _, err := pgtest.Admin(b).Exec("set search_path = "+s.Schema()+"; "+query, args...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	exec(fmt.Sprintf(`insert into tasks (type, queue, max_attempts, state, finished_at, dead_at, last_error, due_at, ticketed_at, worker_id)
+		select 'type ' || n %% 20, 'queue ' || n %% 5, 10, state, case when state in ('done', 'dead') then now() end,
+			case when state = 'dead' then now() end, case when state = 'dead' then 'HTTP 503: service unavailable' end,
+			case when state = 'ready' and n %% 10 = 0 then now() + interval '1 hour' end,
+			case when state = 'ready' and n %% 10 <> 0 then now() end, case when state = 'running' then %d end
+		from (
+			select n, case when n > %d then 'ready' when n > %d then 'running' when n %% 25 = 0 then 'dead' else 'done' end as state
+			from generate_series(1, %d) n
+		) as tasks`, worker, *many*1040+running, *many*1040, *many*1140+running))
+	exec("insert into queues (name) select distinct queue from tasks on conflict do nothing")
+	exec("update count_scan set filled = false")
+	if _, err := pgtest.Admin(b).Exec("vacuum analyze " + s.Schema() + ".tasks"); err != nil {
+		b.Fatal(err)
+	}
+	began, steps := time.Now(), 0
+	for complete := false; !complete; steps++ {
+		result, err := s.Recount(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		complete = result.Complete
+	}
+	b.Logf("the first count took %s in %d steps", time.Since(began), steps)
+	if _, err := s.FoldCounts(b.Context(), 1e6); err != nil {
+		b.Fatal(err)
+	}
+	page, err := s.List(b.Context(), store.Filter{Before: holdfast.TaskID(*many*1040 + running + 1), Limit: running})
+	if err != nil {
+		b.Fatal(err)
+	}
+	held := make([]holdfast.TaskID, len(page.Tasks))
+	for i, task := range page.Tasks {
+		held[i] = task.ID
+	}
+	if _, err := s.Renew(b.Context(), store.Renewal{Worker: worker, Lease: time.Hour, Tasks: held}); err != nil {
+		b.Fatal(err)
+	}
+	storetest.BenchReads(b, s)
 }

@@ -35,7 +35,11 @@ func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, 
 		Tasks     pq.Int64Array
 	}
 	payloads := jsons(len(tasks), func(i int) []byte { return column.Payload(&tasks[i]) })
-	if err := s.all(ctx, s.db, &rows, "insert_uniform", first.Queue, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
+	name := "insert_uniform"
+	if len(tasks) == 1 {
+		name = "insert_one"
+	}
+	if err := s.all(ctx, s.db, &rows, name, first.Queue, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
 		return store.Inserted{}, err
 	}
 	if len(rows) != 1 || rows[0].Size != len(tasks) {

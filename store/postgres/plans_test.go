@@ -26,8 +26,9 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	}
 	run("set plan_cache_mode = force_generic_plan")
 	calls := map[string]string{
-		"claim_range":    `1, '\x01', 1, '{t}', '{1}', false, '{1}', '{1}', '{0}'`,
-		"complete_range": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
+		"claim_range":          `1, '\x01', 1, '{t}', '{1}', false, '{1}', '{1}', '{0}'`,
+		"complete_range":       `'\x01', 1, 1, '{1}', '{1}', '{0}', 1, 'default', 't', 0`,
+		"complete_range_mixed": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 	}
 	byID := regexp.MustCompile(`Index Cond: \(+id `)
 	for name := range calls {

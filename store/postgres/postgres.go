@@ -101,6 +101,7 @@ type Store struct {
 	verifier
 	tokens
 	answers
+	counters
 	migrator
 	transfers
 	presenter
@@ -182,6 +183,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		verifier:   roles.NewVerification(named{d}),
 		tokens:     roles.NewTokens(named{d}),
 		answers:    roles.NewAnswers(named{d}),
+		counters:   counters{d, roles.NewCounters(named{d})},
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/holdfastq/holdfast/store"
@@ -38,6 +39,29 @@ func TestTagRows(t *testing.T) {
 		}
 		return n
 	})
+}
+
+func TestRecount(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	begin := func() *sql.Tx {
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	storetest.RunRecount(t, s, begin, func(statement string) {
+		if _, err := pgtest.Admin(t).Exec("set local search_path = " + s.Schema() + "; " + statement); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCountersOutliveBrokenConnections(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunCountFaults(t, s, func() { terminate(t, s) })
 }
 
 func TestChecker(t *testing.T) {

@@ -121,8 +121,13 @@ func arguments(args []any) []any {
 
 // choose returns the name of the fastest statement for a filter.
 func choose(operation string, f store.Filter) string {
-	if len(f.States) == 1 && f.States[0] == holdfast.Dead {
-		return operation + "_dead"
+	if len(f.States) == 1 {
+		switch f.States[0] {
+		case holdfast.Dead:
+			return operation + "_dead"
+		case holdfast.Running:
+			return operation + "_running"
+		}
 	}
 	return operation
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -23,16 +24,17 @@ const (
 // the "holdfast." before the name of a table.
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
-	texts := statement.Load(files, map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize)},
+	texts := statement.Load(files, map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize), "block": strconv.Itoa(column.CountBlock)},
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
+		statement.Variant{Name: "insert_one", Of: "insert_uniform", Part: "count_stored", Is: "count_one"},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
-		statement.Variant{Name: "count_ids", Of: "count", Part: "all_tasks", Is: "listed_tasks"},
+		statement.Variant{Name: "count_ids", Of: "count", Part: "window", Is: "listed_tasks"},
 		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
-		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
-		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
+		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
+		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
 		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
 		statement.Variant{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"})
@@ -53,7 +55,7 @@ func identifier(name string) string { return pq.QuoteIdentifier(name) }
 // exclude worse plans.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_uniform", "claim_range", "complete_range", "delete_outbox", "dispatch_due_next"} {
+	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "complete_range", "complete_range_mixed", "delete_outbox", "dispatch_due_next"} {
 		list[texts[name]] = true
 	}
 	return list

@@ -21,7 +21,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 		// the keys of exported records
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
-		"migrations": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
+		"migrations": true, "all": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for _, fault := range store.Faults() {
 		known[string(fault.Code)] = true
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // applier is the part of the role store.Work that stores results.
@@ -73,11 +72,16 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 		list[i] = []int64{int64(move.Task), int64(move.Attempt), int64(move.Worker)}
 		byTask[int64(move.Task)] = index
 	}
-	done, err := all[scan.ID](ctx, tx, "complete", tuples(list), tx.now)
+	done, err := all[countedRow](ctx, tx, "complete", tuples(list), tx.now)
+	if err != nil {
+		return err
+	}
+	counts := make(tally)
 	for _, row := range done {
 		accepted[byTask[row.ID]] = true
+		counts.add(row, string(holdfast.Done), 1)
 	}
-	return err
+	return counts.store(ctx, tx)
 }
 
 // apply applies one transition, if its task is still in the state for which the transition was computed.
@@ -107,6 +111,11 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 	}
 	if slices.Contains(m.From, holdfast.Dead) {
 		if _, err := tx.exec(ctx, "apply_revival", expected...); err != nil {
+			return false, err
+		}
+	}
+	if m.To.Final() || slices.ContainsFunc(m.From, holdfast.State.Final) {
+		if _, err := tx.exec(ctx, "apply_count", append(expected[:4:4], string(m.To))...); err != nil {
 			return false, err
 		}
 	}

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/store/storetest"
 )
 
 // Each iteration is one batch. The result is in tasks/s.
@@ -200,4 +202,41 @@ func claimApply(b *testing.B, s *sqlite.Store, worker holdfast.WorkerID, tickets
 
 func perSecond(b *testing.B, size int) {
 	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// many is how many thousands of finished tasks BenchmarkReads inserts. There are a tenth as many ready tasks, and a 25th
+// as many dead ones.
+var many = flag.Int("many", 20, "thousands of finished tasks of BenchmarkReads")
+
+// BenchmarkReads measures the queries of people. For figures, use -many 1000 and -benchtime 100x.
+func BenchmarkReads(b *testing.B) {
+	s := open(b)
+	const running = 1000
+	statements := []string{
+		fmt.Sprintf(`with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < %d),
+		states as (select n, case when n > %d then 'ready' when n > %d then 'running' when n %% 25 = 0 then 'dead' else 'done' end as state from numbers)
+		insert into tasks (type, queue, max_attempts, state, created_at, next_run_at, finished_at, dead_at, last_error, due_at, ticketed_at, worker_id, payload)
+		select 'type ' || n %% 20, 'queue ' || n %% 5, 10, state, n, n, iif(state in ('done', 'dead'), n, null),
+			iif(state = 'dead', n, null), iif(state = 'dead', 'HTTP 503: service unavailable', null),
+			iif(state = 'ready' and n %% 10 = 0, 1 << 52, null), iif(state = 'ready' and n %% 10 <> 0, n, null),
+			iif(state = 'running', %d, null), '{}'
+		from states`, *many*1140+running, *many*1040+running, *many*1040, registerWorker(b, s)),
+		"insert into queues (name, created_at) select distinct queue, 0 from tasks where true on conflict do nothing",
+		"update count_scan set filled = 0",
+	}
+	for _, statement := range statements {
+		if err := s.Exec(b.Context(), statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	began, steps := time.Now(), 0
+	for complete := false; !complete; steps++ {
+		result, err := s.Recount(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		complete = result.Complete
+	}
+	b.Logf("the first count took %s in %d steps", time.Since(began), steps)
+	storetest.BenchReads(b, s)
 }

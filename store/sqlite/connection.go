@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -18,6 +19,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -240,17 +242,17 @@ var files embed.FS
 
 // statements returns the embedded statements by name.
 func statements() map[string]string {
-	texts := statement.Load(files, nil,
+	texts := statement.Load(files, map[string]string{"block": strconv.Itoa(column.CountBlock)},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
-		statement.Variant{Name: "count_ids", Of: "count", Part: "all_tasks", Is: "listed_tasks"},
+		statement.Variant{Name: "count_ids", Of: "count", Part: "window", Is: "listed_tasks"},
 		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
-		statement.Variant{Name: "count_unique", Of: "count", Part: "all_tasks", Is: "unique_task"},
+		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},
-		statement.Variant{Name: "count_dead", Of: "count", Part: "all_tasks", Is: "dead_tasks"},
-		statement.Variant{Name: "count_running", Of: "count", Part: "all_tasks", Is: "running_tasks"},
+		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
+		statement.Variant{Name: "count_running", Of: "count", Part: "window", Is: "running_tasks"},
 		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
 		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
 		statement.Variant{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"},

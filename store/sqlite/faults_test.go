@@ -211,7 +211,7 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		inserted := number(t, backup, "select coalesce(sum(json_array_length(task_ids)), 0) from outbox")
-		if all := counts[holdfast.Ready] + counts[holdfast.Running]; all != inserted || all%50 != 0 || counts[holdfast.Running]%20 != 0 {
+		if all := counts.By[holdfast.Ready] + counts.By[holdfast.Running]; all != inserted || all%50 != 0 || counts.By[holdfast.Running]%20 != 0 {
 			t.Errorf("the backup has %v, and outbox entries for %d tasks", counts, inserted)
 		}
 		insert(t, backup, 10)

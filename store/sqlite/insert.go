@@ -107,6 +107,15 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 		err = fmt.Errorf("the database stored %d of %d tasks", stored, len(tasks))
 	}
 	if err == nil {
+		counts := make(tally)
+		for i := range tasks {
+			if task := inserted.Tasks[i]; !task.Duplicate {
+				counts.add(countedRow{int64(task.ID), tasks[i].Queue, tasks[i].Type}, allStates, 1)
+			}
+		}
+		err = counts.store(ctx, q)
+	}
+	if err == nil {
 		err = insertPayloads(ctx, q, b, inserted.Tasks)
 	}
 	if err == nil {

@@ -121,12 +121,8 @@ func arguments(args []any, now int64) []any {
 	return append(encoded, now)
 }
 
-// choose returns the name of the fastest statement for a filter. A count with no filter, or with a filter of states
-// only, reads indexes and no tasks.
+// choose returns the name of the fastest statement for a filter.
 func choose(operation string, f store.Filter) string {
-	if operation == "count" && f.OnlyStates() {
-		return "count_all"
-	}
 	if len(f.States) == 1 {
 		switch f.States[0] {
 		case holdfast.Dead:

@@ -72,6 +72,7 @@ type Store struct {
 	verifier
 	tokens
 	answers
+	counters
 	migrator
 	transfers
 	ownership
@@ -121,6 +122,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		verifier:   roles.NewVerification(named{d}),
 		tokens:     roles.NewTokens(named{d}),
 		answers:    roles.NewAnswers(named{d}),
+		counters:   counters{roles.NewCounters(named{d})},
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

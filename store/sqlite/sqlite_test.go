@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"testing"
 
@@ -33,6 +34,24 @@ func TestTagRows(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	storetest.RunTagRows(t, s, func() int { return int(number(t, s, "select count(*) from tags")) })
+}
+
+func TestRecount(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	db := callersDB(t, s, "&_txlock=immediate")
+	begin := func() *sql.Tx {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	storetest.RunRecount(t, s, begin, func(statement string) {
+		if err := s.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestChecker(t *testing.T) {

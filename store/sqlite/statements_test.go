@@ -17,7 +17,7 @@ import (
 // The states and events are defined by the domain. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	t.Parallel()
-	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "lanes": true, "workers": true}
+	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "lanes": true, "workers": true, "all": true, "queue": true, "type": true, "state": true, "n": true}
 	for _, key := range []string{"task", "attempt", "event", "worker_name", "started_at", "finished_at", "class", "error", "stack", "details"} {
 		known[key] = true // the keys of exported attempts
 	}

@@ -78,6 +78,7 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 		if _, err := tx.exec(ctx, "insert_queues", stringList(slices.Compact(slices.Sorted(slices.Values(queues)))), tx.now); err != nil {
 			return err
 		}
+		counts := make(tally)
 		for _, record := range records {
 			isNew, err := importTask(ctx, tx, record)
 			if err != nil {
@@ -85,7 +86,15 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 			}
 			if isNew {
 				stored++
+				row := countedRow{int64(record.ID), record.Queue, record.Type}
+				counts.add(row, allStates, 1)
+				if record.State.Final() {
+					counts.add(row, string(record.State), 1)
+				}
 			}
+		}
+		if err := counts.store(ctx, tx); err != nil {
+			return err
 		}
 		return setLastID(ctx, tx, last)
 	})

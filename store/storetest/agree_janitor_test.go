@@ -213,6 +213,6 @@ func (p *pair) count(t *rapid.T) {
 			f.Before = h.id(before)
 		}
 		counts, err := h.Count(p.ctx, f)
-		return fmt.Sprint(counts), err
+		return fmt.Sprint(counts.By), err
 	})
 }

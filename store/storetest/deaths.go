@@ -135,8 +135,8 @@ func (s *suite) wantDead(name string, f store.Filter, want []holdfast.TaskID) {
 	}
 	counts, err := s.Count(s.ctx, f)
 	s.must(err)
-	if f.Limit == 0 && counts[holdfast.Dead] != int64(len(want)) {
-		s.Errorf("%s: %d tasks counted, want %d", name, counts[holdfast.Dead], len(want))
+	if f.Limit == 0 && counts.By[holdfast.Dead] != int64(len(want)) {
+		s.Errorf("%s: %d tasks counted, want %d", name, counts.By[holdfast.Dead], len(want))
 	}
 }
 

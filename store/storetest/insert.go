@@ -130,8 +130,8 @@ func testInsertUnique(s *suite) {
 	}
 	counts, err := s.Count(s.ctx, store.Filter{})
 	s.must(err)
-	if tickets != 2 || counts[holdfast.Ready] != 3 {
-		s.Errorf("got %d tickets and %d tasks, want 2 and 3", tickets, counts[holdfast.Ready])
+	if tickets != 2 || counts.By[holdfast.Ready] != 3 {
+		s.Errorf("got %d tickets and %d tasks, want 2 and 3", tickets, counts.By[holdfast.Ready])
 	}
 }
 
@@ -219,8 +219,8 @@ func testInsertInvalid(s *suite) {
 	}
 	counts, err := s.Count(s.ctx, store.Filter{})
 	s.must(err)
-	if counts[holdfast.Ready] != 0 {
-		s.Errorf("after a failed Insert the store has %d tasks, want 0", counts[holdfast.Ready])
+	if counts.By[holdfast.Ready] != 0 {
+		s.Errorf("after a failed Insert the store has %d tasks, want 0", counts.By[holdfast.Ready])
 	}
 }
 

@@ -68,7 +68,7 @@ func testList(s *suite) {
 		counts, err := s.Count(s.ctx, c.filter)
 		s.must(err)
 		n := int64(0)
-		for _, count := range counts {
+		for _, count := range counts.By {
 			n += count
 		}
 		if c.filter.Limit == 0 && n != int64(len(c.want)) {
@@ -129,7 +129,7 @@ func testListFar(s *suite) {
 func testCount(s *suite) {
 	counts, err := s.Count(s.ctx, store.Filter{})
 	s.must(err)
-	if len(counts) != len(holdfast.States()) {
+	if len(counts.By) != len(holdfast.States()) {
 		s.Errorf("Count of an empty store returned %v", counts)
 	}
 	foreign := newTask()
@@ -148,7 +148,7 @@ func testCount(s *suite) {
 	} {
 		counts, err := s.Count(s.ctx, c.filter)
 		s.must(err)
-		if counts[holdfast.Ready] != c.ready || counts[holdfast.Dead] != c.dead || len(counts) != len(holdfast.States()) {
+		if counts.By[holdfast.Ready] != c.ready || counts.By[holdfast.Dead] != c.dead || len(counts.By) != len(holdfast.States()) {
 			s.Errorf("Count with %+v returned %v", c.filter, counts)
 		}
 	}

@@ -25,14 +25,18 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	}{
 		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests},
 		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests},
-		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests}, {"Verification", verifyTests}, {"Tokens", tokenTests}, {"Answers", answerTests}, {"Migrations", migrationTests},
+		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests}, {"Answers", answerTests}, {"Migrations", migrationTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range role.tests {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
-					test.run(&suite{T: t, Store: open(t), ctx: t.Context()})
+					s := &suite{T: t, Store: open(t), ctx: t.Context()}
+					test.run(s)
+					if role.name != "Migrations" {
+						s.checkCounters()
+					}
 				})
 			}
 		})

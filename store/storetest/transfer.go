@@ -42,6 +42,9 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 			t.Parallel()
 			here, elsewhere := open(t)
 			test.run(&suite{T: t, Store: here, ctx: t.Context()}, here, elsewhere)
+			for _, s := range []Transferable{here, elsewhere} {
+				(&suite{T: t, Store: s, ctx: t.Context()}).checkCounters()
+			}
 		})
 	}
 }

@@ -44,7 +44,9 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 			ID: s.db.last.cancellation, Worker: task.Worker, Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt},
 		})
 	}
+	before := task.State
 	task.State, task.Worker, task.Attempt = move.To, 0, move.NextAttempt
+	s.db.moved(task, before)
 	task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = move.Failures, move.Crashes, move.Deferrals, move.MaxAttempts
 	task.Requeued = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
 	task.TicketedAt, task.Parked, task.Buffered = time.Time{}, "", false

@@ -86,7 +86,9 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 		task.Payload, task.Key = slices.Clone(edit.Payload), ""
 	}
 	if edit.Queue != "" {
+		s.db.deleted(task)
 		task.Queue = edit.Queue
+		s.db.stored(task)
 		s.db.addQueues([]string{edit.Queue})
 	}
 	if edit.MaxAttempts != 0 {
@@ -111,6 +113,7 @@ func (s *Store) purge(seen *holdfast.Task) bool {
 	if s.observe != nil {
 		s.observe(Change{Op: "Change", Before: task})
 	}
+	s.db.deleted(task)
 	s.db.tasks = slices.DeleteFunc(s.db.tasks, func(t Task) bool { return t.ID == seen.ID })
 	return true
 }

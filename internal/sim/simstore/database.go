@@ -24,6 +24,8 @@ type database struct {
 	groups        map[string]knownGroup // by fingerprint; the map is replaced, never changed
 	tokens        []store.Token         // by id
 	answers       []answer              // in the order of their creation
+	counts        []count               // in no order
+	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
 	last          sequences
 	noticesSince  time.Time       // the time of the first Announce
@@ -134,9 +136,11 @@ func (d *database) migrate(now time.Time) {
 func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
+	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
 	*to = *d
 	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns = tasks, entries, workers, cancellations, queues, turns
 	to.verified = slices.Clone(d.verified)
+	to.counts, to.deltas = counts, deltas
 }
 
 // task returns a row, or nil if there is none. The pointer is valid until a task is stored or deleted.

@@ -108,6 +108,7 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 		d.addQueues([]string{tasks[i].Queue})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
 		task := &d.tasks[len(d.tasks)-1]
+		d.stored(task)
 		if task.Ticketed() {
 			addToEntry(&inserted.Entries, task)
 		}

@@ -75,23 +75,23 @@ func (c *Client) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	return page, nil
 }
 
-// Count implements store.Inspector.
-func (c *Client) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
+// Count implements store.Inspector. It scans all tasks in one step.
+func (c *Client) Count(ctx context.Context, f store.Filter) (store.Counts, error) {
 	f = normalize(f)
-	counts := make(map[holdfast.State]int64)
+	counts := store.Counts{By: make(map[holdfast.State]int64)}
 	for _, state := range holdfast.States() {
-		counts[state] = 0
+		counts.By[state] = 0
 	}
 	err := c.do(ctx, Step{Op: "Count"}, func(time.Time) error {
 		for i := range c.store.db.tasks {
 			if task := &c.store.db.tasks[i]; matches(&f, task) {
-				counts[task.State]++
+				counts.By[task.State]++
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return store.Counts{}, err
 	}
 	return counts, nil
 }

@@ -380,6 +380,9 @@ func (c *Client) pruneInSteps(ctx context.Context, step Step, limit int, prune f
 func (s *Store) pruneTasks(state holdfast.State, before time.Time, size int) int {
 	return prune(&s.db.tasks, size, func(task *Task) bool {
 		old := task.State == state && task.FinishedAt.Before(before)
+		if old {
+			s.db.deleted(task)
+		}
 		if old && s.observe != nil {
 			s.observe(Change{Op: "Prune tasks", Before: task})
 		}

@@ -24,6 +24,8 @@ type Store struct {
 	// renewers are the sessions that carry the renewals of one worker each.
 	renewers []*renewer
 	observe  func(Change)
+	// Recount has found a difference.
+	miscounted bool
 
 	before Task  // the state of a task before the change in progress; set only for observe
 	picked []int // reused by the effects that choose rows

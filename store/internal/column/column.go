@@ -9,6 +9,9 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
+// CountBlock is how many ids a block of the counters has. Counting a block takes a fraction of a second.
+const CountBlock = 100_000
+
 // Micros returns a duration in microseconds. It rounds up, so that a positive duration stays positive.
 func Micros(d time.Duration) int64 {
 	whole := int64(d / time.Microsecond)

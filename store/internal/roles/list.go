@@ -135,46 +135,57 @@ func (i *Inspector) List(ctx context.Context, f store.Filter) (store.Page, error
 		return store.Page{}, err
 	}
 	from := i.source("list", &q)
-	read := func(ctx context.Context, after holdfast.TaskID, limit int) (rows []scan.Task, err error) {
-		err = i.statements.Read(ctx, operation, from.statement, &rows, append(q.arguments(after), limit)...)
-		return rows, err
-	}
-	if from.last == "" {
-		rows, err := read(ctx, 0, q.Limit+1) // one more task shows that there is another page
-		if err != nil {
-			return store.Page{}, err
+	var found []scan.Task
+	next, err := i.scan(ctx, operation, from, &q, func(ctx context.Context, after holdfast.TaskID) (int, error) {
+		var rows []scan.Task
+		limit := q.Limit + 1 - len(found) // one more task shows that there is another page
+		err := i.statements.Read(ctx, operation, from.statement, &rows, append(q.arguments(after), limit)...)
+		if err == nil {
+			found = append(found, rows...)
 		}
-		return page(rows, q.Limit), nil
+		return len(rows), err
+	}, func() bool { return len(found) > q.Limit })
+	if err != nil {
+		return store.Page{}, err
+	}
+	if next != 0 {
+		return store.Page{Tasks: scan.Tasks(found), Next: next}, nil
+	}
+	return page(found, q.Limit), nil
+}
+
+// scan calls read for windows of ids, from the newest task down, until the result is complete or a second has passed.
+// Then it returns where to continue; otherwise it returns 0. read reads the ids from after on and below q.Before, and
+// returns the number of rows. A source with few tasks is one window.
+func (i *Inspector) scan(
+	ctx context.Context, operation string, from source, q *query, read func(ctx context.Context, after holdfast.TaskID) (int, error), complete func() bool,
+) (next holdfast.TaskID, err error) {
+	if from.last == "" {
+		_, err := read(ctx, 0)
+		return 0, err
 	}
 	if q.Before == 0 {
 		q.Before = math.MaxInt64
 	}
-	w := newWindow(&q)
-	var found []scan.Task
+	w := newWindow(q)
 	for skip, progress := true, false; ; progress = true {
 		if skip { // the ids may have large gaps
-			if err := i.skip(ctx, operation, from, &q); err != nil {
-				return store.Page{}, err
+			if err := i.skip(ctx, operation, from, q); err != nil {
+				return 0, err
 			}
 		}
 		if q.Before <= max(q.MinID, 1) {
-			break
+			return 0, nil
 		}
 		if progress && w.expired() {
-			return store.Page{Tasks: scan.Tasks(found), Next: q.Before}, nil
+			return q.Before, nil
 		}
-		rows, after, err := w.read(ctx, &q, func(ctx context.Context, after holdfast.TaskID) ([]scan.Task, error) {
-			return read(ctx, after, q.Limit+1-len(found))
-		})
-		if err != nil {
-			return store.Page{}, err
+		rows, after, err := w.read(ctx, q, read)
+		if err != nil || complete() {
+			return 0, err
 		}
-		if found = append(found, rows...); len(found) > q.Limit {
-			break
-		}
-		q.Before, skip = after, len(rows) == 0
+		q.Before, skip = after, rows == 0
 	}
-	return page(found, q.Limit), nil
 }
 
 // skip moves the upper bound of the query down to the next task of the source.
@@ -218,7 +229,7 @@ func (w *window) expired() bool { return time.Since(w.began) > scanLimit }
 
 // read reads the window below q.Before, and returns its lower bound. A statement that takes half of the limit is
 // cancelled, because the window has far larger rows than those before. Then a smaller window is read.
-func (w *window) read(ctx context.Context, q *query, read func(context.Context, holdfast.TaskID) ([]scan.Task, error)) ([]scan.Task, holdfast.TaskID, error) {
+func (w *window) read(ctx context.Context, q *query, read func(context.Context, holdfast.TaskID) (int, error)) (rows int, after holdfast.TaskID, err error) {
 	for {
 		after := max(q.Before-w.size, q.MinID, 1)
 		limited, cancel := ctx, context.CancelFunc(func() {})

@@ -101,8 +101,8 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, tag_sizes, and the statements of
-// source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
+// NewInspector returns the role, which uses the statements task, attempts, queues, tag_sizes, count_groups, and the
+// statements of source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
 // none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
@@ -130,19 +130,43 @@ func bound(at time.Time) int64 {
 }
 
 // Count implements store.Inspector.
-func (i *Inspector) Count(ctx context.Context, f store.Filter) (map[holdfast.State]int64, error) {
-	var rows []scan.Count
+func (i *Inspector) Count(ctx context.Context, f store.Filter) (store.Counts, error) {
 	const operation = "count tasks"
+	if f.OnlyGroups() {
+		found, err := countGroups(ctx, i.statements, operation)
+		if err != nil || found.Complete {
+			return sum(found.Groups, f), err
+		}
+	}
 	q, err := i.prepare(ctx, operation, f)
 	if err != nil {
-		return nil, err
+		return store.Counts{}, err
 	}
-	if err := i.statements.Read(ctx, operation, i.source("count", &q).statement, &rows, q.arguments(0)...); err != nil {
-		return nil, err
+	from := i.source("count", &q)
+	var found []scan.Count
+	next, err := i.scan(ctx, operation, from, &q, func(ctx context.Context, after holdfast.TaskID) (int, error) {
+		var rows []scan.Count
+		err := i.statements.Read(ctx, operation, from.statement, &rows, q.arguments(after)...)
+		if err == nil {
+			found = append(found, rows...)
+		}
+		return len(rows), err
+	}, func() bool { return false })
+	if err != nil {
+		return store.Counts{}, err
 	}
-	return scan.Counts(slices.DeleteFunc(rows, func(row scan.Count) bool {
-		return len(f.States) > 0 && !slices.Contains(f.States, row.State)
-	})), nil
+	return store.Counts{By: scan.Counts(found), Next: next}, nil
+}
+
+// sum adds up the groups that a filter selects.
+func sum(groups []store.CountGroup, f store.Filter) store.Counts {
+	counts := store.Counts{By: scan.Counts(nil)}
+	for _, g := range groups {
+		if (f.Type == "" || g.Type == f.Type) && (f.Queue == "" || g.Queue == f.Queue) && (len(f.States) == 0 || slices.Contains(f.States, g.State)) {
+			counts.By[g.State] += g.Tasks
+		}
+	}
+	return counts
 }
 
 // Attempts implements store.Inspector.

@@ -320,9 +320,30 @@ func Counts(rows []Count) map[holdfast.State]int64 {
 		counts[state] = 0
 	}
 	for _, row := range rows {
-		counts[row.State] = row.Count
+		counts[row.State] += row.Count
 	}
 	return counts
+}
+
+// CountGroup is the number of tasks of a group. The last row of a result has no group, but tells whether all tasks were
+// counted.
+type CountGroup struct {
+	Queue, Type string
+	State       holdfast.State
+	Count       int64
+	Filled      bool
+}
+
+// Recounted is the difference between a group of a block and the tasks. Without a queue it only has the step and the
+// block.
+type Recounted struct {
+	Step   int64  `json:"-"`
+	Block  int64  `json:"-"`
+	Filled bool   `json:"-"`
+	Queue  string `json:"queue"`
+	Type   string `json:"type"`
+	State  string `json:"state"`
+	N      int64  `json:"n"`
 }
 
 // Queue describes a queue. Oldest is in microseconds.

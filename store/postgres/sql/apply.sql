@@ -40,6 +40,15 @@ with moves as (
   set died_at = excluded.died_at, fingerprint = excluded.fingerprint, class = excluded.class, host = excluded.host, status = excluded.status
 ), revived as (
   delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, final, task / {{block}}, sum(n)
+  from (
+    select queue, type, state as final, task, -1 as n from locked where state not in ('ready', 'running')
+    union all
+    select queue, type, goal, task, 1 from locked where goal <> 'ready'
+  ) moved
+  group by 1, 2, 3, 4
 )
 update holdfast.tasks t
 set state = m.goal, worker_id = null, attempt = m.next_attempt,
@@ -66,16 +75,22 @@ with locked as materialized (
     where id = m.task and attempt = m.attempt and worker_id = m.worker and state = 'running'
     for update
   ) t
+), completed as (
+  update holdfast.tasks t
+  set state = 'done', worker_id = null, finished_at = now()
+  from locked
+  where t.id = locked.id
+  returning locked.n, t.id, t.queue, t.type
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'done', id / {{block}}, count(*) from completed group by 1, 2, 4
 )
-update holdfast.tasks t
-set state = 'done', worker_id = null, finished_at = now()
-from locked
-where t.id = locked.id
-returning locked.n
+select n from completed
 
 -- name: complete_range
--- complete for results of one worker and one attempt number; see claim_range. It returns the list of completed
--- tasks only if it refused some results.
+-- complete for results of one worker and one attempt number; see claim_range. All tasks are of one group of the
+-- counters: of the queue $8, the type $9 and the block $10. So the statement need not read the groups from the rows. It
+-- returns the list of completed tasks only if it refused some results.
 with completed as (
   update holdfast.tasks t
   set state = 'done', worker_id = null, finished_at = now()
@@ -83,5 +98,22 @@ with completed as (
   where t.id between id_range.first and id_range.last and get_bit($1::bytea, (t.id - id_range.first)::int + id_range.start) = 1
     and attempt = $2 and worker_id = $3 and state = 'running'
   returning id
+)
+insert into holdfast.count_deltas (queue, type, state, block, n)
+select $8, $9, 'done', $10, count(*) from completed
+returning n, case when n < $7 then array(select id from completed) end as tasks
+
+-- name: complete_range_mixed
+-- complete_range for tasks of several groups of the counters.
+with completed as (
+  update holdfast.tasks t
+  set state = 'done', worker_id = null, finished_at = now()
+  from unnest($4::bigint[], $5::bigint[], $6::int[]) as id_range (first, last, start)
+  where t.id between id_range.first and id_range.last and get_bit($1::bytea, (t.id - id_range.first)::int + id_range.start) = 1
+    and attempt = $2 and worker_id = $3 and state = 'running'
+  returning id, queue, type
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'done', id / {{block}}, count(*) from completed group by 1, 2, 4
 )
 select count(*) as n, case when count(*) < $7 then array_agg(id) end as tasks from completed

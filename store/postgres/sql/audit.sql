@@ -1,22 +1,35 @@
 -- name: edit
 -- $1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
 -- number. The idempotency key that a task brought along ends with its payload.
-update holdfast.tasks t
-set attempt = t.attempt + 1,
-  payload = coalesce(e.payload::json, t.payload),
-  idempotency_key = case when e.payload is null then t.idempotency_key end,
-  queue = coalesce(nullif(e.queue, ''), t.queue),
-  max_attempts = case when e.max_attempts = 0 then t.max_attempts else greatest(e.max_attempts, 0) end,
-  next_run_at = case when e.run_at = 0 then t.next_run_at else timestamptz 'epoch' + e.run_at * interval '1 microsecond' end,
-  due_at = case
-    when t.state <> 'ready' then null
-    when e.run_at = 0 then t.next_run_at
-    else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
-  end,
-  ticketed_at = null, parked = null
-from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint)
-where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
-returning t.id
+with changed as (
+  update holdfast.tasks t
+  set attempt = t.attempt + 1,
+    payload = coalesce(e.payload::json, t.payload),
+    idempotency_key = case when e.payload is null then t.idempotency_key end,
+    queue = coalesce(nullif(e.queue, ''), t.queue),
+    max_attempts = case when e.max_attempts = 0 then t.max_attempts else greatest(e.max_attempts, 0) end,
+    next_run_at = case when e.run_at = 0 then t.next_run_at else timestamptz 'epoch' + e.run_at * interval '1 microsecond' end,
+    due_at = case
+      when t.state <> 'ready' then null
+      when e.run_at = 0 then t.next_run_at
+      else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
+    end,
+    ticketed_at = null, parked = null
+  from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint)
+  where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
+  returning t.id, t.queue, t.type, t.state
+), moved as (
+  -- The statement sees the rows as they were before.
+  select o.id, o.queue, o.type, o.state, -1 as n from changed c join holdfast.tasks o on o.id = c.id where o.queue <> c.queue
+  union all
+  select c.id, c.queue, c.type, c.state, 1 from changed c join holdfast.tasks o on o.id = c.id where o.queue <> c.queue
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'all', id / {{block}}, n from moved
+  union all
+  select queue, type, state, id / {{block}}, n from moved where state <> 'ready'
+)
+select id from changed
 
 -- name: edited
 -- Stores what follows from the edits of the tasks $1.
@@ -43,9 +56,14 @@ with picked as (
   delete from holdfast.attempts a using picked p where a.task_id = p.id
 ), deaths as (
   delete from holdfast.deaths d using picked p where d.task_id = p.id
+), deleted as (
+  delete from holdfast.tasks t using picked p where t.id = p.id
+  returning t.id, t.queue, t.type, t.state
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, unnest(array['all', state]), id / {{block}}, -count(*) from deleted group by queue, type, state, 4
 )
-delete from holdfast.tasks t using picked p where t.id = p.id
-returning t.id
+select id from deleted
 
 -- name: audit_record
 -- $1 is a JSON array. The documents are text in it, which keeps their form.

@@ -10,6 +10,9 @@ with queues as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at)
   select $2, $1, $3, payload, now() from unnest($4::json[]) as a (payload)
   returning id
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  {{count_stored}}
 )
 insert into holdfast.outbox (queue, task_ids, publish_after)
 select $1, array_agg(id), now() + $5 * interval '1 microsecond' from stored
@@ -39,6 +42,9 @@ with input as (
   insert into holdfast.tasks (id, type, queue, payload, max_attempts, next_run_at, due_at, ticketed_at)
   select id, type, queue, payload::json, max_attempts, coalesce(later, now()), later, case when later is null then now() end
   from input
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'all', id / {{block}}, count(*) from input group by 1, 2, 4
 ), entries as (
   insert into holdfast.outbox (queue, task_ids, publish_after)
   select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'
@@ -77,7 +83,10 @@ with input as (
   -- All callers insert keys in the same order, so that callers that wait for each other's keys do not deadlock.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
-  returning id, queue, due_at
+  returning id, queue, type, due_at
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'all', id / {{block}}, count(*) from stored group by 1, 2, 4
 ), entries as (
   insert into holdfast.outbox (queue, task_ids, publish_after)
   select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'
@@ -114,7 +123,10 @@ with input as (
   from input
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
-  returning id, queue, due_at, tags
+  returning id, queue, type, due_at, tags
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, 'all', id / {{block}}, count(*) from stored group by 1, 2, 4
 ), tagged as (
   insert into holdfast.tags (tag, task_id) select word, id from stored, json_array_elements_text(stored.tags) as w (word)
 ), entries as (

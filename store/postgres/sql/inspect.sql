@@ -25,6 +25,19 @@ from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
 order by d.task_id desc
 limit $19
 
+-- name: list_running
+with {{recorded}}, {{running_ids}}
+select {{columns}}
+from {{running_tasks}} {{filter}}
+order by t.id desc
+limit $19
+
+-- name: count_running
+with {{recorded}}, {{running_ids}}
+select t.state, count(*) as count
+from {{running_tasks}} {{filter}}
+group by t.state
+
 -- name: last_id
 -- The highest id below $1.
 select coalesce(max(id), 0) as id from holdfast.tasks where id < $1::bigint
@@ -48,24 +61,24 @@ from json_array_elements_text($1::json) as w (word)
 
 -- name: count
 select t.state, count(*) as count
-from {{all_tasks}} {{filter}}
+from {{window}} {{filter}}
 group by t.state
 
 -- name: count_tag
 select t.state, count(*) as count
-from {{tagged}}
+from {{tagged}} and g.task_id >= $11::bigint and g.task_id < $5::bigint
   and {{filter}}
 group by t.state
 
 -- name: count_group
 select t.state, count(*) as count
-from {{grouped}}
+from {{grouped}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 group by t.state
 
 -- name: count_deaths
 select t.state, count(*) as count
-from {{died}}
+from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 group by t.state
 
@@ -83,26 +96,41 @@ where t.id = $1
 order by a.attempt, a.finished_at
 
 -- name: queues
-with open as (
-  select queue,
-    count(*) filter (where state = 'ready') as ready,
-    count(*) filter (where state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())) as due,
-    count(*) filter (where state = 'running') as running,
-    count(*) filter (where state = 'ready' and parked is not null) as parked,
-    string_agg(distinct type collate "C", ' ' order by type collate "C") filter (where state = 'ready' and parked is not null) as parked_types,
-    min(next_run_at) filter (where state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())) as oldest
-  from holdfast.tasks
-  where state in ('ready', 'running')
-  group by queue
-), dead as (
-  select queue, count(*) as n from holdfast.tasks where dead_at is not null group by queue
+-- The age of the oldest due task is exact in a store of at most 10,000 tasks. In a larger one it is a bound: the queue
+-- has delivered every ticket that was published before drained_through.
+with {{recorded}}, {{running_ids}}, running as (
+  select t.queue, count(*) as n
+  from {{running_by_id}}
+  where r.live or t.state = 'running'
+  group by 1
+), counted as (
+  select queue, coalesce(sum(n) filter (where state = 'all'), 0) - coalesce(sum(n) filter (where state <> 'all'), 0) as open,
+    coalesce(sum(n) filter (where state = 'dead'), 0) as dead
+  from recorded group by 1
+), waiting as (
+  -- A parked task waits in this index, except for moments.
+  select queue, count(*) filter (where due_at > now() and next_run_at > now()) as n,
+    min(next_run_at) filter (where due_at <= now() or next_run_at <= now()) as oldest, count(parked) as parked,
+    string_agg(distinct type collate "C", ' ' order by type collate "C") filter (where parked is not null) as parked_types
+  from holdfast.tasks where due_at is not null
+  group by 1
+), ticketed as (
+  select queue, min(next_run_at) as oldest from holdfast.tasks
+  where (select n from size) <= 10000 and state = 'ready' and due_at is null
+  group by 1
+), parts as (
+  select q.name, q.drained_through, least(coalesce(r.n, 0), c.open) as running, c.open - least(coalesce(r.n, 0), c.open) as ready,
+    coalesce(c.dead, 0) as dead, coalesce(w.n, 0) as waiting, coalesce(w.parked, 0) as parked, coalesce(w.parked_types, '') as parked_types,
+    least(w.oldest, case when (select n from size) <= 10000 then t.oldest else coalesce(q.drained_through, q.created_at) end) as oldest
+  from holdfast.queues q left join counted c on c.queue = q.name left join running r on r.queue = q.name
+    left join waiting w on w.queue = q.name left join ticketed t on t.queue = q.name
 )
-select q.name, coalesce(o.ready, 0) as ready, coalesce(o.due, 0) as due, coalesce(o.running, 0) as running,
-  coalesce(d.n, 0) as dead, coalesce(o.parked, 0) as parked, coalesce(o.parked_types, '') as parked_types,
-  coalesce((extract(epoch from greatest(now() - o.oldest, interval '0')) * 1000000)::bigint, 0) as oldest,
-  q.drained_through
-from holdfast.queues q left join open o on o.queue = q.name left join dead d on d.queue = q.name
-order by q.name collate "C"
+select name, coalesce(ready, 0)::bigint as ready, greatest(coalesce(ready, 0) - waiting, 0)::bigint as due, coalesce(running, 0)::bigint as running,
+  dead::bigint, parked, parked_types,
+  case when ready > waiting then coalesce((extract(epoch from greatest(now() - oldest, interval '0')) * 1000000)::bigint, 0) else 0 end as oldest,
+  drained_through
+from parts
+order by name collate "C"
 
 -- name: queue_names
 select name from holdfast.queues order by name collate "C"

@@ -37,14 +37,49 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
   and l.database = (select oid from pg_database where datname = current_database())
   and l.classid = hashtext(m.value)::oid and l.objsubid in (1, 2)
 
--- {{all_tasks}}: all tasks.
-holdfast.tasks t where
-
 -- {{window}}: the tasks with the ids from $11 on and below $5.
 holdfast.tasks t where t.id >= $11::bigint and t.id < $5::bigint and
 
--- {{dead_tasks}}: dead letters, which have an index.
-holdfast.tasks t where t.dead_at is not null and
+-- {{recorded}}: the numbers of tasks by queue, type and state, and the number of all tasks. Until all tasks are counted, a
+-- store counts as large.
+recorded as materialized (
+  select queue, type, state, sum(n) as n
+  from (
+    select queue, type, state, n from holdfast.counts
+    union all
+    select queue, type, state, n from holdfast.count_deltas
+  ) parts
+  group by 1, 2, 3
+), size as materialized (
+  select coalesce(sum(n), 0) + (select case when filled then 0 else 1000000 end from holdfast.count_scan) as n from recorded where state = 'all'
+)
+
+-- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2.
+select $1, $2, 'all', id / {{block}}, count(*) from stored group by id / {{block}}
+
+-- {{count_one}}: the same for a single task, because an aggregate costs more than the rest.
+select $1, $2, 'all', id / {{block}}, 1 from stored
+
+-- {{running_ids}}: the ids of running tasks. At most 10,000 tasks are searched for running ones. With more tasks, the ids
+-- are those that the workers reported with their last renewals. A live worker may have finished some of them and may
+-- have claimed others since. An ended worker owns the tasks that no janitor has taken back yet.
+running_ids as materialized (
+  select id, true as live from holdfast.tasks where (select n from size) <= 10000 and state = 'running'
+  union
+  select h.id, w.state = 'live'
+  from holdfast.workers w cross join lateral unnest(w.tasks) as h (id)
+  where (select n from size) > 10000 and (w.state = 'live' or not w.swept)
+)
+
+-- {{running_by_id}}: the tasks of running_ids. The limit makes the planner look up each id.
+running_ids r cross join lateral (
+  select * from holdfast.tasks where id = r.id limit 1
+) t
+
+-- {{running_tasks}}: the same as the tasks t.
+(select distinct id from running_ids) r cross join lateral (
+  select * from holdfast.tasks where id = r.id limit 1
+) t where
 
 -- {{dead_window}}: dead letters with the ids from $11 on and below $5.
 holdfast.tasks t where t.dead_at is not null and t.id >= $11::bigint and t.id < $5::bigint and

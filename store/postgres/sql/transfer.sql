@@ -33,26 +33,38 @@ select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last
 -- name: import
 -- Times are text, which keeps every digit; '' means none. No imported task has a ticket, so a ready task gets a due_at.
 -- The statement skips a task whose id or unique key is taken.
-insert into holdfast.tasks (
-  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
-  next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
-  park_count, park_attempt, tags
+with stored as (
+  insert into holdfast.tasks (
+    id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+    next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
+    park_count, park_attempt, tags
+  )
+  select id, type, queue, state, payload::json, nullif(unique_key, ''), attempt, max_attempts, failures, crashes, deferrals,
+    next_run_at::timestamptz, created_at::timestamptz, nullif(started_at, '')::timestamptz, nullif(finished_at, '')::timestamptz,
+    case when state = 'ready' then next_run_at::timestamptz end, case when state = 'dead' then finished_at::timestamptz end,
+    requeued, nullif(last_error, ''), nullif(parked, ''), nullif(idempotency_key, ''),
+    nullif(parks, 0), case when parks > 0 then attempt end, nullif(tags, '')::json
+  from unnest(
+    $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[], $10::int[], $11::int[],
+    $12::text[], $13::text[], $14::text[], $15::text[], $16::bool[], $17::text[], $18::text[], $19::text[],
+    $20::int[], $21::text[]
+  ) as t (
+    id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
+    next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags
+  )
+  on conflict do nothing
+  returning id, queue, type, state
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, final, id / {{block}}, count(*)
+  from (
+    select id, queue, type, 'all' as final from stored
+    union all
+    select id, queue, type, state from stored where state <> 'ready'
+  ) moved
+  group by 1, 2, 3, 4
 )
-select id, type, queue, state, payload::json, nullif(unique_key, ''), attempt, max_attempts, failures, crashes, deferrals,
-  next_run_at::timestamptz, created_at::timestamptz, nullif(started_at, '')::timestamptz, nullif(finished_at, '')::timestamptz,
-  case when state = 'ready' then next_run_at::timestamptz end, case when state = 'dead' then finished_at::timestamptz end,
-  requeued, nullif(last_error, ''), nullif(parked, ''), nullif(idempotency_key, ''),
-  nullif(parks, 0), case when parks > 0 then attempt end, nullif(tags, '')::json
-from unnest(
-  $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[], $10::int[], $11::int[],
-  $12::text[], $13::text[], $14::text[], $15::text[], $16::bool[], $17::text[], $18::text[], $19::text[],
-  $20::int[], $21::text[]
-) as t (
-  id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
-  next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags
-)
-on conflict do nothing
-returning id
+select id from stored
 
 -- name: import_tags
 -- The rows of the tasks $1, which were imported.

@@ -118,7 +118,10 @@ with picked as (
 ), attempts as (
   delete from holdfast.attempts a using picked where a.task_id = picked.id
 ), deleted as (
-  delete from holdfast.tasks t using picked where t.id = picked.id returning t.id
+  delete from holdfast.tasks t using picked where t.id = picked.id returning t.id, t.queue, t.type, t.state
+), counted as (
+  insert into holdfast.count_deltas (queue, type, state, block, n)
+  select queue, type, unnest(array['all', state]), id / {{block}}, -count(*) from deleted group by queue, type, state, 4
 )
 select count(*) as changed, coalesce(max(id), 0) as last from deleted
 

@@ -4,7 +4,7 @@ update tasks
 set state = 'done', worker_id = null, finished_at = ?2
 from json_each(?1) as m
 where tasks.id = m.value ->> 0 and tasks.attempt = m.value ->> 1 and +tasks.worker_id = m.value ->> 2 and tasks.state = 'running'
-returning tasks.id
+returning tasks.id, tasks.queue, tasks.type
 
 -- name: apply_record
 insert into attempts (task_id, attempt, event, worker_id, worker_name, started_at, finished_at, class, error, stack, details)

@@ -44,33 +44,25 @@ select w.value as tag, (select count(*) from (select 1 from tags g where g.tag =
 from json_each(?1) as w
 
 -- name: count
-select tasks.state, count(*) as count from {{all_tasks}} {{filter}} group by tasks.state
+select tasks.state, count(*) as count from {{window}} {{filter}} group by tasks.state
 
 -- name: count_tag
 select tasks.state, count(*) as count
-from {{tagged}}
+from {{tagged}} and g.task_id >= ?11 and g.task_id < ?5
   and {{filter}}
 group by tasks.state
 
 -- name: count_group
 select tasks.state, count(*) as count
-from {{grouped}}
+from {{grouped}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 group by tasks.state
 
 -- name: count_deaths
 select tasks.state, count(*) as count
-from {{died}}
+from {{died}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 group by tasks.state
-
--- name: count_all
--- Every task is in exactly one of these indexes.
-select 'ready' as state, (select count(*) from tasks where ticketed_at is not null) + (select count(*) from tasks where due_at is not null) as count
-union all
-select 'running', count(*) from tasks where worker_id is not null
-union all
-select state, count(*) from tasks where finished_at is not null group by state
 
 -- name: task
 select {{columns}}, {{payload}} from tasks where tasks.id in (select value from json_each(?1))
@@ -87,26 +79,29 @@ where t.id = ?1
 order by a.attempt, a.finished_at
 
 -- name: queues
--- Each part of the union reads a partial index.
-with open as (
-  select queue, 1 as ready, 1 as due, 0 as running, 0 as dead, parked, type, next_run_at from tasks where ticketed_at is not null
-  union all
-  select queue, 1, due_at <= ?1 or next_run_at <= ?1, 0, 0, parked, type, next_run_at from tasks where due_at is not null
-  union all
-  select queue, 0, 0, 1, 0, null, null, null from tasks where worker_id is not null
-  union all
-  select queue, 0, 0, 0, 1, null, null, null from tasks where dead_at is not null
-), counted as (
-  select queue, sum(ready) as ready, sum(due) as due, sum(running) as running, sum(dead) as dead, count(parked) as parked,
-    group_concat(distinct iif(parked is null, null, type)) as parked_types, min(iif(due, next_run_at, null)) as oldest
-  from open
+-- Each part reads the counters or a partial index. The oldest due task with a ticket is the one with the oldest ticket.
+with counted as (
+  select queue, sum(iif(state = 'all', n, -n)) as open, sum(iif(state = 'dead', n, 0)) as dead from counts group by queue
+), held as (
+  select queue, count(*) as n from tasks indexed by tasks_worker where worker_id is not null group by queue
+), waiting as (
+  select queue, sum(due_at > ?1 and next_run_at > ?1) as n, min(iif(due_at <= ?1 or next_run_at <= ?1, next_run_at, null)) as oldest,
+    count(parked) as parked, group_concat(distinct iif(parked is null, null, type)) as parked_types
+  from tasks where due_at is not null
   group by queue
+), parts as (
+  select q.name, q.drained_through, coalesce(c.open, 0) - coalesce(h.n, 0) as ready, coalesce(h.n, 0) as running, coalesce(c.dead, 0) as dead,
+    coalesce(w.n, 0) as waiting, coalesce(w.parked, 0) as parked, replace(coalesce(w.parked_types, ''), ',', ' ') as parked_types,
+    coalesce(w.oldest, ?1) as oldest, coalesce((
+      select t.next_run_at from tasks t indexed by tasks_ticketed
+      where t.queue = q.name and t.ticketed_at is not null order by t.ticketed_at limit 1
+    ), ?1) as ticketed
+  from queues q left join counted c on c.queue = q.name left join held h on h.queue = q.name left join waiting w on w.queue = q.name
 )
-select q.name, coalesce(c.ready, 0) as ready, coalesce(c.due, 0) as due, coalesce(c.running, 0) as running,
-  coalesce(c.dead, 0) as dead, coalesce(c.parked, 0) as parked, replace(coalesce(c.parked_types, ''), ',', ' ') as parked_types,
-  coalesce(max(?1 - c.oldest, 0), 0) as oldest, q.drained_through
-from queues q left join counted c on c.queue = q.name
-order by q.name
+select name, ready, max(ready - waiting, 0) as due, running, dead, parked, parked_types,
+  max(?1 - oldest, ?1 - ticketed, 0) as oldest, drained_through
+from parts
+order by name
 
 -- name: queue_names
 select name from queues order by name

@@ -11,14 +11,8 @@ coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, tasks.tags
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id)) as payload
 
--- {{all_tasks}}: all tasks, by a scan from the newest task down.
-tasks not indexed where
-
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
-
--- {{dead_tasks}}: dead letters, which have an index.
-tasks where tasks.dead_at is not null and
 
 -- {{dead_window}}: dead letters with the ids from ?11 on and below ?5.
 tasks indexed by tasks_dead where tasks.dead_at is not null and tasks.id >= ?11 and tasks.id < ?5 and
@@ -115,3 +109,6 @@ where state = 'live' and not draining and running < concurrency and types is not
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type in (select value from json_each(idle.types))
   and (idle.queues = '[]' or t.queue in (select value from json_each(idle.queues)))
+
+-- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
+on conflict (block, queue, type, state) do update set n = counts.n + excluded.n

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Counters keeps the number of tasks by queue, type and state. Every method that inserts, ends, revives or deletes tasks
+// changes the numbers in the same transaction.
+//
+// Builds without counters may run beside this one, and tasks may be older than the counters. So Recount compares the
+// numbers with the tasks and corrects them.
+type Counters interface {
+	// CountGroups returns the number of tasks by queue, type and state, without the groups that have none. It takes a few
+	// milliseconds for any number of tasks.
+	//
+	// In a large store, CountGroups may learn which tasks are running from the latest renewals of the workers. Then the
+	// sum of ready and running tasks is exact, and each of the two numbers is as old as these renewals.
+	CountGroups(ctx context.Context) (CountGroups, error)
+	// FoldCounts adds at most limit recent changes to the stored numbers, and returns how many it added. It changes no
+	// result. CountGroups takes longer while many changes wait.
+	FoldCounts(ctx context.Context, limit int) (int, error)
+	// Recount compares the numbers of the next block of ids with the tasks, and corrects the difference. Writers do not
+	// wait for it. Any number of callers may use it at the same time.
+	Recount(ctx context.Context) (Recounted, error)
+}
+
+// CountGroups is the result of Counters.CountGroups.
+type CountGroups struct {
+	Groups []CountGroup // sorted by queue, type and state
+	// Complete is false until Recount has counted the tasks that are older than the counters.
+	Complete bool
+}
+
+// CountGroup is the number of tasks of a queue and a type in a state.
+type CountGroup struct {
+	Queue, Type string
+	State       holdfast.State
+	Tasks       int64
+}
+
+// Recounted is the result of Counters.Recount.
+type Recounted struct {
+	Corrected int64 // by how much the numbers of the block were wrong
+	Complete  bool  // the tasks that are older than the counters are counted; see CountGroups
+}

@@ -1,0 +1,59 @@
+package roles
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Counters implements store.Counters without FoldCounts.
+type Counters struct{ statements Statements }
+
+// NewCounters returns the role, which uses the statements count_groups, recount and recount_settle.
+func NewCounters(s Statements) Counters { return Counters{s} }
+
+// CountGroups implements store.Counters.
+func (c *Counters) CountGroups(ctx context.Context) (store.CountGroups, error) {
+	return countGroups(ctx, c.statements, "count groups of tasks")
+}
+
+func countGroups(ctx context.Context, s Statements, operation string) (store.CountGroups, error) {
+	var rows []scan.CountGroup
+	if err := s.Read(ctx, operation, "count_groups", &rows); err != nil {
+		return store.CountGroups{}, err
+	}
+	var found store.CountGroups
+	for _, row := range rows {
+		if row.Count == 0 {
+			found.Complete = row.Filled
+			continue
+		}
+		found.Groups = append(found.Groups, store.CountGroup{Queue: row.Queue, Type: row.Type, State: row.State, Tasks: row.Count})
+	}
+	slices.SortFunc(found.Groups, func(a, b store.CountGroup) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+	})
+	return found, nil
+}
+
+// Recount implements store.Counters. It holds no lock while it counts. The differences stay right until the second
+// statement stores them, because each later change of a task also changes the numbers.
+func (c *Counters) Recount(ctx context.Context) (store.Recounted, error) {
+	const operation = "recount tasks"
+	var rows []scan.Recounted
+	if err := c.statements.Read(ctx, operation, "recount", &rows); err != nil {
+		return store.Recounted{}, err
+	}
+	step := rows[0]
+	result := store.Recounted{Complete: step.Filled || step.Block < 0}
+	rows = slices.DeleteFunc(rows, func(row scan.Recounted) bool { return row.N == 0 })
+	for _, row := range rows {
+		result.Corrected += max(row.N, -row.N)
+	}
+	differences, _ := json.Marshal(rows) // strings and numbers always marshal
+	return result, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, string(differences))
+}

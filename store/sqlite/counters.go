@@ -1,0 +1,54 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
+)
+
+// counters is the role store.Counters.
+type counters struct{ roles.Counters }
+
+// FoldCounts implements store.Counters. Only one transaction writes at a time, so each one changes the numbers itself.
+func (s *counters) FoldCounts(context.Context, int) (int, error) { return 0, nil }
+
+// allStates is the state under which the number of tasks in any state is stored.
+const allStates = "all"
+
+// countedRow is a task whose state has changed.
+type countedRow struct {
+	ID          int64
+	Queue, Type string
+}
+
+// tally collects changes of the numbers in the table counts.
+type tally map[number]int64
+
+// number identifies a number. id is the id of a task of the block.
+type number struct {
+	id                 int64
+	queue, kind, state string
+}
+
+// add adds n tasks like the given one to a state.
+func (t tally) add(task countedRow, state string, n int64) {
+	t[number{task.ID / column.CountBlock * column.CountBlock, task.Queue, task.Type, state}] += n
+}
+
+// store stores the changes.
+func (t tally) store(ctx context.Context, q querier) error {
+	if len(t) == 0 {
+		return nil
+	}
+	list := make([][5]any, 0, len(t))
+	for at, n := range t {
+		list = append(list, [5]any{at.queue, at.kind, at.state, at.id, n})
+	}
+	text, err := encode(list)
+	if err != nil {
+		return err
+	}
+	_, err = q.exec(ctx, "add_counts", text)
+	return err
+}
