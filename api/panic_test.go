@@ -1,0 +1,34 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// panicking is a store that panics when it lists workers.
+type panicking struct{ store.Store }
+
+func (panicking) Workers(context.Context, bool) ([]store.Worker, error) {
+	panic("the list of workers is broken")
+}
+
+// A panic is a problem for its own request and a line in the log; the next request gets its answer.
+func TestAPanicIsAProblem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fileSettings(t), func(o *api.Options) { o.Backend.Store = panicking{o.Backend.Store} })
+	for range 10 { // more than there are places for requests
+		r := w.call("GET", "/api/v1/workers", "")
+		if r.status != http.StatusInternalServerError || r.at("code") != "internal" || strings.Contains(r.text, "broken") {
+			t.Fatalf("%d %s", r.status, r.text)
+		}
+	}
+	if text := w.log.String(); !strings.Contains(text, "the list of workers is broken") || !strings.Contains(text, "panic_test.go") {
+		t.Errorf("log: %s", text)
+	}
+	w.get("/api/v1/tasks")
+}
