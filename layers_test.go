@@ -101,7 +101,7 @@ func TestLayers(t *testing.T) {
 		"configs":                  {".", "internal/hosts"},
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
 		"consumer":                 {".", "internal/message", "presence", "store", "broker", "configs"},
-		"janitor":                  {".", "internal/message", "presence", "store", "broker", "configs"},
+		"janitor":                  {".", "internal/message", "internal/operate", "presence", "store", "broker", "configs"},
 		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
@@ -118,6 +118,7 @@ func TestLayers(t *testing.T) {
 		"broker/brokertest": {".", "presence", "broker", "doctor"},
 
 		"internal/change":        {".", "store"},
+		"internal/operate":       {".", "internal/change", "store"},
 		"internal/hosts":         {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "store"},

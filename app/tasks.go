@@ -2,9 +2,7 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -120,57 +118,6 @@ func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
 	}
 	err = b.Topology.Declare(ctx, b.Broker, queues) // everything exists, so this only compares arguments
 	return missing, err
-}
-
-// bulkBatch is how many tasks ActAll changes in one step.
-const bulkBatch = 500
-
-// ActAll does what a person requests for all tasks that match the filter, newest first. It calls progress after each
-// batch. f.States must name states that allow the action. f.Limit is the most tasks to change; 0 means all. ActAll skips
-// tasks that change meanwhile. It returns the number of changed tasks, also with an error.
-func (b *Backend) ActAll(ctx context.Context, by store.Actor, f store.Filter, action store.Action, progress func(done int)) (done int, err error) {
-	allowed := change.Allowed(action)
-	for _, state := range f.States {
-		if !slices.Contains(allowed, state) {
-			return 0, fmt.Errorf("%w: cannot %s tasks that are %s", holdfast.ErrConflict, action, state)
-		}
-	}
-	if len(f.States) == 0 {
-		return 0, errors.New("change tasks: the filter has no states")
-	}
-	limit := f.Limit
-	for limit == 0 || done < limit {
-		f.Limit = bulkBatch
-		if limit > 0 {
-			f.Limit = min(bulkBatch, limit-done)
-		}
-		page, err := b.Store.List(ctx, f)
-		if err != nil {
-			return done, err
-		}
-		var changes []store.Change
-		for _, task := range page.Tasks {
-			requested, err := change.Of(action, task)
-			if err != nil {
-				return done, err
-			}
-			changes = append(changes, requested)
-		}
-		made, err := b.Store.Change(ctx, by, changes)
-		for _, ok := range made {
-			if ok {
-				done++
-			}
-		}
-		if err != nil {
-			return done, err
-		}
-		progress(done)
-		if f.Before = page.Next; f.Before == 0 {
-			break
-		}
-	}
-	return done, nil
 }
 
 // Await polls the store until the task is in a final state, and returns the task. If ctx ends first, Await returns the

@@ -14,8 +14,9 @@ var aliases = map[string]string{
 }
 
 // foreign matches HOLDFAST_ variables that are not settings: those that container platforms set for a service with that
-// name (HOLDFAST_PORT_8480_TCP), and those of the scripts and tests of this project.
-var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
+// name (HOLDFAST_PORT_8480_TCP), the name of a person for the audit log, and those of
+// the scripts and tests of this project.
+var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|ACTOR|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
 
 func (l *loader) readEnv() {
 	secret, empty := make(map[string]bool), make(map[string]bool)

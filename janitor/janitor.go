@@ -16,6 +16,7 @@
 //	verify.go      looks for tasks that break an invariant, for metrics and people
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
+//	operations.go  makes the steps of operations, which is long work on many tasks
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -51,9 +52,13 @@ type Store interface {
 	store.Upkeep
 	store.Verification
 	store.Notices
+	store.Operations
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
 	Recount(ctx context.Context) (store.Recounted, error)
+	// Task and List are of store.Inspector.
+	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
+	List(ctx context.Context, f store.Filter) (store.Page, error)
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
@@ -78,6 +83,8 @@ type Options struct {
 	SentinelSlack time.Duration
 	RebuildEvery  time.Duration   // between two checks of the topology; 0 means 2 s
 	Prune         store.PruneAges // the zero value keeps all rows
+	// MaxPayload is the maximum size in bytes of a payload that an operation edits; 0 means holdfast.DefaultMaxPayload.
+	MaxPayload int
 
 	// Present, if both its parts are set, lets the janitor fence a worker before its lease expires if its presence is
 	// missing in both servers.
@@ -221,6 +228,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	}
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
 	duties.Go(func() { j.repeat(ctx, "recount", recountEvery, j.recount) })
+	duties.Go(func() { j.operations(ctx) })
 	duties.Wait()
 	return nil
 }

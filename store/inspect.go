@@ -43,28 +43,33 @@ type Counts struct {
 	Next holdfast.TaskID
 }
 
-// Filter selects tasks. The zero value selects all.
+// Filter selects tasks. The zero value selects all. Operations store filters as JSON.
 type Filter struct {
-	States []holdfast.State
-	Type   string
-	Queue  string
-	Error  string            // text that the last error contains, ignoring case
-	Unique string            // the unique key
-	IDs    []holdfast.TaskID // if not empty, only these tasks
+	States []holdfast.State  `json:"states,omitempty"`
+	Type   string            `json:"type,omitempty"`
+	Queue  string            `json:"queue,omitempty"`
+	Error  string            `json:"error,omitempty"`  // text that the last error contains, ignoring case
+	Unique string            `json:"unique,omitempty"` // the unique key
+	IDs    []holdfast.TaskID `json:"ids,omitempty"`    // if not empty, only these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
-	MinID, MaxID holdfast.TaskID
-	Tags         []string      // the task has all of them
-	Payload      []PayloadTerm // the payload has all of these values
+	MinID   holdfast.TaskID `json:"min_id,omitempty"`
+	MaxID   holdfast.TaskID `json:"max_id,omitempty"`
+	Tags    []string        `json:"tags,omitempty"`    // the task has all of them
+	Payload []PayloadTerm   `json:"payload,omitempty"` // the payload has all of these values
 	// MinAttempt and MaxAttempt, if not 0, bound the number of the attempt.
-	MinAttempt, MaxAttempt int
+	MinAttempt int `json:"min_attempt,omitempty"`
+	MaxAttempt int `json:"max_attempt,omitempty"`
 	// Fingerprint, Class, Host and Status select dead tasks by their record; see DeathGroup.
-	Fingerprint, Class, Host string
-	Status                   int
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Class       string `json:"class,omitempty"`
+	Host        string `json:"host,omitempty"`
+	Status      int    `json:"status,omitempty"`
 	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). The time of a task is when it
 	// reached a final state, and until then when it was created.
-	Since, Until time.Time
-	Before       holdfast.TaskID // if not 0, only smaller ids; for the next page
-	Limit        int             // at most this many; 0 means 50; for List only
+	Since  time.Time       `json:"since,omitzero"`
+	Until  time.Time       `json:"until,omitzero"`
+	Before holdfast.TaskID `json:"-"` // if not 0, only smaller ids; for the next page
+	Limit  int             `json:"-"` // at most this many; 0 means 50; for List only
 }
 
 // OnlyGroups reports whether the filter has no conditions other than states, a type and a queue.

@@ -49,6 +49,7 @@ type Store interface {
 	Tokens
 	Answers
 	Counters
+	Operations
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

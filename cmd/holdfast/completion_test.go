@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead audit queue worker holding migrate export import topology verify recover doctor bench token config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue worker holding migrate export import topology verify recover doctor bench token config completion version help",
 		"ta":                       "task",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",

@@ -103,6 +103,7 @@ func commands(t *tool) []*cli.Command {
 		enqueueCommand{t}.command(),
 		taskCommands{t}.command(),
 		deadCommands{t}.command(),
+		operationCommands{t}.command(),
 		auditCommands{t}.command(),
 		queueCommands{t}.command(),
 		workerCommands{t}.command(),

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/operate"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -68,9 +69,8 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	}
 
 	repaired.Store(true)
-	done, err := w.ActAll(t.Context(), store.Actor{}, store.Filter{States: []holdfast.State{holdfast.Dead}}, store.ActionRetry, func(int) {})
-	if err != nil || done != 10 {
-		t.Fatalf("retried %d tasks: %v", done, err)
+	if o := w.operate(t, operate.Request{Action: store.ActionRetry, Filter: store.Filter{States: []holdfast.State{holdfast.Dead}}}); o.Changed != 10 || o.Succeeded != 10 {
+		t.Errorf("the retry is %+v", o)
 	}
 	w.awaitCount(t, 30*time.Second, holdfast.Done, 300)
 }

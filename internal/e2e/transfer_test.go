@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/operate"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -220,10 +221,7 @@ func (w *world) fill(t *testing.T, n int) {
 	if _, err := p.EnqueueMany(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.ActAll(t.Context(), store.Actor{}, store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: n / 10}, store.ActionCancel, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.operate(t, operate.Request{Action: store.ActionCancel, Filter: store.Filter{States: []holdfast.State{holdfast.Ready}}, Limit: int64(n / 10)})
 }
 
 // taskLines returns the lines of an export without the header, which has the time of the export.

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/operate"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -334,4 +335,21 @@ func tryScript(folder, name string, env []string, args ...string) (string, error
 		err = fmt.Errorf("%w: %s", err, problems.String())
 	}
 	return strings.TrimSpace(string(out)), err
+}
+
+// operate starts an operation and waits for its end.
+func (w *world) operate(t *testing.T, r operate.Request) store.Operation {
+	t.Helper()
+	plan, err := w.PlanOperation(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := w.StartOperation(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, plan.Operation, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err = w.AwaitOperation(t.Context(), o.ID, func(store.Operation) {}); err != nil || o.State != store.OperationDone {
+		t.Fatalf("the operation is %+v: %v", o, err)
+	}
+	return o
 }

@@ -161,6 +161,53 @@ create table count_scan (
 
 insert into count_scan (filled) select not exists (select 1 from tasks);
 
+-- Long work on many tasks; see store.Operation. A step of an operation increments its version in the transaction that
+-- changes the tasks.
+create table operations (
+  id             integer primary key autoincrement,
+  version        integer not null default 1,
+  state          text not null check (state in ('planned', 'running', 'paused', 'stopped', 'done', 'cancelled')),
+  action         text not null,
+  query          text not null, -- as a person wrote it
+  filter         text not null, -- what the query meant when the operation was created
+  patch          text,
+  actor          text not null,
+  surface        text not null,
+  reason         text not null default '',
+  note           text not null default '',
+  rate           integer not null default 0,
+  ramp           text not null default '[]',
+  stop_above     real not null default 1,
+  step_timeout   integer not null default 0, -- microseconds
+  max_tasks      integer not null default 0, -- 0: no limit
+  total          integer not null default 0,
+  changed        integer not null default 0,
+  skipped        integer not null default 0,
+  refused        integer not null default 0,
+  succeeded      integer not null default 0,
+  failed         integer not null default 0,
+  judged         integer not null default 0,
+  step           integer not null default 0,
+  step_succeeded integer not null default 0,
+  step_failed    integer not null default 0,
+  cursor         integer not null default 0,
+  scanned        integer not null default 0,
+  created_at     integer not null,
+  started_at     integer,
+  finished_at    integer,
+  advanced_at    integer,
+  waiting_at     integer
+) strict;
+
+create index operations_running on operations (id) where state = 'running';
+
+-- The tasks that operations have retried and whose first new attempt has not been judged.
+create table operation_tasks (
+  operation_id integer not null,
+  task_id      integer not null,
+  primary key (operation_id, task_id)
+) strict, without rowid;
+
 -- +goose Down
 drop table answers;
 drop table tokens;
@@ -168,6 +215,10 @@ drop trigger tasks_queue;
 drop trigger tasks_deleted;
 drop table count_scan;
 drop table counts;
+
+
+drop table operation_tasks;
+drop table operations;
 drop trigger tasks_tags;
 drop table tags;
 alter table tasks drop column tags;

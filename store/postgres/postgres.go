@@ -102,6 +102,7 @@ type Store struct {
 	tokens
 	answers
 	counters
+	operator
 	migrator
 	transfers
 	presenter
@@ -184,6 +185,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		tokens:     roles.NewTokens(named{d}),
 		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{d, roles.NewCounters(named{d})},
+		operator:   roles.NewOperations(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

@@ -25,6 +25,7 @@ type (
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
 	answers   = roles.Answers
+	operator  = roles.Operations
 )
 
 // named executes statements for the shared roles.

@@ -23,6 +23,7 @@ type (
 	verifier  = roles.Verification
 	tokens    = roles.Tokens
 	answers   = roles.Answers
+	operator  = roles.Operations
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

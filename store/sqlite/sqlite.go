@@ -73,6 +73,7 @@ type Store struct {
 	tokens
 	answers
 	counters
+	operator
 	migrator
 	transfers
 	ownership
@@ -123,6 +124,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		tokens:     roles.NewTokens(named{d}),
 		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{roles.NewCounters(named{d})},
+		operator:   roles.NewOperations(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -33,6 +33,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
+	for _, result := range []store.FirstResult{store.FirstSucceeded, store.FirstFailed, store.FirstOther} {
+		known[string(result)] = true
+	}
 	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
 	}

@@ -24,8 +24,11 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		tests []test
 	}{
 		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests},
-		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests},
-		{"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests}, {"Answers", answerTests}, {"Migrations", migrationTests},
+		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests},
+		{"Repair", repairTests}, {"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests},
+		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
+		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
+		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,7 @@ type database struct {
 	counts        []count               // in no order
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
+	operations    []Operation           // by id
 	last          sequences
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
@@ -38,7 +39,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation, audit, token int64
+	task, entry, worker, cancellation, audit, token, operation int64
 }
 
 // Task is a stored task with its payload.
@@ -137,10 +138,11 @@ func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
+	operations := append(to.operations[:0], d.operations...)
 	*to = *d
-	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns = tasks, entries, workers, cancellations, queues, turns
 	to.verified = slices.Clone(d.verified)
 	to.counts, to.deltas = counts, deltas
+	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations = tasks, entries, workers, cancellations, queues, turns, operations
 }
 
 // task returns a row, or nil if there is none. The pointer is valid until a task is stored or deleted.

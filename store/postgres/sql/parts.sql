@@ -155,3 +155,8 @@ where state = 'live' and not draining and running < concurrency and lease_until 
 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle.queues))
+
+-- {{operation}}: the columns of an operation.
+id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
+rate, ramp::text as ramp, stop_above, step_timeout, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
+step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at

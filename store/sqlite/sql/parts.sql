@@ -112,3 +112,8 @@ t.type in (select value from json_each(idle.types))
 
 -- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
 on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
+
+-- {{operation}}: the columns of an operation.
+id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
+rate, ramp, stop_above, step_timeout, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
+step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at

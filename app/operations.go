@@ -1,0 +1,113 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// samples is how many tasks a plan shows.
+const samples = 5
+
+// Plan says what an operation would do.
+type Plan struct {
+	Operation store.Operation // not stored
+	AtLeast   bool            // the count stopped after a second, and more tasks may match than Operation.Total
+	Samples   []holdfast.Task // without payload
+	// Expected is how long the operation takes at its rate, and 0 if the rate has no limit. A ramp adds the time of first
+	// attempts.
+	Expected time.Duration
+}
+
+// PlanOperation checks a request, counts its tasks and returns what an operation would do. It changes nothing.
+func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, error) {
+	if err := r.Check(); err != nil {
+		return Plan{}, err
+	}
+	counts, err := b.Store.Count(ctx, r.Filter)
+	if err != nil {
+		return Plan{}, err
+	}
+	total := int64(0)
+	for _, n := range counts.By {
+		total += n
+	}
+	f := r.Filter
+	f.Limit = samples
+	page, err := b.Store.List(ctx, f)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan := Plan{Operation: r.Operation(total), Samples: page.Tasks, AtLeast: counts.Next != 0}
+	if rate := plan.Operation.Rate; rate > 0 {
+		plan.Expected = time.Duration(float64(plan.Operation.Total) / float64(rate) * float64(time.Second))
+	}
+	return plan, nil
+}
+
+// StartOperation stores an operation that runs at once, or one that is only planned. Janitors make its steps.
+func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Operation, planned bool) (store.Operation, error) {
+	o.State = store.OperationRunning
+	if planned {
+		o.State = store.OperationPlanned
+	}
+	return b.Store.CreateOperation(ctx, by, o)
+}
+
+// ControlOperation starts or continues an operation (to is running), pauses it or cancels it. It returns an ErrNotFound
+// if there is no such operation, and an ErrConflict if its state does not allow that.
+func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id int64, to store.OperationState) (store.Operation, error) {
+	for {
+		o, err := b.Store.Operation(ctx, id)
+		if err != nil {
+			return o, err
+		}
+		step, err := operate.Control(o, to, by)
+		if err != nil {
+			return o, err
+		}
+		stepped, err := b.Store.StepOperation(ctx, step)
+		if !errors.Is(err, holdfast.ErrConflict) { // else a janitor was faster, and the next try sees its step
+			return stepped, err
+		}
+	}
+}
+
+// AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it makes steps
+// as a janitor does, so no other process is needed. It calls progress after each look. If ctx ends first, it returns the
+// newest version of the operation that it has read, and the error of ctx.
+func (b *Backend) AwaitOperation(ctx context.Context, id int64, progress func(store.Operation)) (store.Operation, error) {
+	engine := operate.New(b.Store, b.Config.Producer.MaxPayload)
+	var newest store.Operation
+	for {
+		o, err := b.Store.Operation(ctx, id)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return newest, ctx.Err()
+		case err != nil:
+			return newest, err
+		}
+		newest = o
+		progress(o)
+		if o.State != store.OperationRunning {
+			return o, nil
+		}
+		wait, _, err := engine.Advance(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return newest, ctx.Err()
+		case err != nil:
+			return newest, fmt.Errorf("the operation continues when a janitor runs: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return newest, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}

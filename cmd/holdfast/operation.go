@@ -1,0 +1,474 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// operationCommands implements the command operation and its subcommands.
+type operationCommands struct{ *tool }
+
+func (t operationCommands) command() *cli.Command {
+	control := func(name, usage, description string, to store.OperationState) *cli.Command {
+		return &cli.Command{
+			Name: name, Usage: usage, ArgsUsage: "ID",
+			Description: description + "\n\nExample:\n  holdfast operation " + name + " 7",
+			Flags:       append([]cli.Flag{outputFlag()}, actorFlags()...),
+			Action:      t.do(func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }),
+		}
+	}
+	return &cli.Command{
+		Name:    "operation",
+		Aliases: []string{"operations"},
+		Usage:   "start and control long work on many tasks",
+		Subcommands: []*cli.Command{{
+			Name:  "list",
+			Usage: "list operations, newest first",
+			Description: `An operation applies one action to every task that a filter selects. It continues in the background until it is
+done, and survives any crash.
+
+Example:
+  holdfast operation list --state running`,
+			Flags: []cli.Flag{
+				outputFlag(),
+				&cli.StringFlag{Name: "state", Usage: "only operations in one of the states `STATE,...`: " + strings.Join(operationStates(), ", ")},
+				&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` operations; default 50"},
+				&cli.StringFlag{Name: "before", Usage: "only operations with an id less than `ID`; for the next page, give the last id of this page"},
+				watchFlag(),
+			},
+			Action: t.do(t.list),
+		}, {
+			Name:      "get",
+			Usage:     "show one operation with its counts",
+			ArgsUsage: "ID",
+			Description: `"audit list --operation ID" shows each task that the operation has changed.
+
+Example:
+  holdfast operation get 7`,
+			Flags:  []cli.Flag{outputFlag(), watchFlag()},
+			Action: t.do(t.get),
+		}, {
+			Name:      "watch",
+			Usage:     "follow an operation until it ends or stops",
+			ArgsUsage: "ID",
+			Description: `On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
+operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped or
+could not change some tasks, 1 if it is paused or cancelled, and 124 if the timeout expires first.
+
+Example:
+  holdfast operation watch 7 --timeout 10m`,
+			Flags:  []cli.Flag{outputFlag(), timeoutFlag()},
+			Action: t.do(t.watchOne),
+		}, t.startCommand(),
+			control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
+			control("resume", "start a planned operation, or continue a paused or stopped one",
+				"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
+			control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
+		},
+	}
+}
+
+func (t operationCommands) startCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "start",
+		Usage:     "apply an action to every task that matches a search",
+		ArgsUsage: "ACTION",
+		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
+edit applies a JSON Patch to payload, queue, max_attempts and run_at of each task; a task that the patch does
+not fit stays as it is, and is counted. With --plan the operation waits for "operation resume".
+
+Example:
+  holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
+		Flags: append(append([]cli.Flag{
+			outputFlag(),
+			filterFlags()[0],
+			limitFlag(0),
+			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) as `JSON`, @FILE, or - for stdin"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
+			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},
+			yesFlag(),
+		}, operationFlags(store.ActionRetry)...), actorFlags()...),
+		Action: t.do(t.start),
+	}
+}
+
+func operationStates() []string {
+	return []string{
+		string(store.OperationPlanned), string(store.OperationRunning), string(store.OperationPaused),
+		string(store.OperationStopped), string(store.OperationDone), string(store.OperationCancelled),
+	}
+}
+
+func timeoutFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"}
+}
+
+// operationFlags returns the flags of commands that start an operation.
+func operationFlags(requested store.Action) []cli.Flag {
+	flags := []cli.Flag{
+		&cli.IntFlag{Name: "rate", Usage: fmt.Sprintf("change at most `N` tasks per second; default no limit, and %d for a retry", operate.DefaultRate)},
+	}
+	if requested == store.ActionRetry {
+		flags = append(flags,
+			&cli.StringFlag{Name: "ramp", Usage: fmt.Sprintf("ends of the steps of a retry in `PERCENT,...`; each step waits for the first attempts of the tasks; "+
+				"default 1,5,25,100 from %d tasks on; 100 means one step", operate.RampFrom)},
+			&cli.IntFlag{Name: "stop-above", Usage: fmt.Sprintf("stop a retry if more than `PERCENT` of the first attempts of a step failed; default %.0f; 100 means never", 100*operate.DefaultStopAbove)},
+			&cli.DurationFlag{Name: "step-timeout", Usage: fmt.Sprintf("wait at most `DURATION` for the first attempts of a step; default %s", surface.Duration(operate.DefaultStepTimeout))},
+		)
+	}
+	return append(flags,
+		&cli.BoolFlag{Name: "wait", Usage: "wait until the operation ends or stops; for a retry, also for the first attempts"},
+		timeoutFlag())
+}
+
+// setOperationFlags sets the values of operationFlags in a request.
+func setOperationFlags(c *cli.Context, r *operate.Request) error {
+	if r.Rate = c.Int("rate"); c.IsSet("rate") && r.Rate < 1 {
+		return usageOf(commandName(c), "--rate %d must be at least 1", r.Rate)
+	}
+	if c.IsSet("stop-above") {
+		percent := c.Int("stop-above")
+		if percent < 1 || percent > 100 {
+			return usageOf(commandName(c), "--stop-above %d must be between 1 and 100", percent)
+		}
+		r.StopAbove = float64(percent) / 100
+	}
+	if c.IsSet("step-timeout") {
+		if r.StepTimeout = c.Duration("step-timeout"); r.StepTimeout <= 0 {
+			return usageOf(commandName(c), "--step-timeout %s must be more than 0", r.StepTimeout)
+		}
+	}
+	if c.IsSet("ramp") {
+		for word := range strings.SplitSeq(c.String("ramp"), ",") {
+			percent, err := strconv.Atoi(strings.TrimSpace(word))
+			if err != nil {
+				return usageOf(commandName(c), "--ramp %q must be percentages such as 1,5,25,100", c.String("ramp"))
+			}
+			r.Ramp = append(r.Ramp, percent)
+		}
+	}
+	if c.IsSet("timeout") && (c.Duration("timeout") <= 0 || !c.Bool("wait")) {
+		return usageOf(commandName(c), "--timeout must be more than 0 and needs --wait")
+	}
+	r.Limit = int64(c.Int("limit"))
+	return nil
+}
+
+// queryText returns the filter of a command as one search.
+func queryText(c *cli.Context, state holdfast.State) string {
+	words := []string{"state:" + string(state)}
+	for _, name := range []string{"type", "queue", "group", "error", "since", "until"} {
+		if value := c.String(name); c.IsSet(name) {
+			if strings.ContainsAny(value, " \t\"") {
+				value = strconv.Quote(value)
+			}
+			words = append(words, name+":"+value)
+		}
+	}
+	return strings.Join(append(words, strings.Fields(c.String("query"))...), " ")
+}
+
+func (t operationCommands) start(ctx context.Context, c *cli.Context) error {
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usageOf(commandName(c), "give one action: retry, archive, restore, cancel, purge or edit")
+	}
+	f, err := filter(c)
+	if err != nil {
+		return err
+	}
+	r := operate.Request{Action: store.Action(c.Args().First()), Query: c.String("query"), Filter: f}
+	if c.IsSet("patch") {
+		if r.Patch, err = t.input("patch", c.String("patch"), holdfast.DefaultMaxPayload); err != nil {
+			return err
+		}
+	}
+	return t.startOperation(ctx, c, by, r)
+}
+
+// startOperation plans an operation, asks for confirmation and starts it. With --wait it waits for the end.
+func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Actor, r operate.Request) error {
+	if err := setOperationFlags(c, &r); err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		plan, err := b.PlanOperation(ctx, r)
+		if err != nil {
+			return err
+		}
+		total := int(plan.Operation.Total)
+		what := string(r.Action) + " " + tasksOf(plan)
+		switch {
+		case c.Bool("dry-run"):
+			return t.printPlan(c, plan)
+		case total == 0 && !plan.AtLeast:
+			t.say("no tasks match")
+			return list(t, c, []surface.Operation{}, "", t.operationColumns()...)
+		}
+		if err := t.confirm(c, what); err != nil {
+			return err
+		}
+		o, err := b.StartOperation(ctx, by, plan.Operation, c.Bool("plan"))
+		if err != nil {
+			return err
+		}
+		if c.Bool("wait") && !c.Bool("plan") {
+			return t.awaitOperation(ctx, c, b, o.ID)
+		}
+		t.say("operation %d is %s: %s; to follow it: holdfast operation watch %d", o.ID, o.State, what, o.ID)
+		workers, err := b.Store.Workers(ctx, false)
+		if err != nil {
+			return err
+		}
+		if len(workers) == 0 {
+			t.say("warning: no worker is running, so the operation waits; start one with: holdfast serve")
+		}
+		return t.printOperation(c, o)
+	})
+}
+
+// tasksOf returns the number of tasks of a plan, such as "3 dead tasks".
+func tasksOf(p app.Plan) string {
+	kind := "task"
+	if states := p.Operation.Filter.States; len(states) == 1 {
+		kind = string(states[0]) + " task"
+	}
+	text := plural(int(p.Operation.Total), kind)
+	if p.AtLeast {
+		return "at least " + text
+	}
+	return text
+}
+
+// printPlan prints what an operation would do.
+func (t *tool) printPlan(c *cli.Context, plan app.Plan) error {
+	if chosen, _ := format(c); chosen != asTable {
+		return jsonLines(t.stdout, []surface.Plan{surface.PlanOf(plan)})
+	}
+	o := plan.Operation
+	t.say("would %s %s", o.Action, tasksOf(plan))
+	if o.Rate > 0 {
+		t.say("at most %d per second: at least %s", o.Rate, surface.Duration(plan.Expected.Round(time.Second)))
+	}
+	if len(o.Ramp) > 0 {
+		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", ramp(o.Ramp), 100*o.StopAbove)
+	}
+	return list(t, c, plan.Samples, "",
+		column[holdfast.Task]{"sample", func(task holdfast.Task) string { return task.ID.String() }},
+		column[holdfast.Task]{"type", func(task holdfast.Task) string { return task.Type }},
+		column[holdfast.Task]{"queue", func(task holdfast.Task) string { return task.Queue }},
+		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
+		column[holdfast.Task]{"error", func(task holdfast.Task) string { return clipped(task.LastError, 80) }},
+	)
+}
+
+func ramp(percents []int) string {
+	words := make([]string, len(percents))
+	for i, percent := range percents {
+		words[i] = strconv.Itoa(percent)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (t *tool) operationColumns() []column[surface.Operation] {
+	return []column[surface.Operation]{
+		{"id", func(o surface.Operation) string { return fmt.Sprint(o.ID) }},
+		{"action", func(o surface.Operation) string { return string(o.Action) }},
+		{"state", func(o surface.Operation) string { return string(o.State) }},
+		{"changed", func(o surface.Operation) string { return fmt.Sprintf("%d/%d", o.Changed, o.Total) }},
+		{"skipped", func(o surface.Operation) string { return nonzero(int(o.Skipped + o.Refused)) }},
+		{"failed", func(o surface.Operation) string { return nonzero(int(o.Failed)) }},
+		{"created", func(o surface.Operation) string { return t.stamp(o.CreatedAt) }},
+		{"actor", func(o surface.Operation) string { return clipped(o.Actor.Name, 20) }},
+		{"query", func(o surface.Operation) string { return clipped(o.Query, 60) }},
+	}
+}
+
+func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
+	if chosen, _ := format(c); chosen != asTable {
+		return jsonLines(t.stdout, []surface.Operation{surface.OperationOf(o)})
+	}
+	return list(t, c, []surface.Operation{surface.OperationOf(o)}, "", t.operationColumns()...)
+}
+
+// awaitOperation waits for the end of an operation and prints it.
+func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backend, id int64) error {
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if limit := c.Duration("timeout"); limit > 0 {
+		waiting, cancel = context.WithTimeout(ctx, limit)
+	}
+	defer cancel()
+	bar := t.progress(-1, "retry")
+	o, err := b.AwaitOperation(waiting, id, func(o store.Operation) {
+		if bar != nil { // an error of the bar does not matter
+			bar.ChangeMax64(max(o.Total, o.Visited(), 1))
+			bar.Describe(fmt.Sprintf("%s %s", o.Action, o.State))
+			_ = bar.Set64(o.Visited())
+		}
+	})
+	if bar != nil {
+		_ = bar.Finish()
+	}
+	switch {
+	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
+		return &failure{err: fmt.Errorf("operation %d is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
+	case err != nil:
+		return err
+	}
+	if err := t.printOperation(c, o); err != nil {
+		return err
+	}
+	switch {
+	case o.State == store.OperationStopped:
+		return &failure{err: fmt.Errorf("operation %d has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue: holdfast operation resume %d", id)}
+	case o.State != store.OperationDone:
+		return fmt.Errorf("operation %d is %s", id, o.State)
+	case o.Refused > 0:
+		return &failure{err: fmt.Errorf("the patch did not fit %s; the first: %s", plural(int(o.Refused), "task"), o.Note), code: exitPartly}
+	}
+	return nil
+}
+
+// operationID parses the argument of a command as the id of an operation.
+func operationID(c *cli.Context) (int64, error) {
+	id, err := strconv.ParseInt(c.Args().First(), 10, 64)
+	if err != nil || id < 1 || c.NArg() > 1 {
+		return 0, usageOf(commandName(c), "give the id of one operation; see: holdfast operation list")
+	}
+	return id, nil
+}
+
+func (t operationCommands) list(ctx context.Context, c *cli.Context) error {
+	f := store.OperationFilter{Limit: c.Int("limit")}
+	if f.Limit < 1 {
+		return usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)
+	}
+	if c.IsSet("state") {
+		for word := range strings.SplitSeq(c.String("state"), ",") {
+			if !slices.Contains(operationStates(), word) {
+				return usageOf(commandName(c), "--state: %q is not one of %s", word, strings.Join(operationStates(), ", "))
+			}
+			f.States = append(f.States, store.OperationState(word))
+		}
+	}
+	if c.IsSet("before") {
+		id, err := strconv.ParseInt(c.String("before"), 10, 64)
+		if err != nil || id < 1 {
+			return usageOf(commandName(c), "--before %q is not a positive number", c.String("before"))
+		}
+		f.Before = id
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		found, err := b.Store.ListOperations(ctx, f)
+		if err != nil {
+			return err
+		}
+		operations := make([]surface.Operation, len(found))
+		for i, o := range found {
+			operations[i] = surface.OperationOf(o)
+		}
+		return list(t.tool, c, operations, "no operations match", t.operationColumns()...)
+	})
+}
+
+func (t operationCommands) get(ctx context.Context, c *cli.Context) error {
+	id, err := operationID(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		o, err := b.Store.Operation(ctx, id)
+		if err != nil {
+			return err
+		}
+		if chosen, _ := format(c); chosen != asTable {
+			return t.printOperation(c, o)
+		}
+		return t.describeOperation(o)
+	})
+}
+
+// describeOperation prints an operation as lines with a label and a text.
+func (t *tool) describeOperation(o store.Operation) error {
+	limit := func(text string, set bool) string {
+		if !set {
+			return ""
+		}
+		return text
+	}
+	retry := o.Action == store.ActionRetry
+	for _, line := range []struct{ name, text string }{
+		{"id", fmt.Sprint(o.ID)},
+		{"action", string(o.Action)},
+		{"state", string(o.State)},
+		{"note", singleLine(o.Note)},
+		{"query", singleLine(o.Query)},
+		{"patch", indented(o.Patch)},
+		{"actor", singleLine(o.Actor.Name)},
+		{"reason", singleLine(o.Reason)},
+		{"total", fmt.Sprint(o.Total)},
+		{"changed", fmt.Sprint(o.Changed)},
+		{"skipped", nonzero(int(o.Skipped))},
+		{"refused", nonzero(int(o.Refused))},
+		{"succeeded", limit(fmt.Sprintf("%d first attempts", o.Succeeded), retry)},
+		{"failed", limit(fmt.Sprintf("%d first attempts", o.Failed), retry)},
+		{"rate", limit(fmt.Sprintf("at most %d per second", o.Rate), o.Rate > 0)},
+		{"step", limit(fmt.Sprintf("%d of %d (%s percent)", o.Step+1, len(o.Ramp), ramp(o.Ramp)), len(o.Ramp) > 0)},
+		{"stops", limit(fmt.Sprintf("if more than %.0f %% of the first attempts of a step fail", 100*o.StopAbove), retry && o.StopAbove < 1)},
+		{"created", t.absoluteAndRelative(o.CreatedAt)},
+		{"started", t.absoluteAndRelative(o.StartedAt)},
+		{"finished", t.absoluteAndRelative(o.FinishedAt)},
+	} {
+		if line.text == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(t.stdout, "%-*s%s\n", labelWidth, line.name, printable(line.text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t operationCommands) watchOne(ctx context.Context, c *cli.Context) error {
+	id, err := operationID(c)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("timeout") && c.Duration("timeout") <= 0 {
+		return usageOf(commandName(c), "--timeout must be more than 0")
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error { return t.awaitOperation(ctx, c, b, id) })
+}
+
+func (t operationCommands) control(ctx context.Context, c *cli.Context, to store.OperationState) error {
+	id, err := operationID(c)
+	if err != nil {
+		return err
+	}
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		o, err := b.ControlOperation(ctx, by, id, to)
+		if err != nil {
+			return err
+		}
+		return t.printOperation(c, o)
+	})
+}

@@ -1,0 +1,427 @@
+// Package operate makes the steps of operations, which is long work on many tasks. Janitors call Advance all the time.
+// Any number of processes may do so: the store lets only one of them make a step, and a step is one transaction. So every
+// task is changed at most once, and the counts are exact, whenever a process dies.
+//
+// A retry can be ramped: after each part of the tasks the operation waits for their first attempts, and stops by itself
+// if too many of them failed.
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Store is the part of a store that operations use.
+type Store interface {
+	store.Operations
+	Now(ctx context.Context) (time.Time, error)
+	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
+	List(ctx context.Context, f store.Filter) (store.Page, error)
+}
+
+const (
+	// batch is the maximum number of tasks of a step. It keeps the transaction short.
+	batch = 500
+	// editBatch is for edits, which read each task with its payload.
+	editBatch = 50
+	// judgeBatch is how many first attempts a step judges.
+	judgeBatch = 1000
+	// enoughFirst is the number of first attempts from which on an operation may stop before the end of its ramp step.
+	enoughFirst = 20
+	// judgeEvery is the time between two looks at first attempts. A look reads all tasks that have not been judged.
+	judgeEvery = time.Second
+)
+
+// Defaults of operations that people start.
+const (
+	DefaultRate        = 1000 // retries per second
+	DefaultStopAbove   = 0.5
+	DefaultStepTimeout = 10 * time.Minute
+	// RampFrom is the number of tasks from which on a retry is ramped.
+	RampFrom = 100
+)
+
+// DefaultRamp returns the ends of the ramp steps, in percent.
+func DefaultRamp() []int { return []int{1, 5, 25, 100} }
+
+// Engine makes the steps of operations. New returns an Engine. Its methods must not be called concurrently.
+type Engine struct {
+	store      Store
+	maxPayload int
+	looked     map[int64]time.Time // when the engine last looked for first attempts, by operation
+	yielded    map[int64]time.Time // until when another process makes the steps of an operation
+}
+
+// New returns an Engine. maxPayload is the maximum size of an edited payload in bytes; 0 means
+// holdfast.DefaultMaxPayload.
+func New(s Store, maxPayload int) *Engine {
+	if maxPayload <= 0 {
+		maxPayload = holdfast.DefaultMaxPayload
+	}
+	return &Engine{store: s, maxPayload: maxPayload, looked: make(map[int64]time.Time), yielded: make(map[int64]time.Time)}
+}
+
+// yield is how long an engine leaves an operation to the process that made the last step before it.
+const yield = 2 * time.Second
+
+// Advance makes at most one step of each running operation. It returns how long the caller may wait before the next
+// call, and false if no operation is running.
+func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool, err error) {
+	operations, err := e.store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationRunning}, Limit: 100})
+	if err != nil || len(operations) == 0 {
+		clear(e.looked)
+		clear(e.yielded)
+		return 0, false, err
+	}
+	now, err := e.store.Now(ctx)
+	if err != nil {
+		return 0, true, err
+	}
+	wait = judgeEvery
+	for _, o := range operations {
+		if o.Foreign || now.Before(e.yielded[o.ID]) {
+			continue
+		}
+		pause, err := e.step(ctx, o, now)
+		if errors.Is(err, holdfast.ErrConflict) { // another process or a person was faster
+			e.yielded[o.ID] = now.Add(yield)
+			continue
+		}
+		if err != nil {
+			return wait, true, fmt.Errorf("operation %d: %w", o.ID, err)
+		}
+		wait = min(wait, pause)
+	}
+	return wait, true, nil
+}
+
+// step makes the next step of an operation, if it can make one now, and returns how long to wait for the one after it.
+func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (time.Duration, error) {
+	step := store.OperationStep{From: o, To: o}
+	wait, judged := time.Duration(0), true
+	if o.Action == store.ActionRetry {
+		var err error
+		if judged, err = e.judge(ctx, &step, now); err != nil {
+			return 0, err
+		}
+	}
+	to := &step.To
+	switch {
+	case tooMany(to, false) && !to.Scanned:
+		stop(&step)
+	case to.WaitingAt.IsZero():
+		var err error
+		if wait, err = e.work(ctx, &step, now); err != nil {
+			return 0, err
+		}
+	case !judged: // a decision needs the newest results
+		return judgeEvery, nil
+	case to.Judged >= to.Changed, !now.Before(to.WaitingAt.Add(o.StepTimeout)):
+		next(&step)
+	default:
+		wait = judgeEvery
+	}
+	if unchanged(&step) {
+		return wait, nil
+	}
+	_, err := e.store.StepOperation(ctx, step)
+	return wait, err
+}
+
+// unchanged reports whether a step changes nothing.
+func unchanged(step *store.OperationStep) bool {
+	a, b := &step.From, &step.To
+	return len(step.Changes) == 0 && len(step.Judged) == 0 && a.State == b.State && a.Step == b.Step && a.Cursor == b.Cursor &&
+		a.Scanned == b.Scanned && a.WaitingAt.Equal(b.WaitingAt) && a.Visited() == b.Visited()
+}
+
+// judge counts the first attempts that have ended. It reports whether it has looked.
+func (e *Engine) judge(ctx context.Context, step *store.OperationStep, now time.Time) (bool, error) {
+	to := &step.To
+	if to.Judged >= to.Changed {
+		return true, nil
+	}
+	if last, ok := e.looked[to.ID]; ok && now.Before(last.Add(judgeEvery)) && !now.Before(last) {
+		return false, nil
+	}
+	first, err := e.store.FirstAttempts(ctx, to.ID, judgeBatch)
+	if err != nil {
+		return false, err
+	}
+	if len(first) < judgeBatch {
+		e.looked[to.ID] = now
+	}
+	for _, attempt := range first {
+		step.Judged = append(step.Judged, attempt.Task)
+		to.Judged++
+		switch attempt.Result {
+		case store.FirstSucceeded:
+			to.Succeeded++
+			to.StepSucceeded++
+		case store.FirstFailed:
+			to.Failed++
+			to.StepFailed++
+		}
+	}
+	return true, nil
+}
+
+// tooMany reports whether too many first attempts of the ramp step failed. Before the end of the step it needs a few of
+// them.
+func tooMany(o *store.Operation, ended bool) bool {
+	all := o.StepSucceeded + o.StepFailed
+	return all > 0 && (ended || all >= enoughFirst) && float64(o.StepFailed) > o.StopAbove*float64(all)
+}
+
+func stop(step *store.OperationStep) {
+	to := &step.To
+	to.State = store.OperationStopped
+	to.Note = fmt.Sprintf("%d of %d first attempts of the step failed; the limit is %.0f %%", to.StepFailed, to.StepFailed+to.StepSucceeded, 100*to.StopAbove)
+	step.By = &store.Actor{Name: "holdfast", Surface: store.Janitor, Reason: to.Note}
+}
+
+// next ends a ramp step: the operation stops, continues with the next ramp step, or is done.
+func next(step *store.OperationStep) {
+	to := &step.To
+	switch {
+	case tooMany(to, true) && !to.Scanned:
+		stop(step)
+	case to.Scanned:
+		finish(step)
+	default:
+		to.Step++
+		to.StepSucceeded, to.StepFailed, to.WaitingAt = 0, 0, time.Time{}
+	}
+}
+
+func finish(step *store.OperationStep) {
+	step.To.State = store.OperationDone
+	step.By = &store.Actor{Name: "holdfast", Surface: store.Janitor}
+}
+
+// stepEnd returns the number of visited tasks at which the present ramp step ends.
+func stepEnd(o *store.Operation) int64 {
+	end := int64(math.MaxInt64)
+	if o.Step < len(o.Ramp)-1 {
+		end = max(1, (o.Total*int64(o.Ramp[o.Step])+99)/100)
+	}
+	if o.Limit > 0 {
+		end = min(end, o.Limit)
+	}
+	return end
+}
+
+// work adds the changes of the next tasks to a step. It returns how long to wait before the next one.
+func (e *Engine) work(ctx context.Context, step *store.OperationStep, now time.Time) (time.Duration, error) {
+	to := &step.To
+	left := stepEnd(to) - to.Visited()
+	n, wait := allowance(to, now)
+	n = int(min(int64(n), left))
+	if left > 0 && n == 0 {
+		return wait, nil
+	}
+	if left > 0 {
+		f := to.Filter
+		f.Before, f.Limit = to.Cursor, n
+		if f.Until.IsZero() || to.CreatedAt.Before(f.Until) {
+			f.Until = to.CreatedAt
+		}
+		page, err := e.store.List(ctx, f)
+		if err != nil {
+			return 0, err
+		}
+		if err := e.changes(ctx, step, page.Tasks); err != nil {
+			return 0, err
+		}
+		use(to, now, len(page.Tasks))
+		if to.Cursor = page.Next; page.Next == 0 {
+			to.Scanned = true
+		}
+		left -= int64(len(page.Tasks))
+	}
+	if to.Limit > 0 && to.Visited()+int64(len(step.Changes)) >= to.Limit {
+		to.Scanned = true
+	}
+	switch {
+	case !to.Scanned && left > 0:
+		return wait, nil
+	case to.Action == store.ActionRetry:
+		to.WaitingAt = now
+		return judgeEvery / 4, nil
+	case to.Scanned:
+		finish(step)
+	}
+	return wait, nil
+}
+
+// allowance returns how many tasks the rate of an operation allows now, and how long to wait for more.
+func allowance(o *store.Operation, now time.Time) (int, time.Duration) {
+	most := batch
+	if o.Action == store.ActionEdit {
+		most = editBatch
+	}
+	if o.Rate <= 0 {
+		return most, 0
+	}
+	since := min(max(0, now.Sub(o.AdvancedAt)), time.Second)
+	n := int(since.Seconds() * float64(o.Rate))
+	// Steps of a tenth of a second need few transactions and look even.
+	return min(n, most), max(time.Second/10, time.Second/time.Duration(o.Rate))
+}
+
+// use takes n tasks from the allowance.
+func use(o *store.Operation, now time.Time, n int) {
+	if o.Rate <= 0 {
+		o.AdvancedAt = now
+		return
+	}
+	from := o.AdvancedAt
+	if oldest := now.Add(-time.Second); from.Before(oldest) || from.After(now) {
+		from = oldest
+	}
+	o.AdvancedAt = from.Add(time.Duration(float64(n) / float64(o.Rate) * float64(time.Second)))
+}
+
+// changes adds the changes of the tasks to a step.
+func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) error {
+	to := &step.To
+	for _, task := range tasks {
+		requested, err := e.changeOf(ctx, to, task)
+		switch {
+		case err == nil:
+			step.Changes = append(step.Changes, requested)
+		case errors.Is(err, holdfast.ErrConflict), errors.Is(err, holdfast.ErrNotFound):
+			to.Skipped++
+		case errors.Is(err, holdfast.ErrInvalid):
+			to.Refused++
+			if to.Note == "" {
+				to.Note = err.Error()
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task) (store.Change, error) {
+	if o.Action != store.ActionEdit {
+		return change.Of(o.Action, task)
+	}
+	whole, err := e.store.Task(ctx, task.ID) // lists have no payloads
+	if err != nil {
+		return store.Change{}, err
+	}
+	to, err := change.Patch(whole, o.Patch)
+	if err != nil {
+		return store.Change{}, err
+	}
+	return change.Edit(whole, to, e.maxPayload)
+}
+
+// Request is what a person wants an operation to do.
+type Request struct {
+	Action      store.Action
+	Query       string // as the person wrote it
+	Filter      store.Filter
+	Patch       []byte // for an edit
+	Limit       int64  // 0 means all
+	Rate        int    // tasks per second; 0 means the default of the action; negative means no limit
+	Ramp        []int  // nil means the default
+	StopAbove   float64
+	StepTimeout time.Duration
+}
+
+// Check returns an ErrInvalid that describes the first problem of a request, or nil.
+func (r *Request) Check() error {
+	allowed := change.Allowed(r.Action)
+	switch {
+	case r.Action == store.ActionUndo || !slices.Contains(store.Actions(), r.Action):
+		return fmt.Errorf("%w: %q is not an action of operations; use retry, archive, restore, cancel, purge or edit", holdfast.ErrInvalid, r.Action)
+	case r.Action == store.ActionEdit && len(r.Patch) == 0:
+		return fmt.Errorf("%w: an edit needs a JSON Patch", holdfast.ErrInvalid)
+	case r.Action != store.ActionEdit && len(r.Patch) > 0:
+		return fmt.Errorf("%w: only an edit takes a JSON Patch", holdfast.ErrInvalid)
+	case len(r.Filter.States) == 0:
+		return fmt.Errorf("%w: the filter of an operation must name the states of the tasks, such as state:dead", holdfast.ErrInvalid)
+	case r.Limit < 0:
+		return fmt.Errorf("%w: limit %d is negative", holdfast.ErrInvalid, r.Limit)
+	case !(r.StopAbove >= 0 && r.StopAbove <= 1):
+		return fmt.Errorf("%w: the share of failures at which to stop is %g, but must be between 0 and 1", holdfast.ErrInvalid, r.StopAbove)
+	case r.StepTimeout < 0:
+		return fmt.Errorf("%w: the timeout of a step is negative", holdfast.ErrInvalid)
+	}
+	for _, state := range r.Filter.States {
+		if !slices.Contains(allowed, state) {
+			return fmt.Errorf("%w: cannot %s tasks that are %s", holdfast.ErrInvalid, r.Action, state)
+		}
+	}
+	for i, percent := range r.Ramp {
+		if percent < 1 || percent > 100 || i > 0 && percent <= r.Ramp[i-1] {
+			return fmt.Errorf("%w: a ramp has ascending percentages up to 100, such as 1, 5, 25, 100", holdfast.ErrInvalid)
+		}
+	}
+	if len(r.Ramp) > 0 && r.Ramp[len(r.Ramp)-1] != 100 {
+		return fmt.Errorf("%w: the last step of a ramp is 100 percent", holdfast.ErrInvalid)
+	}
+	if r.Action == store.ActionEdit {
+		return change.CheckPatch(r.Patch)
+	}
+	return nil
+}
+
+// Operation returns the operation for a checked request on total tasks.
+func (r *Request) Operation(total int64) store.Operation {
+	if r.Limit > 0 {
+		total = min(total, r.Limit)
+	}
+	o := store.Operation{
+		Action: r.Action, Query: r.Query, Filter: r.Filter, Patch: r.Patch, State: store.OperationPlanned,
+		Limit: r.Limit, Total: total, Rate: max(0, r.Rate), StopAbove: 1,
+	}
+	if r.Action != store.ActionRetry {
+		return o
+	}
+	if r.Rate == 0 {
+		o.Rate = DefaultRate
+	}
+	o.StopAbove, o.StepTimeout, o.Ramp = r.StopAbove, r.StepTimeout, r.Ramp
+	if o.StopAbove == 0 {
+		o.StopAbove = DefaultStopAbove
+	}
+	if o.StepTimeout == 0 {
+		o.StepTimeout = DefaultStepTimeout
+	}
+	if o.Ramp == nil && total >= RampFrom {
+		o.Ramp = DefaultRamp()
+	}
+	return o
+}
+
+// Control returns the step for what a person requests for an operation: to start or continue it (running), to pause it,
+// or to cancel it. It returns an ErrConflict if the state of the operation does not allow that.
+func Control(o store.Operation, to store.OperationState, by store.Actor) (store.OperationStep, error) {
+	from := map[store.OperationState][]store.OperationState{
+		store.OperationRunning:   {store.OperationPlanned, store.OperationPaused, store.OperationStopped},
+		store.OperationPaused:    {store.OperationRunning},
+		store.OperationCancelled: {store.OperationPlanned, store.OperationRunning, store.OperationPaused, store.OperationStopped},
+	}
+	verb := map[store.OperationState]string{store.OperationRunning: "resume", store.OperationPaused: "pause", store.OperationCancelled: "cancel"}[to]
+	if !slices.Contains(from[to], o.State) {
+		return store.OperationStep{}, fmt.Errorf("%w: cannot %s operation %d: it is %s", holdfast.ErrConflict, verb, o.ID, o.State)
+	}
+	step := store.OperationStep{From: o, To: o, By: &by}
+	step.To.State = to
+	if o.State == store.OperationStopped && to == store.OperationRunning { // a person accepts the failures so far
+		step.To.Note, step.To.StepSucceeded, step.To.StepFailed = "", 0, 0
+	}
+	return step, nil
+}

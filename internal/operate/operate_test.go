@@ -1,0 +1,379 @@
+package operate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/store"
+)
+
+type ticket = message.Ticket
+
+var anna = store.Actor{Name: "anna", Surface: store.CommandLine}
+
+// desk is a store with a clock that tests set, and dead tasks.
+type desk struct {
+	testing.TB
+	*simstore.Client
+	base *simstore.Store
+	now  time.Time
+	rng  *rand.Rand
+	// faults is the probability that a call fails before or after its effect, as if the process had been killed.
+	faults float64
+}
+
+func newDesk(t testing.TB, seed uint64) *desk {
+	d := &desk{TB: t, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 1))}
+	d.base = simstore.New(func() time.Time { return d.now })
+	d.Client = d.base.Client(nil)
+	return d
+}
+
+var errKilled = fmt.Errorf("%w: killed", holdfast.ErrUnavailable)
+
+// StepOperation may fail before or after the step, as if the process had been killed then.
+func (d *desk) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
+	if d.rng.Float64() < d.faults {
+		return store.Operation{}, errKilled
+	}
+	o, err := d.Client.StepOperation(ctx, step)
+	if err == nil && d.rng.Float64() < d.faults {
+		return store.Operation{}, errKilled
+	}
+	return o, err
+}
+
+func (d *desk) must(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// insert stores n tasks that are ready.
+func (d *desk) insert(n int) []holdfast.TaskID {
+	d.Helper()
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "mail", Queue: holdfast.DefaultQueue, MaxAttempts: 1, Payload: []byte(fmt.Sprintf(`{"n":%d}`, i))}
+	}
+	inserted, err := d.Insert(d.Context(), tasks, time.Hour)
+	d.must(err)
+	ids := make([]holdfast.TaskID, n)
+	for i := range ids {
+		ids[i] = inserted.Tasks[i].ID
+	}
+	return ids
+}
+
+// run claims the task and settles it.
+func (d *desk) run(id holdfast.TaskID, result error) {
+	d.Helper()
+	worker, err := d.RegisterWorker(d.Context(), store.WorkerInfo{Name: "w"}, time.Hour)
+	d.must(err)
+	task, err := d.Task(d.Context(), id)
+	d.must(err)
+	claims, err := d.Claim(d.Context(), worker, store.AnyOf("mail"), []ticket{{Task: id, Attempt: task.Attempt}}, store.IntoExecutors)
+	d.must(err)
+	if claims[0].Verdict != store.Claimed {
+		d.Fatalf("task %s: verdict %v", id, claims[0].Verdict)
+	}
+	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(result), d.now, holdfast.DefaultPolicy())
+	d.must(err)
+	_, err = d.Apply(d.Context(), []holdfast.Transition{move})
+	d.must(err)
+}
+
+// die stores n tasks that are dead. The clock passes their death.
+func (d *desk) die(n int) []holdfast.TaskID {
+	d.Helper()
+	ids := d.insert(n)
+	for _, id := range ids {
+		d.run(id, holdfast.Permanent(errors.New("no order")))
+	}
+	d.now = d.now.Add(time.Millisecond)
+	return ids
+}
+
+func (d *desk) start(r operate.Request) store.Operation {
+	d.Helper()
+	d.must(r.Check())
+	counts, err := d.Count(d.Context(), r.Filter)
+	d.must(err)
+	total := int64(0)
+	for _, n := range counts.By {
+		total += n
+	}
+	o := r.Operation(total)
+	o.State = store.OperationRunning
+	o, err = d.CreateOperation(d.Context(), anna, o)
+	d.must(err)
+	return o
+}
+
+func dead() store.Filter { return store.Filter{States: []holdfast.State{holdfast.Dead}} }
+
+// advance makes steps until the operation is in one of the states. Each call of meanwhile comes between two steps.
+func (d *desk) advance(id int64, meanwhile func(store.Operation), until ...store.OperationState) store.Operation {
+	d.Helper()
+	engine := operate.New(d, 0)
+	for range 100_000 {
+		o, err := d.Operation(d.Context(), id)
+		d.must(err)
+		if slices.Contains(until, o.State) {
+			return o
+		}
+		if meanwhile != nil {
+			meanwhile(o)
+		}
+		wait, _, err := engine.Advance(d.Context())
+		if errors.Is(err, holdfast.ErrUnavailable) {
+			engine = operate.New(d, 0) // another process
+			continue
+		}
+		d.must(err)
+		d.now = d.now.Add(wait + time.Millisecond)
+	}
+	d.Fatal("the operation does not end")
+	return store.Operation{}
+}
+
+// changedBy returns how often the operation changed each task, by the audit log.
+func (d *desk) changedBy(id int64) map[holdfast.TaskID]int {
+	d.Helper()
+	entries, err := d.AuditLog(d.Context(), store.AuditFilter{Operation: id, Limit: 1 << 20})
+	d.must(err)
+	times := make(map[holdfast.TaskID]int)
+	for _, e := range entries {
+		if e.Task != 0 {
+			times[e.Task]++
+		}
+	}
+	return times
+}
+
+// Whatever call fails, an operation changes each task once and its counts are exact. Other people change some of the
+// tasks meanwhile, and other tasks die.
+func TestCountsAreExactWhateverFails(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(slow.Pick(50, 1000)) {
+		d := newDesk(t, seed)
+		d.faults = 0.2
+		ids := d.die(1 + d.rng.IntN(300))
+		request := operate.Request{Action: store.ActionRetry, Query: "state:dead", Filter: dead(), StopAbove: 1, Rate: d.rng.IntN(3)*500 - 1}
+		if d.rng.IntN(2) == 0 {
+			request.Ramp = []int{}
+		}
+		o := d.start(request)
+		others := make(map[holdfast.TaskID]bool)
+		end := d.advance(o.ID, func(now store.Operation) {
+			switch d.rng.IntN(6) {
+			case 0:
+				id := ids[d.rng.IntN(len(ids))]
+				task, err := d.Task(t.Context(), id)
+				d.must(err)
+				if task.State == holdfast.Dead {
+					move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventArchive), d.now, holdfast.DefaultPolicy())
+					d.must(err)
+					_, err = d.Change(t.Context(), anna, []store.Change{{Action: store.ActionArchive, Task: task, Move: &move}})
+					d.must(err)
+					others[id] = true
+				}
+			case 1:
+				d.die(1) // the operation does not concern it
+			case 2:
+				for _, id := range ids { // workers run what was retried
+					if task, _ := d.Task(t.Context(), id); task.State == holdfast.Ready {
+						d.run(id, nil)
+					}
+				}
+			case 3:
+				step, err := operate.Control(now, store.OperationPaused, anna)
+				d.must(err)
+				if _, err := d.Client.StepOperation(t.Context(), step); err == nil {
+					paused, err := d.Operation(t.Context(), o.ID)
+					d.must(err)
+					step, err = operate.Control(paused, store.OperationRunning, anna)
+					d.must(err)
+					_, err = d.Client.StepOperation(t.Context(), step)
+					d.must(err)
+				}
+			}
+		}, store.OperationDone)
+		times := d.changedBy(o.ID)
+		if int64(len(times)) != end.Changed || end.Total != int64(len(ids)) || end.Visited() > end.Total {
+			t.Fatalf("seed %d: %d tasks changed by the audit log, operation %+v", seed, len(times), end)
+		}
+		for _, id := range ids {
+			if want := 1; times[id] != want && !(others[id] && times[id] == 0) {
+				t.Fatalf("seed %d: task %s was changed %d times", seed, id, times[id])
+			}
+		}
+	}
+}
+
+func TestACancelledOperationChangesNothing(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(300)
+	o := d.start(operate.Request{Action: store.ActionRetry, Filter: dead(), Ramp: []int{}, Rate: 100})
+	cancelled := false
+	end := d.advance(o.ID, func(now store.Operation) {
+		if now.Changed < 100 || cancelled {
+			return
+		}
+		cancelled = true
+		step, err := operate.Control(now, store.OperationCancelled, anna)
+		d.must(err)
+		_, err = d.Client.StepOperation(t.Context(), step)
+		d.must(err)
+	}, store.OperationCancelled)
+	if _, running, err := operate.New(d, 0).Advance(t.Context()); running || err != nil {
+		t.Errorf("running: %v, %v", running, err)
+	}
+	if n := len(d.changedBy(o.ID)); int64(n) != end.Changed || n < 100 || n == 300 {
+		t.Errorf("%d tasks changed, operation %+v", n, end)
+	}
+	if _, err := operate.Control(end, store.OperationRunning, anna); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("resume: %v", err)
+	}
+}
+
+// A ramped retry waits for the first attempts of each step, and stops if too many of them fail.
+func TestARampStopsAtItsFirstStep(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		failing     int // of ten first attempts
+		want        store.OperationState
+		wantChanged int64
+	}{
+		{"the target is broken", 10, store.OperationStopped, 2},
+		{"some fail", 3, store.OperationDone, 200},
+		{"all succeed", 0, store.OperationDone, 200},
+	} {
+		d := newDesk(t, 1)
+		d.die(200)
+		o := d.start(operate.Request{Action: store.ActionRetry, Filter: dead(), Rate: -1})
+		steps, ran := make(map[int]int64), 0
+		end := d.advance(o.ID, func(now store.Operation) {
+			steps[now.Step] = now.Changed
+			page, err := d.List(t.Context(), store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 1})
+			d.must(err)
+			for _, task := range page.Tasks {
+				var result error
+				if ran%10 >= 10-c.failing {
+					result = holdfast.Permanent(errors.New("again"))
+				}
+				d.run(task.ID, result)
+				ran++
+			}
+		}, store.OperationDone, store.OperationStopped)
+		if end.State != c.want || end.Changed != c.wantChanged {
+			t.Errorf("%s: %+v", c.name, end)
+		}
+		if end.State == store.OperationDone && (steps[0] != 2 || steps[1] != 10 || steps[2] != 50 || end.Succeeded+end.Failed != 200 || end.Judged != 200) {
+			t.Errorf("%s: changed by step %v, %+v", c.name, steps, end)
+		}
+		if end.State != store.OperationStopped {
+			continue
+		}
+		if end.Note == "" || end.Failed != 2 {
+			t.Errorf("%s: %+v", c.name, end)
+		}
+		step, err := operate.Control(end, store.OperationRunning, anna)
+		d.must(err)
+		_, err = d.Client.StepOperation(t.Context(), step)
+		d.must(err)
+		if next := d.advance(o.ID, nil, store.OperationDone, store.OperationStopped); next.Changed != 200 {
+			t.Errorf("%s: after the resume %+v", c.name, next)
+		}
+	}
+}
+
+// A step does not wait forever for attempts that do not end.
+func TestAStepHasATimeout(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(100)
+	began := d.now
+	o := d.start(operate.Request{Action: store.ActionRetry, Filter: dead(), Rate: -1, StepTimeout: time.Minute})
+	end := d.advance(o.ID, nil, store.OperationDone)
+	if took := d.now.Sub(began); end.Changed != 100 || end.Judged != 0 || took < 4*time.Minute || took > 5*time.Minute {
+		t.Errorf("after %s: %+v", took, end)
+	}
+}
+
+func TestTheRateIsKept(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []int{3, 50, 400} {
+		d := newDesk(t, 1)
+		d.die(1000)
+		o := d.start(operate.Request{Action: store.ActionArchive, Filter: dead(), Rate: rate})
+		began := d.now
+		d.advance(o.ID, nil, store.OperationDone)
+		if got := 1000 / d.now.Sub(began).Seconds(); got < 0.9*float64(rate) || got > 1.1*float64(rate)+float64(rate)/10 {
+			t.Errorf("rate %d: %.1f tasks per second", rate, got)
+		}
+	}
+}
+
+func TestEditsRefuseWhatThePatchDoesNotFit(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(120)
+	o := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`[{"op":"test","path":"/payload/n","value":7},{"op":"replace","path":"/payload/n","value":8}]`)})
+	end := d.advance(o.ID, nil, store.OperationDone)
+	if end.Changed != 1 || end.Refused != 119 || end.Note == "" {
+		t.Errorf("%+v", end)
+	}
+}
+
+func TestALimitEndsAnOperation(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	ids := d.die(50)
+	o := d.start(operate.Request{Action: store.ActionPurge, Filter: dead(), Limit: 20})
+	end := d.advance(o.ID, nil, store.OperationDone)
+	if end.Changed != 20 || end.Total != 20 {
+		t.Errorf("%+v", end)
+	}
+	if _, err := d.Task(t.Context(), ids[29]); err != nil {
+		t.Errorf("an older task: %v", err)
+	}
+	if _, err := d.Task(t.Context(), ids[30]); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("a newer task: %v", err)
+	}
+}
+
+func TestRequestsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, r := range []operate.Request{
+		{Action: "explode", Filter: dead()},
+		{Action: store.ActionUndo, Filter: dead()},
+		{Action: store.ActionRetry},
+		{Action: store.ActionRetry, Filter: store.Filter{States: []holdfast.State{holdfast.Ready}}},
+		{Action: store.ActionEdit, Filter: dead()},
+		{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`{}`)},
+		{Action: store.ActionRetry, Filter: dead(), Patch: []byte(`[]`)},
+		{Action: store.ActionRetry, Filter: dead(), Limit: -1},
+		{Action: store.ActionRetry, Filter: dead(), StopAbove: 1.5},
+		{Action: store.ActionRetry, Filter: dead(), Ramp: []int{5, 1, 100}},
+		{Action: store.ActionRetry, Filter: dead(), Ramp: []int{5}},
+		{Action: store.ActionRetry, Filter: dead(), StepTimeout: -1},
+	} {
+		if err := r.Check(); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package surface
+
+import (
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Operation is the JSON form of an operation.
+type Operation struct {
+	store.Operation
+	StepTimeout string `json:"step_timeout,omitempty"`
+}
+
+// OperationOf returns the JSON form of an operation.
+func OperationOf(o store.Operation) Operation {
+	form := Operation{Operation: o}
+	if o.StepTimeout > 0 {
+		form.StepTimeout = o.StepTimeout.String()
+	}
+	return form
+}
+
+// Plan is the JSON form of what an operation would do.
+type Plan struct {
+	DryRun          bool              `json:"dry_run"`
+	Action          store.Action      `json:"action"`
+	Query           string            `json:"query"`
+	Total           int64             `json:"total"`
+	AtLeast         bool              `json:"at_least"` // the count stopped after a second, and more tasks may match
+	Rate            int               `json:"rate"`
+	Ramp            []int             `json:"ramp,omitempty"`
+	StopAbove       float64           `json:"stop_above"`
+	ExpectedSeconds float64           `json:"expected_seconds"` // at the rate; 0 if it has no limit
+	Samples         []holdfast.TaskID `json:"samples"`
+}
+
+// PlanOf returns the JSON form of a plan.
+func PlanOf(p app.Plan) Plan {
+	form := Plan{
+		DryRun: true, Action: p.Operation.Action, Query: p.Operation.Query, Total: p.Operation.Total, AtLeast: p.AtLeast, Rate: p.Operation.Rate,
+		Ramp: p.Operation.Ramp, StopAbove: p.Operation.StopAbove, ExpectedSeconds: p.Expected.Round(time.Millisecond).Seconds(),
+		Samples: []holdfast.TaskID{},
+	}
+	for _, task := range p.Samples {
+		form.Samples = append(form.Samples, task.ID)
+	}
+	return form
+}

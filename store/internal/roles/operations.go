@@ -1,0 +1,209 @@
+package roles
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Operations implements store.Operations.
+type Operations struct{ transactions Transactions }
+
+// NewOperations returns the role, which uses the statements of operations.sql and those of NewAudit.
+func NewOperations(t Transactions) Operations { return Operations{t} }
+
+// CreateOperation implements store.Operations.
+func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o store.Operation) (store.Operation, error) {
+	const operation = "create operation"
+	filter, err := json.Marshal(o.Filter)
+	if err != nil {
+		return store.Operation{}, fmt.Errorf("%s: %w", operation, err)
+	}
+	if o.Ramp == nil {
+		o.Ramp = []int{}
+	}
+	ramp, err := json.Marshal(o.Ramp)
+	if err != nil {
+		return store.Operation{}, fmt.Errorf("%s: %w", operation, err)
+	}
+	var created store.Operation
+	err = r.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		var ids []scan.ID
+		err := tx.Read(ctx, "operation_create", &ids, string(o.State), string(o.Action), column.Text(o.Query), string(filter), string(o.Patch),
+			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), o.Rate, string(ramp), o.StopAbove, o.StepTimeout, o.Total, o.Limit)
+		if err != nil {
+			return err
+		}
+		if created, err = operationIn(ctx, tx, ids[0].ID); err != nil {
+			return err
+		}
+		return recordOperation(ctx, tx, by, nil, &created)
+	})
+	return created, err
+}
+
+// operationIn reads an operation in a transaction.
+func operationIn(ctx context.Context, tx Transaction, id int64) (store.Operation, error) {
+	var rows []scan.Operation
+	if err := tx.Read(ctx, "operations", &rows, id, []holdfast.State(nil), int64(0), 1); err != nil {
+		return store.Operation{}, err
+	}
+	return onlyOperation(id, rows)
+}
+
+func onlyOperation(id int64, rows []scan.Operation) (store.Operation, error) {
+	if len(rows) == 0 {
+		return store.Operation{}, fmt.Errorf("%w: there is no operation %d", holdfast.ErrNotFound, id)
+	}
+	operations, err := scan.Operations(rows)
+	if err != nil {
+		return store.Operation{}, err
+	}
+	return operations[0], nil
+}
+
+// recordOperation adds an audit entry about the state of an operation. from is nil if the operation is new.
+func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
+	row := auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.Action,
+		Operation: to.ID, Subject: fmt.Sprintf("operation %d", to.ID), After: operationDocument(to),
+	}
+	if from != nil {
+		row.Before = operationDocument(from)
+	}
+	return record(ctx, tx, []auditRow{row})
+}
+
+// operationDocument returns what the audit log has about an operation.
+func operationDocument(o *store.Operation) *string {
+	document := encode(struct {
+		State   store.OperationState `json:"state"`
+		Query   string               `json:"query"`
+		Note    string               `json:"note,omitempty"`
+		Total   int64                `json:"total"`
+		Changed int64                `json:"changed"`
+		Skipped int64                `json:"skipped"`
+	}{o.State, column.Text(o.Query), column.Text(o.Note), o.Total, o.Changed, o.Skipped})
+	return &document
+}
+
+// Operation implements store.Operations.
+func (r *Operations) Operation(ctx context.Context, id int64) (store.Operation, error) {
+	const operation = "read operation"
+	var rows []scan.Operation
+	if err := r.transactions.Read(ctx, operation, "operations", &rows, id, []holdfast.State(nil), int64(0), 1); err != nil {
+		return store.Operation{}, err
+	}
+	o, err := onlyOperation(id, rows)
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", operation, err)
+	}
+	return o, nil
+}
+
+// ListOperations implements store.Operations.
+func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
+	const operation = "list operations"
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	states := make([]holdfast.State, len(f.States))
+	for i, state := range f.States {
+		states[i] = holdfast.State(state)
+	}
+	var rows []scan.Operation
+	var err error
+	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // janitors ask all the time
+		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
+	} else {
+		err = r.transactions.Read(ctx, operation, "operations", &rows, int64(0), states, f.Before, f.Limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return scan.Operations(rows)
+}
+
+// StepOperation implements store.Operations. The new version comes first: a process that is late waits here and then
+// changes nothing.
+func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
+	var stepped store.Operation
+	err := r.transactions.Transact(ctx, "step of operation", func(ctx context.Context, tx Transaction) error {
+		n, err := tx.Change(ctx, "operation_lock", step.From.ID, step.From.Version)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("%w: operation %d has changed since it was read", holdfast.ErrConflict, step.From.ID)
+		}
+		made, err := change(ctx, tx, step.From.Actor, step.From.ID, step.Changes)
+		if err != nil {
+			return err
+		}
+		var changed []holdfast.TaskID
+		for i, ok := range made {
+			if ok {
+				changed = append(changed, step.Changes[i].Task.ID)
+			}
+		}
+		if err := watch(ctx, tx, &step, changed); err != nil {
+			return err
+		}
+		skipped := step.To.Skipped - step.From.Skipped + int64(len(made)-len(changed))
+		o := &step.To
+		_, err = tx.Change(ctx, "operation_step", o.ID, string(o.State), column.Text(o.Note), int64(len(changed)), skipped, o.Refused,
+			o.Succeeded, o.Failed, o.Judged, o.Step, o.StepSucceeded, o.StepFailed, o.Cursor, o.Scanned,
+			bound(o.AdvancedAt), bound(o.WaitingAt))
+		if err != nil {
+			return err
+		}
+		if stepped, err = operationIn(ctx, tx, o.ID); err != nil || step.By == nil {
+			return err
+		}
+		return recordOperation(ctx, tx, *step.By, &step.From, &stepped)
+	})
+	return stepped, err
+}
+
+// watch remembers the retried tasks until their first attempts are judged.
+func watch(ctx context.Context, tx Transaction, step *store.OperationStep, changed []holdfast.TaskID) error {
+	if step.From.Action != store.ActionRetry {
+		return nil
+	}
+	if step.To.State.Final() {
+		_, err := tx.Change(ctx, "operation_forget", step.From.ID)
+		return err
+	}
+	if len(changed) > 0 {
+		if _, err := tx.Change(ctx, "operation_watch", step.From.ID, changed); err != nil {
+			return err
+		}
+	}
+	if len(step.Judged) > 0 {
+		_, err := tx.Change(ctx, "operation_judged", step.From.ID, step.Judged)
+		return err
+	}
+	return nil
+}
+
+// FirstAttempts implements store.Operations.
+func (r *Operations) FirstAttempts(ctx context.Context, operation int64, limit int) ([]store.FirstAttempt, error) {
+	var rows []struct {
+		ID     int64
+		Result store.FirstResult
+	}
+	if err := r.transactions.Read(ctx, "read first attempts", "first_attempts", &rows, operation, limit); err != nil {
+		return nil, err
+	}
+	attempts := make([]store.FirstAttempt, len(rows))
+	for i, row := range rows {
+		attempts[i] = store.FirstAttempt{Task: holdfast.TaskID(row.ID), Result: row.Result}
+	}
+	return attempts, nil
+}

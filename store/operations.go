@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Operations stores long work on many tasks. An operation applies one action to each task that a filter selects, from the
+// newest task down. Any process may make the next step, and may die at any point: a step is one transaction, and the
+// version of the operation lets only one process make it.
+type Operations interface {
+	// CreateOperation stores an operation, planned or running, and returns it with its id, its times and its version. Its
+	// filter selects no tasks from after its creation.
+	CreateOperation(ctx context.Context, by Actor, o Operation) (Operation, error)
+	// Operation returns one operation. Returns ErrNotFound if it does not exist.
+	Operation(ctx context.Context, id int64) (Operation, error)
+	// ListOperations returns operations, newest first.
+	ListOperations(ctx context.Context, f OperationFilter) ([]Operation, error)
+	// StepOperation makes a step in one transaction and returns the operation after it. Returns ErrConflict, and has
+	// changed nothing, if the version of the operation differs from step.From.
+	StepOperation(ctx context.Context, step OperationStep) (Operation, error)
+	// FirstAttempts returns tasks that the operation has retried whose first new attempt has ended, and that no step has
+	// judged yet, at most limit.
+	FirstAttempts(ctx context.Context, operation int64, limit int) ([]FirstAttempt, error)
+}
+
+// Operation is long work on many tasks.
+type Operation struct {
+	ID     int64  `json:"id,string"`
+	Action Action `json:"action"` // any but ActionUndo
+	// Query is the filter as a person wrote it. Filter is what the query meant when the operation was created.
+	Query  string `json:"query"`
+	Filter Filter `json:"-"`
+	// Foreign means that a newer build created the operation with conditions that this build does not know. This build
+	// must not make steps of it.
+	Foreign bool            `json:"-"`
+	Patch   json.RawMessage `json:"patch,omitempty"` // the JSON Patch of an edit
+	Actor
+	State OperationState `json:"state"`
+	// Note says why the operation has stopped, or why it could not change a task.
+	Note string `json:"note,omitempty"`
+
+	Rate int `json:"rate"` // at most so many tasks per second; 0 means no limit
+	// Ramp has the ends of the steps, in percent of Total, for a retry. After each step the operation waits for the first
+	// attempts of the tasks. Empty means one step.
+	Ramp []int `json:"ramp,omitempty"`
+	// StopAbove is the share of failed first attempts in a step, from 0 to 1, above which a retry stops. 1 means never.
+	StopAbove float64 `json:"stop_above"`
+	// StepTimeout is how long a step waits for first attempts. It then judges those that have ended.
+	StepTimeout time.Duration `json:"-"`
+
+	Limit     int64 `json:"limit,omitempty"` // at most so many tasks; 0 means all
+	Total     int64 `json:"total"`           // the number of matching tasks when the operation was created
+	Changed   int64 `json:"changed"`         // tasks to which the action was applied
+	Skipped   int64 `json:"skipped"`         // tasks that changed meanwhile, or whose state did not allow the action
+	Refused   int64 `json:"refused"`         // tasks that the patch did not fit
+	Succeeded int64 `json:"succeeded"`       // retried tasks whose first new attempt succeeded
+	Failed    int64 `json:"failed"`          // retried tasks whose first new attempt failed
+	Judged    int64 `json:"judged"`          // retried tasks whose first new attempt has ended, or that were cancelled
+
+	Step          int   `json:"step"` // the index in Ramp
+	StepSucceeded int64 `json:"-"`
+	StepFailed    int64 `json:"-"`
+	// Cursor is the id below which the next tasks are; 0 means at the newest task. Scanned means that there are none.
+	Cursor  holdfast.TaskID `json:"-"`
+	Scanned bool            `json:"-"`
+
+	CreatedAt  time.Time `json:"created_at"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+	// AdvancedAt is the time up to which the rate is used up. WaitingAt is when the last task of the step was changed; zero
+	// if there are more.
+	AdvancedAt time.Time `json:"-"`
+	WaitingAt  time.Time `json:"-"`
+	Version    int64     `json:"-"`
+}
+
+// Visited returns the number of tasks that the operation has passed.
+func (o *Operation) Visited() int64 { return o.Changed + o.Skipped + o.Refused }
+
+// OperationState is the state of an operation.
+type OperationState string
+
+// The states of an operation.
+const (
+	OperationPlanned   OperationState = "planned"
+	OperationRunning   OperationState = "running"
+	OperationPaused    OperationState = "paused"  // by a person
+	OperationStopped   OperationState = "stopped" // by itself, because too many first attempts failed
+	OperationDone      OperationState = "done"
+	OperationCancelled OperationState = "cancelled"
+)
+
+// Final reports whether an operation in this state stays in it.
+func (s OperationState) Final() bool { return s == OperationDone || s == OperationCancelled }
+
+// OperationFilter selects operations. The zero value selects all.
+type OperationFilter struct {
+	States []OperationState
+	Before int64 // if not 0, only smaller ids; for the next page
+	Limit  int   // at most this many; 0 means 50
+}
+
+// OperationStep is one step of an operation.
+type OperationStep struct {
+	From Operation // as the caller has read it
+	// To has the new values. The store sets Changed and Skipped by the changes that it made, and the version. If the
+	// state becomes final, the store sets FinishedAt.
+	To      Operation
+	Changes []Change // the audit log names the actor of the operation for these
+	Judged  []holdfast.TaskID
+	// By requests a change of the state, and is in the audit log for it. The state may differ only if By is set.
+	By *Actor
+}
+
+// FirstAttempt is the result of the first new attempt of a retried task.
+type FirstAttempt struct {
+	Task   holdfast.TaskID
+	Result FirstResult
+}
+
+// FirstResult is how a first attempt ended.
+type FirstResult string
+
+// The results of first attempts. An attempt that was handed back or deferred does not count; the next one does.
+const (
+	FirstSucceeded FirstResult = "succeeded"
+	FirstFailed    FirstResult = "failed" // it failed or crashed
+	FirstOther     FirstResult = "other"  // the task was cancelled or archived first
+)

@@ -1,0 +1,63 @@
+-- name: operation_create
+insert into operations (
+  state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, created_at, started_at, advanced_at
+)
+values (
+  ?1, ?2, ?3, ?4, nullif(?5, ''), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+  ?15, iif(?1 = 'running', ?15, null), ?15
+)
+returning id
+
+-- name: operations
+-- ?1 is an id or 0, ?2 the states, ?3 an exclusive upper bound of ids, and ?4 is the limit.
+select {{operation}}
+from operations
+where (?1 = 0 or id = ?1)
+  and (?2 = '[]' or state in (select value from json_each(?2)))
+  and (?3 = 0 or id < ?3)
+order by id desc
+limit ?4
+
+-- name: operations_running
+-- ?1 is the limit.
+select {{operation}}
+from operations
+where state = 'running'
+order by id
+limit ?1
+
+-- name: operation_lock
+-- Takes the next version, which excludes all other steps until this transaction ends.
+update operations set version = version + 1 where id = ?1 and version = ?2
+
+-- name: operation_step
+update operations set
+  state = ?2, note = ?3, changed = changed + ?4, skipped = skipped + ?5, refused = ?6, succeeded = ?7, failed = ?8, judged = ?9,
+  step = ?10, step_succeeded = ?11, step_failed = ?12, cursor = ?13, scanned = ?14,
+  advanced_at = nullif(?15, 0),
+  waiting_at = nullif(?16, 0),
+  started_at = case when ?2 = 'running' then coalesce(started_at, ?17) else started_at end,
+  finished_at = case when ?2 in ('done', 'cancelled') then coalesce(finished_at, ?17) end
+where id = ?1
+
+-- name: operation_watch
+insert into operation_tasks (operation_id, task_id) select ?1, value from json_each(?2) where true on conflict do nothing
+
+-- name: operation_judged
+delete from operation_tasks where operation_id = ?1 and task_id in (select value from json_each(?2))
+
+-- name: operation_forget
+delete from operation_tasks where operation_id = ?1
+
+-- name: first_attempts
+-- A retry sets the counters to zero, so they describe the attempts since. A task that is gone has been pruned, which only
+-- happens some time after a success.
+select w.task_id as id, case
+    when t.id is null or t.state = 'done' and t.failures = 0 and t.crashes = 0 then 'succeeded'
+    when t.failures > 0 or t.crashes > 0 or t.state = 'dead' then 'failed'
+    else 'other'
+  end as result
+from operation_tasks w left join tasks t on t.id = w.task_id
+where w.operation_id = ?1 and (t.id is null or t.state not in ('ready', 'running') or t.failures > 0 or t.crashes > 0)
+order by w.task_id desc
+limit ?2

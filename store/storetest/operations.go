@@ -1,0 +1,271 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var operationTests = []test{
+	{"stores operations with all their values", testOperationValues},
+	{"lists operations by state, newest first", testListOperations},
+	{"makes a step in one transaction, and records it", testOperationStep},
+	{"makes each step once if several processes try", testOperationSteps},
+	{"makes no step after a person has cancelled", testCancelledOperation},
+	{"judges the first attempts of retried tasks", testFirstAttempts},
+}
+
+func (s *suite) createOperation(o store.Operation) store.Operation {
+	s.Helper()
+	created, err := s.CreateOperation(s.ctx, anna, o)
+	s.must(err)
+	return created
+}
+
+// retryOperation creates a running retry of all dead tasks.
+func (s *suite) retryOperation() store.Operation {
+	s.Helper()
+	return s.createOperation(store.Operation{
+		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		State: store.OperationRunning, StopAbove: 1, StepTimeout: time.Minute,
+	})
+}
+
+func (s *suite) operation(id int64) store.Operation {
+	s.Helper()
+	o, err := s.Operation(s.ctx, id)
+	s.must(err)
+	return o
+}
+
+// retryStep returns the step of an operation that retries the tasks.
+func (s *suite) retryStep(o store.Operation, tasks ...holdfast.Task) store.OperationStep {
+	s.Helper()
+	step := store.OperationStep{From: o, To: o}
+	for _, task := range tasks {
+		step.Changes = append(step.Changes, s.changeOf(store.ActionRetry, task, holdfast.Requested(holdfast.EventRequeue)))
+		step.To.Cursor = task.ID
+	}
+	return step
+}
+
+func testOperationValues(s *suite) {
+	before := s.now()
+	since := before.Add(-time.Hour).Truncate(time.Microsecond)
+	want := store.Operation{
+		Action: store.ActionEdit, Query: `state:dead error:"a 'b'"`, Filter: store.Filter{States: []holdfast.State{holdfast.Dead}, Error: "a 'b'", Since: since},
+		Patch: json.RawMessage(`[{"op":"remove","path":"/payload/a"}]`), State: store.OperationPlanned,
+		Rate: 7, Ramp: []int{1, 100}, StopAbove: 0.25, StepTimeout: 90 * time.Second, Limit: 10, Total: 12,
+	}
+	o := s.createOperation(want)
+	if o.ID == 0 || o.Version == 0 || o.CreatedAt.Before(before) || o.CreatedAt.After(s.now()) || !o.StartedAt.IsZero() || o.Actor != anna {
+		s.Errorf("created: %+v", o)
+	}
+	got := s.operation(o.ID)
+	if got.Query != want.Query || !slices.Equal(got.Filter.States, want.Filter.States) || got.Filter.Error != want.Filter.Error || !got.Filter.Since.Equal(since) ||
+		string(got.Patch) != string(want.Patch) || got.State != want.State || got.Rate != 7 || !slices.Equal(got.Ramp, want.Ramp) || got.StopAbove != 0.25 ||
+		got.StepTimeout != want.StepTimeout || got.Limit != 10 || got.Total != 12 || got.Foreign || !got.CreatedAt.Equal(o.CreatedAt) {
+		s.Errorf("read: %+v", got)
+	}
+	entries := s.auditLog(store.AuditFilter{Operation: o.ID})
+	if len(entries) != 1 || entries[0].Actor != anna || entries[0].Action != store.ActionEdit || entries[0].Task != 0 || entries[0].Subject == "" {
+		s.Errorf("entries: %+v", entries)
+	}
+	if _, err := s.Operation(s.ctx, o.ID+1); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("an unknown operation: %v", err)
+	}
+}
+
+func testListOperations(s *suite) {
+	planned := s.createOperation(store.Operation{Action: store.ActionArchive, State: store.OperationPlanned, StopAbove: 1})
+	first, second := s.retryOperation(), s.retryOperation()
+	for _, c := range []struct {
+		name   string
+		filter store.OperationFilter
+		want   []int64
+	}{
+		{"all", store.OperationFilter{}, []int64{second.ID, first.ID, planned.ID}},
+		{"a limit", store.OperationFilter{Limit: 1}, []int64{second.ID}},
+		{"a page", store.OperationFilter{Before: second.ID}, []int64{first.ID, planned.ID}},
+		{"planned", store.OperationFilter{States: []store.OperationState{store.OperationPlanned}}, []int64{planned.ID}},
+		{"two states", store.OperationFilter{States: []store.OperationState{store.OperationPlanned, store.OperationDone}}, []int64{planned.ID}},
+	} {
+		found, err := s.ListOperations(s.ctx, c.filter)
+		s.must(err)
+		var got []int64
+		for _, o := range found {
+			got = append(got, o.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			s.Errorf("%s: operations %v, want %v", c.name, got, c.want)
+		}
+	}
+	running, err := s.ListOperations(s.ctx, store.OperationFilter{States: []store.OperationState{store.OperationRunning}})
+	s.must(err)
+	if len(running) != 2 || running[0].StartedAt.IsZero() {
+		s.Errorf("running: %+v", running)
+	}
+}
+
+func testOperationStep(s *suite) {
+	a, b := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
+	o := s.retryOperation()
+	step := s.retryStep(o, b, a)
+	s.mustChange(s.changeOf(store.ActionArchive, a, holdfast.Requested(holdfast.EventArchive))) // the step comes too late for it
+	step.To.Skipped, step.To.Note, step.To.AdvancedAt = 3, "a note", o.CreatedAt.Add(time.Second)
+	step.To.Step, step.To.WaitingAt = 2, o.CreatedAt.Add(time.Minute)
+	stepped, err := s.StepOperation(s.ctx, step)
+	s.must(err)
+	got := s.operation(o.ID)
+	if got.Changed != 1 || got.Skipped != 4 || got.Cursor != a.ID || got.Note != "a note" || got.Version <= o.Version || got.Step != 2 ||
+		!got.AdvancedAt.Equal(step.To.AdvancedAt) || !got.WaitingAt.Equal(step.To.WaitingAt) || stepped.Version != got.Version || stepped.Changed != 1 {
+		s.Errorf("the operation is %+v", got)
+	}
+	if s.task(b.ID).State != holdfast.Ready || s.task(a.ID).State != holdfast.Archived {
+		s.Errorf("the tasks are %s and %s", s.task(b.ID).State, s.task(a.ID).State)
+	}
+	entries := s.auditLog(store.AuditFilter{Task: b.ID})
+	if len(entries) != 1 || entries[0].Operation != o.ID || entries[0].Actor != anna {
+		s.Errorf("entries of the task: %+v", entries)
+	}
+	if _, err := s.StepOperation(s.ctx, step); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("the same step again: %v", err)
+	}
+	ben := store.Actor{Name: "ben", Surface: store.API, Reason: "enough"}
+	step = store.OperationStep{From: got, To: got, By: &ben}
+	step.To.State, step.To.WaitingAt = store.OperationDone, time.Time{}
+	if _, err = s.StepOperation(s.ctx, step); err != nil {
+		s.Fatal(err)
+	}
+	got = s.operation(o.ID)
+	if got.State != store.OperationDone || got.FinishedAt.IsZero() || got.Changed != 1 || got.Skipped != 4 || !got.WaitingAt.IsZero() {
+		s.Errorf("the operation is %+v", got)
+	}
+	if entries := s.auditLog(store.AuditFilter{Operation: o.ID, Actor: "ben"}); len(entries) != 1 || entries[0].Subject == "" {
+		s.Errorf("entries of the end: %+v", entries)
+	}
+}
+
+// testOperationSteps lets four processes make the same steps. Each step is made once.
+func testOperationSteps(s *suite) {
+	const n = 40
+	for range n {
+		s.die(defaultQueue, errors.New("no order"))
+	}
+	o := s.retryOperation()
+	var conflicts atomic.Int64
+	var processes sync.WaitGroup
+	for range 4 {
+		processes.Go(func() {
+			for {
+				now, err := s.Operation(s.ctx, o.ID)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				page, err := s.List(s.ctx, store.Filter{States: []holdfast.State{holdfast.Dead}, Before: now.Cursor, Limit: 3})
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				if len(page.Tasks) == 0 {
+					return
+				}
+				_, err = s.StepOperation(s.ctx, s.retryStep(now, page.Tasks...))
+				if errors.Is(err, holdfast.ErrConflict) {
+					conflicts.Add(1)
+				} else if err != nil {
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	processes.Wait()
+	if got := s.operation(o.ID); got.Changed+got.Skipped != n || got.Changed != int64(len(s.auditLog(store.AuditFilter{Action: store.ActionRetry, Operation: o.ID, Limit: 1000}))-1) {
+		s.Errorf("%d changed, %d skipped; %d conflicts", got.Changed, got.Skipped, conflicts.Load())
+	}
+}
+
+func testCancelledOperation(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	o := s.retryOperation()
+	step := s.retryStep(o, dead)
+	cancel := store.OperationStep{From: o, To: o, By: &anna}
+	cancel.To.State = store.OperationCancelled
+	_, err := s.StepOperation(s.ctx, cancel)
+	s.must(err)
+	if _, err := s.StepOperation(s.ctx, step); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("a step after the cancellation: %v", err)
+	}
+	if got := s.task(dead.ID); got.State != holdfast.Dead {
+		s.Errorf("the task is %s", got.State)
+	}
+}
+
+func testFirstAttempts(s *suite) {
+	var dead []holdfast.Task
+	for range 6 {
+		dead = append(dead, s.task(s.die(defaultQueue, errors.New("no order"))))
+	}
+	other := s.retryOperation()
+	_, err := s.StepOperation(s.ctx, s.retryStep(other, s.task(s.die(defaultQueue, errors.New("no order")))))
+	s.must(err)
+	o := s.retryOperation()
+	o, err = s.StepOperation(s.ctx, s.retryStep(o, dead...))
+	s.must(err)
+	first := func(limit int) map[holdfast.TaskID]store.FirstResult {
+		s.Helper()
+		attempts, err := s.FirstAttempts(s.ctx, o.ID, limit)
+		s.must(err)
+		results := make(map[holdfast.TaskID]store.FirstResult)
+		for _, a := range attempts {
+			results[a.Task] = a.Result
+		}
+		return results
+	}
+	if got := first(10); len(got) != 0 {
+		s.Errorf("before any attempt: %v", got)
+	}
+	worker := s.registerWorker()
+	due, _ := s.dispatch(10)
+	running := make(map[holdfast.TaskID]holdfast.Task)
+	for _, d := range due {
+		task := s.mustClaim(worker, d.Ticket)[0]
+		running[task.ID] = task
+	}
+	s.move(running[dead[0].ID], holdfast.Returned(nil))
+	s.move(running[dead[1].ID], holdfast.Returned(errors.New("again")))
+	s.move(running[dead[2].ID], holdfast.Crashed(worker))
+	s.move(running[dead[3].ID], holdfast.Interrupted(errors.New("drain")))
+	s.move(running[dead[4].ID], holdfast.Requested(holdfast.EventCancel))
+	want := map[holdfast.TaskID]store.FirstResult{
+		dead[0].ID: store.FirstSucceeded, dead[1].ID: store.FirstFailed, dead[2].ID: store.FirstFailed, dead[4].ID: store.FirstOther,
+	}
+	if got := first(10); len(got) != 4 || got[dead[0].ID] != want[dead[0].ID] || got[dead[1].ID] != want[dead[1].ID] || got[dead[2].ID] != want[dead[2].ID] || got[dead[4].ID] != want[dead[4].ID] {
+		s.Errorf("first attempts: %v, want %v", got, want)
+	}
+	if got := first(2); len(got) != 2 {
+		s.Errorf("at most two: %v", got)
+	}
+	step := store.OperationStep{From: o, To: o, Judged: []holdfast.TaskID{dead[0].ID, dead[4].ID}}
+	step.To.Succeeded, step.To.Judged = 1, 2
+	o, err = s.StepOperation(s.ctx, step)
+	s.must(err)
+	if got := first(10); len(got) != 2 || o.Succeeded != 1 || o.Judged != 2 {
+		s.Errorf("after a judgement: %v, %+v", got, o)
+	}
+	done := store.OperationStep{From: o, To: o, By: &anna}
+	done.To.State = store.OperationDone
+	_, err = s.StepOperation(s.ctx, done)
+	s.must(err)
+	if got := first(10); len(got) != 0 {
+		s.Errorf("after the end: %v", got)
+	}
+}
