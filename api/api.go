@@ -283,7 +283,7 @@ func (a *API) checkBody(r *http.Request) *Problem {
 		return nil
 	}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" {
+	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" && kind != "application/json-patch+json" {
 		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
 		p.Hint = "send the header Content-Type: application/json"
 		return p

@@ -58,6 +58,10 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer", "GET /api/v1/tasks/events": "viewer",
 		"GET /api/v1/tasks/{id}/explanation": "viewer", "GET /api/v1/tasks/{id}/attempts": "viewer",
 		"POST /api/v1/tasks/{id}/retry": "operator", "POST /api/v1/tasks/{id}/cancel": "operator",
+		"PATCH /api/v1/tasks/{id}": "operator", "POST /api/v1/tasks/{id}/archive": "operator", "POST /api/v1/tasks/{id}/restore": "operator",
+		"POST /api/v1/tasks/{id}/undo": "operator", "GET /api/v1/operations": "viewer", "POST /api/v1/operations": "operator",
+		"GET /api/v1/operations/{id}": "viewer", "POST /api/v1/operations/{id}/pause": "operator", "POST /api/v1/operations/{id}/resume": "operator",
+		"POST /api/v1/operations/{id}/cancel": "operator", "GET /api/v1/audit": "viewer",
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer",
 		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",
@@ -99,7 +103,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 			path := strings.NewReplacer("{id}", id.String(), "{name}", "nosuch").Replace(route.Path)
 			for _, c := range callers {
 				body := ""
-				if route.Method == "POST" {
+				if route.Method == "POST" || route.Method == "PATCH" {
 					body = "{}"
 				}
 				if route.Stream { // a refusal for its parameters ends it at once

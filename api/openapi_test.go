@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/store"
 )
 
 var update = flag.Bool("update", false, "write the table of routes")
@@ -123,12 +125,20 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)})[0]
 		w.dead(holdfast.NewTask{Type: "mail"})
+		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
+			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+			Ramp: []int{1, 100}, StopAbove: 0.5, StepTimeout: time.Minute, Patch: []byte(`[]`),
+		}, true)
+		if err != nil {
+			w.Fatal(err)
+		}
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
 				continue
 			}
-			answer := w.get(strings.Replace(r.Path, "{id}", id.String(), 1))
+			path := strings.Replace(r.Path, "/operations/{id}", "/operations/"+o.ID.String(), 1)
+			answer := w.get(strings.Replace(path, "{id}", id.String(), 1))
 			op := w.api.Document().Paths[r.Path].Get
 			schema := op.Responses["200"].Content["application/json"].Schema
 			var value any

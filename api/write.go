@@ -36,15 +36,15 @@ func onTask[I, O any](a *API, handler func(context.Context, *I) (O, holdfast.Tas
 // the attempt.
 func tagOf(task holdfast.Task) string { return fmt.Sprintf(`"%d-%s"`, task.Attempt, task.State) }
 
-// action has the parameters of routes that change one task.
-type action struct {
+// TaskAction has the parameters of routes that change one task; see TaskPath.
+type TaskAction struct {
 	TaskPath
 	IfMatch string `header:"If-Match" doc:"Change the task only if it still has this entity tag."`
 	Reason  string `query:"reason" doc:"Why, for the audit log."`
 }
 
 // check returns a problem if the entity tag of the task is none of those in If-Match.
-func (in *action) check(task holdfast.Task) error {
+func (in *TaskAction) check(task holdfast.Task) error {
 	if in.IfMatch == "" {
 		return nil
 	}
@@ -60,8 +60,8 @@ func (in *action) check(task holdfast.Task) error {
 }
 
 // act returns the handler of a route that does one action on one task.
-func (a *API) act(what store.Action) func(context.Context, *action) (surface.TaskState, holdfast.Task, error) {
-	return func(ctx context.Context, in *action) (surface.TaskState, holdfast.Task, error) {
+func (a *API) act(what store.Action) func(context.Context, *TaskAction) (surface.TaskState, holdfast.Task, error) {
+	return func(ctx context.Context, in *TaskAction) (surface.TaskState, holdfast.Task, error) {
 		id, err := in.id()
 		if err != nil {
 			return surface.TaskState{}, holdfast.Task{}, err

@@ -61,7 +61,7 @@ func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Op
 
 // ControlOperation starts or continues an operation (to is running), pauses it or cancels it. It returns an ErrNotFound
 // if there is no such operation, and an ErrConflict if its state does not allow that.
-func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id int64, to store.OperationState) (store.Operation, error) {
+func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id store.ID, to store.OperationState) (store.Operation, error) {
 	for {
 		o, err := b.Store.Operation(ctx, id)
 		if err != nil {
@@ -81,7 +81,7 @@ func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id int64
 // AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it makes steps
 // as a janitor does, so no other process is needed. It calls progress after each look. If ctx ends first, it returns the
 // newest version of the operation that it has read, and the error of ctx.
-func (b *Backend) AwaitOperation(ctx context.Context, id int64, progress func(store.Operation)) (store.Operation, error) {
+func (b *Backend) AwaitOperation(ctx context.Context, id store.ID, progress func(store.Operation)) (store.Operation, error) {
 	engine := operate.New(b.Store, b.Config.Producer.MaxPayload)
 	var newest store.Operation
 	for {

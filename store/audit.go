@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -87,13 +89,13 @@ type Edit struct {
 
 // AuditEntry records one change.
 type AuditEntry struct {
-	ID int64     `json:"id,string"`
+	ID ID        `json:"id"`
 	At time.Time `json:"at"`
 	Actor
 	Action    Action          `json:"action"`
 	Task      holdfast.TaskID `json:"task,omitempty"`
-	Operation int64           `json:"operation,omitempty,string"` // the operation that made the change
-	Subject   string          `json:"subject,omitempty"`          // what was changed, if it is not a task: "group 3f9ad02c41b7e685"
+	Operation ID              `json:"operation,omitempty"` // the operation that made the change
+	Subject   string          `json:"subject,omitempty"`   // what was changed, if it is not a task: "group 3f9ad02c41b7e685"
 	// Before and After have the members that the change replaced; null if there is none.
 	Before json.RawMessage `json:"before"`
 	After  json.RawMessage `json:"after"`
@@ -102,14 +104,42 @@ type AuditEntry struct {
 // AuditFilter selects audit entries. The zero value selects all.
 type AuditFilter struct {
 	Task      holdfast.TaskID
-	Operation int64
+	Operation ID
 	Subject   string
 	Actor     string
 	Action    Action
 	// Since and Until, if not zero, select the entries of [Since, Until).
 	Since, Until time.Time
-	Before       int64 // if not 0, only smaller ids; for the next page
-	Limit        int   // at most this many; 0 means 50
+	Before       ID  // if not 0, only smaller ids; for the next page
+	Limit        int // at most this many; 0 means 50
+}
+
+// ID identifies an operation or an entry of the audit log. Ids increase, with gaps. In JSON an id is a string, so that no
+// reader rounds it.
+type ID int64
+
+// String returns the id in decimal.
+func (id ID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *ID) UnmarshalText(text []byte) error {
+	parsed, err := ParseID(string(text))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
+// ParseID parses an id: a positive decimal number. Returns ErrInvalid if text is anything else.
+func ParseID(text string) (ID, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%w: id %q is not a positive number", holdfast.ErrInvalid, text)
+	}
+	return ID(n), nil
 }
 
 // Version is the part of a task that an edit compares, and the values that a person can change. An audit entry has one

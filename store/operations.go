@@ -16,7 +16,7 @@ type Operations interface {
 	// filter selects no tasks from after its creation.
 	CreateOperation(ctx context.Context, by Actor, o Operation) (Operation, error)
 	// Operation returns one operation. Returns ErrNotFound if it does not exist.
-	Operation(ctx context.Context, id int64) (Operation, error)
+	Operation(ctx context.Context, id ID) (Operation, error)
 	// ListOperations returns operations, newest first.
 	ListOperations(ctx context.Context, f OperationFilter) ([]Operation, error)
 	// StepOperation makes a step in one transaction and returns the operation after it. Returns ErrConflict, and has
@@ -24,12 +24,12 @@ type Operations interface {
 	StepOperation(ctx context.Context, step OperationStep) (Operation, error)
 	// FirstAttempts returns tasks that the operation has retried whose first new attempt has ended, and that no step has
 	// judged yet, at most limit.
-	FirstAttempts(ctx context.Context, operation int64, limit int) ([]FirstAttempt, error)
+	FirstAttempts(ctx context.Context, operation ID, limit int) ([]FirstAttempt, error)
 }
 
 // Operation is long work on many tasks.
 type Operation struct {
-	ID     int64  `json:"id,string"`
+	ID     ID     `json:"id"`
 	Action Action `json:"action"` // any but ActionUndo
 	// Query is the filter as a person wrote it. Filter is what the query meant when the operation was created.
 	Query  string `json:"query"`
@@ -100,8 +100,8 @@ func (s OperationState) Final() bool { return s == OperationDone || s == Operati
 // OperationFilter selects operations. The zero value selects all.
 type OperationFilter struct {
 	States []OperationState
-	Before int64 // if not 0, only smaller ids; for the next page
-	Limit  int   // at most this many; 0 means 50
+	Before ID  // if not 0, only smaller ids; for the next page
+	Limit  int // at most this many; 0 means 50
 }
 
 // OperationStep is one step of an operation.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -113,13 +112,13 @@ func auditFilter(c *cli.Context) (store.AuditFilter, error) {
 		}
 		f.Subject = store.GroupSubject(c.String("group"))
 	}
-	for name, into := range map[string]*int64{"operation": &f.Operation, "before": &f.Before} {
+	for name, into := range map[string]*store.ID{"operation": &f.Operation, "before": &f.Before} {
 		if !c.IsSet(name) {
 			continue
 		}
-		id, err := strconv.ParseInt(c.String(name), 10, 64)
-		if err != nil || id < 1 {
-			return f, usageOf(commandName(c), "--%s %q is not a positive number", name, c.String(name))
+		id, err := store.ParseID(c.String(name))
+		if err != nil {
+			return f, usageOf(commandName(c), "--%s: %w", name, err)
 		}
 		*into = id
 	}

@@ -230,7 +230,7 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		if c.Bool("wait") && !c.Bool("plan") {
 			return t.awaitOperation(ctx, c, b, o.ID)
 		}
-		t.say("operation %d is %s: %s; to follow it: holdfast operation watch %d", o.ID, o.State, what, o.ID)
+		t.say("operation %s is %s: %s; to follow it: holdfast operation watch %s", o.ID, o.State, what, o.ID)
 		workers, err := b.Store.Workers(ctx, false)
 		if err != nil {
 			return err
@@ -307,7 +307,7 @@ func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
 }
 
 // awaitOperation waits for the end of an operation and prints it.
-func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backend, id int64) error {
+func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backend, id store.ID) error {
 	waiting, cancel := ctx, context.CancelFunc(func() {})
 	if limit := c.Duration("timeout"); limit > 0 {
 		waiting, cancel = context.WithTimeout(ctx, limit)
@@ -326,7 +326,7 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return &failure{err: fmt.Errorf("operation %d is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
+		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
 	case err != nil:
 		return err
 	}
@@ -335,9 +335,9 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case o.State == store.OperationStopped:
-		return &failure{err: fmt.Errorf("operation %d has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue: holdfast operation resume %d", id)}
+		return &failure{err: fmt.Errorf("operation %s has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue: holdfast operation resume %s", id)}
 	case o.State != store.OperationDone:
-		return fmt.Errorf("operation %d is %s", id, o.State)
+		return fmt.Errorf("operation %s is %s", id, o.State)
 	case o.Refused > 0:
 		return &failure{err: fmt.Errorf("the patch did not fit %s; the first: %s", plural(int(o.Refused), "task"), o.Note), code: exitPartly}
 	}
@@ -345,9 +345,9 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 }
 
 // operationID parses the argument of a command as the id of an operation.
-func operationID(c *cli.Context) (int64, error) {
-	id, err := strconv.ParseInt(c.Args().First(), 10, 64)
-	if err != nil || id < 1 || c.NArg() > 1 {
+func operationID(c *cli.Context) (store.ID, error) {
+	id, err := store.ParseID(c.Args().First())
+	if err != nil || c.NArg() > 1 {
 		return 0, usageOf(commandName(c), "give the id of one operation; see: holdfast operation list")
 	}
 	return id, nil
@@ -367,9 +367,9 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context) error {
 		}
 	}
 	if c.IsSet("before") {
-		id, err := strconv.ParseInt(c.String("before"), 10, 64)
-		if err != nil || id < 1 {
-			return usageOf(commandName(c), "--before %q is not a positive number", c.String("before"))
+		id, err := store.ParseID(c.String("before"))
+		if err != nil {
+			return usageOf(commandName(c), "--before: %w", err)
 		}
 		f.Before = id
 	}

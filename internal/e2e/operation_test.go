@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -59,7 +58,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 	}
 	slices.Sort(points)
 	for _, point := range points {
-		cmd := exec.CommandContext(t.Context(), path, "operation", "watch", strconv.FormatInt(o.ID, 10))
+		cmd := exec.CommandContext(t.Context(), path, "operation", "watch", o.ID.String())
 		cmd.Env = w.environment()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -78,7 +77,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 		t.Errorf("the operation is %+v: %v", end, err)
 	}
 	times := make(map[holdfast.TaskID]int)
-	for before := int64(0); ; {
+	for before := store.ID(0); ; {
 		entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Operation: o.ID, Before: before, Limit: 10_000})
 		if err != nil {
 			t.Fatal(err)

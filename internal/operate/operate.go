@@ -56,8 +56,8 @@ func DefaultRamp() []int { return []int{1, 5, 25, 100} }
 type Engine struct {
 	store      Store
 	maxPayload int
-	looked     map[int64]time.Time // when the engine last looked for first attempts, by operation
-	yielded    map[int64]time.Time // until when another process makes the steps of an operation
+	looked     map[store.ID]time.Time // when the engine last looked for first attempts, by operation
+	yielded    map[store.ID]time.Time // until when another process makes the steps of an operation
 }
 
 // New returns an Engine. maxPayload is the maximum size of an edited payload in bytes; 0 means
@@ -66,7 +66,7 @@ func New(s Store, maxPayload int) *Engine {
 	if maxPayload <= 0 {
 		maxPayload = holdfast.DefaultMaxPayload
 	}
-	return &Engine{store: s, maxPayload: maxPayload, looked: make(map[int64]time.Time), yielded: make(map[int64]time.Time)}
+	return &Engine{store: s, maxPayload: maxPayload, looked: make(map[store.ID]time.Time), yielded: make(map[store.ID]time.Time)}
 }
 
 // yield is how long an engine leaves an operation to the process that made the last step before it.
@@ -96,7 +96,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool,
 			continue
 		}
 		if err != nil {
-			return wait, true, fmt.Errorf("operation %d: %w", o.ID, err)
+			return wait, true, fmt.Errorf("operation %s: %w", o.ID, err)
 		}
 		wait = min(wait, pause)
 	}
@@ -416,7 +416,7 @@ func Control(o store.Operation, to store.OperationState, by store.Actor) (store.
 	}
 	verb := map[store.OperationState]string{store.OperationRunning: "resume", store.OperationPaused: "pause", store.OperationCancelled: "cancel"}[to]
 	if !slices.Contains(from[to], o.State) {
-		return store.OperationStep{}, fmt.Errorf("%w: cannot %s operation %d: it is %s", holdfast.ErrConflict, verb, o.ID, o.State)
+		return store.OperationStep{}, fmt.Errorf("%w: cannot %s operation %s: it is %s", holdfast.ErrConflict, verb, o.ID, o.State)
 	}
 	step := store.OperationStep{From: o, To: o, By: &by}
 	step.To.State = to

@@ -124,7 +124,7 @@ func (d *desk) start(r operate.Request) store.Operation {
 func dead() store.Filter { return store.Filter{States: []holdfast.State{holdfast.Dead}} }
 
 // advance makes steps until the operation is in one of the states. Each call of meanwhile comes between two steps.
-func (d *desk) advance(id int64, meanwhile func(store.Operation), until ...store.OperationState) store.Operation {
+func (d *desk) advance(id store.ID, meanwhile func(store.Operation), until ...store.OperationState) store.Operation {
 	d.Helper()
 	engine := operate.New(d, 0)
 	for range 100_000 {
@@ -149,7 +149,7 @@ func (d *desk) advance(id int64, meanwhile func(store.Operation), until ...store
 }
 
 // changedBy returns how often the operation changed each task, by the audit log.
-func (d *desk) changedBy(id int64) map[holdfast.TaskID]int {
+func (d *desk) changedBy(id store.ID) map[holdfast.TaskID]int {
 	d.Helper()
 	entries, err := d.AuditLog(d.Context(), store.AuditFilter{Operation: id, Limit: 1 << 20})
 	d.must(err)

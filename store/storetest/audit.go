@@ -267,21 +267,21 @@ func testAuditFilter(s *suite) {
 	for _, c := range []struct {
 		name   string
 		filter store.AuditFilter
-		want   []int64
+		want   []store.ID
 	}{
-		{"all", store.AuditFilter{}, []int64{second, first}},
-		{"a task", store.AuditFilter{Task: a.ID}, []int64{first}},
-		{"an actor", store.AuditFilter{Actor: "ben"}, []int64{second}},
+		{"all", store.AuditFilter{}, []store.ID{second, first}},
+		{"a task", store.AuditFilter{Task: a.ID}, []store.ID{first}},
+		{"an actor", store.AuditFilter{Actor: "ben"}, []store.ID{second}},
 		{"an unknown actor", store.AuditFilter{Actor: "'"}, nil},
-		{"an action", store.AuditFilter{Action: store.ActionEdit}, []int64{first}},
+		{"an action", store.AuditFilter{Action: store.ActionEdit}, []store.ID{first}},
 		{"an operation", store.AuditFilter{Operation: 1}, nil},
-		{"since", store.AuditFilter{Since: all[0].At}, []int64{second}},
-		{"until", store.AuditFilter{Until: all[0].At}, []int64{first}},
-		{"a page", store.AuditFilter{Before: second}, []int64{first}},
-		{"a limit", store.AuditFilter{Limit: 1}, []int64{second}},
+		{"since", store.AuditFilter{Since: all[0].At}, []store.ID{second}},
+		{"until", store.AuditFilter{Until: all[0].At}, []store.ID{first}},
+		{"a page", store.AuditFilter{Before: second}, []store.ID{first}},
+		{"a limit", store.AuditFilter{Limit: 1}, []store.ID{second}},
 		{"a task and an action", store.AuditFilter{Task: a.ID, Action: store.ActionCancel}, nil},
 	} {
-		var got []int64
+		var got []store.ID
 		for _, e := range s.auditLog(c.filter) {
 			got = append(got, e.ID)
 		}

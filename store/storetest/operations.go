@@ -37,7 +37,7 @@ func (s *suite) retryOperation() store.Operation {
 	})
 }
 
-func (s *suite) operation(id int64) store.Operation {
+func (s *suite) operation(id store.ID) store.Operation {
 	s.Helper()
 	o, err := s.Operation(s.ctx, id)
 	s.must(err)
@@ -88,17 +88,17 @@ func testListOperations(s *suite) {
 	for _, c := range []struct {
 		name   string
 		filter store.OperationFilter
-		want   []int64
+		want   []store.ID
 	}{
-		{"all", store.OperationFilter{}, []int64{second.ID, first.ID, planned.ID}},
-		{"a limit", store.OperationFilter{Limit: 1}, []int64{second.ID}},
-		{"a page", store.OperationFilter{Before: second.ID}, []int64{first.ID, planned.ID}},
-		{"planned", store.OperationFilter{States: []store.OperationState{store.OperationPlanned}}, []int64{planned.ID}},
-		{"two states", store.OperationFilter{States: []store.OperationState{store.OperationPlanned, store.OperationDone}}, []int64{planned.ID}},
+		{"all", store.OperationFilter{}, []store.ID{second.ID, first.ID, planned.ID}},
+		{"a limit", store.OperationFilter{Limit: 1}, []store.ID{second.ID}},
+		{"a page", store.OperationFilter{Before: second.ID}, []store.ID{first.ID, planned.ID}},
+		{"planned", store.OperationFilter{States: []store.OperationState{store.OperationPlanned}}, []store.ID{planned.ID}},
+		{"two states", store.OperationFilter{States: []store.OperationState{store.OperationPlanned, store.OperationDone}}, []store.ID{planned.ID}},
 	} {
 		found, err := s.ListOperations(s.ctx, c.filter)
 		s.must(err)
-		var got []int64
+		var got []store.ID
 		for _, o := range found {
 			got = append(got, o.ID)
 		}

@@ -37,7 +37,7 @@ func changedIDs(changes []store.Change) []int64 {
 }
 
 // change makes one change and records it, if the task has not changed since the caller read it.
-func (s *Store) change(by store.Actor, operation int64, change *store.Change, now time.Time) bool {
+func (s *Store) change(by store.Actor, operation store.ID, change *store.Change, now time.Time) bool {
 	var made bool
 	switch {
 	case change.Move != nil:
@@ -71,7 +71,7 @@ func documentOf(v store.Version) json.RawMessage {
 
 func (s *Store) recordAudit(entry store.AuditEntry) {
 	s.db.last.audit++
-	entry.ID = s.db.last.audit
+	entry.ID = store.ID(s.db.last.audit)
 	s.db.audit = append(slices.Clip(s.db.audit), entry)
 }
 

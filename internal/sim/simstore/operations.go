@@ -24,7 +24,7 @@ func (c *Client) CreateOperation(ctx context.Context, by store.Actor, o store.Op
 		db := &c.store.db
 		db.last.operation++
 		created = o
-		created.ID, created.Version, created.Actor, created.CreatedAt, created.AdvancedAt = db.last.operation, 1, by, now, now
+		created.ID, created.Version, created.Actor, created.CreatedAt, created.AdvancedAt = store.ID(db.last.operation), 1, by, now, now
 		if o.State == store.OperationRunning {
 			created.StartedAt = now
 		}
@@ -40,7 +40,7 @@ func (c *Client) CreateOperation(ctx context.Context, by store.Actor, o store.Op
 
 func (s *Store) recordOperation(by store.Actor, from, to *store.Operation, now time.Time) {
 	entry := store.AuditEntry{
-		At: now, Actor: by, Action: to.Action, Operation: to.ID, Subject: fmt.Sprintf("operation %d", to.ID), After: operationDocument(to),
+		At: now, Actor: by, Action: to.Action, Operation: to.ID, Subject: "operation " + to.ID.String(), After: operationDocument(to),
 	}
 	if from != nil {
 		entry.Before = operationDocument(from)
@@ -57,12 +57,12 @@ func operationDocument(o *store.Operation) json.RawMessage {
 }
 
 // Operation implements store.Operations.
-func (c *Client) Operation(ctx context.Context, id int64) (store.Operation, error) {
+func (c *Client) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
 	var found store.Operation
-	err := c.do(ctx, Step{Op: "Operation", ids: []int64{id}}, func(time.Time) error {
+	err := c.do(ctx, Step{Op: "Operation", ids: []int64{int64(id)}}, func(time.Time) error {
 		o := c.store.db.operation(id)
 		if o == nil {
-			return fmt.Errorf("%w: there is no operation %d", holdfast.ErrNotFound, id)
+			return fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
 		}
 		found = o.Operation
 		return nil
@@ -73,8 +73,8 @@ func (c *Client) Operation(ctx context.Context, id int64) (store.Operation, erro
 	return found, nil
 }
 
-func (d *database) operation(id int64) *Operation {
-	if i, ok := position(d.operations, id, func(o *Operation) int64 { return o.ID }); ok {
+func (d *database) operation(id store.ID) *Operation {
+	if i, ok := position(d.operations, int64(id), func(o *Operation) int64 { return int64(o.ID) }); ok {
 		return &d.operations[i]
 	}
 	return nil
@@ -108,7 +108,7 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 	err := c.do(ctx, Step{Op: "StepOperation", text: string(step.To.State), ids: changedIDs(own.Changes)}, func(now time.Time) error {
 		o := c.store.db.operation(own.From.ID)
 		if o == nil || o.Version != own.From.Version {
-			return fmt.Errorf("%w: operation %d has changed since it was read", holdfast.ErrConflict, own.From.ID)
+			return fmt.Errorf("%w: operation %s has changed since it was read", holdfast.ErrConflict, own.From.ID)
 		}
 		before := o.Operation
 		changed, skipped := before.Changed, own.To.Skipped
@@ -143,9 +143,9 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 }
 
 // FirstAttempts implements store.Operations.
-func (c *Client) FirstAttempts(ctx context.Context, operation int64, limit int) ([]store.FirstAttempt, error) {
+func (c *Client) FirstAttempts(ctx context.Context, operation store.ID, limit int) ([]store.FirstAttempt, error) {
 	var found []store.FirstAttempt
-	err := c.do(ctx, Step{Op: "FirstAttempts", ids: []int64{operation}}, func(time.Time) error {
+	err := c.do(ctx, Step{Op: "FirstAttempts", ids: []int64{int64(operation)}}, func(time.Time) error {
 		o := c.store.db.operation(operation)
 		if o == nil || o.Action != store.ActionRetry {
 			return nil

@@ -57,7 +57,7 @@ func (a *Audit) Change(ctx context.Context, by store.Actor, changes []store.Chan
 }
 
 // change makes the changes and adds their audit entries. operation is 0 if a person requested the changes one by one.
-func change(ctx context.Context, tx Transaction, by store.Actor, operation int64, changes []store.Change) ([]bool, error) {
+func change(ctx context.Context, tx Transaction, by store.Actor, operation store.ID, changes []store.Change) ([]bool, error) {
 	made := make([]bool, len(changes))
 	var moves []holdfast.Transition
 	var moved []int // indexes of the changes with a move
@@ -166,10 +166,10 @@ type auditRow struct {
 	After     *string       `json:"after"`
 }
 
-func auditRowOf(by store.Actor, operation int64, c *store.Change) (auditRow, error) {
+func auditRowOf(by store.Actor, operation store.ID, c *store.Change) (auditRow, error) {
 	row := auditRow{
 		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: c.Action,
-		Task: int64(c.Task.ID), Operation: operation,
+		Task: int64(c.Task.ID), Operation: int64(operation),
 	}
 	before, after := c.Versions()
 	err := row.setDocuments(before, after)
@@ -218,8 +218,8 @@ func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		name = "audit_log_subject"
 	}
 	var rows []scan.AuditEntry
-	err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, f.Operation, column.Text(f.Actor), string(f.Action),
-		bound(f.Since), bound(f.Until), f.Before, f.Limit, column.Text(f.Subject))
+	err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
+		bound(f.Since), bound(f.Until), int64(f.Before), f.Limit, column.Text(f.Subject))
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 		if err != nil {
 			return err
 		}
-		if created, err = operationIn(ctx, tx, ids[0].ID); err != nil {
+		if created, err = operationIn(ctx, tx, store.ID(ids[0].ID)); err != nil {
 			return err
 		}
 		return recordOperation(ctx, tx, by, nil, &created)
@@ -49,17 +49,17 @@ func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 }
 
 // operationIn reads an operation in a transaction.
-func operationIn(ctx context.Context, tx Transaction, id int64) (store.Operation, error) {
+func operationIn(ctx context.Context, tx Transaction, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
-	if err := tx.Read(ctx, "operations", &rows, id, []holdfast.State(nil), int64(0), 1); err != nil {
+	if err := tx.Read(ctx, "operations", &rows, int64(id), []holdfast.State(nil), int64(0), 1); err != nil {
 		return store.Operation{}, err
 	}
 	return onlyOperation(id, rows)
 }
 
-func onlyOperation(id int64, rows []scan.Operation) (store.Operation, error) {
+func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) {
 	if len(rows) == 0 {
-		return store.Operation{}, fmt.Errorf("%w: there is no operation %d", holdfast.ErrNotFound, id)
+		return store.Operation{}, fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
 	}
 	operations, err := scan.Operations(rows)
 	if err != nil {
@@ -72,7 +72,7 @@ func onlyOperation(id int64, rows []scan.Operation) (store.Operation, error) {
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
 	row := auditRow{
 		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.Action,
-		Operation: to.ID, Subject: fmt.Sprintf("operation %d", to.ID), After: operationDocument(to),
+		Operation: int64(to.ID), Subject: "operation " + to.ID.String(), After: operationDocument(to),
 	}
 	if from != nil {
 		row.Before = operationDocument(from)
@@ -94,17 +94,12 @@ func operationDocument(o *store.Operation) *string {
 }
 
 // Operation implements store.Operations.
-func (r *Operations) Operation(ctx context.Context, id int64) (store.Operation, error) {
-	const operation = "read operation"
+func (r *Operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
-	if err := r.transactions.Read(ctx, operation, "operations", &rows, id, []holdfast.State(nil), int64(0), 1); err != nil {
+	if err := r.transactions.Read(ctx, "read operation", "operations", &rows, int64(id), []holdfast.State(nil), int64(0), 1); err != nil {
 		return store.Operation{}, err
 	}
-	o, err := onlyOperation(id, rows)
-	if err != nil {
-		return o, fmt.Errorf("%s: %w", operation, err)
-	}
-	return o, nil
+	return onlyOperation(id, rows)
 }
 
 // ListOperations implements store.Operations.
@@ -122,7 +117,7 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // janitors ask all the time
 		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
 	} else {
-		err = r.transactions.Read(ctx, operation, "operations", &rows, int64(0), states, f.Before, f.Limit)
+		err = r.transactions.Read(ctx, operation, "operations", &rows, int64(0), states, int64(f.Before), f.Limit)
 	}
 	if err != nil {
 		return nil, err
@@ -135,12 +130,12 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	var stepped store.Operation
 	err := r.transactions.Transact(ctx, "step of operation", func(ctx context.Context, tx Transaction) error {
-		n, err := tx.Change(ctx, "operation_lock", step.From.ID, step.From.Version)
+		n, err := tx.Change(ctx, "operation_lock", int64(step.From.ID), step.From.Version)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("%w: operation %d has changed since it was read", holdfast.ErrConflict, step.From.ID)
+			return fmt.Errorf("%w: operation %s has changed since it was read", holdfast.ErrConflict, step.From.ID)
 		}
 		made, err := change(ctx, tx, step.From.Actor, step.From.ID, step.Changes)
 		if err != nil {
@@ -157,7 +152,7 @@ func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep
 		}
 		skipped := step.To.Skipped - step.From.Skipped + int64(len(made)-len(changed))
 		o := &step.To
-		_, err = tx.Change(ctx, "operation_step", o.ID, string(o.State), column.Text(o.Note), int64(len(changed)), skipped, o.Refused,
+		_, err = tx.Change(ctx, "operation_step", int64(o.ID), string(o.State), column.Text(o.Note), int64(len(changed)), skipped, o.Refused,
 			o.Succeeded, o.Failed, o.Judged, o.Step, o.StepSucceeded, o.StepFailed, o.Cursor, o.Scanned,
 			bound(o.AdvancedAt), bound(o.WaitingAt))
 		if err != nil {
@@ -177,28 +172,28 @@ func watch(ctx context.Context, tx Transaction, step *store.OperationStep, chang
 		return nil
 	}
 	if step.To.State.Final() {
-		_, err := tx.Change(ctx, "operation_forget", step.From.ID)
+		_, err := tx.Change(ctx, "operation_forget", int64(step.From.ID))
 		return err
 	}
 	if len(changed) > 0 {
-		if _, err := tx.Change(ctx, "operation_watch", step.From.ID, changed); err != nil {
+		if _, err := tx.Change(ctx, "operation_watch", int64(step.From.ID), changed); err != nil {
 			return err
 		}
 	}
 	if len(step.Judged) > 0 {
-		_, err := tx.Change(ctx, "operation_judged", step.From.ID, step.Judged)
+		_, err := tx.Change(ctx, "operation_judged", int64(step.From.ID), step.Judged)
 		return err
 	}
 	return nil
 }
 
 // FirstAttempts implements store.Operations.
-func (r *Operations) FirstAttempts(ctx context.Context, operation int64, limit int) ([]store.FirstAttempt, error) {
+func (r *Operations) FirstAttempts(ctx context.Context, operation store.ID, limit int) ([]store.FirstAttempt, error) {
 	var rows []struct {
 		ID     int64
 		Result store.FirstResult
 	}
-	if err := r.transactions.Read(ctx, "read first attempts", "first_attempts", &rows, operation, limit); err != nil {
+	if err := r.transactions.Read(ctx, "read first attempts", "first_attempts", &rows, int64(operation), limit); err != nil {
 		return nil, err
 	}
 	attempts := make([]store.FirstAttempt, len(rows))

@@ -27,8 +27,8 @@ func AuditEntries(rows []AuditEntry) []store.AuditEntry {
 	entries := make([]store.AuditEntry, len(rows))
 	for i, row := range rows {
 		entries[i] = store.AuditEntry{
-			ID: row.ID, At: row.At.Time, Actor: store.Actor{Name: row.Actor, Surface: row.Surface, Reason: row.Reason},
-			Action: row.Action, Task: row.Task, Operation: row.Operation, Subject: row.Subject,
+			ID: store.ID(row.ID), At: row.At.Time, Actor: store.Actor{Name: row.Actor, Surface: row.Surface, Reason: row.Reason},
+			Action: row.Action, Task: row.Task, Operation: store.ID(row.Operation), Subject: row.Subject,
 			Before: document(row.Before), After: document(row.After),
 		}
 	}

@@ -61,7 +61,7 @@ func Operations(rows []Operation) ([]store.Operation, error) {
 
 func (r *Operation) value() (store.Operation, error) {
 	o := store.Operation{
-		ID: r.ID, Version: r.Version, State: r.State, Action: r.Action, Query: r.Query, Patch: document(r.Patch),
+		ID: store.ID(r.ID), Version: r.Version, State: r.State, Action: r.Action, Query: r.Query, Patch: document(r.Patch),
 		Actor: store.Actor{Name: r.Actor, Surface: r.Surface, Reason: r.Reason}, Note: r.Note,
 		Rate: r.Rate, StopAbove: r.StopAbove, StepTimeout: time.Duration(r.StepTimeout) * time.Microsecond,
 		Limit: r.MaxTasks, Total: r.Total, Changed: r.Changed, Skipped: r.Skipped, Refused: r.Refused,

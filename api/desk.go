@@ -1,0 +1,233 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// edit has the parameters of the route that edits a task.
+type edit struct {
+	TaskAction
+	RawBody []byte
+}
+
+// patchStep is one operation of a JSON Patch, for the document. Package change decodes it.
+type patchStep struct {
+	Op    string `json:"op" enum:"add,remove,replace,move,copy,test"`
+	Path  string `json:"path" doc:"A JSON Pointer, such as /payload/url."`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value,omitempty"`
+}
+
+// patchTask applies a JSON Patch to the payload, queue, max_attempts and run_at of a task.
+func (a *API) patchTask(ctx context.Context, in *edit) (surface.TaskDetails, holdfast.Task, error) {
+	id, err := in.id()
+	if err != nil {
+		return surface.TaskDetails{}, holdfast.Task{}, err
+	}
+	seen, err := a.b.Store.Task(ctx, id)
+	if err != nil {
+		return surface.TaskDetails{}, holdfast.Task{}, err
+	}
+	if err := in.check(seen); err != nil {
+		return surface.TaskDetails{}, holdfast.Task{}, err
+	}
+	to, err := change.Patch(seen, in.RawBody)
+	if err != nil {
+		return surface.TaskDetails{}, holdfast.Task{}, err
+	}
+	if _, err = a.b.Edit(ctx, actor(ctx, in.Reason), seen, to); err != nil {
+		return surface.TaskDetails{}, holdfast.Task{}, err
+	}
+	details, err := surface.Task(ctx, a.b, id)
+	return details, details.Task, err
+}
+
+// undoTask takes back the last change of a task. It has no If-Match, because an undo fails if the task has changed since.
+func (a *API) undoTask(ctx context.Context, in *TaskAction) (surface.TaskState, holdfast.Task, error) {
+	id, err := in.id()
+	if err != nil {
+		return surface.TaskState{}, holdfast.Task{}, err
+	}
+	task, err := a.b.Undo(ctx, actor(ctx, in.Reason), id)
+	return surface.TaskState{ID: task.ID, State: task.State}, task, err
+}
+
+// auditQuery has the parameters of the audit log.
+type auditQuery struct {
+	Task      string `query:"task" doc:"Only changes of the task with this id."`
+	Operation int64  `query:"operation" minimum:"0" doc:"Only changes that the operation with this id made."`
+	Actor     string `query:"actor" doc:"Only changes that this person requested."`
+	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo" doc:"Only changes of this kind."`
+	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
+	Until     string `query:"until" doc:"Only changes before this time."`
+	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries."`
+	Before    int64  `query:"before" minimum:"0" doc:"The value next of the page before."`
+}
+
+// auditPage is a page of the audit log.
+type auditPage struct {
+	Entries []store.AuditEntry `json:"entries"`
+	Next    *string            `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+func (a *API) listAudit(ctx context.Context, in *auditQuery) (auditPage, error) {
+	f := store.AuditFilter{Operation: store.ID(in.Operation), Actor: in.Actor, Action: store.Action(in.Action), Before: store.ID(in.Before), Limit: in.Limit + 1}
+	var err error
+	if in.Task != "" {
+		if f.Task, err = holdfast.ParseTaskID(in.Task); err != nil {
+			return auditPage{}, badParameter("task", err)
+		}
+	}
+	for _, bound := range []struct {
+		name, text string
+		into       *time.Time
+	}{{"since", in.Since, &f.Since}, {"until", in.Until, &f.Until}} {
+		if bound.text == "" {
+			continue
+		}
+		if *bound.into, err = search.Past(bound.text, time.Now()); err != nil {
+			return auditPage{}, badParameter(bound.name, err)
+		}
+	}
+	found, err := a.b.Store.AuditLog(ctx, f)
+	if err != nil {
+		return auditPage{}, err
+	}
+	page := auditPage{Entries: append([]store.AuditEntry{}, found[:min(len(found), in.Limit)]...)}
+	if len(found) > in.Limit {
+		next := found[in.Limit-1].ID.String()
+		page.Next = &next
+	}
+	return page, nil
+}
+
+// operationQuery has the parameters of the list of operations.
+type operationQuery struct {
+	State  string `query:"state" enum:"planned,running,paused,stopped,done,cancelled" doc:"Only operations in this state."`
+	Limit  int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many operations."`
+	Before int64  `query:"before" minimum:"0" doc:"The value next of the page before."`
+}
+
+// operationPage is a page of operations.
+type operationPage struct {
+	Operations []surface.Operation `json:"operations"`
+	Next       *string             `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+func (a *API) listOperations(ctx context.Context, in *operationQuery) (operationPage, error) {
+	f := store.OperationFilter{Before: store.ID(in.Before), Limit: in.Limit + 1}
+	if in.State != "" {
+		f.States = []store.OperationState{store.OperationState(in.State)}
+	}
+	found, err := a.b.Store.ListOperations(ctx, f)
+	if err != nil {
+		return operationPage{}, err
+	}
+	page := operationPage{Operations: []surface.Operation{}}
+	for _, o := range found[:min(len(found), in.Limit)] {
+		page.Operations = append(page.Operations, surface.OperationOf(o))
+	}
+	if len(found) > in.Limit {
+		next := found[in.Limit-1].ID.String()
+		page.Next = &next
+	}
+	return page, nil
+}
+
+// OperationPath has the parameter of routes about one operation; see TaskPath.
+type OperationPath struct {
+	ID     int64  `path:"id" minimum:"1" doc:"The id of the operation."`
+	Reason string `query:"reason" doc:"Why, for the audit log."`
+}
+
+func (a *API) getOperation(ctx context.Context, in *OperationPath) (surface.Operation, error) {
+	o, err := a.b.Store.Operation(ctx, store.ID(in.ID))
+	return surface.OperationOf(o), err
+}
+
+// control returns the handler of a route that changes the state of an operation.
+func (a *API) control(to store.OperationState) func(context.Context, *OperationPath) (surface.Operation, error) {
+	return func(ctx context.Context, in *OperationPath) (surface.Operation, error) {
+		o, err := a.b.ControlOperation(ctx, actor(ctx, in.Reason), store.ID(in.ID), to)
+		return surface.OperationOf(o), err
+	}
+}
+
+// newOperation is a request to plan or start an operation.
+type newOperation struct {
+	Action      string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
+	Query       string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
+	Patch       json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts and run_at."`
+	Limit       int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
+	Rate        int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
+	Ramp        []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
+	StopAbove   float64         `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1."`
+	StepTimeout string          `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
+	DryRun      bool            `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
+	Plan        bool            `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
+	Reason      string          `json:"reason,omitempty" doc:"Why, for the audit log."`
+}
+
+// started is the response to a request for an operation.
+type started struct {
+	Status   int
+	Location string `header:"Location" doc:"The operation."`
+	Body     surface.Operation
+}
+
+// startRoute registers the route that starts operations.
+func (a *API) startRoute(described huma.API, op huma.Operation) {
+	op.DefaultStatus = http.StatusAccepted
+	schema := huma.SchemaFromType(described.OpenAPI().Components.Schemas, typeOf[newOperation]())
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	huma.Register(described, op, func(ctx context.Context, in *tokenInput) (*started, error) {
+		o, planned, err := a.startOperation(ctx, in.RawBody)
+		if err != nil {
+			return nil, a.failed(ctx, op, err)
+		}
+		if planned { // nothing was stored
+			return &started{Status: http.StatusOK, Body: o}, nil
+		}
+		return &started{Status: http.StatusAccepted, Location: fmt.Sprintf("%s/operations/%s", Prefix, o.ID), Body: o}, nil
+	})
+}
+
+// startOperation plans an operation and stores it, unless the request is a dry run.
+func (a *API) startOperation(ctx context.Context, text []byte) (o surface.Operation, dryRun bool, err error) {
+	var request newOperation
+	if err := decode(text, &request); err != nil {
+		return surface.Operation{}, false, err
+	}
+	f, err := search.Parse(request.Query, time.Now())
+	if err != nil {
+		return surface.Operation{}, false, badParameter("query", err)
+	}
+	r := operate.Request{
+		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: request.Patch, Limit: request.Limit,
+		Rate: request.Rate, Ramp: request.Ramp, StopAbove: request.StopAbove,
+	}
+	if request.StepTimeout != "" {
+		if r.StepTimeout, err = time.ParseDuration(request.StepTimeout); err != nil {
+			return surface.Operation{}, false, newProblem(http.StatusUnprocessableEntity, "invalid", "step_timeout %q is not a duration like 10m", request.StepTimeout)
+		}
+	}
+	plan, err := a.b.PlanOperation(ctx, r)
+	if err != nil || request.DryRun {
+		return surface.OperationOf(plan.Operation), true, err
+	}
+	stored, err := a.b.StartOperation(ctx, actor(ctx, request.Reason), plan.Operation, request.Plan)
+	return surface.OperationOf(stored), false, err
+}

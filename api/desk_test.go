@@ -1,0 +1,151 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const patchURL = `[{"op":"replace","path":"/payload","value":{"url":"http://right.example.com/<b>"}}]`
+
+func TestEditAndUndo(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"http://wrong.example.com/"}`)})
+		path := "/api/v1/tasks/" + id.String()
+		tag := w.call("GET", path, "", operator...).header.Get("ETag")
+		with := func(tag string) []string {
+			return append([]string{"If-Match", tag, "Content-Type", "application/json-patch+json"}, operator...)
+		}
+		if r := w.call("PATCH", path, patchURL, with(`"9-dead"`)...); r.status != http.StatusPreconditionFailed {
+			w.Errorf("an edit of another version: %d %s", r.status, r.text)
+		}
+		r := w.call("PATCH", path+"?reason=typo", patchURL, with(tag)...)
+		if r.status != 200 || r.at("payload.url") != "http://right.example.com/<b>" || r.at("state") != "dead" || r.header.Get("ETag") == tag {
+			w.Fatalf("edit: %d %v %s", r.status, r.header, r.text)
+		}
+		for body, want := range map[string]int{
+			`{}`: 422, `[{"op":"remove","path":"/nosuch"}]`: 422, `[{"op":"replace","path":"/queue","value":"No Queue"}]`: 422, `[`: 422, `[]`: 422,
+		} {
+			if r := w.call("PATCH", path, body, operator...); r.status != want || r.at("detail") == nil {
+				w.Errorf("patch %s: %d %s", body, r.status, r.text)
+			}
+		}
+		if r := w.call("POST", path+"/undo", "", operator...); r.status != 200 || r.at("state") != "dead" {
+			w.Errorf("undo: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", path, "", operator...); r.at("payload.url") != "http://wrong.example.com/" {
+			w.Errorf("after the undo: %s", r.text)
+		}
+		if r := w.call("POST", path+"/undo", "", operator...); r.status != http.StatusConflict {
+			w.Errorf("a second undo: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", path+"/archive", "", operator...); r.status != 200 || r.at("state") != "archived" {
+			w.Errorf("archive: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", path+"/restore", "", operator...); r.status != 200 || r.at("state") != "dead" {
+			w.Errorf("restore: %d %s", r.status, r.text)
+		}
+		r = w.call("GET", "/api/v1/audit?limit=2&task="+id.String(), "", operator...)
+		if r.status != 200 || r.at("entries.0.action") != "restore" || r.at("entries.1.action") != "archive" || r.at("next") == nil {
+			w.Fatalf("audit: %d %s", r.status, r.text)
+		}
+		r = w.call("GET", fmt.Sprintf("/api/v1/audit?limit=50&task=%s&before=%s", id, r.at("next")), "", operator...)
+		if r.at("entries.0.action") != "undo" || r.at("entries.1.reason") != "typo" || r.at("entries.1.surface") != "api" || r.at("next") != nil {
+			w.Errorf("the second page: %s", r.text)
+		}
+	})
+}
+
+// Of many editors that saw the same version of a task, one edits it, and the audit log has one edit.
+func TestOneOfManyEditorsWins(t *testing.T) {
+	everywhere(t, func(w *world) {
+		id := w.dead(holdfast.NewTask{Type: "mail"})
+		path := "/api/v1/tasks/" + id.String()
+		tag := w.call("GET", path, "").header.Get("ETag")
+		statuses := make([]int, 20)
+		var editors sync.WaitGroup
+		for i := range statuses {
+			editors.Go(func() {
+				patch := fmt.Sprintf(`[{"op":"replace","path":"/payload","value":%d}]`, i)
+				statuses[i] = w.call("PATCH", path, patch, "If-Match", tag).status
+			})
+		}
+		editors.Wait()
+		won := 0
+		for _, status := range statuses {
+			switch status {
+			case 200:
+				won++
+			case http.StatusPreconditionFailed, http.StatusConflict:
+			default:
+				w.Errorf("status %d", status)
+			}
+		}
+		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Task: id})
+		if won != 1 || err != nil || len(entries) != 1 {
+			w.Errorf("%d editors won, %d audit entries: %v", won, len(entries), err)
+		}
+	})
+}
+
+func TestOperations(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		for range 3 {
+			w.dead(holdfast.NewTask{Type: "mail"})
+		}
+		start := func(body string) response { return w.call("POST", "/api/v1/operations", body, operator...) }
+		r := start(`{"action":"archive","query":"state:dead type:mail","dry_run":true}`)
+		if r.status != 200 || fmt.Sprint(r.at("total")) != "3" || r.header.Get("Location") != "" {
+			w.Errorf("dry run: %d %s", r.status, r.text)
+		}
+		r = start(`{"action":"archive","query":"state:dead type:mail","plan":true,"reason":"old"}`)
+		location := r.header.Get("Location")
+		if r.status != http.StatusAccepted || r.at("state") != "planned" || r.at("actor") != "ada" || !strings.HasPrefix(location, "/api/v1/operations/") {
+			w.Fatalf("plan: %d %v %s", r.status, r.header, r.text)
+		}
+		if r := w.call("POST", location+"/pause", "", operator...); r.status != http.StatusConflict {
+			w.Errorf("pause of a planned operation: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", location+"/resume", "", operator...); r.status != 200 || r.at("state") != "running" {
+			w.Errorf("resume: %d %s", r.status, r.text)
+		}
+		id := r.at("id")
+		if _, err := w.AwaitOperation(w.Context(), 1, func(store.Operation) {}); err != nil {
+			w.Fatal(err)
+		}
+		if r := w.call("GET", location, "", operator...); r.at("state") != "done" || fmt.Sprint(r.at("changed")) != "3" || r.at("id") != id {
+			w.Errorf("the operation: %s", r.text)
+		}
+		r = start(`{"action":"edit","query":"state:archived","patch":[{"op":"replace","path":"/queue","value":"other"}],"rate":5,"plan":true}`)
+		if r.status != http.StatusAccepted || fmt.Sprint(r.at("rate")) != "5" {
+			w.Errorf("edit: %d %s", r.status, r.text)
+		}
+		if r := w.call("POST", r.header.Get("Location")+"/cancel?reason=mistake", "", operator...); r.status != 200 || r.at("state") != "cancelled" {
+			w.Errorf("cancel: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", "/api/v1/operations?limit=1", "", operator...); r.at("operations.0.state") != "cancelled" || r.at("next") != "2" {
+			w.Errorf("list: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/operations?state=done", "", operator...); r.at("operations.0.action") != "archive" || r.at("next") != nil {
+			w.Errorf("list of operations that are done: %s", r.text)
+		}
+		for body, want := range map[string]int{
+			`{}`: 422, `{"action":"retry"}`: 422, `{"action":"retry","query":"state:nosuch"}`: 422, `{"action":"explode","query":"state:dead"}`: 422,
+			`{"action":"retry","query":"state:dead","ramp":[50]}`: 422, `{"action":"retry","query":"state:dead","step_timeout":"soon"}`: 422, `{"nosuch":1}`: 400,
+		} {
+			if r := start(body); r.status != want || r.at("detail") == nil {
+				w.Errorf("%s: %d %s", body, r.status, r.text)
+			}
+		}
+		if r := w.call("GET", "/api/v1/operations/77", "", operator...); r.status != 404 {
+			w.Errorf("an unknown operation: %d %s", r.status, r.text)
+		}
+	})
+}
