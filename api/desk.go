@@ -31,7 +31,7 @@ type patchStep struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patchTask applies a JSON Patch to the payload, queue, max_attempts and run_at of a task.
+// patchTask applies a JSON Patch to the payload, queue, max_attempts, run_at and tags of a task.
 func (a *API) patchTask(ctx context.Context, in *edit) (surface.TaskDetails, holdfast.Task, error) {
 	id, err := in.id()
 	if err != nil {
@@ -170,7 +170,7 @@ func (a *API) control(to store.OperationState) func(context.Context, *OperationP
 type newOperation struct {
 	Action      string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
 	Query       string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
-	Patch       json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts and run_at."`
+	Patch       json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts, run_at and tags."`
 	Limit       int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
 	Rate        int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
 	Ramp        []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`

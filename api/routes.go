@@ -39,7 +39,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},
 		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", register: onTask(a, a.act(store.ActionRetry))},
 		{method: "POST", path: "/tasks/{id}/cancel", role: Operator, name: "cancelTask", summary: "Stop a task that is ready, running or dead", register: onTask(a, a.act(store.ActionCancel))},
-		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, max_attempts and run_at", register: taking[[]patchStep](onTask(a, a.patchTask))},
+		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, max_attempts, run_at and tags", register: taking[[]patchStep](onTask(a, a.patchTask))},
 		{method: "POST", path: "/tasks/{id}/archive", role: Operator, name: "archiveTask", summary: "Put a dead task away", register: onTask(a, a.act(store.ActionArchive))},
 		{method: "POST", path: "/tasks/{id}/restore", role: Operator, name: "restoreTask", summary: "Make an archived task dead again", register: onTask(a, a.act(store.ActionRestore))},
 		{method: "POST", path: "/tasks/{id}/undo", role: Operator, name: "undoTask", summary: "Take back the last retry, archive or edit of a task", register: onTask(a, a.undoTask)},

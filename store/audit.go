@@ -85,6 +85,7 @@ type Edit struct {
 	Queue       string          `json:"queue,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
 	RunAt       time.Time       `json:"run_at,omitzero"`        // when a ready task becomes due
+	Tags        *[]string       `json:"tags,omitempty"`         // all tags; nil keeps the present ones
 }
 
 // AuditEntry records one change.
@@ -154,6 +155,7 @@ type Version struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"`
 	Queue       string          `json:"queue,omitempty"`
 	RunAt       time.Time       `json:"run_at,omitzero"`
+	Tags        *[]string       `json:"tags,omitempty"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Error       string          `json:"error,omitempty"` // of a purged task
 }
@@ -199,6 +201,10 @@ func (c *Change) Versions() (before Version, after *Version) {
 		}
 		if !c.Edit.RunAt.IsZero() {
 			before.RunAt, next.RunAt = t.NextRunAt, c.Edit.RunAt
+		}
+		if c.Edit.Tags != nil {
+			had := append([]string{}, t.Tags...)
+			before.Tags, next.Tags = &had, c.Edit.Tags
 		}
 	default:
 		before.Type, before.Queue, before.Error = t.Type, t.Queue, t.LastError

@@ -25,7 +25,7 @@ import (
 func (t taskCommands) editCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "edit",
-		Usage:     "change the payload, the queue, the time or the attempts of a task",
+		Usage:     "change the payload, the queue, the time, the attempts or the tags of a task",
 		ArgsUsage: "ID",
 		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
 the task in $VISUAL or $EDITOR. A task that is running or done cannot be edited. An edit gives the task the
@@ -37,10 +37,11 @@ Example:
 		Flags: append([]cli.Flag{
 			outputFlag(),
 			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
-			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, max_attempts and run_at: `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures"},
 			&cli.StringFlag{Name: "at", Usage: "run a ready task no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
+			&cli.StringSliceFlag{Name: "tag", Usage: "a new tag instead of all present ones, as a `WORD`; give the flag once for each tag"},
 			&cli.IntFlag{Name: "if-attempt", Usage: "change the task only if it is at attempt `N`"},
 			&cli.BoolFlag{Name: "retry", Usage: "then retry the task, which is dead or cancelled"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"},
@@ -116,7 +117,7 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 		}
 		given = given || c.IsSet(name)
 	}
-	if !given && !c.IsSet("max-attempts") {
+	if !given && !c.IsSet("max-attempts") && !c.IsSet("tag") {
 		return t.editor(ctx, c, to)
 	}
 	if c.IsSet("patch") {
@@ -142,6 +143,9 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 			return to, usageOf(commandName(c), "--max-attempts %d must be at least 1", to.MaxAttempts)
 		}
 	}
+	if c.IsSet("tag") {
+		to.Tags = c.StringSlice("tag")
+	}
 	if c.IsSet("at") {
 		if to.RunAt, err = search.Time(c.String("at")); err != nil {
 			return to, usageOf(commandName(c), "--at %w", err)
@@ -157,7 +161,7 @@ func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Docum
 		program = t.variable("EDITOR")
 	}
 	if program == "" || !isTerminal(t.stdin) {
-		return d, usageOf(commandName(c), "nothing to change; give --payload, --patch, --queue, --at or --max-attempts, or set EDITOR on a terminal")
+		return d, usageOf(commandName(c), "nothing to change; give --payload, --patch, --queue, --at, --tag or --max-attempts, or set EDITOR on a terminal")
 	}
 	text, err := indentedDocument(d)
 	if err != nil {
@@ -201,6 +205,9 @@ func differenceOf(task holdfast.Task, requested store.Change) (string, error) {
 		}
 		if !e.RunAt.IsZero() {
 			after.RunAt = e.RunAt.UTC()
+		}
+		if e.Tags != nil {
+			after.Tags = *e.Tags
 		}
 	}
 	was, err := indentedDocument(before)

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -69,6 +70,7 @@ type Document struct {
 	Queue       string          `json:"queue"`
 	MaxAttempts int             `json:"max_attempts"` // 0 means the setting of the type in the worker
 	RunAt       time.Time       `json:"run_at"`       // when a ready task becomes due
+	Tags        []string        `json:"tags"`
 }
 
 // DocumentOf returns the document of a task.
@@ -77,7 +79,7 @@ func DocumentOf(task holdfast.Task) Document {
 	if len(payload) == 0 {
 		payload = json.RawMessage("null")
 	}
-	return Document{Payload: payload, Queue: task.Queue, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt}
+	return Document{Payload: payload, Queue: task.Queue, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt, Tags: append([]string{}, task.Tags...)}
 }
 
 // CheckPatch returns an ErrInvalid if the text is not a JSON Patch (RFC 6902).
@@ -120,6 +122,7 @@ func ParseDocument(text []byte) (Document, error) {
 		Queue       *string          `json:"queue"`
 		MaxAttempts *int             `json:"max_attempts"`
 		RunAt       *time.Time       `json:"run_at"`
+		Tags        []string         `json:"tags"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -133,7 +136,7 @@ func ParseDocument(text []byte) (Document, error) {
 	if d.Payload != nil {
 		payload = *d.Payload
 	}
-	return Document{Payload: payload, Queue: *d.Queue, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt}, nil
+	return Document{Payload: payload, Queue: *d.Queue, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
 }
 
 // Edit returns the change that gives a task the values of a document. It returns an ErrInvalid if a value is not
@@ -161,7 +164,10 @@ func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error)
 		}
 		edit.RunAt = to.RunAt
 	}
-	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, MaxAttempts: to.MaxAttempts, At: to.RunAt}
+	if !slices.Equal(to.Tags, from.Tags) {
+		edit.Tags = &to.Tags
+	}
+	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, MaxAttempts: to.MaxAttempts, At: to.RunAt, Tags: to.Tags}
 	switch err := checked.Validate(maxPayload); {
 	case err != nil:
 		return store.Change{}, err
@@ -169,7 +175,7 @@ func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error)
 		return store.Change{}, fmt.Errorf("%w: the queue is empty", holdfast.ErrInvalid)
 	case to.RunAt.Year() < 1970:
 		return store.Change{}, fmt.Errorf("%w: run_at must not be before 1970", holdfast.ErrInvalid)
-	case edit.Payload == nil && edit.Queue == "" && edit.MaxAttempts == 0 && edit.RunAt.IsZero():
+	case edit.Payload == nil && edit.Queue == "" && edit.MaxAttempts == 0 && edit.RunAt.IsZero() && edit.Tags == nil:
 		return store.Change{}, fmt.Errorf("%w: the edit changes nothing", holdfast.ErrInvalid)
 	}
 	return store.Change{Action: store.ActionEdit, Task: task, Edit: &edit}, nil
@@ -209,7 +215,7 @@ func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 	var cause holdfast.Cause
 	switch last.Action {
 	case store.ActionEdit:
-		edit := store.Edit{Payload: was.Payload, Queue: was.Queue, RunAt: was.RunAt}
+		edit := store.Edit{Payload: was.Payload, Queue: was.Queue, RunAt: was.RunAt, Tags: was.Tags}
 		if was.MaxAttempts != is.MaxAttempts {
 			edit.MaxAttempts = orSetting(was.MaxAttempts)
 		}

@@ -3,6 +3,7 @@ package change_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,8 @@ func TestEditsAreChecked(t *testing.T) {
 		}, "changes nothing"},
 		{"nothing", holdfast.Ready, func(*change.Document) {}, "changes nothing"},
 		{"a queue", holdfast.Ready, func(d *change.Document) { d.Queue = "other" }, ""},
+		{"a tag", holdfast.Dead, func(d *change.Document) { d.Tags = []string{"ada"} }, ""},
+		{"a bad tag", holdfast.Dead, func(d *change.Document) { d.Tags = []string{"a b"} }, "tag"},
 		{"a bad queue", holdfast.Ready, func(d *change.Document) { d.Queue = "No Queue" }, "must be at most"},
 		{"no queue", holdfast.Ready, func(d *change.Document) { d.Queue = "" }, "the queue is empty"},
 		{"bad JSON", holdfast.Ready, func(d *change.Document) { d.Payload = json.RawMessage(`{`) }, "not valid JSON"},
@@ -155,7 +158,8 @@ func entry(t *testing.T, c store.Change) store.AuditEntry {
 func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	t.Parallel()
 	before := task(holdfast.Ready)
-	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour)}
+	before.Tags = []string{"ada"}
+	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour), Tags: []string{"ben"}}
 	edit, err := change.Edit(before, to, 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +170,8 @@ func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := undo.Edit; string(e.Payload) != string(before.Payload) || e.Queue != before.Queue || e.MaxAttempts != before.MaxAttempts || !e.RunAt.Equal(before.NextRunAt) {
+	if e := undo.Edit; string(e.Payload) != string(before.Payload) || e.Queue != before.Queue || e.MaxAttempts != before.MaxAttempts || !e.RunAt.Equal(before.NextRunAt) ||
+		e.Tags == nil || !slices.Equal(*e.Tags, before.Tags) {
 		t.Errorf("undo: %+v", e)
 	}
 

@@ -21,6 +21,7 @@ var auditTests = []test{
 	{"edits a ready task and gives it a new ticket", testEditReady},
 	{"edits a dead task, which stays in its group", testEditDead},
 	{"edits nothing that runs or is done", testEditRunning},
+	{"edits tags", testEditTags},
 	{"keeps every character of a payload", testEditPayload},
 	{"purges a task with its attempts", testPurge},
 	{"takes back a retry that no worker has claimed", testUndoRetry},
@@ -190,6 +191,41 @@ func testEditRunning(s *suite) {
 	}
 	if made := s.change(store.Change{Action: store.ActionPurge, Task: running}); made[0] {
 		s.Error("a running task was purged")
+	}
+}
+
+func testEditTags(s *suite) {
+	tagged := newTask()
+	tagged.Tags = []string{"ada", "eu"}
+	id := s.insert(tagged)[0].Task
+	withTag := func(tag string) int {
+		s.Helper()
+		page, err := s.List(s.ctx, store.Filter{Tags: []string{tag}})
+		s.must(err)
+		return len(page.Tasks)
+	}
+	for _, tags := range [][]string{{"eu", "ben"}, {}, {"cy"}} {
+		s.mustChange(editOf(s.task(id), store.Edit{Tags: &tags}))
+		if got := s.task(id).Tags; !slices.Equal(got, tags) && len(got)+len(tags) > 0 {
+			s.Errorf("the tags are %v, want %v", got, tags)
+		}
+		for _, tag := range []string{"ada", "eu", "ben", "cy"} {
+			want := 0
+			if slices.Contains(tags, tag) {
+				want = 1
+			}
+			if got := withTag(tag); got != want {
+				s.Errorf("tags %v: %d tasks have the tag %s", tags, got, tag)
+			}
+		}
+	}
+	s.mustChange(editOf(s.task(id), store.Edit{MaxAttempts: 9}))
+	if withTag("cy") != 1 {
+		s.Error("an edit of something else removed the tag")
+	}
+	entry := s.auditLog(store.AuditFilter{Task: id})[3]
+	if was := versionOf(s.T, entry.Before); was.Tags == nil || !slices.Equal(*was.Tags, tagged.Tags) {
+		s.Errorf("the entry has %s", entry.Before)
 	}
 }
 

@@ -97,6 +97,9 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 	if !edit.RunAt.IsZero() {
 		task.NextRunAt = edit.RunAt.UTC().Truncate(time.Microsecond)
 	}
+	if edit.Tags != nil {
+		task.Tags = slices.Clone(*edit.Tags)
+	}
 	task.DueAt, task.TicketedAt, task.Parked = time.Time{}, time.Time{}, ""
 	if task.State == holdfast.Ready {
 		task.DueAt = task.NextRunAt

@@ -35,8 +35,8 @@ type Transaction interface {
 // Audit implements store.Audit.
 type Audit struct{ transactions Transactions }
 
-// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_log_subject, audit_record, edit,
-// edited and purge.
+// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_record, edit, edited, tag, untag and
+// purge.
 func NewAudit(t Transactions) Audit { return Audit{t} }
 
 // Change implements store.Audit.
@@ -104,6 +104,9 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 			if _, err := tx.Change(ctx, "edited", ids); err != nil {
 				return nil, err
 			}
+			if err := retag(ctx, tx, changes, made); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var entries []auditRow
@@ -118,6 +121,39 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		entries = append(entries, entry)
 	}
 	return made, record(ctx, tx, entries)
+}
+
+// tagRow is a tag of a task as the statements take it.
+type tagRow struct {
+	Task int64  `json:"task"`
+	Tag  string `json:"tag"`
+}
+
+// retag makes the table of tags agree with the edits that were made.
+func retag(ctx context.Context, tx Transaction, changes []store.Change, made []bool) error {
+	var removed, added []tagRow
+	for i := range changes {
+		if c := &changes[i]; made[i] && c.Edit != nil && c.Edit.Tags != nil {
+			for _, tag := range c.Task.Tags {
+				removed = append(removed, tagRow{int64(c.Task.ID), tag})
+			}
+			for _, tag := range *c.Edit.Tags {
+				added = append(added, tagRow{int64(c.Task.ID), tag})
+			}
+		}
+	}
+	for _, batch := range []struct {
+		statement string
+		rows      []tagRow
+	}{{"untag", removed}, {"tag", added}} {
+		if len(batch.rows) == 0 {
+			continue
+		}
+		if _, err := tx.Change(ctx, batch.statement, encode(batch.rows)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // record adds entries to the audit log.
@@ -138,6 +174,7 @@ type changeRow struct {
 	Queue       string         `json:"queue"`
 	MaxAttempts int            `json:"max_attempts"`
 	RunAt       int64          `json:"run_at"` // microseconds since 1970; 0: no change
+	Tags        *string        `json:"tags"`   // a JSON list, empty for no tags; nil: no change
 }
 
 func changeRowOf(c *store.Change) changeRow {
@@ -148,6 +185,10 @@ func changeRowOf(c *store.Change) changeRow {
 	if len(c.Edit.Payload) > 0 {
 		text := string(c.Edit.Payload)
 		row.Payload = &text
+	}
+	if c.Edit.Tags != nil {
+		tags := column.Tags(*c.Edit.Tags)
+		row.Tags = &tags
 	}
 	row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Queue, c.Edit.MaxAttempts, bound(c.Edit.RunAt)
 	return row

@@ -14,8 +14,9 @@ with changed as (
       when e.run_at = 0 then t.next_run_at
       else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
     end,
+    tags = case when e.tags is null then t.tags else nullif(e.tags, '')::json end,
     ticketed_at = null, parked = null
-  from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint)
+  from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint, tags text)
   where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
   returning t.id, t.queue, t.type, t.state
 ), moved as (
@@ -42,6 +43,17 @@ with stored as (
 update holdfast.deaths d set queue = t.queue
 from holdfast.tasks t
 where t.id = any ($1::bigint[]) and d.task_id = t.id and d.queue <> t.queue
+
+-- name: untag
+-- $1 is a JSON array.
+delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint, tag text)
+where g.tag = e.tag and g.task_id = e.task
+
+-- name: tag
+-- $1 is a JSON array.
+insert into holdfast.tags (tag, task_id)
+select tag, task from json_to_recordset($1::json) as e (task bigint, tag text)
+on conflict do nothing
 
 -- name: purge
 -- $1 is a JSON array.

@@ -10,6 +10,7 @@ set attempt = tasks.attempt + 1,
   max_attempts = iif(e.value ->> 'max_attempts' = 0, tasks.max_attempts, max(e.value ->> 'max_attempts', 0)),
   next_run_at = coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at),
   due_at = iif(tasks.state = 'ready', coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at), null),
+  tags = iif(e.value ->> 'tags' is null, tasks.tags, nullif(e.value ->> 'tags', '')),
   ticketed_at = null, parked = null
 from json_each(?1) as e
 where tasks.id = e.value ->> 'task' and tasks.attempt = e.value ->> 'attempt' and tasks.state = e.value ->> 'state'
@@ -28,6 +29,14 @@ on conflict do nothing;
 
 update deaths set queue = (select queue from tasks where tasks.id = deaths.task_id)
 where task_id in (select value from json_each(?1))
+
+-- name: untag
+-- ?1 is a JSON array.
+delete from tags where (tag, task_id) in (select value ->> 'tag', value ->> 'task' from json_each(?1))
+
+-- name: tag
+-- ?1 is a JSON array.
+insert into tags (tag, task_id) select value ->> 'tag', value ->> 'task' from json_each(?1) where true on conflict do nothing
 
 -- name: purge
 -- ?1 is a JSON array. The attempts, the payload and the record of the death are deleted with the task.
