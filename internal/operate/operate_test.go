@@ -166,7 +166,7 @@ func (d *desk) changedBy(id store.ID) map[holdfast.TaskID]int {
 // tasks meanwhile, and other tasks die.
 func TestCountsAreExactWhateverFails(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(slow.Pick(50, 1000)) {
+	for seed := range uint64(slow.Pick(50, 300)) {
 		d := newDesk(t, seed)
 		d.faults = 0.2
 		ids := d.die(1 + d.rng.IntN(300))
