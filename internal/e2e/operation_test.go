@@ -39,7 +39,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, kills := slow.Pick(3000, 100_000), slow.Pick(5, 20)
+	n, kills := slow.Pick(3000, 15_000), slow.Pick(5, 20)
 	w.deadTasks(t, n)
 	plan, err := w.PlanOperation(t.Context(), operate.Request{
 		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
