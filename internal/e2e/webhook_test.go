@@ -61,7 +61,9 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	w.change(t, fmt.Sprintf("update {tasks} set idempotency_key = 'task_%s_elsewhere' where id = %s", imported, imported))
 	w.change(t, fmt.Sprintf("update {tasks} set next_run_at = created_at, due_at = created_at where id in (%s, %s)", edited, imported))
 	w.serve(t, nil)
-	w.awaitCount(t, 60*time.Second, holdfast.Done, 3)
+	for _, id := range []holdfast.TaskID{reused, edited, imported} { // the numbers of tasks include the deleted one
+		w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done))
+	}
 	all, _ := tg.snapshot()
 	groups := byTask(all[2:])
 	for id, calls := range groups {
