@@ -205,7 +205,7 @@ func (p *Plan) crowd(r *rand.Rand) {
 	}
 }
 
-// hang adds tasks whose handlers ignore their timeout. Nine of them occupy all executors of two workers, and are fewer
+// hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers, and are fewer
 // than the abandoned handlers with which a worker stops itself.
 func (p *Plan) hang(r *rand.Rand) {
 	by := len(p.Roles) - 1
@@ -216,7 +216,7 @@ func (p *Plan) hang(r *rand.Rand) {
 	if r.IntN(2) == 0 { // the late results come while other tasks run
 		hangFor = between(r, 4*time.Second, 6*time.Second)
 	}
-	for i := range 9 {
+	for i := range 8 {
 		p.Tasks = append(p.Tasks, TaskPlan{
 			Name: fmt.Sprint("h", i), At: between(r, 0, loadTime), By: by, Queue: "a", Hangs: 1, HangFor: hangFor, Takes: between(r, 0, 300*time.Millisecond),
 		})
