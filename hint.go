@@ -3,8 +3,8 @@ package holdfast
 import "errors"
 
 // Hint is what a person can do about an error or a failed check. A hint is data: only the program that shows it knows
-// the names of its commands, flags and settings, and so that program writes the text. The zero value means that there
-// is no hint.
+// the names of its commands, flags and settings, and so that program writes the text. The zero value is the absence
+// of a hint.
 type Hint struct {
 	Kind HintKind
 	Arg  string // depends on the kind

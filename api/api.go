@@ -186,7 +186,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(answer, r)
 }
 
-// noRoute answers a request for which there is no route. handler is that of the mux for such requests.
+// noRoute answers a request for a path without a route. handler is that of the mux for such requests.
 func (a *API) noRoute(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	var dropped discarded
 	handler.ServeHTTP(&dropped, r)

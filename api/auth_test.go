@@ -244,7 +244,7 @@ func TestUsersOfAProxy(t *testing.T) {
 		{"two users", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-User", "ben"}, 403},
 		{"two roles", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "admin", "X-Role", "viewer"}, 403},
 		{"unknown role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "root"}, 403},
-		{"anyone is no role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "anyone"}, 403},
+		{"the role anyone does not exist", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "anyone"}, 403},
 		{"a forwarded address", "/api/v1/tasks", "10.2.2.3:4", []string{"X-User", "ada", "X-Forwarded-For", "10.1.2.3"}, 401},
 		{"a wrong token beside", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "Authorization", "Bearer x"}, 401},
 	} {

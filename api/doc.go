@@ -8,6 +8,6 @@
 //     places that bound the load on the store.
 //  3. The handler of the route parses the parameters and answers. Each error becomes a problem of RFC 9457.
 //
-// The table in routes.go has every route with the role it needs. There is no route outside of this table. The OpenAPI
-// document is made from the same table and from the types of the handlers.
+// The table in routes.go has every route with the role it needs. The guards of the routes and the OpenAPI document are
+// made from this table.
 package api

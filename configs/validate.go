@@ -48,6 +48,22 @@ func (c Config) Validate() error {
 	if len(c.Roles) == 0 {
 		report("roles", "must name at least one role")
 	}
+	c.checkAPI(report)
+	c.checkWebhook(bad, report)
+	c.checkNotify(bad, report)
+	if !bad["defaults."] {
+		combination(c.Defaults, "defaults.", report)
+	}
+	for name, t := range c.Types {
+		if key := typesPrefix + name + "."; !bad[key] {
+			combination(t, key, report)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkAPI reports settings of the role api that conflict with each other.
+func (c Config) checkAPI(report func(key, text string)) {
 	if c.HasRole(RoleAPI) && c.Listen == "" {
 		report("listen", "must be an address for the role api")
 	}
@@ -61,6 +77,10 @@ func (c Config) Validate() error {
 	case c.API.UserHeader != "" && strings.EqualFold(c.API.UserHeader, c.API.RoleHeader):
 		report("api.role_header", "must be another header than api.user_header")
 	}
+}
+
+// checkWebhook reports secrets without hosts, and hosts of secrets with a bad name. bad has the keys that have been reported.
+func (c Config) checkWebhook(bad map[string]bool, report func(key, text string)) {
 	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
 		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
 			key := hostsPrefix + name
@@ -73,27 +93,23 @@ func (c Config) Validate() error {
 			report(hostsPrefix+name, err.Error())
 		}
 	}
-	if c.Notify.URL != "" {
-		if c.Notify.Secret != "" && len(c.Webhook.SecretHosts[c.Notify.Secret]) == 0 && !bad["notify.secret"] {
-			report("notify.secret", "must be the name of a secret in webhook.secrets")
-		}
-		queues := []string{c.Defaults.Queue}
-		for _, t := range c.Types {
-			queues = append(queues, t.Queue)
-		}
-		if slices.Contains(queues, c.Notify.Queue) {
-			report("notify.queue", "must not be the queue of a task type, because deaths in it are not announced")
-		}
+}
+
+// checkNotify reports settings of notices that conflict with others. bad has the keys that have been reported.
+func (c Config) checkNotify(bad map[string]bool, report func(key, text string)) {
+	if c.Notify.URL == "" {
+		return
 	}
-	if !bad["defaults."] {
-		combination(c.Defaults, "defaults.", report)
+	if c.Notify.Secret != "" && len(c.Webhook.SecretHosts[c.Notify.Secret]) == 0 && !bad["notify.secret"] {
+		report("notify.secret", "must be the name of a secret in webhook.secrets")
 	}
-	for name, t := range c.Types {
-		if key := typesPrefix + name + "."; !bad[key] {
-			combination(t, key, report)
-		}
+	queues := []string{c.Defaults.Queue}
+	for _, t := range c.Types {
+		queues = append(queues, t.Queue)
 	}
-	return errors.Join(problems...)
+	if slices.Contains(queues, c.Notify.Queue) {
+		report("notify.queue", "must not be the queue of a task type, because deaths in it are not announced")
+	}
 }
 
 // combination reports values of a retry policy that are valid but conflict with each other.

@@ -223,7 +223,7 @@ func (f *Facts) whyDelayed() string {
 	before := f.Task.Attempt - 1
 	i := slices.IndexFunc(f.Attempts, func(a holdfast.Attempt) bool { return a.Attempt == before })
 	if i < 0 {
-		return fmt.Sprintf("after attempt %d, of which there is no record", before)
+		return fmt.Sprintf("after attempt %d, which has no record", before)
 	}
 	switch f.Attempts[i].Event {
 	case holdfast.EventRetry:

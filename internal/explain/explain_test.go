@@ -60,7 +60,7 @@ func TestCauses(t *testing.T) {
 		"deferred":                               {after(holdfast.EventDefer), codes{explain.NotDue}, "because the handler deferred it"},
 		"crashed":                                {after(holdfast.EventCrash), codes{explain.NotDue}, "after crash 1 of 3"},
 		"handed back":                            {after(holdfast.EventInterrupt), codes{explain.NotDue}, "after attempt 2 was handed back"},
-		"unrecorded":                             {func(f *explain.Facts) { after(holdfast.EventRetry)(f); f.Attempts = nil }, codes{explain.NotDue}, "after attempt 2, of which there is no record"},
+		"unrecorded":                             {func(f *explain.Facts) { after(holdfast.EventRetry)(f); f.Attempts = nil }, codes{explain.NotDue}, "after attempt 2, which has no record"},
 		"no worker":                              {func(f *explain.Facts) { f.Workers = nil }, codes{explain.NoWorker, explain.Waiting}, "no live worker takes tasks of the queue default"},
 		"a worker of another queue":              {func(f *explain.Facts) { f.Workers[0].Queues = []string{"other"} }, codes{explain.NoWorker, explain.Waiting}, ""},
 		"a worker without handler": {func(f *explain.Facts) { f.Workers[0].Types = []string{"http"} }, codes{explain.Unhandled, explain.Waiting},

@@ -158,7 +158,7 @@ $$;
 create trigger tasks_tags after delete on tasks for each row when (old.tags is not null) execute function delete_tags();
 
 -- Whether the value at a path of a payload is the wanted one: the string wanted or, unless is_text, the number, true, false
--- or null with that text. number is null if wanted is no number. Numbers are equal if their values are; those whose
+-- or null with that text. number is null if wanted is not a number. Numbers are equal if their values are; those whose
 -- comparison could take long are compared as text. PostgreSQL cannot read some escapes, such as \u0000. A payload with one
 -- has no values.
 -- +goose StatementBegin

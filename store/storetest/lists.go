@@ -35,16 +35,16 @@ func (m ManyTasks) BenchmarkLists(b *testing.B, s store.Store) {
 	fingerprint := func(g int) string { return fmt.Sprintf("%016x", g) }
 	host := func(g int) string { return fmt.Sprintf("host%d.example.com", g%100) }
 	absent := []store.PayloadTerm{{Path: []string{"order", "id"}, Value: "-1"}}
-	any := func() holdfast.TaskID { return holdfast.TaskID(1 + rand.IntN(m.Total)) }
+	anyID := func() holdfast.TaskID { return holdfast.TaskID(1 + rand.IntN(m.Total)) }
 	for _, list := range []struct {
 		name   string
 		filter func() store.Filter
 	}{
 		{"all", func() store.Filter { return store.Filter{} }},
 		{"dead", func() store.Filter { return store.Filter{States: dead} }},
-		{"dead, any page", func() store.Filter { return store.Filter{States: dead, Before: any()} }},
+		{"dead, any page", func() store.Filter { return store.Filter{States: dead, Before: anyID()} }},
 		{"dead of a type", func() store.Filter {
-			return store.Filter{States: dead, Type: fmt.Sprint("type", rand.IntN(20)), Before: any()}
+			return store.Filter{States: dead, Type: fmt.Sprint("type", rand.IntN(20)), Before: anyID()}
 		}},
 		{"dead of a rare type", func() store.Filter { return store.Filter{States: dead, Type: "rare"} }},
 		{"dead of a queue without any", func() store.Filter { return store.Filter{States: dead, Queue: "none"} }},
@@ -57,18 +57,18 @@ func (m ManyTasks) BenchmarkLists(b *testing.B, s store.Store) {
 		{"dead of a status", func() store.Filter { return store.Filter{Status: 500 + rand.IntN(5), States: dead} }},
 		{"dead of a host and a status without any", func() store.Filter { return store.Filter{Host: host(group()), Status: 404} }},
 		{"dead with an error that none has", func() store.Filter { return store.Filter{States: dead, Error: "no such error"} }},
-		{"id", func() store.Filter { return store.Filter{IDs: []holdfast.TaskID{any()}} }},
+		{"id", func() store.Filter { return store.Filter{IDs: []holdfast.TaskID{anyID()}} }},
 		{"20 ids", func() store.Filter {
 			var ids []holdfast.TaskID
 			for range 20 {
-				ids = append(ids, any())
+				ids = append(ids, anyID())
 			}
 			return store.Filter{IDs: ids}
 		}},
-		{"key", func() store.Filter { return store.Filter{Unique: fmt.Sprint("key", any()/10*10)} }},
-		{"tag of one task", func() store.Filter { return store.Filter{Tags: []string{fmt.Sprint("order:", any()/5*5)}} }},
+		{"key", func() store.Filter { return store.Filter{Unique: fmt.Sprint("key", anyID()/10*10)} }},
+		{"tag of one task", func() store.Filter { return store.Filter{Tags: []string{fmt.Sprint("order:", anyID()/5*5)}} }},
 		{"tag of thousands", func() store.Filter { return store.Filter{Tags: []string{fmt.Sprint("tenant:", rand.IntN(200))}} }},
-		{"tag of a million", func() store.Filter { return store.Filter{Tags: []string{"all"}, Before: any()} }},
+		{"tag of a million", func() store.Filter { return store.Filter{Tags: []string{"all"}, Before: anyID()} }},
 		{"dead with a tag of thousands", func() store.Filter {
 			return store.Filter{States: dead, Tags: []string{fmt.Sprint("tenant:", rand.IntN(200))}}
 		}},
