@@ -16,6 +16,7 @@ var inspectTests = []test{
 	{"counts tasks by state", testCount},
 	{"reads one task", testTask},
 	{"describes queues", testQueues},
+	{"knows the oldest due task", testOldestDue},
 }
 
 func testList(s *suite) {
@@ -194,5 +195,21 @@ func testQueues(s *suite) {
 	if got = queues[1]; got.Name != "elsewhere" || got.Ready != 2 || got.Running != 0 || got.Dead != 1 || got.Parked != 1 ||
 		!slices.Equal(got.ParkedTypes, []string{other}) {
 		s.Errorf("the other queue is %+v", got)
+	}
+}
+
+// testOldestDue compares OldestDue with a task that became due before another one, but got its ticket after it.
+func testOldestDue(s *suite) {
+	oldest := s.task(s.insertDue(1)[0].Task)
+	s.insert(newTask())
+	if _, result := s.dispatch(10); result.Marked != 1 {
+		s.Fatalf("DispatchDue returned %+v, want one task", result)
+	}
+	now, err := s.Now(s.ctx)
+	s.must(err)
+	queues, err := s.Queues(s.ctx)
+	s.must(err)
+	if least := now.Sub(oldest.NextRunAt); len(queues) != 1 || queues[0].OldestDue < least {
+		s.Errorf("the queues are %+v, want an OldestDue of at least %s", queues, least)
 	}
 }

@@ -79,7 +79,8 @@ where t.id = ?1
 order by a.attempt, a.finished_at
 
 -- name: queues
--- Each part reads the counters or a partial index. The oldest due task with a ticket is the one with the oldest ticket.
+-- Each part reads the counters or a partial index. Of the due tasks with a ticket, the 1,000 with the oldest tickets are
+-- read: usually, the task that became due first also got its ticket first.
 with counted as (
   select queue, sum(iif(state = 'all', n, -n)) as open, sum(iif(state = 'dead', n, 0)) as dead from counts group by queue
 ), held as (
@@ -93,8 +94,10 @@ with counted as (
   select q.name, q.drained_through, coalesce(c.open, 0) - coalesce(h.n, 0) as ready, coalesce(h.n, 0) as running, coalesce(c.dead, 0) as dead,
     coalesce(w.n, 0) as waiting, coalesce(w.parked, 0) as parked, replace(coalesce(w.parked_types, ''), ',', ' ') as parked_types,
     coalesce(w.oldest, ?1) as oldest, coalesce((
-      select t.next_run_at from tasks t indexed by tasks_ticketed
-      where t.queue = q.name and t.ticketed_at is not null order by t.ticketed_at limit 1
+      select min(next_run_at) from (
+        select t.next_run_at from tasks t indexed by tasks_ticketed
+        where t.queue = q.name and t.ticketed_at is not null order by t.ticketed_at limit 1000
+      )
     ), ?1) as ticketed
   from queues q left join counted c on c.queue = q.name left join held h on h.queue = q.name left join waiting w on w.queue = q.name
 )
