@@ -98,6 +98,9 @@ const (
 	// HintExportAgain: an export is incomplete.
 	HintExportAgain HintKind = "export_again"
 
+	// HintSkipValidation: an edit can skip the validation of the payload.
+	HintSkipValidation HintKind = "skip_validation"
+
 	// HintAllowAddress: a setting can permit requests to the address.
 	HintAllowAddress HintKind = "allow_address"
 	// HintAllowHost: a setting lists the hosts to which requests may be signed with a secret. Arg is the name of the

@@ -62,7 +62,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"POST /api/v1/tasks/{id}/undo": "operator", "GET /api/v1/operations": "viewer", "POST /api/v1/operations": "operator",
 		"GET /api/v1/operations/{id}": "viewer", "POST /api/v1/operations/{id}/pause": "operator", "POST /api/v1/operations/{id}/resume": "operator",
 		"POST /api/v1/operations/{id}/cancel": "operator", "GET /api/v1/audit": "viewer",
-		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer",
+		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",
 	}

@@ -20,7 +20,8 @@ import (
 // edit has the parameters of the route that edits a task.
 type edit struct {
 	TaskAction
-	RawBody []byte
+	SkipValidation bool `query:"skip_validation" doc:"The payload need not fit the JSON Schema of its type. The audit log shows that."`
+	RawBody        []byte
 }
 
 // patchStep is one operation of a JSON Patch, for the document. Package change decodes it.
@@ -48,7 +49,7 @@ func (a *API) patchTask(ctx context.Context, in *edit) (surface.TaskDetails, hol
 	if err != nil {
 		return surface.TaskDetails{}, holdfast.Task{}, err
 	}
-	if _, err = a.b.Edit(ctx, actor(ctx, in.Reason), seen, to); err != nil {
+	if _, err = a.b.Edit(ctx, actor(ctx, in.Reason), seen, to, change.Validation(in.SkipValidation)); err != nil {
 		return surface.TaskDetails{}, holdfast.Task{}, err
 	}
 	details, err := surface.Task(ctx, a.b, id)
@@ -168,17 +169,18 @@ func (a *API) control(to store.OperationState) func(context.Context, *OperationP
 
 // newOperation is a request to plan or start an operation.
 type newOperation struct {
-	Action      string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
-	Query       string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
-	Patch       json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts, run_at and tags."`
-	Limit       int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
-	Rate        int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
-	Ramp        []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
-	StopAbove   float64         `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1."`
-	StepTimeout string          `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
-	DryRun      bool            `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
-	Plan        bool            `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
-	Reason      string          `json:"reason,omitempty" doc:"Why, for the audit log."`
+	Action         string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
+	Query          string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
+	Patch          json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts, run_at and tags."`
+	SkipValidation bool            `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit the JSON Schema of their type."`
+	Limit          int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
+	Rate           int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
+	Ramp           []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
+	StopAbove      float64         `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1."`
+	StepTimeout    string          `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
+	DryRun         bool            `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
+	Plan           bool            `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
+	Reason         string          `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
 // started is the response to a request for an operation.
@@ -216,8 +218,8 @@ func (a *API) startOperation(ctx context.Context, text []byte) (o surface.Operat
 		return surface.Operation{}, false, badParameter("query", err)
 	}
 	r := operate.Request{
-		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: request.Patch, Limit: request.Limit,
-		Rate: request.Rate, Ramp: request.Ramp, StopAbove: request.StopAbove,
+		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: request.Patch, SkipValidation: request.SkipValidation,
+		Limit: request.Limit, Rate: request.Rate, Ramp: request.Ramp, StopAbove: request.StopAbove,
 	}
 	if request.StepTimeout != "" {
 		if r.StepTimeout, err = time.ParseDuration(request.StepTimeout); err != nil {

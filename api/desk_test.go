@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -58,6 +60,66 @@ func TestEditAndUndo(t *testing.T) {
 		r = w.call("GET", fmt.Sprintf("/api/v1/audit?limit=50&task=%s&before=%s", id, r.at("next")), "", operator...)
 		if r.at("entries.0.action") != "undo" || r.at("entries.1.reason") != "typo" || r.at("entries.1.surface") != "api" || r.at("next") != nil {
 			w.Errorf("the second page: %s", r.text)
+		}
+	})
+}
+
+// A payload must fit the schema that the newest worker has stored, unless the caller skips the validation.
+func TestAnEditedPayloadMustFitItsType(t *testing.T) {
+	everywhere(t, func(w *world) {
+		schema := json.RawMessage(`{"type":["object"],"properties":{"url":{"type":["string"]}}}`)
+		_, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Types: []string{"mail"}, Schemas: map[string]json.RawMessage{"mail": schema}}, time.Hour)
+		if err != nil {
+			w.Fatal(err)
+		}
+		operator := w.token("ada", store.Operator, 0)
+		if r := w.call("GET", "/api/v1/types", "", operator...); r.at("types.0.type") != "mail" || r.at("types.0.schema.properties.url.type.0") != "string" || r.at("types.1") != nil {
+			w.Errorf("types: %d %s", r.status, r.text)
+		}
+		id := w.dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"a"}`)})
+		path := "/api/v1/tasks/" + id.String()
+		patch := func(query, value string) response {
+			return w.call("PATCH", path+query, `[{"op":"replace","path":"/payload/url","value":`+value+`}]`, operator...)
+		}
+		r := patch("", "5")
+		if r.status != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(r.at("detail")), "invalid payload for type mail: /url: expected string, got number") ||
+			r.at("hint") != "skip_validation" {
+			w.Errorf("a payload that does not fit: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", path, "", operator...); r.at("payload.url") != "a" {
+			w.Errorf("after a refused edit: %s", r.text)
+		}
+		if r := patch("", `"b"`); r.status != 200 || r.at("payload.url") != "b" {
+			w.Errorf("a payload that fits: %d %s", r.status, r.text)
+		}
+		start := func(more string) response {
+			r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","patch":[{"op":"replace","path":"/payload","value":7}]`+more+`}`, operator...)
+			if r.status != http.StatusAccepted {
+				w.Fatalf("operation: %d %s", r.status, r.text)
+			}
+			o, err := store.ParseID(fmt.Sprint(r.at("id")))
+			if err != nil {
+				w.Fatal(err)
+			}
+			if _, err := w.AwaitOperation(w.Context(), o, func(store.Operation) {}); err != nil {
+				w.Fatal(err)
+			}
+			return w.call("GET", r.header.Get("Location"), "", operator...)
+		}
+		if r := start(""); fmt.Sprintf("%v %v", r.at("refused"), r.at("changed")) != "1 0" {
+			w.Errorf("an operation: %s", r.text)
+		}
+		if r := start(`,"skip_validation":true`); fmt.Sprintf("%v %v", r.at("refused"), r.at("changed")) != "0 1" || r.at("skip_validation") != true {
+			w.Errorf("an operation without validation: %s", r.text)
+		}
+		if r := w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":8}]`, operator...); r.status != http.StatusUnprocessableEntity {
+			w.Errorf("another payload that does not fit: %d %s", r.status, r.text)
+		}
+		if r := w.call("PATCH", path+"?skip_validation=true", `[{"op":"replace","path":"/payload","value":8}]`, operator...); r.status != 200 || fmt.Sprint(r.at("payload")) != "8" {
+			w.Errorf("an edit without validation: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", "/api/v1/audit?limit=1&task="+id.String(), "", operator...); r.at("entries.0.after.skipped_validation") != true {
+			w.Errorf("audit: %s", r.text)
 		}
 	})
 }

@@ -154,6 +154,16 @@ func (a *API) listWorkers(ctx context.Context, in *workerQuery) (workers, error)
 	return list, err
 }
 
+// types is a list of task types.
+type types struct {
+	Types []store.TypeSchema `json:"types"`
+}
+
+func (a *API) listTypes(ctx context.Context, _ *struct{}) (types, error) {
+	found, err := a.b.Store.TypeSchemas(ctx, "")
+	return types{append([]store.TypeSchema{}, found...)}, err
+}
+
 // settings is a list of settings.
 type settings struct {
 	Settings []configs.Entry `json:"settings"`

@@ -53,6 +53,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/audit", role: Viewer, name: "listAudit", summary: "List the changes that people made, newest first", register: on(a, a.listAudit)},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},
+		{method: "GET", path: "/types", role: Viewer, name: "listTypes", summary: "List the task types whose payloads have a JSON Schema", register: on(a, a.listTypes)},
 		{method: "GET", path: "/settings", role: Admin, name: "listSettings", summary: "List every setting of this process with its origin", register: on(a, a.listSettings)},
 		{method: "GET", path: "/tokens", role: Admin, name: "listTokens", summary: "List the tokens of this API", register: on(a, a.listTokens)},
 		{method: "POST", path: "/tokens", role: Admin, name: "createToken", summary: "Create a token and return its secret, once", register: taking[newToken](on(a, a.createToken))},

@@ -72,10 +72,10 @@ func (b *Backend) change(ctx context.Context, by store.Actor, id holdfast.TaskID
 }
 
 // Edit gives a task the values of a document; see change.Document. seen is the task that the person has seen: if its
-// state or attempt has changed since, nothing changes and Edit returns an ErrConflict. The payload may be as long as a
-// producer allows. Edit returns the task after the change.
-func (b *Backend) Edit(ctx context.Context, by store.Actor, seen holdfast.Task, to change.Document) (holdfast.Task, error) {
-	edit, err := change.Edit(seen, to, b.Config.Producer.MaxPayload)
+// state or attempt has changed since, nothing changes and Edit returns an ErrConflict. It returns an ErrInvalid if
+// PlanEdit does. Edit returns the task after the change.
+func (b *Backend) Edit(ctx context.Context, by store.Actor, seen holdfast.Task, to change.Document, validation change.Validation) (holdfast.Task, error) {
+	edit, err := b.PlanEdit(ctx, seen, to, validation)
 	if err != nil {
 		return seen, err
 	}
@@ -88,6 +88,16 @@ func (b *Backend) Edit(ctx context.Context, by store.Actor, seen holdfast.Task, 
 		err = fmt.Errorf("%w: task %s has changed since it was read; it is now %s at attempt %d", holdfast.ErrConflict, task.ID, task.State, task.Attempt)
 	}
 	return task, err
+}
+
+// PlanEdit returns the change that Edit would make. It changes nothing. The payload may be as long as a producer allows,
+// and must fit the JSON Schema of its type unless validation is change.SkipValidation.
+func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Document, validation change.Validation) (store.Change, error) {
+	schemas, err := b.Store.TypeSchemas(ctx, seen.Type)
+	if err != nil {
+		return store.Change{}, err
+	}
+	return change.Edit(seen, to, change.Rules{MaxPayload: b.Config.Producer.MaxPayload, Schemas: schemas, Validation: validation})
 }
 
 // Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an

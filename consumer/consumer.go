@@ -192,7 +192,8 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 	host, _ := os.Hostname()
 	info := store.WorkerInfo{
 		Name: c.o.Name, Host: host, PID: c.o.PID, Version: c.o.Version,
-		Concurrency: c.o.Concurrency, Queues: c.o.Queues, Types: append([]string{}, c.o.Handlers.Types()...), Process: c.o.Process,
+		Concurrency: c.o.Concurrency, Queues: c.o.Queues, Types: append([]string{}, c.o.Handlers.Types()...), Schemas: c.o.Handlers.schemas(),
+		Process: c.o.Process,
 	}
 	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/payload"
 )
 
 // Handler runs one attempt of a task. Its implementations must be safe for concurrent use.
@@ -38,6 +40,7 @@ func (f HandlerFunc) Handle(ctx context.Context, task holdfast.Task) error { ret
 // and ready to use.
 type Registry struct {
 	handlers map[string]Handler
+	payloads map[string]reflect.Type // that typed handlers decode, by task type
 }
 
 // Add registers h for a task type. It panics if the type is invalid, if the type already has a handler, or if h is nil.
@@ -57,12 +60,34 @@ func (r *Registry) Add(taskType string, h Handler) {
 	r.handlers[taskType] = h
 }
 
+// Describe says that the handler of a task type decodes payloads from JSON into a value of type decoded. From that type
+// the worker makes a JSON Schema and stores it. A payload that a person edits must fit the schema. Without a call of
+// Describe, it may be any JSON.
+func (r *Registry) Describe(taskType string, decoded reflect.Type) {
+	if r.payloads == nil {
+		r.payloads = make(map[string]reflect.Type)
+	}
+	r.payloads[taskType] = decoded
+}
+
+// schemas returns the JSON Schemas of the payloads of the described types.
+func (r *Registry) schemas() map[string]json.RawMessage {
+	schemas := make(map[string]json.RawMessage)
+	for taskType, t := range r.payloads {
+		if schema := payload.Schema(t); schema != nil {
+			schemas[taskType] = schema
+		}
+	}
+	return schemas
+}
+
 // Types returns the registered types, sorted.
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.handlers)) }
 
-// Register adds a handler that gets the payload decoded from JSON into a P; see Typed.
+// Register adds a handler that gets the payload decoded from JSON into a P; see Typed. It also calls Describe.
 func Register[P any](r *Registry, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error) {
 	r.Add(taskType, Typed(handle))
+	r.Describe(taskType, reflect.TypeFor[P]())
 }
 
 // Typed returns a handler that decodes the payload from JSON into a P and calls handle. If the payload cannot be

@@ -56,9 +56,10 @@ type Store interface {
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
 	Recount(ctx context.Context) (store.Recounted, error)
-	// Task and List are of store.Inspector.
+	// Task, List and TypeSchemas are of store.Inspector.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	List(ctx context.Context, f store.Filter) (store.Page, error)
+	TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error)
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 

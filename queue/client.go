@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"reflect"
 	"sync"
 	"syscall"
 
@@ -48,6 +49,7 @@ type running struct {
 type typeHandler struct {
 	handle   Handler
 	settings holdfast.TypeSettings
+	payload  reflect.Type // nil if it accepts any payload
 }
 
 // Open reads the settings, opens the store and starts to connect to the broker. It does not wait for the broker. If the
@@ -156,6 +158,9 @@ func (c *Client) run(ctx context.Context) error {
 		Handlers: func(r *consumer.Registry) {
 			for name, h := range handlers {
 				r.Add(name, consumer.HandlerFunc(h.handle))
+				if h.payload != nil {
+					r.Describe(name, h.payload)
+				}
 			}
 		},
 	})

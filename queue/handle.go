@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ type TypeOption interface{ applyToType(*typeOptions) error }
 type typeOptions struct {
 	settings   holdfast.TypeSettings // initially those of the configuration
 	middleware []Middleware
+	payload    reflect.Type // into which the handler decodes payloads; nil if it accepts any payload
 }
 
 type typeOption func(*typeOptions) error
@@ -39,6 +41,9 @@ func (f typeOption) applyToType(t *typeOptions) error { return f(t) }
 // does not fit, the task is dead at once, because a retry cannot help. To get the payload unchanged, use
 // json.RawMessage as P. The options override single settings of the type.
 //
+// The worker makes a JSON Schema from P and stores it. If a person edits the payload of a task, it must fit the schema;
+// see AnyPayload.
+//
 // Returns ErrInvalid if the type already has a handler, if the name of the type is not valid, or if an option is wrong.
 // Returns ErrConflict after Run has begun. Run returns these errors too, so a program that calls Run may ignore them
 // here.
@@ -47,13 +52,13 @@ func Handle[P any](c *Client, taskType string, handle func(ctx context.Context, 
 	if handle != nil {
 		typed = Handler(consumer.Typed(handle))
 	}
-	return c.handle(taskType, typed, opts)
+	return c.handle(taskType, typed, reflect.TypeFor[P](), opts)
 }
 
-func (c *Client) handle(taskType string, handle Handler, opts []TypeOption) error {
+func (c *Client) handle(taskType string, handle Handler, payload reflect.Type, opts []TypeOption) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.register(taskType, handle, opts)
+	err := c.register(taskType, handle, payload, opts)
 	if err != nil {
 		err = fmt.Errorf("handle type %.100q: %w", taskType, err)
 		c.failed = append(c.failed, err)
@@ -62,7 +67,7 @@ func (c *Client) handle(taskType string, handle Handler, opts []TypeOption) erro
 }
 
 // register validates and stores the handler. The caller must hold c.mu.
-func (c *Client) register(taskType string, handle Handler, opts []TypeOption) error {
+func (c *Client) register(taskType string, handle Handler, payload reflect.Type, opts []TypeOption) error {
 	if err := (holdfast.NewTask{Type: taskType}).Validate(0); err != nil {
 		return err
 	}
@@ -75,7 +80,7 @@ func (c *Client) register(taskType string, handle Handler, opts []TypeOption) er
 	case handle == nil:
 		return fmt.Errorf("%w: the handler is nil", holdfast.ErrInvalid)
 	}
-	t := typeOptions{settings: c.backend.Config.Settings().For(taskType)}
+	t := typeOptions{settings: c.backend.Config.Settings().For(taskType), payload: payload}
 	t.settings.Policy.Delays = slices.Clone(t.settings.Policy.Delays)
 	for _, option := range opts {
 		if option == nil {
@@ -93,7 +98,7 @@ func (c *Client) register(taskType string, handle Handler, opts []TypeOption) er
 			return fmt.Errorf("%w: a middleware returned a nil handler", holdfast.ErrInvalid)
 		}
 	}
-	c.handlers[taskType] = typeHandler{handle, t.settings}
+	c.handlers[taskType] = typeHandler{handle, t.settings, t.payload}
 	return nil
 }
 
@@ -124,6 +129,15 @@ func (m middlewareOption) applyToClient(o *options) error {
 func (m middlewareOption) applyToType(t *typeOptions) error {
 	t.middleware = append(t.middleware, m...)
 	return m.check()
+}
+
+// AnyPayload makes the worker store no JSON Schema of the payloads, so that a person can edit them to any JSON. It is for
+// handlers whose middleware changes the payload before it is decoded, for example decrypts it.
+func AnyPayload() TypeOption {
+	return typeOption(func(t *typeOptions) error {
+		t.payload = nil
+		return nil
+	})
 }
 
 // Timeout limits the duration of one attempt; 0 means no limit.

@@ -15,7 +15,9 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/store"
 )
 
 type welcome struct{ Email string }
@@ -51,6 +53,53 @@ func TestATaskIsStoredAndRun(t *testing.T) {
 		}
 		if err := q.Run(t.Context()); !errors.Is(err, queue.ErrClosed) {
 			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// A worker stores what its typed handlers accept when it registers, and an edit must fit that.
+func TestAnEditedPayloadFitsTheHandler(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		first := w.open()
+		ran := make(chan struct{}, 3)
+		handled := func() { ran <- struct{}{} }
+		w.must(queue.Handle(first, "welcome", func(context.Context, holdfast.Task, welcome) error { handled(); return nil }))
+		w.must(queue.Handle(first, "raw", func(context.Context, holdfast.Task, json.RawMessage) error { handled(); return nil }))
+		w.must(queue.Handle(first, "sealed", func(context.Context, holdfast.Task, welcome) error { handled(); return nil }, queue.AnyPayload()))
+		stop := w.run(first)
+		b := queue.Backend(first)
+		edit := func(taskType, payload string) error {
+			w.Helper()
+			id := w.enqueue(first, taskType, welcome{"ada@example.com"}, queue.In(time.Hour))
+			seen, err := b.Store.Task(w.Context(), id)
+			w.must(err)
+			to := change.DocumentOf(seen)
+			to.Payload = json.RawMessage(payload)
+			_, err = b.Edit(w.Context(), store.Actor{Name: "ada", Surface: store.Library}, seen, to, change.Validate)
+			return err
+		}
+		for _, taskType := range []string{"welcome", "raw", "sealed"} { // a handler runs after the registration
+			w.enqueue(first, taskType, welcome{})
+			<-ran
+		}
+		if err := edit("welcome", `{"Email":5}`); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "/Email: expected string or null, got number") {
+			w.Errorf("a payload that does not fit: %v", err)
+		}
+		for taskType, payload := range map[string]string{"welcome": `{"Email":"ben@example.com","new":1}`, "raw": `5`, "sealed": `5`, "unknown": `5`} {
+			if err := edit(taskType, payload); err != nil {
+				w.Errorf("type %s: %v", taskType, err)
+			}
+		}
+		stop()
+
+		// The next version of the program accepts another type. The newest worker wins.
+		second := w.open()
+		w.must(queue.Handle(second, "welcome", func(context.Context, holdfast.Task, struct{ Email int }) error { handled(); return nil }))
+		w.run(second)
+		w.enqueue(second, "welcome", struct{ Email int }{5})
+		<-ran
+		if err := edit("welcome", `{"Email":5}`); err != nil {
+			w.Errorf("after the next version registered: %v", err)
 		}
 	})
 }

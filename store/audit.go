@@ -86,6 +86,8 @@ type Edit struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
 	RunAt       time.Time       `json:"run_at,omitzero"`        // when a ready task becomes due
 	Tags        *[]string       `json:"tags,omitempty"`         // all tags; nil keeps the present ones
+	// SkippedValidation records in the audit log that the payload was not validated by the JSON Schema of its type.
+	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
 
 // AuditEntry records one change.
@@ -158,6 +160,8 @@ type Version struct {
 	Tags        *[]string       `json:"tags,omitempty"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Error       string          `json:"error,omitempty"` // of a purged task
+	// SkippedValidation is set after an edit whose payload was not validated.
+	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
 
 // Document returns the version as JSON with every character of the payload, because the idempotency key of a task
@@ -192,6 +196,7 @@ func (c *Change) Versions() (before Version, after *Version) {
 		next.Attempt++
 		if len(c.Edit.Payload) > 0 {
 			before.Payload, next.Payload = t.Payload, c.Edit.Payload
+			next.SkippedValidation = c.Edit.SkippedValidation
 		}
 		if c.Edit.Queue != "" {
 			before.Queue, next.Queue = t.Queue, c.Edit.Queue

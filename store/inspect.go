@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
 	"time"
 
@@ -25,6 +26,17 @@ type Inspector interface {
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
 	// Queues returns every known queue, sorted by name.
 	Queues(ctx context.Context) ([]Queue, error)
+	// TypeSchemas returns the JSON Schemas of payloads that workers have stored, sorted by type. If taskType is not empty,
+	// it returns only that of this type. A type whose newest worker accepts any payload has none.
+	TypeSchemas(ctx context.Context, taskType string) ([]TypeSchema, error)
+}
+
+// TypeSchema is the JSON Schema of the payloads of a task type.
+type TypeSchema struct {
+	Type      string            `json:"type"`
+	Schema    json.RawMessage   `json:"schema"`
+	Worker    holdfast.WorkerID `json:"worker"`     // the worker that stored it
+	UpdatedAt time.Time         `json:"updated_at"` // when it last changed
 }
 
 // Page is a part of the tasks that a filter selects.

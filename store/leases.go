@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -13,7 +14,8 @@ type Leases interface {
 	// RegisterWorker registers a worker with a lease of the given length and returns its id. Ids increase, and their last
 	// six digits are random: otherwise a store that has lost commits would assign the id of a lost worker again, and the
 	// process of that worker could write its results to the tasks of the new one. The queues in info are known from then
-	// on, so that a janitor declares their AMQP queues.
+	// on, so that a janitor declares their AMQP queues. The schemas in info replace those of earlier workers; see
+	// Inspector.TypeSchemas.
 	RegisterWorker(ctx context.Context, info WorkerInfo, lease time.Duration) (holdfast.WorkerID, error)
 	// Renew extends the lease to now + r.Lease, stores the page cursors and returns what the worker must know. Returns
 	// ErrFenced if the worker is not live.
@@ -40,6 +42,9 @@ type WorkerInfo struct {
 	Concurrency int
 	Queues      []string // empty means every queue
 	Types       []string // the task types that it has handlers for; nil if unknown
+	// Schemas has the JSON Schemas of the payloads that the handlers accept, by type. A type of Types that is missing here
+	// accepts any payload. Leases.Workers does not return them.
+	Schemas map[string]json.RawMessage
 	// Process distinguishes the process from others of its machine that had the same PID. It is zero if the system does
 	// not report it. Leases.Workers does not return it.
 	Process Process

@@ -38,6 +38,8 @@ type Operation struct {
 	// must not make steps of it.
 	Foreign bool            `json:"-"`
 	Patch   json.RawMessage `json:"patch,omitempty"` // the JSON Patch of an edit
+	// SkipValidation means that the JSON Schema of a type does not limit the payloads of an edit.
+	SkipValidation bool `json:"skip_validation,omitempty"`
 	Actor
 	State OperationState `json:"state"`
 	// Note says why the operation has stopped, or why it could not change a task.
@@ -56,7 +58,7 @@ type Operation struct {
 	Total     int64 `json:"total"`           // the number of matching tasks when the operation was created
 	Changed   int64 `json:"changed"`         // tasks to which the action was applied
 	Skipped   int64 `json:"skipped"`         // tasks that changed meanwhile, or whose state did not allow the action
-	Refused   int64 `json:"refused"`         // tasks that the patch did not fit
+	Refused   int64 `json:"refused"`         // tasks that the patch did not fit, or whose new payload was not valid
 	Succeeded int64 `json:"succeeded"`       // retried tasks whose first new attempt succeeded
 	Failed    int64 `json:"failed"`          // retried tasks whose first new attempt failed
 	Judged    int64 `json:"judged"`          // retried tasks whose first new attempt has ended, or that were cancelled

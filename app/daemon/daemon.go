@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,6 +77,7 @@ func Serve(ctx context.Context, o Options) error {
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {
 			r.Add(webhook.Type, deliver)
+			r.Describe(webhook.Type, reflect.TypeFor[webhook.Payload]())
 			if o.Handlers != nil {
 				o.Handlers(r)
 			}

@@ -54,6 +54,8 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintFinishTasks:    "start holdfast serve, wait until no task is running, stop it with SIGTERM, then export again",
 	holdfast.HintExportAgain:    "write the export again with: holdfast export",
 
+	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
+
 	holdfast.HintAllowAddress: "to allow its network, set webhook.allow_cidrs or use: holdfast serve --allow-cidr CIDR",
 	holdfast.HintAllowHost:    "if the secret may sign requests to the host, add the host to webhook.secret_hosts.ARG",
 

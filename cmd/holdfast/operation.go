@@ -87,7 +87,7 @@ func (t operationCommands) startCommand() *cli.Command {
 		ArgsUsage: "ACTION",
 		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
 edit applies a JSON Patch to payload, queue, max_attempts, run_at and tags of each task; a task that the patch does
-not fit stays as it is, and is counted. With --plan the operation waits for "operation resume".
+not fit, or whose new payload does not fit its type, stays as it is, and is counted. With --plan the operation waits for "operation resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
@@ -96,6 +96,7 @@ Example:
 			filterFlags()[0],
 			limitFlag(0),
 			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) as `JSON`, @FILE, or - for stdin"},
+			skipValidationFlag(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},
 			yesFlag(),
@@ -192,7 +193,7 @@ func (t operationCommands) start(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r := operate.Request{Action: store.Action(c.Args().First()), Query: c.String("query"), Filter: f}
+	r := operate.Request{Action: store.Action(c.Args().First()), Query: c.String("query"), Filter: f, SkipValidation: c.Bool("skip-validation")}
 	if c.IsSet("patch") {
 		if r.Patch, err = t.input("patch", c.String("patch"), holdfast.DefaultMaxPayload); err != nil {
 			return err

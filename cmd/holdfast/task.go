@@ -26,7 +26,7 @@ func (t taskCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "task",
 		Aliases: []string{"tasks"},
-		Usage:   "list, follow, retry and cancel tasks",
+		Usage:   "list, follow, edit, retry, cancel and undo tasks",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list tasks, newest first",
@@ -368,6 +368,13 @@ Example:
 
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
 func (t taskCommands) act(requested store.Action) action {
+	return t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+		return b.Act(ctx, by, id, requested)
+	})
+}
+
+// change returns an action that makes a change of each of the tasks whose ids are the arguments.
+func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
 	return func(ctx context.Context, c *cli.Context) error {
 		ids, err := taskIDs(c)
 		if err != nil {
@@ -379,7 +386,7 @@ func (t taskCommands) act(requested store.Action) action {
 		}
 		return t.withStore(ctx, c, func(b *app.Backend) error {
 			return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
-				task, err := b.Act(ctx, by, id, requested)
+				task, err := request(b, ctx, by, id)
 				return surface.TaskState{ID: task.ID, State: task.State}, err
 			})
 		})

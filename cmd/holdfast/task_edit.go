@@ -28,9 +28,10 @@ func (t taskCommands) editCommand() *cli.Command {
 		Usage:     "change the payload, the queue, the time, the attempts or the tags of a task",
 		ArgsUsage: "ID",
 		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
-the task in $VISUAL or $EDITOR. A task that is running or done cannot be edited. An edit gives the task the
-next attempt number; with --if-attempt the command changes nothing if the task has another one by now. The audit
-log keeps the values from before, and "task undo" restores them until a worker claims the task.
+the task in $VISUAL or $EDITOR. A task that is running or done cannot be edited. If a worker has a typed handler for
+the type of the task, a new payload must fit the Go type of the handler that was registered last. An edit gives
+the task the next attempt number; with --if-attempt the command changes nothing if the task has another one by
+now. The audit log keeps the values from before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
@@ -44,11 +45,17 @@ Example:
 			&cli.StringSliceFlag{Name: "tag", Usage: "a new tag instead of all present ones, as a `WORD`; give the flag once for each tag"},
 			&cli.IntFlag{Name: "if-attempt", Usage: "change the task only if it is at attempt `N`"},
 			&cli.BoolFlag{Name: "retry", Usage: "then retry the task, which is dead or cancelled"},
+			skipValidationFlag(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"},
 			yesFlag(),
 		}, actorFlags()...),
 		Action: t.do(t.edit),
 	}
+}
+
+// skipValidationFlag returns the flag of commands that edit payloads.
+func skipValidationFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit the JSON Schema of its type; the audit log shows that"}
 }
 
 func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
@@ -72,7 +79,8 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		requested, err := change.Edit(task, to, b.Config.Producer.MaxPayload)
+		validation := change.Validation(c.Bool("skip-validation"))
+		requested, err := b.PlanEdit(ctx, task, to, validation)
 		if err != nil {
 			return err
 		}
@@ -94,7 +102,7 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 				return err
 			}
 		}
-		if task, err = b.Edit(ctx, by, task, to); err != nil {
+		if task, err = b.Edit(ctx, by, task, to, validation); err != nil {
 			return err
 		}
 		if c.Bool("retry") {
@@ -242,23 +250,8 @@ archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		Flags: append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(func(ctx context.Context, c *cli.Context) error {
-			ids, err := taskIDs(c)
-			if err != nil {
-				return err
-			}
-			by, err := t.actor(c)
-			if err != nil {
-				return err
-			}
-			return t.withStore(ctx, c, func(b *app.Backend) error {
-				return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
-					task, err := b.Undo(ctx, by, id)
-					return surface.TaskState{ID: task.ID, State: task.State}, err
-				})
-			})
-		}),
+		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(t.change((*app.Backend).Undo)),
 	}
 }
 

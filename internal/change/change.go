@@ -13,6 +13,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/payload"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -139,10 +140,27 @@ func ParseDocument(text []byte) (Document, error) {
 	return Document{Payload: payload, Queue: *d.Queue, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
 }
 
+// Validation says whether an edit validates the payload by the JSON Schema of its type.
+type Validation bool
+
+// The values of Validation.
+const (
+	Validate       Validation = false
+	SkipValidation Validation = true // the audit log shows that
+)
+
+// Rules limit what an edit may change.
+type Rules struct {
+	MaxPayload int // in bytes
+	// Schemas has the JSON Schema of the type of the task, if there is one; see store.Inspector.TypeSchemas.
+	Schemas    []store.TypeSchema
+	Validation Validation
+}
+
 // Edit returns the change that gives a task the values of a document. It returns an ErrInvalid if a value is not
-// allowed or if nothing differs, and an ErrConflict if the state of the task does not allow an edit. maxPayload is in
-// bytes.
-func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error) {
+// allowed, if a new payload does not fit the type, or if nothing differs. It returns an ErrConflict if the state of the
+// task does not allow an edit.
+func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	if task.State == holdfast.Running || task.State == holdfast.Done {
 		return store.Change{}, fmt.Errorf("%w: cannot edit task %s: its state is %s; only ready, dead, cancelled or archived tasks can be edited",
 			holdfast.ErrConflict, task.ID, task.State)
@@ -168,7 +186,7 @@ func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error)
 		edit.Tags = &to.Tags
 	}
 	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, MaxAttempts: to.MaxAttempts, At: to.RunAt, Tags: to.Tags}
-	switch err := checked.Validate(maxPayload); {
+	switch err := checked.Validate(rules.MaxPayload); {
 	case err != nil:
 		return store.Change{}, err
 	case to.Queue == "":
@@ -178,7 +196,25 @@ func Edit(task holdfast.Task, to Document, maxPayload int) (store.Change, error)
 	case edit.Payload == nil && edit.Queue == "" && edit.MaxAttempts == 0 && edit.RunAt.IsZero() && edit.Tags == nil:
 		return store.Change{}, fmt.Errorf("%w: the edit changes nothing", holdfast.ErrInvalid)
 	}
+	if edit.Payload != nil {
+		edit.SkippedValidation = rules.Validation == SkipValidation
+		if err := rules.checkPayload(task.Type, edit.Payload); err != nil {
+			return store.Change{}, err
+		}
+	}
 	return store.Change{Action: store.ActionEdit, Task: task, Edit: &edit}, nil
+}
+
+// checkPayload returns an ErrInvalid if the schema of the type refuses the payload.
+func (r *Rules) checkPayload(taskType string, text json.RawMessage) error {
+	i := slices.IndexFunc(r.Schemas, func(s store.TypeSchema) bool { return s.Type == taskType })
+	if i < 0 || r.Validation == SkipValidation {
+		return nil
+	}
+	if err := payload.Check(r.Schemas[i].Schema, text); err != nil {
+		return holdfast.WithHint(fmt.Errorf("%w: invalid payload for type %s: %w", holdfast.ErrInvalid, taskType, err), holdfast.Hint{Kind: holdfast.HintSkipValidation})
+	}
+	return nil
 }
 
 // orSetting returns a number of attempts as store.Edit has it.

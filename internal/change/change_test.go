@@ -128,13 +128,55 @@ func TestEditsAreChecked(t *testing.T) {
 	} {
 		to := change.DocumentOf(task(c.state))
 		c.edit(&to)
-		got, err := change.Edit(task(c.state), to, 100)
+		got, err := change.Edit(task(c.state), to, change.Rules{MaxPayload: 100})
 		switch {
 		case c.want == "" && (err != nil || got.Edit == nil):
 			t.Errorf("%s: %v", c.name, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+// A new payload must fit the schema of the type of the task. The old one need not, because an edit of something else
+// does not make it worse.
+func TestANewPayloadMustFitItsType(t *testing.T) {
+	t.Parallel()
+	schema := json.RawMessage(`{"type":["object","null"],"properties":{"to":{"type":["string","null"]}}}`)
+	rules := change.Rules{MaxPayload: 1000, Schemas: []store.TypeSchema{{Type: "mail", Schema: schema}}}
+	dead := task(holdfast.Dead)
+	dead.Payload = json.RawMessage(`{"to":1}`)
+	edit := func(rules change.Rules, edit func(*change.Document)) (store.Change, error) {
+		to := change.DocumentOf(dead)
+		edit(&to)
+		return change.Edit(dead, to, rules)
+	}
+	bad := func(d *change.Document) { d.Payload = json.RawMessage(`{"to":2}`) }
+	_, err := edit(rules, bad)
+	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "invalid payload for type mail: /to: expected string or null, got number") ||
+		holdfast.HintOf(err).Kind != holdfast.HintSkipValidation {
+		t.Errorf("a payload that does not fit: %v", err)
+	}
+	if got, err := edit(rules, func(d *change.Document) { d.Payload = json.RawMessage(`{"to":"ada"}`) }); err != nil || got.Edit.SkippedValidation {
+		t.Errorf("a payload that fits: %+v, %v", got.Edit, err)
+	}
+	if _, err := edit(rules, func(d *change.Document) { d.Queue = "other" }); err != nil {
+		t.Errorf("another queue: %v", err)
+	}
+	skipping, other := rules, rules
+	skipping.Validation, other.Schemas = change.SkipValidation, []store.TypeSchema{{Type: "other", Schema: schema}}
+	if _, err := edit(other, bad); err != nil {
+		t.Errorf("the schema of another type: %v", err)
+	}
+	got, err := edit(skipping, bad)
+	if err != nil || !got.Edit.SkippedValidation {
+		t.Fatalf("without validation: %+v, %v", got.Edit, err)
+	}
+	if e := entry(t, got); !strings.Contains(string(e.After), `"skipped_validation":true`) || strings.Contains(string(e.Before), "skipped") {
+		t.Errorf("the audit entry has %s and %s", e.Before, e.After)
+	}
+	if got, err := edit(skipping, func(d *change.Document) { d.Queue = "other" }); err != nil || got.Edit.SkippedValidation {
+		t.Errorf("another queue without validation: %+v, %v", got.Edit, err)
 	}
 }
 
@@ -160,7 +202,7 @@ func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	before := task(holdfast.Ready)
 	before.Tags = []string{"ada"}
 	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour), Tags: []string{"ben"}}
-	edit, err := change.Edit(before, to, 1000)
+	edit, err := change.Edit(before, to, change.Rules{MaxPayload: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	List(ctx context.Context, f store.Filter) (store.Page, error)
+	TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error)
 }
 
 const (
@@ -293,8 +294,9 @@ func use(o *store.Operation, now time.Time, n int) {
 // changes adds the changes of the tasks to a step.
 func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) error {
 	to := &step.To
+	rules := make(map[string]change.Rules) // of edits, by type
 	for _, task := range tasks {
-		requested, err := e.changeOf(ctx, to, task)
+		requested, err := e.changeOf(ctx, to, task, rules)
 		switch {
 		case err == nil:
 			step.Changes = append(step.Changes, requested)
@@ -312,7 +314,8 @@ func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks [
 	return nil
 }
 
-func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task) (store.Change, error) {
+// changeOf returns the change of one task. It adds the rules of its type to known.
+func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task, known map[string]change.Rules) (store.Change, error) {
 	if o.Action != store.ActionEdit {
 		return change.Of(o.Action, task)
 	}
@@ -324,20 +327,29 @@ func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast
 	if err != nil {
 		return store.Change{}, err
 	}
-	return change.Edit(whole, to, e.maxPayload)
+	rules, ok := known[whole.Type]
+	if !ok {
+		rules = change.Rules{MaxPayload: e.maxPayload, Validation: change.Validation(o.SkipValidation)}
+		if rules.Schemas, err = e.store.TypeSchemas(ctx, whole.Type); err != nil {
+			return store.Change{}, err
+		}
+		known[whole.Type] = rules
+	}
+	return change.Edit(whole, to, rules)
 }
 
 // Request is what a person wants an operation to do.
 type Request struct {
-	Action      store.Action
-	Query       string // as the person wrote it
-	Filter      store.Filter
-	Patch       []byte // for an edit
-	Limit       int64  // 0 means all
-	Rate        int    // tasks per second; 0 means the default of the action; negative means no limit
-	Ramp        []int  // nil means the default
-	StopAbove   float64
-	StepTimeout time.Duration
+	Action         store.Action
+	Query          string // as the person wrote it
+	Filter         store.Filter
+	Patch          []byte // for an edit
+	SkipValidation bool   // for an edit: payloads need not fit the JSON Schema of their type
+	Limit          int64  // 0 means all
+	Rate           int    // tasks per second; 0 means the default of the action; negative means no limit
+	Ramp           []int  // nil means the default
+	StopAbove      float64
+	StepTimeout    time.Duration
 }
 
 // Check returns an ErrInvalid that describes the first problem of a request, or nil.
@@ -350,6 +362,8 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w: an edit needs a JSON Patch", holdfast.ErrInvalid)
 	case r.Action != store.ActionEdit && len(r.Patch) > 0:
 		return fmt.Errorf("%w: only an edit takes a JSON Patch", holdfast.ErrInvalid)
+	case r.Action != store.ActionEdit && r.SkipValidation:
+		return fmt.Errorf("%w: only an edit can skip the validation of payloads", holdfast.ErrInvalid)
 	case len(r.Filter.States) == 0:
 		return fmt.Errorf("%w: the filter of an operation must name the states of the tasks, such as state:dead", holdfast.ErrInvalid)
 	case r.Limit < 0:
@@ -384,7 +398,7 @@ func (r *Request) Operation(total int64) store.Operation {
 		total = min(total, r.Limit)
 	}
 	o := store.Operation{
-		Action: r.Action, Query: r.Query, Filter: r.Filter, Patch: r.Patch, State: store.OperationPlanned,
+		Action: r.Action, Query: r.Query, Filter: r.Filter, Patch: r.Patch, SkipValidation: r.SkipValidation, State: store.OperationPlanned,
 		Limit: r.Limit, Total: total, Rate: max(0, r.Rate), StopAbove: 1,
 	}
 	if r.Action != store.ActionRetry {

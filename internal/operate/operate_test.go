@@ -2,10 +2,12 @@ package operate_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -339,6 +341,35 @@ func TestEditsRefuseWhatThePatchDoesNotFit(t *testing.T) {
 	}
 }
 
+// Tasks whose new payload does not fit the schema of the type stay as they are, and are counted.
+func TestEditsRefusePayloadsThatDoNotFitTheirType(t *testing.T) {
+	t.Parallel()
+	for _, skip := range []bool{false, true} {
+		d := newDesk(t, 1)
+		ids := d.die(60)
+		schema := json.RawMessage(`{"type":["object"],"properties":{"n":{"type":["integer"],"maximum":9}}}`)
+		_, err := d.RegisterWorker(t.Context(), store.WorkerInfo{Types: []string{"mail"}, Schemas: map[string]json.RawMessage{"mail": schema}}, time.Hour)
+		d.must(err)
+		o := d.start(operate.Request{
+			Action: store.ActionEdit, Filter: dead(), SkipValidation: skip,
+			Patch: []byte(`[{"op":"copy","from":"/payload/n","path":"/payload/n2"}]`),
+		})
+		want := int64(60)
+		if !skip {
+			want = 10 // the payloads with n up to 9
+		}
+		end := d.advance(o.ID, nil, store.OperationDone)
+		if end.Changed != want || end.Refused != 60-want || (end.Note == "") != skip || !skip && !strings.Contains(end.Note, "/n: 59 is more than 9") {
+			t.Errorf("skip %v: %+v", skip, end)
+		}
+		entry, err := d.AuditLog(t.Context(), store.AuditFilter{Task: ids[0]})
+		d.must(err)
+		if skipped := strings.Contains(string(entry[0].After), "skipped_validation"); skipped != skip {
+			t.Errorf("skip %v: the audit entry has %s", skip, entry[0].After)
+		}
+	}
+}
+
 func TestALimitEndsAnOperation(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
@@ -366,6 +397,7 @@ func TestRequestsAreChecked(t *testing.T) {
 		{Action: store.ActionEdit, Filter: dead()},
 		{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`{}`)},
 		{Action: store.ActionRetry, Filter: dead(), Patch: []byte(`[]`)},
+		{Action: store.ActionRetry, Filter: dead(), SkipValidation: true},
 		{Action: store.ActionRetry, Filter: dead(), Limit: -1},
 		{Action: store.ActionRetry, Filter: dead(), StopAbove: 1.5},
 		{Action: store.ActionRetry, Filter: dead(), Ramp: []int{5, 1, 100}},

@@ -250,6 +250,15 @@ insert into count_scan (filled) select not exists (select from tasks);
 alter table workers add column tasks bigint[];
 alter table workers alter column tasks set storage external; -- compressing the ids at each renewal takes longer than writing them
 
+-- The JSON Schemas of the payloads of task types. A worker stores those of its types when it registers, and the newest
+-- worker wins.
+create table type_schemas (
+  type       text primary key,
+  schema     text, -- JSON; null if the handler accepts any payload
+  worker_id  bigint not null, -- the worker that stored it; no foreign key, because ended workers are deleted
+  updated_at timestamptz not null default now() -- when it last changed
+);
+
 -- Long work on many tasks; see store.Operation. A step of an operation increments its version in the transaction that
 -- changes the tasks.
 create table operations (
@@ -260,6 +269,7 @@ create table operations (
   query          text not null, -- as a person wrote it
   filter         json not null, -- what the query meant when the operation was created
   patch          json,
+  unvalidated    boolean not null default false, -- the payloads of an edit need not fit the schemas of their types
   actor          text not null,
   surface        text not null,
   reason         text not null default '',
@@ -299,6 +309,7 @@ create table operation_tasks (
 
 -- +goose Down
 drop function enqueue;
+drop table type_schemas;
 drop table answers;
 drop table tokens;
 drop table operation_tasks;

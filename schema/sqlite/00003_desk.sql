@@ -161,6 +161,15 @@ create table count_scan (
 
 insert into count_scan (filled) select not exists (select 1 from tasks);
 
+-- The JSON Schemas of the payloads of task types. A worker stores those of its types when it registers, and the newest
+-- worker wins.
+create table type_schemas (
+  type       text primary key,
+  schema     text, -- JSON; null if the handler accepts any payload
+  worker_id  integer not null, -- the worker that stored it; no foreign key, because ended workers are deleted
+  updated_at integer not null -- when it last changed
+) strict, without rowid;
+
 -- Long work on many tasks; see store.Operation. A step of an operation increments its version in the transaction that
 -- changes the tasks.
 create table operations (
@@ -171,6 +180,7 @@ create table operations (
   query          text not null, -- as a person wrote it
   filter         text not null, -- what the query meant when the operation was created
   patch          text,
+  unvalidated    integer not null default 0, -- the payloads of an edit need not fit the schemas of their types
   actor          text not null,
   surface        text not null,
   reason         text not null default '',
@@ -209,6 +219,7 @@ create table operation_tasks (
 ) strict, without rowid;
 
 -- +goose Down
+drop table type_schemas;
 drop table answers;
 drop table tokens;
 drop trigger tasks_queue;

@@ -39,7 +39,8 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 		}
 		row, err := one[struct{ ID holdfast.WorkerID }](ctx, s, s.db, "register_worker",
 			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, append(pq.StringArray{}, info.Queues...), micros(lease),
-			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started, pq.StringArray(info.Types))
+			column.Text(info.Process.Boot), column.Text(info.Process.Namespace), info.Process.Started, pq.StringArray(info.Types),
+			scan.WorkerSchemas(info))
 		worker = row.ID
 		return err
 	})

@@ -33,7 +33,11 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 		}
 		row, err := one[scan.ID](ctx, tx, "register_worker",
 			column.Text(info.Name), column.Text(info.Host), info.PID, column.Text(info.Version), info.Concurrency, queues, tx.now, micros(lease), types)
+		if err != nil {
+			return err
+		}
 		worker = holdfast.WorkerID(row.ID)
+		_, err = tx.exec(ctx, "describe_types", row.ID, tx.now, scan.WorkerSchemas(info))
 		return err
 	})
 	if err != nil {

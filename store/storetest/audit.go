@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -327,17 +328,17 @@ func testAuditFilter(s *suite) {
 	}
 }
 
-// races is how often the tests of races run, with tasks of their own.
-const races = 250
+// races returns how often the tests of races run, with tasks of their own.
+func races() int { return slow.Pick(250, 1000) }
 
 // testEditAgainstClaim edits tasks while a worker claims them. Either the edit is made and the ticket is stale, or the
 // worker runs the task as it was before the edit.
 func testEditAgainstClaim(s *suite) {
 	worker := s.registerWorker()
-	tickets := s.insertN(races)
+	tickets := s.insertN(races())
 	var claims []store.Claim
-	edited := make([]bool, races)
-	tasks := make([]holdfast.Task, races)
+	edited := make([]bool, len(tickets))
+	tasks := make([]holdfast.Task, len(tickets))
 	for i := range tasks {
 		tasks[i] = s.task(tickets[i].Task)
 	}
@@ -376,12 +377,12 @@ func testEditAgainstClaim(s *suite) {
 // testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has its
 // values.
 func testTwoEditors(s *suite) {
-	tickets := s.insertN(races)
+	tickets := s.insertN(races())
 	var tasks []holdfast.Task
 	for _, ticket := range tickets {
 		tasks = append(tasks, s.task(ticket.Task))
 	}
-	made := [2][]bool{make([]bool, races), make([]bool, races)}
+	made := [2][]bool{make([]bool, len(tickets)), make([]bool, len(tickets))}
 	var race sync.WaitGroup
 	for editor := range made {
 		race.Go(func() {

@@ -1,9 +1,13 @@
 package storetest
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 
 var leaseTests = []test{
 	{"register, renew and end a worker", testWorkerLifecycle},
+	{"keep the newest schemas of types", testTypeSchemas},
 	{"list workers, newest first", testWorkerList},
 	{"return what a worker reports", testWorkerReport},
 	{"move page cursors forward only", testRenewCursors},
@@ -198,5 +203,79 @@ func testDrain(s *suite) {
 	}
 	if err := s.Drain(s.ctx, 1<<60); !errors.Is(err, holdfast.ErrNotFound) {
 		s.Errorf("Drain of a worker that does not exist: %v, want ErrNotFound", err)
+	}
+}
+
+func testTypeSchemas(s *suite) {
+	register := func(schemas map[string]json.RawMessage, types ...string) holdfast.WorkerID {
+		s.Helper()
+		worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "worker", Types: types, Schemas: schemas}, time.Hour)
+		s.must(err)
+		return worker
+	}
+	read := func(taskType string) []store.TypeSchema {
+		s.Helper()
+		schemas, err := s.TypeSchemas(s.ctx, taskType)
+		s.must(err)
+		return schemas
+	}
+	if got := read(""); len(got) != 0 {
+		s.Fatalf("schemas before any worker: %+v", got)
+	}
+	const mail, call = `{"type":["object"],  "n":1e2, "'":"\u0001 é"}`, `{"type":["string"]}`
+	before := s.now()
+	first := register(map[string]json.RawMessage{"mail": json.RawMessage(mail), "Call": json.RawMessage(call)}, "Call", "any", "mail")
+	got := read("")
+	if len(got) != 2 || got[0].Type != "Call" || string(got[0].Schema) != call || got[1].Type != "mail" || string(got[1].Schema) != mail ||
+		got[1].Worker != first || got[1].UpdatedAt.Before(before) || got[1].UpdatedAt.After(s.now()) {
+		s.Fatalf("schemas: %+v", got)
+	}
+	if one := read("mail"); len(one) != 1 || !reflect.DeepEqual(one[0], got[1]) {
+		s.Errorf("the schema of one type: %+v", one)
+	}
+	for _, none := range []string{"any", "other", "'", "call"} {
+		if got := read(none); len(got) != 0 {
+			s.Errorf("the schema of type %q: %+v", none, got)
+		}
+	}
+	// A worker with the same schema changes nothing, and one without known types neither.
+	register(map[string]json.RawMessage{"mail": json.RawMessage(mail)}, "mail")
+	register(nil)
+	if again := read(""); !reflect.DeepEqual(again, got) {
+		s.Errorf("schemas after equal ones: %+v, want %+v", again, got)
+	}
+	// The newest worker wins, also one that accepts any payload.
+	third := register(map[string]json.RawMessage{"any": json.RawMessage(call)}, "any", "mail")
+	if got := read(""); len(got) != 2 || got[0].Type != "Call" || got[0].Worker != first || got[1].Type != "any" || got[1].Worker != third {
+		s.Errorf("schemas after a newer worker: %+v", got)
+	}
+	if got := register(map[string]json.RawMessage{"mail": json.RawMessage(mail)}, "mail"); len(read("mail")) != 1 || read("mail")[0].Worker != got {
+		s.Errorf("the schema is not back: %+v", read("mail"))
+	}
+	workers, err := s.Workers(s.ctx, true)
+	s.must(err)
+	for _, w := range workers {
+		if w.Schemas != nil {
+			s.Errorf("Workers returned schemas: %+v", w)
+		}
+	}
+	// Workers that register at the same time do not fail.
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			types := []string{"a", "b", "c"}
+			if i%2 == 1 {
+				slices.Reverse(types)
+			}
+			schema := json.RawMessage(fmt.Sprint(i))
+			_, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Types: types, Schemas: map[string]json.RawMessage{"a": schema, "b": schema, "c": schema}}, time.Hour)
+			if err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if a, c := read("a"), read("c"); len(a) != 1 || len(c) != 1 || !bytes.Equal(a[0].Schema, c[0].Schema) {
+		s.Errorf("schemas of two workers: %+v, %+v", a, c)
 	}
 }

@@ -28,6 +28,7 @@ type database struct {
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
+	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	last          sequences
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task

@@ -44,6 +44,24 @@ func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, e
 	return found, nil
 }
 
+// TypeSchemas implements store.Inspector.
+func (c *Client) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
+	var found []store.TypeSchema
+	err := c.do(ctx, Step{Op: "TypeSchemas", text: taskType}, func(time.Time) error {
+		found = nil
+		for _, schema := range c.store.db.schemas {
+			if taskType == "" || schema.Type == taskType {
+				found = append(found, schema)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 func noTask(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }

@@ -1,11 +1,14 @@
 package simstore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -22,7 +25,8 @@ func (c *Client) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 		}
 	}
 	process := info.Process
-	info.Process = store.Process{} // Workers does not return it
+	schemas := info.Schemas
+	info.Process, info.Schemas = store.Process{}, nil // Workers does not return them
 	var id holdfast.WorkerID
 	err := c.do(ctx, Step{Op: "RegisterWorker", text: info.Name}, func(now time.Time) error {
 		d := &c.store.db
@@ -31,12 +35,32 @@ func (c *Client) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 		d.workers = append(d.workers, Worker{process: process, Worker: store.Worker{
 			ID: id, WorkerInfo: info, State: store.WorkerLive, StartedAt: now, RenewedAt: now, LeaseUntil: later(now, lease),
 		}})
+		d.describeTypes(id, info.Types, schemas, now)
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
 	return id, nil
+}
+
+// describeTypes stores the schemas of the types of a worker.
+func (d *database) describeTypes(worker holdfast.WorkerID, types []string, schemas map[string]json.RawMessage, now time.Time) {
+	for _, taskType := range types {
+		i, known := slices.BinarySearchFunc(d.schemas, taskType, func(s store.TypeSchema, name string) int { return strings.Compare(s.Type, name) })
+		schema := schemas[taskType]
+		if known && bytes.Equal(d.schemas[i].Schema, schema) {
+			continue
+		}
+		replaced := slices.Clone(d.schemas)
+		if known {
+			replaced = slices.Delete(replaced, i, i+1)
+		}
+		if len(schema) > 0 {
+			replaced = slices.Insert(replaced, i, store.TypeSchema{Type: taskType, Schema: slices.Clone(schema), Worker: worker, UpdatedAt: now})
+		}
+		d.schemas = replaced
+	}
 }
 
 // Renew implements store.Leases. A cancellation is deleted by the renewal after the one that returned it. Otherwise it

@@ -36,7 +36,7 @@ func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	err = r.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
 		var ids []scan.ID
 		err := tx.Read(ctx, "operation_create", &ids, string(o.State), string(o.Action), column.Text(o.Query), string(filter), string(o.Patch),
-			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), o.Rate, string(ramp), o.StopAbove, o.StepTimeout, o.Total, o.Limit)
+			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), o.Rate, string(ramp), o.StopAbove, o.StepTimeout, o.Total, o.Limit, o.SkipValidation)
 		if err != nil {
 			return err
 		}

@@ -101,8 +101,8 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, tag_sizes, count_groups, and the
-// statements of source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
+// NewInspector returns the role, which uses the statements task, attempts, queues, type_schemas, tag_sizes, count_groups,
+// and the statements of source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
 // none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
@@ -189,4 +189,13 @@ func (i *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
 		return nil, err
 	}
 	return scan.Queues(rows), nil
+}
+
+// TypeSchemas implements store.Inspector.
+func (i *Inspector) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
+	var rows []scan.TypeSchema
+	if err := i.statements.Read(ctx, "read the schemas of types", "type_schemas", &rows, taskType); err != nil {
+		return nil, err
+	}
+	return scan.TypeSchemas(rows), nil
 }

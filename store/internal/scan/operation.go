@@ -19,6 +19,7 @@ type Operation struct {
 	Query         string
 	Filter        string // JSON, like Patch and Ramp
 	Patch         string
+	Unvalidated   bool
 	Actor         string
 	Surface       store.Surface
 	Reason        string
@@ -62,7 +63,7 @@ func Operations(rows []Operation) ([]store.Operation, error) {
 func (r *Operation) value() (store.Operation, error) {
 	o := store.Operation{
 		ID: store.ID(r.ID), Version: r.Version, State: r.State, Action: r.Action, Query: r.Query, Patch: document(r.Patch),
-		Actor: store.Actor{Name: r.Actor, Surface: r.Surface, Reason: r.Reason}, Note: r.Note,
+		SkipValidation: r.Unvalidated, Actor: store.Actor{Name: r.Actor, Surface: r.Surface, Reason: r.Reason}, Note: r.Note,
 		Rate: r.Rate, StopAbove: r.StopAbove, StepTimeout: time.Duration(r.StepTimeout) * time.Microsecond,
 		Limit: r.MaxTasks, Total: r.Total, Changed: r.Changed, Skipped: r.Skipped, Refused: r.Refused,
 		Succeeded: r.Succeeded, Failed: r.Failed, Judged: r.Judged,

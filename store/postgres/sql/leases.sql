@@ -23,10 +23,19 @@ select draining, {{history}} as history, (extract(epoch from renewed_at) * 10000
 from renewed
 
 -- name: register_worker
-insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
-values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint,
-  $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
-returning id
+-- $12 is a JSON array of types. They are sorted, so that two workers that register at the same time cannot deadlock.
+with registered as (
+  insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
+  values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint,
+    $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
+  returning id
+), described as (
+  insert into holdfast.type_schemas (type, schema, worker_id)
+  select d.type, d.schema, r.id from registered r, json_to_recordset($12::json) as d (type text, schema text) order by d.type
+  on conflict (type) do update set schema = excluded.schema, worker_id = excluded.worker_id, updated_at = now()
+  where type_schemas.schema is distinct from excluded.schema
+)
+select id from registered
 
 -- name: note_setback
 insert into holdfast.meta (key, value) values ('setback', now()::text)

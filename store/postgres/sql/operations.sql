@@ -1,9 +1,10 @@
 -- name: operation_create
 insert into holdfast.operations (
-  state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, started_at, advanced_at
+  state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, unvalidated,
+  started_at, advanced_at
 )
 values (
-  $1, $2, $3, $4::json, nullif($5, '')::json, $6, $7, $8, $9, $10::json, $11, $12, $13, $14,
+  $1, $2, $3, $4::json, nullif($5, '')::json, $6, $7, $8, $9, $10::json, $11, $12, $13, $14, $15,
   case when $1 = 'running' then now() end, now()
 )
 returning id

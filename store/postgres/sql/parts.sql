@@ -158,5 +158,5 @@ t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle
 
 -- {{operation}}: the columns of an operation.
 id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
-rate, ramp::text as ramp, stop_above, step_timeout, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
+rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
 step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at

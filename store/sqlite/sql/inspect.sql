@@ -115,3 +115,10 @@ select id, name, host, pid, version, concurrency, queues, types, state, draining
 from workers
 where ?1 or state = 'live'
 order by id desc
+
+-- name: type_schemas
+-- ?1 is a type; if it is empty, all types.
+select type, schema, worker_id as worker, updated_at
+from type_schemas
+where schema is not null and (?1 = '' or type = ?1)
+order by type

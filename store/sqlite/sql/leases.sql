@@ -4,6 +4,13 @@ values ((coalesce((select seq from sqlite_sequence where name = 'workers'), 0) /
   ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9)
 returning id
 
+-- name: describe_types
+-- ?1 is a worker, ?2 is now, and ?3 is a JSON array of types.
+insert into type_schemas (type, schema, worker_id, updated_at)
+select value ->> 'type', value ->> 'schema', ?1, ?2 from json_each(?3) where true
+on conflict (type) do update set schema = excluded.schema, worker_id = excluded.worker_id, updated_at = excluded.updated_at
+where type_schemas.schema is not excluded.schema
+
 -- name: renew
 update workers
 set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6, report = nullif(?7, '')

@@ -1,10 +1,11 @@
 -- name: operation_create
 insert into operations (
-  state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, created_at, started_at, advanced_at
+  state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, unvalidated,
+  created_at, started_at, advanced_at
 )
 values (
-  ?1, ?2, ?3, ?4, nullif(?5, ''), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
-  ?15, iif(?1 = 'running', ?15, null), ?15
+  ?1, ?2, ?3, ?4, nullif(?5, ''), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+  ?16, iif(?1 = 'running', ?16, null), ?16
 )
 returning id
 

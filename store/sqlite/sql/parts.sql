@@ -115,5 +115,5 @@ on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 
 -- {{operation}}: the columns of an operation.
 id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
-rate, ramp, stop_above, step_timeout, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
+rate, ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
 step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at

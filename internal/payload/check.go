@@ -1,0 +1,108 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// Check validates a payload by a schema that Schema has returned. The error names the first member that does not fit, as
+// a JSON Pointer, and what the schema expects there: "/to: expected string or null, got number".
+func Check(schemaText, payload json.RawMessage) error {
+	var s schema
+	if err := json.Unmarshal(schemaText, &s); err != nil {
+		return fmt.Errorf("read the schema: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return err
+	}
+	return s.check("", value)
+}
+
+// maxPath is how many bytes of a path an error has.
+const maxPath = 200
+
+func (s *schema) check(path string, value any) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.checkValue(value); err != nil {
+		if path == "" {
+			return err
+		}
+		return fmt.Errorf("%.*s: %w", maxPath, path, err)
+	}
+	switch value := value.(type) {
+	case []any:
+		for i, item := range value {
+			if err := s.Items.check(fmt.Sprintf("%s/%d", path, i), item); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			property, ok := s.Properties[name]
+			if !ok {
+				property = s.AdditionalProperties
+			}
+			if err := property.check(path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), value[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkValue checks the type of a value, and the bounds of an integer.
+func (s *schema) checkValue(value any) error {
+	got := typeOf(value)
+	number, isNumber := value.(json.Number)
+	integer := isNumber && !strings.ContainsAny(number.String(), ".eE") // encoding/json decodes 1.0 into no integer
+	if len(s.Types) > 0 && !slices.Contains(s.Types, got) && !(integer && slices.Contains(s.Types, "integer")) {
+		return fmt.Errorf("expected %s, got %s", strings.Join(s.Types, " or "), got)
+	}
+	if !integer {
+		return nil
+	}
+	switch {
+	case s.Minimum != "" && compare(number, s.Minimum) < 0:
+		return fmt.Errorf("%.30s is less than %s", number, s.Minimum)
+	case s.Maximum != "" && compare(number, s.Maximum) > 0:
+		return fmt.Errorf("%.30s is more than %s", number, s.Maximum)
+	}
+	return nil
+}
+
+// typeOf returns the name of the JSON type of a value.
+func typeOf(value any) string {
+	switch value.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return "number"
+}
+
+// compare compares two integers.
+func compare(a, b json.Number) int {
+	x, okX := new(big.Int).SetString(a.String(), 10)
+	y, okY := new(big.Int).SetString(b.String(), 10)
+	if !okX || !okY { // the bound is not an integer
+		return 0
+	}
+	return x.Cmp(y)
+}
