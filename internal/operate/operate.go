@@ -88,7 +88,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool,
 	}
 	wait = judgeEvery
 	for _, o := range operations {
-		if o.Foreign || now.Before(e.yielded[o.ID]) {
+		if left := e.yielded[o.ID].Sub(now); o.Foreign || left > 0 && left <= yield {
 			continue
 		}
 		pause, err := e.step(ctx, o, now)
@@ -115,6 +115,9 @@ func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (ti
 		}
 	}
 	to := &step.To
+	if to.WaitingAt.After(now) { // the clock was set back
+		to.WaitingAt = now
+	}
 	switch {
 	case tooMany(to, false) && !to.Scanned:
 		stop(&step)
@@ -272,8 +275,7 @@ func allowance(o *store.Operation, now time.Time) (int, time.Duration) {
 	if o.Rate <= 0 {
 		return most, 0
 	}
-	since := min(max(0, now.Sub(o.AdvancedAt)), time.Second)
-	n := int(since.Seconds() * float64(o.Rate))
+	n := int(now.Sub(usedUntil(o, now)).Seconds() * float64(o.Rate))
 	// Steps of a tenth of a second need few transactions and look even.
 	return min(n, most), max(time.Second/10, time.Second/time.Duration(o.Rate))
 }
@@ -284,11 +286,16 @@ func use(o *store.Operation, now time.Time, n int) {
 		o.AdvancedAt = now
 		return
 	}
-	from := o.AdvancedAt
-	if oldest := now.Add(-time.Second); from.Before(oldest) || from.After(now) {
-		from = oldest
+	o.AdvancedAt = usedUntil(o, now).Add(time.Duration(float64(n) / float64(o.Rate) * float64(time.Second)))
+}
+
+// usedUntil returns the time up to which the rate is used up. It is at most a second ago. A time in the future is from
+// before the clock was set back, and counts as a second ago.
+func usedUntil(o *store.Operation, now time.Time) time.Time {
+	if oldest := now.Add(-time.Second); o.AdvancedAt.Before(oldest) || o.AdvancedAt.After(now) {
+		return oldest
 	}
-	o.AdvancedAt = from.Add(time.Duration(float64(n) / float64(o.Rate) * float64(time.Second)))
+	return o.AdvancedAt
 }
 
 // changes adds the changes of the tasks to a step.

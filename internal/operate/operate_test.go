@@ -330,6 +330,62 @@ func TestTheRateIsKept(t *testing.T) {
 	}
 }
 
+// After the clock of the store was set back by an hour, an operation continues at its rate and with its timeouts.
+func TestAClockSetBackDelaysNoOperation(t *testing.T) {
+	t.Parallel()
+	for _, request := range []operate.Request{
+		{Action: store.ActionArchive, Filter: dead(), Rate: 100},
+		{Action: store.ActionRetry, Filter: dead(), Rate: -1, StepTimeout: time.Minute},
+	} {
+		d := newDesk(t, 1)
+		d.die(300)
+		o := d.start(request)
+		began, setBack := d.now, false
+		end := d.advance(o.ID, func(now store.Operation) {
+			if !setBack && now.Changed > 0 {
+				setBack, d.now = true, d.now.Add(-time.Hour)
+			}
+		}, store.OperationDone)
+		if took := d.now.Sub(began) + time.Hour; end.Changed != 300 || took > 10*time.Minute {
+			t.Errorf("%s: after %s: %+v", request.Action, took, end)
+		}
+	}
+}
+
+// contended is a store in which another process makes each first step.
+type contended struct {
+	*desk
+	conflicts int
+}
+
+func (c *contended) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
+	if c.conflicts++; c.conflicts == 1 {
+		return store.Operation{}, holdfast.ErrConflict
+	}
+	return c.desk.StepOperation(ctx, step)
+}
+
+// An engine leaves an operation to another process for two seconds, also if the clock is set back then.
+func TestAnEngineYieldsForTwoSeconds(t *testing.T) {
+	t.Parallel()
+	for name, passes := range map[string]time.Duration{"two seconds later": 2 * time.Second, "the clock was set back": -time.Hour, "at once": 0} {
+		d := newDesk(t, 1)
+		d.die(10)
+		o := d.start(operate.Request{Action: store.ActionArchive, Filter: dead()})
+		engine := operate.New(&contended{desk: d}, 0)
+		for range 2 {
+			_, _, err := engine.Advance(t.Context())
+			d.must(err)
+			d.now = d.now.Add(passes)
+		}
+		now, err := d.Operation(t.Context(), o.ID)
+		d.must(err)
+		if yielded := now.Changed == 0; yielded != (passes == 0) {
+			t.Errorf("%s: %d tasks changed", name, now.Changed)
+		}
+	}
+}
+
 func TestEditsRefuseWhatThePatchDoesNotFit(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
