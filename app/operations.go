@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -62,20 +61,7 @@ func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Op
 // ControlOperation starts or continues an operation (to is running), pauses it or cancels it. It returns an ErrNotFound
 // if there is no such operation, and an ErrConflict if its state does not allow that.
 func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id store.ID, to store.OperationState) (store.Operation, error) {
-	for {
-		o, err := b.Store.Operation(ctx, id)
-		if err != nil {
-			return o, err
-		}
-		step, err := operate.Control(o, to, by)
-		if err != nil {
-			return o, err
-		}
-		stepped, err := b.Store.StepOperation(ctx, step)
-		if !errors.Is(err, holdfast.ErrConflict) { // else a janitor was faster, and the next try sees its step
-			return stepped, err
-		}
-	}
+	return operate.SetState(ctx, b.Store, by, id, to)
 }
 
 // AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it makes steps

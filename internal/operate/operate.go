@@ -446,3 +446,22 @@ func Control(o store.Operation, to store.OperationState, by store.Actor) (store.
 	}
 	return step, nil
 }
+
+// SetState starts or continues an operation (to is running), pauses it or cancels it, and returns the operation after
+// that. It returns an ErrNotFound if there is no such operation, and an ErrConflict if its state does not allow that.
+func SetState(ctx context.Context, s store.Operations, by store.Actor, id store.ID, to store.OperationState) (store.Operation, error) {
+	for {
+		o, err := s.Operation(ctx, id)
+		if err != nil {
+			return o, err
+		}
+		step, err := Control(o, to, by)
+		if err != nil {
+			return o, err
+		}
+		stepped, err := s.StepOperation(ctx, step)
+		if !errors.Is(err, holdfast.ErrConflict) { // else a janitor was faster, and the next try sees its step
+			return stepped, err
+		}
+	}
+}

@@ -42,10 +42,14 @@ func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 func TestSeedsHoldTheInvariants(t *testing.T) {
 	o := build(t)
 	o.Seeds = slow.Pick(100, 2000)
-	tasks, started, early, excused := 0, 0, 0, 0
+	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
+		if s.Operated > 0 {
+			operating++
+			interrupted += s.Interrupted
+		}
 		if s.Violation != "" {
 			t.Errorf("seed %d: %s\nreplay: %s", s.Seed, s.Violation, s.Replay())
 		}
@@ -53,7 +57,11 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	if len(seen) != o.Seeds {
 		t.Errorf("%d seeds were simulated, want %d", len(seen), o.Seeds)
 	}
+	if operating < o.Seeds/10 || interrupted < o.Seeds/50 {
+		t.Errorf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile; want many more", operating, interrupted)
+	}
 	t.Logf("%d tasks were accepted and executed %d times; %d workers were fenced early, %d of them of live processes", tasks, started, early, excused)
+	t.Logf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile", operating, interrupted)
 }
 
 // The simulation of a seed does not depend on earlier simulations in the same process.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +37,7 @@ type checker struct {
 	unpublished map[message.Ticket]time.Time // tickets that must be published at once, and when their tasks were stored
 
 	explanations *explanations
+	operations   *operations
 
 	early   int // workers fenced before their leases expired
 	excused int // the part of early that is workers of live processes that could not report in time
@@ -81,11 +81,6 @@ type execution struct {
 // includes declaring the task's own queue, noticing that the other queue is silent, and waiting for a free executor.
 const maxLate = 3500 * time.Millisecond
 
-// maxUnpublished is how long the producer may take to publish a ticket to a queue that confirms. It is a few steps. It
-// is shorter than a producer waits for confirms of a silent queue, and shorter than a janitor leaves an outbox entry to
-// its producer.
-const maxUnpublished = 500 * time.Millisecond
-
 func newChecker(w *world) *checker {
 	c := &checker{
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
@@ -94,6 +89,7 @@ func newChecker(w *world) *checker {
 		unpublished: make(map[message.Ticket]time.Time),
 	}
 	c.explanations = newExplanations(c)
+	c.operations = newOperations(c)
 	return c
 }
 
@@ -113,7 +109,7 @@ func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan, era int) {
 	switch {
 	case !found && era != c.world.state.fellBack:
 		return
-	case !found:
+	case !found && c.finalTasks[id] == "": // otherwise an operation has deleted it
 		c.fail("task %s was accepted but is not in the store", id)
 	}
 	c.wanted[id] = plan
@@ -197,7 +193,10 @@ func claimOf(t *holdfast.Task) claimed {
 func (c *checker) changed(change simstore.Change) {
 	before, after := change.Before, change.After
 	c.explanations.observe(change)
+	c.operations.observe(change)
 	switch {
+	case change.Operation != 0:
+		c.operated(before, after)
 	case before == nil:
 		c.taskStored(after)
 	case after == nil:
@@ -219,71 +218,16 @@ func (c *checker) changed(change simstore.Change) {
 	}
 }
 
-// verified checks what a janitor's check of the tasks has found: nothing if nothing went wrong, and no ticket as lost
-// that an outbox entry or a message contains.
-func (c *checker) verified(result store.VerifyResult) {
-	c.checks++
-	for _, found := range result.Counts {
-		c.world.log.logf(time.Since(c.world.began), "a check found %s in tasks %v", found.Code, found.Samples)
-		if c.world.plan.harmless() {
-			c.fail("a check found %s in tasks %v, although nothing went wrong", found.Code, found.Samples)
-		}
-		for _, id := range found.Samples {
-			task := c.world.store.Task(id)
-			if found.Code == store.LostTicket && task != nil && task.Ticketed() && c.world.clock.now().Sub(task.TicketedAt) > verifyLooks {
-				c.checkLostTicket(task)
-			}
-		}
-	}
-}
-
-// verifyLooks is longer than the time between the two looks of a check. A task that was ticketed after the first look
-// has another ticket than the one that the check found.
-const verifyLooks = 15 * time.Second
-
-// checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. If
-// the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does not report it as
-// lost.
-func (c *checker) checkLostTicket(task *simstore.Task) {
-	if task.Requeued || c.world.store.Full() {
-		return
-	}
-	c.lost++
-	ticket := message.Ticket{Task: task.ID, Attempt: task.Attempt}
-	entries := c.world.store.OutboxEntries()
-	for i := range entries {
-		if slices.Contains(entries[i].Tickets, ticket) {
-			c.fail("the ticket of task %s at attempt %d was reported as lost, but an outbox entry contains it", task.ID, task.Attempt)
-		}
-	}
-	for m := range c.world.broker.Messages() {
-		contained := slices.Contains(m.Content.Tickets, ticket) || m.Content.Manifest != nil && slices.Contains(m.Content.Manifest.Tickets, ticket)
-		if contained {
-			c.fail("the ticket of task %s at attempt %d was reported as lost, but a message contains it: %s", task.ID, task.Attempt, m)
-		}
-	}
-}
-
-// taskStored notes a new task whose ticket must be published at once, although other queues confirm nothing.
-func (c *checker) taskStored(task *simstore.Task) {
-	silent, only := c.world.plan.onlySilence()
-	if only && task.Ticketed() && !slices.Contains(silent, task.Queue) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Queue)) {
-		c.unpublished[message.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()
-	}
-}
-
-// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer
-// version is quarantined.
-func (c *checker) messageEntered(m *simbroker.Message) {
-	if newer(m) && m.Queue == c.world.topology.Quarantine() {
-		c.fail("a message of a newer version was quarantined: %s", m)
-	}
-	for _, ticket := range m.Content.Tickets {
-		since, noted := c.unpublished[ticket]
-		delete(c.unpublished, ticket)
-		if late := time.Since(since); noted && late > maxUnpublished {
-			c.fail("the ticket of task %s was published %s after the task was stored, although only other queues confirmed nothing", ticket.Task, late)
-		}
+// operated notes that an operation has changed a task. The outcome of a retried task is that of a new one.
+func (c *checker) operated(before, after *simstore.Task) {
+	c.spared[before.ID] = 0
+	switch {
+	case after == nil:
+		c.finalTasks[before.ID] = before.State
+	case after.State.Final():
+		c.finalize(after)
+	default:
+		delete(c.finalTasks, after.ID)
 	}
 }
 
@@ -346,6 +290,9 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 	if !ok {
 		return // its producer does not know, or does not know yet, that the task was accepted
 	}
+	if put := c.operations.put[task.ID]; put == task.State && (put == holdfast.Cancelled || put == holdfast.Archived) {
+		return
+	}
 	want := holdfast.Done
 	if plan.Always || plan.Poison {
 		want = holdfast.Dead
@@ -399,6 +346,7 @@ func (c *checker) fellBack() {
 			c.endedWorkers[r.ID] = true
 		}
 	}
+	c.operations.fellBack()
 }
 
 // readoptClaim moves a claim that the store still knows to the new era, together with its execution.
@@ -445,6 +393,7 @@ func (c *checker) afterStep() {
 		c.checkTickets()
 	}
 	c.explanations.afterStep()
+	c.operations.afterStep()
 	if c.steps++; c.steps%countersEvery == 0 {
 		c.checkCounters()
 	}
@@ -460,38 +409,7 @@ func (c *checker) checkCounters() {
 	}
 }
 
-// checkTickets checks that no unfinished task can be forgotten: it is due, or an outbox entry, a ticket or a manifest
-// contains its current attempt.
-func (c *checker) checkTickets() {
-	clear(c.named)
-	entries := c.world.store.OutboxEntries()
-	for i := range entries {
-		c.addNamed(entries[i].Tickets)
-	}
-	for m := range c.world.broker.Messages() {
-		c.addNamed(m.Content.Tickets)
-		if m.Content.Manifest != nil {
-			c.addNamed(m.Content.Manifest.Tickets)
-		}
-	}
-	tasks := c.world.store.Tasks()
-	for i := range tasks {
-		t := &tasks[i]
-		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.named[message.Ticket{Task: t.ID, Attempt: t.Attempt}] {
-			continue
-		}
-		c.fail("task %s is forgotten: it is %s at attempt %d under worker %s, and no outbox entry, ticket or manifest contains it",
-			t.ID, t.State, t.Attempt, t.Worker)
-	}
-}
-
-func (c *checker) addNamed(tickets []message.Ticket) {
-	for _, t := range tickets {
-		c.named[t] = true
-	}
-}
-
-// settled reports whether every accepted task is final and the AMQP queues contain nothing that should leave them.
+// settled reports whether every accepted task is final, no operation is running, and the AMQP queues contain nothing that should leave them.
 func (c *checker) settled() bool {
 	for id := range c.wanted {
 		if _, ok := c.finalTasks[id]; !ok {
@@ -499,46 +417,6 @@ func (c *checker) settled() bool {
 		}
 	}
 	return c.leftover() == ""
-}
-
-// newer reports whether a newer version than this build wrote the message.
-func newer(m *simbroker.Message) bool { return errors.As(m.Err, new(*message.NewerError)) }
-
-// leftover describes a message or task that prevents settled, or returns "".
-func (c *checker) leftover() (what string) {
-	for m := range c.world.broker.Messages() {
-		if newer(m) && m.Queue == c.world.topology.Unread() {
-			continue
-		}
-		if m.Content.Sentinel == nil && m.Queue != c.world.topology.Quarantine() && !c.orphan(m) {
-			what = m.String()
-		}
-	}
-	for _, t := range c.world.store.Tasks() {
-		if !t.State.Final() {
-			what = fmt.Sprintf("task %s, %s at attempt %d", t.ID, t.State, t.Attempt)
-		}
-	}
-	return what
-}
-
-// orphan reports whether no process will receive a message, because the store has lost the queue and all tasks of the
-// message. Such a message waits until a task of the queue is stored.
-func (c *checker) orphan(m *simbroker.Message) bool {
-	w := c.world
-	for _, queue := range w.store.Queues() {
-		if m.Queue == w.topology.Main(queue.Name) || m.Queue == w.topology.Requeue(queue.Name) {
-			return false
-		}
-	}
-	inQueue := slices.ContainsFunc(queues, func(queue string) bool {
-		return m.Queue == w.topology.Main(queue) || m.Queue == w.topology.Requeue(queue)
-	})
-	return w.state.fellBack > 0 && inQueue && m.Content.Manifest == nil &&
-		!slices.ContainsFunc(m.Content.Tickets, func(t message.Ticket) bool {
-			task := w.store.Task(t.Task) // the id may now belong to a task of another queue
-			return task != nil && slices.Contains(w.topology.Queue(task.Queue), m.Queue)
-		})
 }
 
 func (c *checker) unfinished() string {

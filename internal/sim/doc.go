@@ -24,8 +24,15 @@
 //	process.go       the processes and their handlers
 //	machine.go       the process ids of the simulated machines
 //	faults.go        the faults
+//	operations.go    the person who starts operations
 //	run.go           one simulation and its result
-//	check.go         the invariants
-//	check_fences.go  the invariants of fenced workers
 //	shrink.go        the search for the smallest plan that still fails
+//
+// The invariants:
+//
+//	check.go             executions, and the states of tasks
+//	check_tickets.go     tickets and manifests
+//	check_fences.go      fenced workers
+//	check_explain.go     what package explain predicts
+//	check_operations.go  operations
 package sim

@@ -153,6 +153,7 @@ func (p *process) kill(sent, restart time.Duration) {
 	}
 	p.die()
 	p.killed, p.killIn = time.Now(), 0
+	w.check.operations.killed(p)
 	w.log.logf(time.Since(w.began), "process %s is killed", p.name)
 	for _, s := range w.stepsOf(p) {
 		if s.onLost != nil {

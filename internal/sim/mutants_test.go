@@ -22,10 +22,11 @@ type mutant struct {
 // noKick makes a worker report a loss of its presence only with its next regular renewal.
 var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
-// mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, or fence workers of live
-// processes. Several guards prevent a wrong early fence, and each still prevents it if another one fails. So some
-// mutants weaken two guards together. The guard against crowds is not here: it protects against a network fault between
-// many machines, which the simulator does not have. TestACrowdIsLeftToItsLeases of package janitor tests it.
+// mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, fence workers of live
+// processes, or make operations change or count the wrong tasks. Several guards prevent a wrong early fence, and each
+// still prevents it if another one fails. So some mutants weaken two guards together. The guard against crowds is not
+// here: it protects against a network fault between many machines, which the simulator does not have.
+// TestACrowdIsLeftToItsLeases of package janitor tests it.
 var mutants = []mutant{
 	{"consumer acks a page before its manifest is confirmed", "consumer/page.go",
 		"\terr := p.take(ctx)\n", "\tgo func() { _ = acks.finish(p.tags) }()\n\terr := p.take(ctx)\n", nil},
@@ -127,6 +128,18 @@ var mutants = []mutant{
 	}},
 	{"store counts a completion twice", "internal/sim/simstore/apply.go",
 		"\ts.db.moved(task, before)\n", "\ts.db.moved(task, before)\n\tif move.Event == holdfast.EventComplete && task.Attempt == 2 {\n\t\ts.db.moved(task, before)\n\t}\n", nil},
+	{"counts a task of an operation twice", "internal/operate/operate.go",
+		"\t\t\tstep.Changes = append(step.Changes, requested)\n", "\t\t\tstep.Changes = append(step.Changes, requested)\n\t\t\tif task.Attempt > 3 {\n\t\t\t\tto.Skipped++\n\t\t\t}\n", nil},
+	{"counts the first attempts of an operation twice", "internal/sim/simstore/operations.go",
+		"return slices.Contains(own.Judged, id) })", "return false && slices.Contains(own.Judged, id) })", nil},
+	{"skips a task of an operation", "internal/operate/operate.go",
+		"if to.Cursor = page.Next; page.Next == 0 {", "if to.Cursor = max(0, page.Next-1); page.Next == 0 {", nil},
+	{"ends an operation one task before its limit", "internal/operate/operate.go",
+		"to.Limit > 0 && to.Visited()+int64(len(step.Changes)) >= to.Limit", "to.Limit > 0 && to.Visited()+int64(len(step.Changes))+1 >= to.Limit", nil},
+	{"retries after the operation was cancelled", "internal/operate/operate.go",
+		"States: []store.OperationState{store.OperationRunning}", "States: []store.OperationState{store.OperationRunning, store.OperationCancelled}", nil},
+	{"a step of an operation overrides a pause or a cancellation", "internal/sim/simstore/operations.go",
+		"o == nil || o.Version != own.From.Version {", "o == nil {", nil},
 	{"watcher fences although it has just lost its own presence", "presence/quiet.go",
 		"present(q.watch) && present(q.ownPresence) && time.Since(q.since) >= period", "period > 0", nil},
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Plan says what happens in a simulation. NewPlan draws a plan; Without removes parts of it.
@@ -17,8 +19,10 @@ type Plan struct {
 	Machines []int
 	Cloned   bool
 	Tasks    []TaskPlan
-	Faults   []Fault
-	Net      NetPlan
+	// Operations are what the person does.
+	Operations []OperationPlan
+	Faults     []Fault
+	Net        NetPlan
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
@@ -35,6 +39,7 @@ const (
 	Worker              // a worker
 	Janitor             // a janitor
 	Produce             // a producer
+	Person              // a person who starts operations
 )
 
 // TaskPlan is one task and the behavior of its handler.
@@ -167,11 +172,16 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(8) == 0 {
 		p.hang(r)
 	}
+	if r.IntN(3) == 0 {
+		p.operate(r)
+	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
 			f.For *= 1440 // two hours instead of five seconds
-			p.noDelays()
 		}
+	}
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == StoreLeap && f.For > longestFault }) {
+		p.noDelays()
 	}
 	return p
 }
@@ -182,7 +192,6 @@ func (p *Plan) setBack(r *rand.Rand) {
 	back := f
 	back.Name, back.At, back.N = "l1", f.At+between(r, 0, 5*time.Second), 1-f.N
 	p.Faults = append(p.Faults, f, back)
-	p.noDelays()
 }
 
 // crowd makes a producer store many long tasks at once, so that their tickets share messages. Workers that have
@@ -190,10 +199,7 @@ func (p *Plan) setBack(r *rand.Rand) {
 // longer than sentinels need to prove tickets of the main queue lost. In half of these plans, an operator purges the
 // main queue of one of the queues. Messages of a newer version are published during all of them.
 func (p *Plan) crowd(r *rand.Rand) {
-	begin, by := between(r, 0, loadTime), len(p.Roles)-1
-	for by > 0 && p.Roles[by] != Produce {
-		by--
-	}
+	begin, by := between(r, 0, loadTime), p.lastProducer()
 	for i := range 16 * (len(p.Roles) - 1) {
 		p.Tasks = append(p.Tasks, TaskPlan{Name: fmt.Sprint("c", i), At: begin, By: by, Queue: "a", Takes: between(r, 3*time.Second, 8*time.Second)})
 	}
@@ -208,10 +214,7 @@ func (p *Plan) crowd(r *rand.Rand) {
 // hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers, and are fewer
 // than the abandoned handlers with which a worker stops itself.
 func (p *Plan) hang(r *rand.Rand) {
-	by := len(p.Roles) - 1
-	for by > 0 && p.Roles[by] != Produce {
-		by--
-	}
+	by := p.lastProducer()
 	hangFor := 30 * time.Second
 	if r.IntN(2) == 0 { // the late results come while other tasks run
 		hangFor = between(r, 4*time.Second, 6*time.Second)
@@ -223,21 +226,24 @@ func (p *Plan) hang(r *rand.Rand) {
 	}
 }
 
-// noDelays removes the delays of the tasks. It is for plans in which the store's clock leaps by hours: the store cannot
-// distinguish a requested delay from one that a clock ahead has prolonged.
+// noDelays removes the delays of the tasks, and makes the person retry tasks only after all faults. It is for plans in
+// which the store's clock leaps by hours: the store cannot distinguish a requested delay, or the time of a retry, from
+// one that a clock ahead has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0
+	}
+	for i := range p.Operations {
+		if o := &p.Operations[i]; o.Request.Action == store.ActionRetry {
+			o.At += faultTime + longestFault
+		}
 	}
 }
 
 // rush makes the workers run many short tasks, so that they claim ahead of their executors. Longer tasks follow while
 // workers are killed.
 func (p *Plan) rush(r *rand.Rand) {
-	begin, by := between(r, 0, loadTime), len(p.Roles)-1
-	for by > 0 && p.Roles[by] != Produce {
-		by--
-	}
+	begin, by := between(r, 0, loadTime), p.lastProducer()
 	for i := range 40 {
 		task := TaskPlan{Name: fmt.Sprint("r", i), At: begin, By: by, Queue: "a", Takes: between(r, 0, 5*time.Millisecond)}
 		if i >= 24 {
@@ -389,13 +395,14 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks and faults (such as "t3" and "f0"). The names "slow", "mishaps",
-// "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults and operations (such as "t3", "f0" and "o1"). The names
+// "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
 	p.Tasks = slices.DeleteFunc(slices.Clone(p.Tasks), func(t TaskPlan) bool { return gone(t.Name) })
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return gone(f.Name) })
+	p.Operations = slices.DeleteFunc(slices.Clone(p.Operations), func(o OperationPlan) bool { return gone(o.Name) })
 	if gone("slow") {
 		p.Net.PerMilleSlow = 0
 	}
@@ -420,6 +427,9 @@ func (p Plan) Parts() []string {
 	for _, t := range p.Tasks {
 		names = append(names, t.Name)
 	}
+	for _, o := range p.Operations {
+		names = append(names, o.Name)
+	}
 	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
@@ -439,6 +449,9 @@ func (p Plan) String() string {
 	fmt.Fprintf(&b, "\nnet %+v, drift %.3f\n", p.Net, p.Drift)
 	for _, t := range p.Tasks {
 		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, t.Queue, t.Delay, t.Takes, t.how())
+	}
+	for _, o := range p.Operations {
+		fmt.Fprintf(&b, "%-4s at %v %s\n", o.Name, o.At, o)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)
@@ -462,7 +475,9 @@ func (t TaskPlan) how() string {
 	return how
 }
 
-func (r Role) String() string { return [...]string{"serve", "worker", "janitor", "producer"}[r] }
+func (r Role) String() string {
+	return [...]string{"serve", "worker", "janitor", "producer", "person"}[r]
+}
 
 func (k FaultKind) String() string {
 	return [...]string{

@@ -100,8 +100,11 @@ func (p *process) runServices() {
 		running++
 		go func() { f(); services <- struct{}{} }()
 	}
-	if p.role == Produce {
+	switch p.role {
+	case Produce:
 		run(p.produce)
+	case Person:
+		run(p.operate)
 	}
 	var j *janitor.Janitor
 	if p.role == Serve || p.role == Janitor {

@@ -18,22 +18,24 @@ import (
 
 // Result is the outcome of a simulation.
 type Result struct {
-	Violation string // the first broken invariant; empty if none was broken
-	Steps     int
-	Sum       uint64        // hash of all steps: equal sums mean equal simulations
-	Lasted    time.Duration // simulated time
-	Tasks     int           // accepted tasks
-	Started   int           // executions
-	Early     int           // workers that were fenced before their leases expired
-	Lost      int           // tickets that the janitor reported as lost
-	Checks    int           // results of the janitors' checks for tasks that break an invariant
-	Excused   int           // the part of Early that is workers of live processes that could not report in time
-	Predicted int           // predictions of explanations that came true
-	Changed   int           // predictions that another cause replaced
-	Ranges    int           // starts with a predicted range
-	InRange   int           // the part of Ranges that was in the range
-	Exact     bool          // the edited runtime of package patch was active
-	Journal   []string      // the printed journal, if it was kept
+	Violation   string // the first broken invariant; empty if none was broken
+	Steps       int
+	Sum         uint64        // hash of all steps: equal sums mean equal simulations
+	Lasted      time.Duration // simulated time
+	Tasks       int           // accepted tasks
+	Started     int           // executions
+	Early       int           // workers that were fenced before their leases expired
+	Lost        int           // tickets that the janitor reported as lost
+	Checks      int           // results of the janitors' checks for tasks that break an invariant
+	Excused     int           // the part of Early that is workers of live processes that could not report in time
+	Predicted   int           // predictions of explanations that came true
+	Changed     int           // predictions that another cause replaced
+	Ranges      int           // starts with a predicted range
+	InRange     int           // the part of Ranges that was in the range
+	Operated    int           // changes of tasks by operations
+	Interrupted int           // kills of janitors while an operation was running
+	Exact       bool          // the edited runtime of package patch was active
+	Journal     []string      // the printed journal, if it was kept
 }
 
 // Run simulates a plan in its own synctest bubble. If keep is true, the result includes the journal.
@@ -74,6 +76,9 @@ func newWorld(plan Plan, keep bool) *world {
 	for _, task := range plan.Tasks {
 		w.todo[task.Name] = true
 	}
+	for _, o := range plan.Operations {
+		w.todo[o.Name] = true
+	}
 	return w
 }
 
@@ -92,6 +97,7 @@ func (w *world) run() Result {
 		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost, Checks: w.check.checks,
 		Predicted: w.check.explanations.kept, Changed: w.check.explanations.changed,
 		Ranges: w.check.explanations.ranges, InRange: w.check.explanations.inRange,
+		Operated: w.check.operations.changes, Interrupted: w.check.operations.interrupted,
 	}
 	w.end()
 	result.Journal = w.log.lines

@@ -28,19 +28,21 @@ const warmUp = 4
 
 // reportLine is the line that -report writes for a seed.
 type reportLine struct {
-	Seed      uint64
-	Violation string   `json:",omitempty"`
-	Without   []string `json:",omitempty"` // parts that the smallest failing plan does not need
-	Sum       uint64
-	Steps     int
-	Tasks     int
-	Started   int
-	Early     int
-	Excused   int
-	Lost      int
-	Predicted int
-	Changed   int
-	Exact     bool
+	Seed        uint64
+	Violation   string   `json:",omitempty"`
+	Without     []string `json:",omitempty"` // parts that the smallest failing plan does not need
+	Sum         uint64
+	Steps       int
+	Tasks       int
+	Started     int
+	Early       int
+	Excused     int
+	Lost        int
+	Predicted   int
+	Changed     int
+	Operated    int
+	Interrupted int
+	Exact       bool
 }
 
 // TestSeeds simulates the seeds. Package campaign runs it.
@@ -74,7 +76,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -41,8 +41,9 @@ type world struct {
 	processesRunning sync.WaitGroup
 	started          map[int]int64   // by machine: the start time given to its newest process
 	silences         map[string]int  // by AMQP queue: the number of active faults that make it confirm nothing
-	todo             map[string]bool // names of the tasks that no producer has started to enqueue
+	todo             map[string]bool // names of the tasks and operations that no process has begun to enqueue or to start
 	faults           int             // the number of faults that have not ended
+	following        int             // the number of operations with which a person has begun and not finished
 }
 
 // step is an event that happens at a given time. Steps never overlap.
@@ -195,9 +196,9 @@ func (w *world) drive() {
 // maxSteps is more steps than any simulation needs.
 const maxSteps = 200_000
 
-// finished reports whether every fault has ended, every task was enqueued, and the checker reports that all is settled.
+// finished reports whether every fault has ended, every task was enqueued, every person has finished, and the checker reports that all is settled.
 func (w *world) finished() bool {
-	return w.faults == 0 && len(w.todo) == 0 && time.Since(w.began) >= w.plan.Lasts && w.check.settled()
+	return w.faults == 0 && w.following == 0 && len(w.todo) == 0 && time.Since(w.began) >= w.plan.Lasts && w.check.settled()
 }
 
 // end kills all processes and waits for their goroutines.

@@ -39,19 +39,21 @@ type Options struct {
 
 // Seed is the result of one seed.
 type Seed struct {
-	Seed      uint64
-	Violation string
-	Without   []string // parts that the smallest failing plan does not need
-	Sum       uint64   // equal sums mean equal simulations
-	Steps     int
-	Tasks     int // accepted tasks
-	Started   int // executions
-	Early     int // workers fenced before their leases expired
-	Excused   int // of Early, the workers of live processes that could not report in time
-	Lost      int // tickets that the janitor reported as lost
-	Predicted int // predictions of explanations that came true
-	Changed   int // predictions that another cause replaced
-	Exact     bool
+	Seed        uint64
+	Violation   string
+	Without     []string // parts that the smallest failing plan does not need
+	Sum         uint64   // equal sums mean equal simulations
+	Steps       int
+	Tasks       int // accepted tasks
+	Started     int // executions
+	Early       int // workers fenced before their leases expired
+	Excused     int // of Early, the workers of live processes that could not report in time
+	Lost        int // tickets that the janitor reported as lost
+	Predicted   int // predictions of explanations that came true
+	Changed     int // predictions that another cause replaced
+	Operated    int // changes of tasks by operations
+	Interrupted int // kills of janitors while an operation was running
+	Exact       bool
 }
 
 // Replay returns the command that simulates the seed again.

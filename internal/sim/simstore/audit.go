@@ -114,7 +114,7 @@ func (s *Store) purge(seen *holdfast.Task) bool {
 		return false
 	}
 	if s.observe != nil {
-		s.observe(Change{Op: "Change", Before: task})
+		s.observe(Change{Op: "Change", Before: task, Operation: s.operation})
 	}
 	s.db.deleted(task)
 	s.db.tasks = slices.DeleteFunc(s.db.tasks, func(t Task) bool { return t.ID == seen.ID })

@@ -110,6 +110,8 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 		if o == nil || o.Version != own.From.Version {
 			return fmt.Errorf("%w: operation %s has changed since it was read", holdfast.ErrConflict, own.From.ID)
 		}
+		c.store.operation = own.From.ID
+		defer func() { c.store.operation = 0 }()
 		before := o.Operation
 		changed, skipped := before.Changed, own.To.Skipped
 		watched := slices.DeleteFunc(slices.Clone(o.watched), func(id holdfast.TaskID) bool { return slices.Contains(own.Judged, id) })

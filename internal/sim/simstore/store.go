@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Store is the database that all clients share. New creates one.
@@ -27,8 +28,9 @@ type Store struct {
 	// Recount has found a difference.
 	miscounted bool
 
-	before Task  // the state of a task before the change in progress; set only for observe
-	picked []int // reused by the effects that choose rows
+	before    Task     // the state of a task before the change in progress; set only for observe
+	operation store.ID // the operation whose step is in progress, or 0
+	picked    []int    // reused by the effects that choose rows
 }
 
 // New returns an empty, migrated database of a server that has just started. clock is the clock of the database.
@@ -56,6 +58,8 @@ type Change struct {
 	Before *Task                // nil if the task is new
 	After  *Task                // nil if the task was deleted
 	Move   *holdfast.Transition // if Apply made the change: the accepted transition
+	// Operation is the operation that makes the change, or 0.
+	Operation store.ID
 }
 
 // Observe makes the store call f for every later change of a task, inside the effect that makes the change. There is
@@ -71,7 +75,7 @@ func (s *Store) changing(t *Task) {
 
 func (s *Store) changed(op string, t *Task, move *holdfast.Transition) {
 	if s.observe != nil {
-		s.observe(Change{Op: op, Before: &s.before, After: t, Move: move})
+		s.observe(Change{Op: op, Before: &s.before, After: t, Move: move, Operation: s.operation})
 	}
 }
 
@@ -92,6 +96,18 @@ func (s *Store) Tasks() []Task { return s.db.tasks }
 
 // Task returns one task, or nil if there is none.
 func (s *Store) Task(id holdfast.TaskID) *Task { return s.db.task(id) }
+
+// Selects reports whether a filter selects a task.
+func (s *Store) Selects(f store.Filter, t *Task) bool {
+	f = normalize(f)
+	return matches(&f, t)
+}
+
+// Operations returns every operation.
+func (s *Store) Operations() []Operation { return s.db.operations }
+
+// AuditEntries returns every entry of the audit log.
+func (s *Store) AuditEntries() []store.AuditEntry { return s.db.audit }
 
 // OutboxEntries returns every outbox entry.
 func (s *Store) OutboxEntries() []OutboxEntry { return s.db.entries }

@@ -38,7 +38,7 @@ func run(ctx context.Context, o campaign.Options) error {
 	if err := campaign.Build(o); err != nil {
 		return err
 	}
-	var seeds, tasks, started, early, excused, lost, predicted, changed, steps int
+	var seeds, tasks, started, early, excused, lost, predicted, changed, operated, operating, interrupted, steps int
 	var broken []campaign.Seed
 	began := time.Now()
 	o.Seen = func(s campaign.Seed) {
@@ -46,6 +46,12 @@ func run(ctx context.Context, o campaign.Options) error {
 		early, excused = early+s.Early, excused+s.Excused
 		lost += s.Lost
 		predicted, changed = predicted+s.Predicted, changed+s.Changed
+		if operated += s.Operated; s.Operated > 0 {
+			operating++
+			if s.Interrupted > 0 {
+				interrupted++
+			}
+		}
 		if s.Violation != "" {
 			broken = append(broken, s)
 			fmt.Printf("seed %d: %s\n  replay: %s\n", s.Seed, s.Violation, s.Replay())
@@ -58,8 +64,8 @@ func run(ctx context.Context, o campaign.Options) error {
 		}
 	}
 	err := campaign.Run(ctx, o)
-	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d predictions came true and %d were replaced, %d steps; %d seeds broke an invariant\n",
-		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, predicted, changed, steps, len(broken))
+	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d predictions came true and %d were replaced, %d changes by operations in %d seeds (in %d of them a janitor was killed meanwhile), %d steps; %d seeds broke an invariant\n",
+		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, predicted, changed, operated, operating, interrupted, steps, len(broken))
 	switch {
 	case err != nil:
 		return err
