@@ -26,7 +26,7 @@ type (
 		Lines []line `json:"lines"`
 		Notes map[string]*line
 		Local int `json:"-"`
-		Dash  int `json:"-,"`
+		Dash  int `json:"-,"` //nolint:staticcheck // the name is -
 	}
 	line struct {
 		SKU      string  `json:"sku"`
@@ -43,8 +43,8 @@ type (
 	pointerLoop  *pointerLoop
 	sliceLoop    []sliceLoop
 	embedsItself struct {
-		*embedsItself
-		Name string `json:"name"`
+		*embedsItself        //nolint:unused // for its schema
+		Name          string `json:"name"`
 	}
 
 	base struct {
@@ -90,8 +90,8 @@ type (
 		Small   int8            `json:"small"`
 		Large   uint64          `json:"large"`
 		Wait    time.Duration   `json:"wait"`
-		Bad     int             `json:"a\"b"`
-		Quote   int             `json:"it's"`
+		Bad     int             `json:"a\"b"` //nolint:staticcheck // a name that encoding/json ignores
+		Quote   int             `json:"it's"` //nolint:staticcheck // a name that encoding/json ignores
 		Umlaut  float32         `json:"größe"`
 	}
 )
