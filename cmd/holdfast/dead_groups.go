@@ -162,13 +162,7 @@ func (t deadCommands) show(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, err := format(c); err != nil || chosen != asTable {
-			if err != nil {
-				return err
-			}
-			return jsonLines(t.stdout, []surface.DeathGroupDetails{group})
-		}
-		return t.describeGroup(group)
+		return one(t.tool, c, group, func() error { return t.describeGroup(group) })
 	})
 }
 

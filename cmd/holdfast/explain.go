@@ -22,33 +22,35 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []explain.Explanation{e})
-		}
-		var text strings.Builder
-		paragraph := func(label string, lines []string) {
-			for i, line := range lines {
-				if i > 0 {
-					label = ""
-				}
-				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, singleLine(line))
-			}
-		}
-		var causes []string
-		for _, cause := range e.Causes {
-			causes = append(causes, cause.Text)
-		}
-		paragraph("state", []string{string(e.State)})
-		paragraph("why", causes)
-		if !e.NextStart.IsZero() {
-			paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
-		}
-		paragraph("next", e.Next)
-		paragraph("limits", e.Limits)
-		if _, err = t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
-			return err
-		}
-		fmt.Fprintln(t.stdout)
-		return list(t.tool, c, e.Attempts, "", t.attemptColumns()...)
+		return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
 	})
+}
+
+// describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.
+func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation) error {
+	var text strings.Builder
+	paragraph := func(label string, lines []string) {
+		for i, line := range lines {
+			if i > 0 {
+				label = ""
+			}
+			fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, singleLine(line))
+		}
+	}
+	var causes []string
+	for _, cause := range e.Causes {
+		causes = append(causes, cause.Text)
+	}
+	paragraph("state", []string{string(e.State)})
+	paragraph("why", causes)
+	if !e.NextStart.IsZero() {
+		paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
+	}
+	paragraph("next", e.Next)
+	paragraph("limits", e.Limits)
+	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
+		return err
+	}
+	fmt.Fprintln(t.stdout)
+	return list(t.tool, c, e.Attempts, "", t.attemptColumns()...)
 }

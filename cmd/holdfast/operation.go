@@ -258,9 +258,10 @@ func tasksOf(p app.Plan) string {
 
 // printPlan prints what an operation would do.
 func (t *tool) printPlan(c *cli.Context, plan app.Plan) error {
-	if chosen, _ := format(c); chosen != asTable {
-		return jsonLines(t.stdout, []surface.Plan{surface.PlanOf(plan)})
-	}
+	return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
+}
+
+func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	o := plan.Operation
 	t.say("would %s %s", o.Action, tasksOf(plan))
 	if o.Rate > 0 {
@@ -301,10 +302,8 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 }
 
 func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
-	if chosen, _ := format(c); chosen != asTable {
-		return jsonLines(t.stdout, []surface.Operation{surface.OperationOf(o)})
-	}
-	return list(t, c, []surface.Operation{surface.OperationOf(o)}, "", t.operationColumns()...)
+	form := surface.OperationOf(o)
+	return one(t, c, form, func() error { return list(t, c, []surface.Operation{form}, "", t.operationColumns()...) })
 }
 
 // awaitOperation waits for the end of an operation and prints it.
@@ -397,10 +396,7 @@ func (t operationCommands) get(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			return t.printOperation(c, o)
-		}
-		return t.describeOperation(o)
+		return one(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
 	})
 }
 

@@ -41,6 +41,18 @@ type column[T any] struct {
 	cell func(T) string
 }
 
+// one writes an item as JSON, or calls describe if -o asks for a table.
+func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
+	chosen, err := format(c)
+	switch {
+	case err != nil:
+		return err
+	case chosen != asTable:
+		return jsonLines(t.stdout, []T{item})
+	}
+	return describe()
+}
+
 // list writes items in the format of -o and the order of --sort. If there are no items, it writes an empty array as
 // JSON, and prints the message none instead of a table.
 func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {

@@ -141,23 +141,23 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []counts{{
-				by.By[holdfast.Ready], by.By[holdfast.Running], by.By[holdfast.Done],
-				by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
-			}})
+		numbers := counts{
+			by.By[holdfast.Ready], by.By[holdfast.Running], by.By[holdfast.Done],
+			by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
 		}
-		var rows []table.Row
-		for _, state := range holdfast.States() {
-			rows = append(rows, table.Row{string(state), fmt.Sprint(by.By[state])})
-		}
-		if err := t.table(table.Row{"state", "tasks"}, rows); err != nil {
-			return err
-		}
-		if by.Next != 0 {
-			t.say("the scan stopped after a second, at task %s: these are the newer tasks", by.Next)
-		}
-		return nil
+		return one(t.tool, c, numbers, func() error {
+			var rows []table.Row
+			for _, state := range holdfast.States() {
+				rows = append(rows, table.Row{string(state), fmt.Sprint(by.By[state])})
+			}
+			if err := t.table(table.Row{"state", "tasks"}, rows); err != nil {
+				return err
+			}
+			if by.Next != 0 {
+				t.say("the scan stopped after a second, at task %s: these are the newer tasks", by.Next)
+			}
+			return nil
+		})
 	})
 }
 
@@ -171,19 +171,18 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			return jsonLines(t.stdout, []surface.TaskDetails{details})
-		}
-		task, attempts := details.Task, details.Attempts
-		name, err := workerOf(ctx, b, task, attempts)
-		if err != nil {
-			return err
-		}
-		if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
-			return err
-		}
-		fmt.Fprintln(t.stdout)
-		return list(t.tool, c, attempts, "", t.attemptColumns()...)
+		return one(t.tool, c, details, func() error {
+			task, attempts := details.Task, details.Attempts
+			name, err := workerOf(ctx, b, task, attempts)
+			if err != nil {
+				return err
+			}
+			if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
+				return err
+			}
+			fmt.Fprintln(t.stdout)
+			return list(t.tool, c, attempts, "", t.attemptColumns()...)
+		})
 	})
 }
 
