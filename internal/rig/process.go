@@ -28,7 +28,7 @@ type Process struct {
 	logs []string
 }
 
-var servedAt = regexp.MustCompile(`serving health and metrics.*address="?([0-9.:]+)`)
+var servedAt = regexp.MustCompile(`serving health.*address="?([0-9.:]+)`)
 
 // Serve starts holdfast serve with further flags and returns at once. The process gets exactly the given environment
 // and listens on a free port of 127.0.0.1. The caller ends it, for example with Kill.
