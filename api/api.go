@@ -128,7 +128,7 @@ func (a *API) register() {
 		guarded.route = r
 		op := huma.Operation{
 			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
-			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, MaxBodyBytes: a.maxBody + 1,
+			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, MaxBodyBytes: a.maxBody + 1, DefaultStatus: r.status,
 			Responses: map[string]*huma.Response{"default": problem},
 			Security:  []map[string][]string{{"token": {}}},
 			Extensions: map[string]any{

@@ -62,7 +62,8 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"POST /api/v1/tasks/{id}/undo": "operator", "GET /api/v1/operations": "viewer", "POST /api/v1/operations": "operator",
 		"GET /api/v1/operations/{id}": "viewer", "POST /api/v1/operations/{id}/pause": "operator", "POST /api/v1/operations/{id}/resume": "operator",
 		"POST /api/v1/operations/{id}/cancel": "operator", "GET /api/v1/audit": "viewer",
-		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
+		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/dead-groups/{fingerprint}": "viewer", "PATCH /api/v1/dead-groups/{fingerprint}": "operator",
+		"GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",
 	}
@@ -100,7 +101,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				continue
 			}
 			delete(roles, name)
-			path := strings.NewReplacer("{id}", id.String(), "{name}", "nosuch").Replace(route.Path)
+			path := strings.NewReplacer("{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(route.Path)
 			for _, c := range callers {
 				body := ""
 				if route.Method == "POST" || route.Method == "PATCH" {

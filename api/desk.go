@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/operate"
@@ -33,37 +31,37 @@ type patchStep struct {
 }
 
 // patchTask applies a JSON Patch to the payload, queue, max_attempts, run_at and tags of a task.
-func (a *API) patchTask(ctx context.Context, in *edit) (surface.TaskDetails, holdfast.Task, error) {
+func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDetails], error) {
 	id, err := in.id()
 	if err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	seen, err := a.b.Store.Task(ctx, id)
 	if err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	if err := in.check(seen); err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	to, err := change.Patch(seen, in.RawBody)
 	if err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	if _, err = a.b.Edit(ctx, actor(ctx, in.Reason), seen, to, change.Validation(in.SkipValidation)); err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	details, err := surface.Task(ctx, a.b, id)
-	return details, details.Task, err
+	return ofTask(details, details.Task, err)
 }
 
 // undoTask takes back the last change of a task. It has no If-Match, because an undo fails if the task has changed since.
-func (a *API) undoTask(ctx context.Context, in *TaskAction) (surface.TaskState, holdfast.Task, error) {
+func (a *API) undoTask(ctx context.Context, in *TaskAction) (*tagged[surface.TaskState], error) {
 	id, err := in.id()
 	if err != nil {
-		return surface.TaskState{}, holdfast.Task{}, err
+		return nil, err
 	}
 	task, err := a.b.Undo(ctx, actor(ctx, in.Reason), id)
-	return surface.TaskState{ID: task.ID, State: task.State}, task, err
+	return ofTask(surface.TaskState{ID: task.ID, State: task.State}, task, err)
 }
 
 // auditQuery has the parameters of the audit log.
@@ -71,7 +69,7 @@ type auditQuery struct {
 	Task      string `query:"task" doc:"Only changes of the task with this id."`
 	Operation int64  `query:"operation" minimum:"0" doc:"Only changes that the operation with this id made."`
 	Actor     string `query:"actor" doc:"Only changes that this person requested."`
-	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo" doc:"Only changes of this kind."`
+	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,note,assign,resolve,reopen" doc:"Only changes of this kind."`
 	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
 	Until     string `query:"until" doc:"Only changes before this time."`
 	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries."`
@@ -190,32 +188,15 @@ type started struct {
 	Body     surface.Operation
 }
 
-// startRoute registers the route that starts operations.
-func (a *API) startRoute(described huma.API, op huma.Operation) {
-	op.DefaultStatus = http.StatusAccepted
-	schema := huma.SchemaFromType(described.OpenAPI().Components.Schemas, typeOf[newOperation]())
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
-	huma.Register(described, op, func(ctx context.Context, in *tokenInput) (*started, error) {
-		o, planned, err := a.startOperation(ctx, in.RawBody)
-		if err != nil {
-			return nil, a.failed(ctx, op, err)
-		}
-		if planned { // nothing was stored
-			return &started{Status: http.StatusOK, Body: o}, nil
-		}
-		return &started{Status: http.StatusAccepted, Location: fmt.Sprintf("%s/operations/%s", Prefix, o.ID), Body: o}, nil
-	})
-}
-
 // startOperation plans an operation and stores it, unless the request is a dry run.
-func (a *API) startOperation(ctx context.Context, text []byte) (o surface.Operation, dryRun bool, err error) {
+func (a *API) startOperation(ctx context.Context, in *rawBody) (*started, error) {
 	var request newOperation
-	if err := decode(text, &request); err != nil {
-		return surface.Operation{}, false, err
+	if err := decode(in.RawBody, &request); err != nil {
+		return nil, err
 	}
 	f, err := search.Parse(request.Query, time.Now())
 	if err != nil {
-		return surface.Operation{}, false, badParameter("query", err)
+		return nil, badParameter("query", err)
 	}
 	r := operate.Request{
 		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: request.Patch, SkipValidation: request.SkipValidation,
@@ -223,13 +204,15 @@ func (a *API) startOperation(ctx context.Context, text []byte) (o surface.Operat
 	}
 	if request.StepTimeout != "" {
 		if r.StepTimeout, err = time.ParseDuration(request.StepTimeout); err != nil {
-			return surface.Operation{}, false, newProblem(http.StatusUnprocessableEntity, "invalid", "step_timeout %q is not a duration like 10m", request.StepTimeout)
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "step_timeout %q is not a duration like 10m", request.StepTimeout)
 		}
 	}
 	plan, err := a.b.PlanOperation(ctx, r)
 	if err != nil || request.DryRun {
-		return surface.OperationOf(plan.Operation), true, err
+		return &started{Status: http.StatusOK, Body: surface.OperationOf(plan.Operation)}, err
 	}
 	stored, err := a.b.StartOperation(ctx, actor(ctx, request.Reason), plan.Operation, request.Plan)
-	return surface.OperationOf(stored), false, err
+	return &started{
+		Status: http.StatusAccepted, Location: fmt.Sprintf("%s/operations/%s", Prefix, stored.ID), Body: surface.OperationOf(stored),
+	}, err
 }

@@ -63,14 +63,7 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	for status, text := range map[string]string{"200": "Every task is a duplicate.", "201": "The tasks are stored, apart from duplicates."} {
 		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
 	}
-	op.DefaultStatus = http.StatusCreated
-	huma.Register(described, op, func(ctx context.Context, in *enqueueInput) (*enqueueOutput, error) {
-		out, err := a.enqueue(ctx, in)
-		if err != nil {
-			return nil, a.failed(ctx, op, err)
-		}
-		return out, nil
-	})
+	handle(a, a.enqueue)(described, op)
 }
 
 func pointer[T any](value T) *T { return &value }

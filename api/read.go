@@ -62,13 +62,13 @@ func (p *TaskPath) id() (holdfast.TaskID, error) {
 	return id, nil
 }
 
-func (a *API) getTask(ctx context.Context, in *TaskPath) (surface.TaskDetails, holdfast.Task, error) {
+func (a *API) getTask(ctx context.Context, in *TaskPath) (*tagged[surface.TaskDetails], error) {
 	id, err := in.id()
 	if err != nil {
-		return surface.TaskDetails{}, holdfast.Task{}, err
+		return nil, err
 	}
 	details, err := surface.Task(ctx, a.b, id)
-	return details, details.Task, err
+	return ofTask(details, details.Task, err)
 }
 
 func (a *API) explainTask(ctx context.Context, in *TaskPath) (explain.Explanation, error) {

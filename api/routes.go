@@ -18,6 +18,7 @@ type route struct {
 	role     Role   // the least role that may use it
 	name     string // of the operation in the OpenAPI document
 	summary  string
+	status   int // of a success; 0 means 200
 	register func(huma.API, huma.Operation)
 	stream   bool // the response has no end
 }
@@ -32,20 +33,22 @@ func (r route) tag() string {
 func (a *API) routes() []route {
 	return []route{
 		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
-		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", register: a.enqueueRoute},
+		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", status: http.StatusCreated, register: a.enqueueRoute},
 		{method: "GET", path: "/tasks/events", role: Viewer, name: "watchTasks", summary: "Watch a list of tasks as server-sent events", register: a.eventsRoute, stream: true},
-		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: onTask(a, a.getTask)},
+		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: handle(a, a.getTask)},
 		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, a.explainTask)},
 		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},
-		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", register: onTask(a, a.act(store.ActionRetry))},
-		{method: "POST", path: "/tasks/{id}/cancel", role: Operator, name: "cancelTask", summary: "Stop a task that is ready, running or dead", register: onTask(a, a.act(store.ActionCancel))},
-		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, max_attempts, run_at and tags", register: taking[[]patchStep](onTask(a, a.patchTask))},
-		{method: "POST", path: "/tasks/{id}/archive", role: Operator, name: "archiveTask", summary: "Put a dead task away", register: onTask(a, a.act(store.ActionArchive))},
-		{method: "POST", path: "/tasks/{id}/restore", role: Operator, name: "restoreTask", summary: "Make an archived task dead again", register: onTask(a, a.act(store.ActionRestore))},
-		{method: "POST", path: "/tasks/{id}/undo", role: Operator, name: "undoTask", summary: "Take back the last retry, archive or edit of a task", register: onTask(a, a.undoTask)},
+		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", register: handle(a, a.act(store.ActionRetry))},
+		{method: "POST", path: "/tasks/{id}/cancel", role: Operator, name: "cancelTask", summary: "Stop a task that is ready, running or dead", register: handle(a, a.act(store.ActionCancel))},
+		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, max_attempts, run_at and tags", register: taking[[]patchStep](handle(a, a.patchTask))},
+		{method: "POST", path: "/tasks/{id}/archive", role: Operator, name: "archiveTask", summary: "Put a dead task away", register: handle(a, a.act(store.ActionArchive))},
+		{method: "POST", path: "/tasks/{id}/restore", role: Operator, name: "restoreTask", summary: "Make an archived task dead again", register: handle(a, a.act(store.ActionRestore))},
+		{method: "POST", path: "/tasks/{id}/undo", role: Operator, name: "undoTask", summary: "Take back the last retry, archive or edit of a task", register: handle(a, a.undoTask)},
 		{method: "GET", path: "/dead-groups", role: Viewer, name: "listDeadGroups", summary: "Group dead tasks by cause, the largest group first", register: on(a, a.listDeadGroups)},
+		{method: "GET", path: "/dead-groups/{fingerprint}", role: Viewer, name: "getDeadGroup", summary: "Get a group of dead tasks with its queues, hours and history", register: handle(a, a.getDeadGroup)},
+		{method: "PATCH", path: "/dead-groups/{fingerprint}", role: Operator, name: "changeDeadGroup", summary: "Change the note, the owner or the state of a group of dead tasks", register: taking[groupPatch](handle(a, a.changeDeadGroup))},
 		{method: "GET", path: "/operations", role: Viewer, name: "listOperations", summary: "List operations, newest first", register: on(a, a.listOperations)},
-		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", register: a.startRoute},
+		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", status: http.StatusAccepted, register: taking[newOperation](handle(a, a.startOperation))},
 		{method: "GET", path: "/operations/{id}", role: Viewer, name: "getOperation", summary: "Get an operation with its counts", register: on(a, a.getOperation)},
 		{method: "POST", path: "/operations/{id}/pause", role: Operator, name: "pauseOperation", summary: "Pause a running operation", register: on(a, a.control(store.OperationPaused))},
 		{method: "POST", path: "/operations/{id}/resume", role: Operator, name: "resumeOperation", summary: "Start a planned operation, or continue a paused or stopped one", register: on(a, a.control(store.OperationRunning))},
@@ -67,14 +70,36 @@ type body[T any] struct{ Body T }
 
 // on returns the function that registers a handler. I has the parameters, and O is the body of the response.
 func on[I, O any](a *API, handler func(context.Context, *I) (O, error)) func(huma.API, huma.Operation) {
+	return handle(a, func(ctx context.Context, in *I) (*body[O], error) {
+		out, err := handler(ctx, in)
+		return &body[O]{out}, err
+	})
+}
+
+// handle is like on, for a handler that returns the whole response: a struct with Body and headers.
+func handle[I, O any](a *API, handler func(context.Context, *I) (*O, error)) func(huma.API, huma.Operation) {
 	return func(described huma.API, op huma.Operation) {
-		huma.Register(described, op, func(ctx context.Context, in *I) (*body[O], error) {
+		huma.Register(described, op, func(ctx context.Context, in *I) (*O, error) {
 			out, err := handler(ctx, in)
 			if err != nil {
 				return nil, a.failed(ctx, op, err)
 			}
-			return &body[O]{out}, nil
+			return out, nil
 		})
+	}
+}
+
+// rawBody has a request body that the handler decodes itself.
+type rawBody struct {
+	RawBody []byte `contentType:"application/json"`
+}
+
+// taking returns register with the schema of a request body that the handler decodes itself.
+func taking[T any](register func(huma.API, huma.Operation)) func(huma.API, huma.Operation) {
+	return func(described huma.API, op huma.Operation) {
+		schema := huma.SchemaFromType(described.OpenAPI().Components.Schemas, typeOf[T]())
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+		register(described, op)
 	}
 }
 

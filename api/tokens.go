@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -31,11 +29,7 @@ type newToken struct {
 	Reason  string `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
-type tokenInput struct {
-	RawBody []byte `contentType:"application/json"`
-}
-
-func (a *API) createToken(ctx context.Context, in *tokenInput) (surface.CreatedToken, error) {
+func (a *API) createToken(ctx context.Context, in *rawBody) (surface.CreatedToken, error) {
 	var request newToken
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.CreatedToken{}, err
@@ -83,13 +77,4 @@ func decode(text []byte, into any) error {
 		return newProblem(http.StatusBadRequest, "invalid_body", "unexpected data after the JSON object")
 	}
 	return nil
-}
-
-// taking returns register with the schema of a request body that the handler decodes itself.
-func taking[T any](register func(huma.API, huma.Operation)) func(huma.API, huma.Operation) {
-	return func(described huma.API, op huma.Operation) {
-		schema := huma.SchemaFromType(described.OpenAPI().Components.Schemas, typeOf[T]())
-		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
-		register(described, op)
-	}
 }

@@ -6,30 +6,20 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// tagged is a response about one task with its entity tag.
+// tagged is a response with the entity tag of a task or a group.
 type tagged[T any] struct {
-	ETag string `header:"ETag" doc:"Changes with the state and the attempt of the task. Send it as If-Match."`
+	ETag string `header:"ETag" doc:"The version of the task or group. Send it as If-Match."`
 	Body T
 }
 
-// onTask is like on, for a handler that also returns the task, for its entity tag.
-func onTask[I, O any](a *API, handler func(context.Context, *I) (O, holdfast.Task, error)) func(huma.API, huma.Operation) {
-	return func(described huma.API, op huma.Operation) {
-		huma.Register(described, op, func(ctx context.Context, in *I) (*tagged[O], error) {
-			out, task, err := handler(ctx, in)
-			if err != nil {
-				return nil, a.failed(ctx, op, err)
-			}
-			return &tagged[O]{tagOf(task), out}, nil
-		})
-	}
+// ofTask returns the response about a task.
+func ofTask[T any](out T, task holdfast.Task, err error) (*tagged[T], error) {
+	return &tagged[T]{tagOf(task), out}, err
 }
 
 // tagOf returns the entity tag of a task. Every change by a person and every attempt changes the state or the number of
@@ -45,28 +35,40 @@ type TaskAction struct {
 
 // check returns a problem if the entity tag of the task is none of those in If-Match.
 func (in *TaskAction) check(task holdfast.Task) error {
-	if in.IfMatch == "" {
+	if matches(in.IfMatch, tagOf(task)) {
 		return nil
 	}
-	for tag := range strings.SplitSeq(in.IfMatch, ",") {
-		if tag = strings.TrimSpace(tag); tag == "*" || tag == tagOf(task) {
-			return nil
+	return changed("task %s has changed: it is now %s at attempt %d, with the entity tag %s", task.ID, task.State, task.Attempt, tagOf(task))
+}
+
+// matches reports whether the header If-Match allows a change of what has the entity tag. Without the header it does.
+func matches(ifMatch, tag string) bool {
+	if ifMatch == "" {
+		return true
+	}
+	for allowed := range strings.SplitSeq(ifMatch, ",") {
+		if allowed = strings.TrimSpace(allowed); allowed == "*" || allowed == tag {
+			return true
 		}
 	}
-	p := newProblem(http.StatusPreconditionFailed, "changed", "task %s has changed: it is now %s at attempt %d, with the entity tag %s",
-		task.ID, task.State, task.Attempt, tagOf(task))
-	p.Hint = "get the task again, and repeat the request with its new ETag if the change is still wanted"
+	return false
+}
+
+// changed returns the problem of a request whose If-Match names another version.
+func changed(format string, args ...any) *Problem {
+	p := newProblem(http.StatusPreconditionFailed, "changed", format, args...)
+	p.Hint = "get it again, and repeat the request with its new ETag if the change is still wanted"
 	return p
 }
 
 // act returns the handler of a route that does one action on one task.
-func (a *API) act(what store.Action) func(context.Context, *TaskAction) (surface.TaskState, holdfast.Task, error) {
-	return func(ctx context.Context, in *TaskAction) (surface.TaskState, holdfast.Task, error) {
+func (a *API) act(what store.Action) func(context.Context, *TaskAction) (*tagged[surface.TaskState], error) {
+	return func(ctx context.Context, in *TaskAction) (*tagged[surface.TaskState], error) {
 		id, err := in.id()
 		if err != nil {
-			return surface.TaskState{}, holdfast.Task{}, err
+			return nil, err
 		}
 		task, err := a.b.ActIf(ctx, actor(ctx, in.Reason), id, what, in.check)
-		return surface.TaskState{ID: task.ID, State: task.State}, task, err
+		return ofTask(surface.TaskState{ID: task.ID, State: task.State}, task, err)
 	}
 }

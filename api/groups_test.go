@@ -1,0 +1,123 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// group lets a task die and returns the path of its group.
+func (w *world) group() (path, fingerprint string) {
+	w.Helper()
+	w.dead(holdfast.NewTask{Type: "mail"})
+	groups, err := w.Store.DeathGroups(w.Context(), store.DeathFilter{})
+	if err != nil || len(groups) != 1 {
+		w.Fatalf("%d groups: %v", len(groups), err)
+	}
+	return "/api/v1/dead-groups/" + groups[0].Fingerprint, groups[0].Fingerprint
+}
+
+func TestGroupsOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		path, fingerprint := w.group()
+		operator, viewer := w.token("ada", store.Operator, 0), w.token("vera", store.Viewer, 0)
+		get := func() response { return w.call("GET", path, "", viewer...) }
+		patch := func(body string, headers ...string) response {
+			return w.call("PATCH", path+"?reason=why", body, append(headers, operator...)...)
+		}
+		first := get()
+		tag := first.header.Get("ETag")
+		if first.status != 200 || first.at("group") != fingerprint || first.at("state") != "open" || tag != `"1"` || first.at("queues.0.queue") != "default" ||
+			fmt.Sprint(first.at("hours.0")) != "1" || first.at("error") != "<b>no</b>" || !strings.Contains(first.text, `"history":[]`) {
+			w.Fatalf("group: %d %v %s", first.status, first.header, first.text)
+		}
+		r := patch(`{"note":"<i>bank is down</i>"}`, "If-Match", tag)
+		if r.status != 200 || r.at("note") != "<i>bank is down</i>" || r.at("state") != "open" || r.header.Get("ETag") != `"2"` {
+			w.Fatalf("note: %d %v %s", r.status, r.header, r.text)
+		}
+		if r := patch(`{"owner":"ben"}`, "If-Match", tag); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
+			w.Errorf("an owner for an old version: %d %s", r.status, r.text)
+		}
+		if r := patch(`{"owner":"ben"}`, "If-Match", `"7", "2"`); r.status != 200 || r.at("owner") != "ben" {
+			w.Errorf("owner: %d %s", r.status, r.text)
+		}
+		if r := patch(`{"owner":"ben"}`); r.status != 200 || r.header.Get("ETag") != `"3"` {
+			w.Errorf("the same owner again: %d %v", r.status, r.header)
+		}
+		if r := patch(`{"state":"resolved"}`); r.status != 200 || r.at("state") != "resolved" || r.at("resolved_at") == nil {
+			w.Errorf("resolve: %d %s", r.status, r.text)
+		}
+		if list := w.call("GET", "/api/v1/dead-groups", "", viewer...); !strings.Contains(list.text, `{"groups":[]}`) {
+			w.Errorf("a resolved group is in the list: %s", list.text)
+		}
+		if r := patch(`{"state":"open"}`, "If-Match", "*"); r.status != 200 || r.at("state") != "open" {
+			w.Errorf("reopen: %d %s", r.status, r.text)
+		}
+		last := get()
+		var history []string
+		for i := range 4 {
+			at := fmt.Sprintf("history.%d.", i)
+			history = append(history, fmt.Sprint(last.at(at+"action"), " ", last.at(at+"actor"), " ", last.at(at+"surface"), " ", last.at(at+"reason")))
+		}
+		if got, want := strings.Join(history, ", "), "reopen ada api why, resolve ada api why, assign ada api why, note ada api why"; got != want || last.at("history.4") != nil {
+			w.Errorf("the history is %s, want %s", got, want)
+		}
+		if r := w.call("GET", "/api/v1/audit?action=note", "", viewer...); r.at("entries.0.subject") != store.GroupSubject(fingerprint) || r.at("entries.1") != nil {
+			w.Errorf("audit: %s", r.text)
+		}
+		for body, want := range map[string]int{
+			`{}`: 422, `{"note":"a","owner":"b"}`: 422, `{"state":"returned"}`: 422, `{"note":null}`: 422, `{"nosuch":1}`: 400, `[`: 400, ``: 400,
+			`{"owner":"` + strings.Repeat("x", store.MaxOwner+1) + `"}`: 422,
+		} {
+			if r := patch(body); r.status != want || r.at("detail") == nil {
+				w.Errorf("%.40s: %d %s; want %d", body, r.status, r.text, want)
+			}
+		}
+		for path, want := range map[string]int{"/api/v1/dead-groups/0000000000000000": 404, "/api/v1/dead-groups/x": 422} {
+			for _, r := range []response{w.call("GET", path, "", viewer...), w.call("PATCH", path, `{"note":""}`, operator...)} {
+				if r.status != want {
+					w.Errorf("%s: %d %s; want %d", path, r.status, r.text, want)
+				}
+			}
+		}
+		if r := w.call("PATCH", path, `{"note":""}`, viewer...); r.status != http.StatusForbidden {
+			w.Errorf("a viewer changes a group: %d %s", r.status, r.text)
+		}
+	})
+}
+
+// Of many people who saw the same version of a group, one changes it.
+func TestOneOfManyChangesOfAGroupWins(t *testing.T) {
+	everywhere(t, func(w *world) {
+		path, _ := w.group()
+		tag := w.get(path).header.Get("ETag")
+		statuses := make([]int, 20)
+		var people sync.WaitGroup
+		for i := range statuses {
+			people.Go(func() {
+				statuses[i] = w.call("PATCH", path, fmt.Sprintf(`{"note":"note %d"}`, i), "If-Match", tag).status
+			})
+		}
+		people.Wait()
+		won := 0
+		for i, status := range statuses {
+			switch {
+			case status == 200:
+				won++
+				if got := w.get(path).at("note"); got != fmt.Sprintf("note %d", i) {
+					w.Errorf("the note is %v, want that of request %d", got, i)
+				}
+			case status != http.StatusPreconditionFailed:
+				w.Errorf("status %d", status)
+			}
+		}
+		if won != 1 {
+			w.Errorf("%d requests won", won)
+		}
+	})
+}
