@@ -141,10 +141,12 @@ type Notify struct {
 	Queue    string // of the tasks that make the calls
 	Kinds    []string
 	MinTasks int
+	// OldestTask is the age of its oldest due task from which on a queue is late; 0 means never.
+	OldestTask time.Duration
 }
 
 // NotifyKinds are the kinds of events.
-var NotifyKinds = []string{"group_appeared", "group_returned"}
+var NotifyKinds = []string{"group_appeared", "group_returned", "operation_stopped", "queue_late"}
 
 // Default returns the configuration without file, environment and flags. It is valid.
 func Default() Config {
@@ -167,7 +169,7 @@ func Default() Config {
 			Timeout: 30 * time.Second, MaxRetryAfter: time.Hour, MaxResponse: 4096,
 			RetryStatuses: []string{"408", "425", "429", "5xx"},
 		},
-		Notify:   Notify{Queue: "notify", Kinds: slices.Clone(NotifyKinds), MinTasks: 1},
+		Notify:   Notify{Queue: "notify", Kinds: slices.Clone(NotifyKinds), MinTasks: 1, OldestTask: 10 * time.Minute},
 		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue},
 	}
 }

@@ -32,7 +32,7 @@ func TestProblemsAreNamed(t *testing.T) {
 		{env: "HOLDFAST_WORKER_LEASE_FILE=/x", want: `HOLDFAST_WORKER_LEASE_FILE (environment): unknown variable; did you mean HOLDFAST_WORKER_LEASE?`},
 		{flags: map[string]string{"log-levl": "x"}, want: `--log-levl (flags): unknown flag; did you mean --log-level?`},
 		{env: "HOLDFAST_NOTIFY_URL=http://a/|HOLDFAST_NOTIFY_SECRET=x", want: `notify.secret (env HOLDFAST_NOTIFY_SECRET): must be the name of a secret in webhook.secrets`},
-		{env: "HOLDFAST_NOTIFY_URL=http://a/|HOLDFAST_NOTIFY_QUEUE=default", want: `notify.queue (env HOLDFAST_NOTIFY_QUEUE): must not be the queue of a task type, because deaths in it are not announced`},
+		{env: "HOLDFAST_NOTIFY_URL=http://a/|HOLDFAST_NOTIFY_QUEUE=default", want: `notify.queue (env HOLDFAST_NOTIFY_QUEUE): must not be the queue of a task type, because events of it are not announced`},
 		{file: "types: {a.b: {queue: x}, a_b: {queue: y}}", env: "HOLDFAST_TYPES_A_B_QUEUE=z",
 			want: `HOLDFAST_TYPES_A_B_QUEUE (environment): is ambiguous: it may mean types.a.b.queue or types.a_b.queue; set the keys in the file`},
 

@@ -129,16 +129,18 @@ func (c *Config) apiSettings() []setting {
 func (c *Config) notifySettings() []setting {
 	n := &c.Notify
 	return []setting{
-		{key: "notify.url", doc: "URL that a janitor calls, by tasks of type http, when a group of dead tasks appears or returns; \"\" means none.",
+		{key: "notify.url", doc: "URL that a janitor calls, by tasks of type http, when a group of dead tasks appears or returns, an operation stops by itself, or a queue is late; \"\" means none.",
 			value: one[string]{&n.URL, plain(notifyURL)}, secret: true},
 		{key: "notify.secret", doc: "Name of the secret in webhook.secrets that signs the calls; \"\" means that they are not signed.",
 			value: one[string]{&n.Secret, plain(secretReference)}},
-		{key: "notify.queue", doc: "Queue of the tasks that make the calls. Deaths in this queue are not announced, so no other tasks should be in it.",
+		{key: "notify.queue", doc: "Queue of the tasks that make the calls. Events of this queue are not announced, so no other tasks should be in it.",
 			value: one[string]{&n.Queue, plain(queue)}},
-		{key: "notify.kinds", doc: "Events to announce: group_appeared, group_returned.",
+		{key: "notify.kinds", doc: "Events to announce: group_appeared, group_returned, operation_stopped, queue_late.",
 			value: many[string]{&n.Kinds, plain(oneOf(NotifyKinds...))}},
 		{key: "notify.min_tasks", doc: "How many tasks of a group must be dead, or have died since the group was resolved, before it is announced, 1 to 10000.",
 			value: one[int]{&n.MinTasks, number(1, 10_000)}},
+		{key: "notify.oldest_task", doc: "Age of its oldest due task from which on a queue is late; 0 means never. A queue is announced again only after that age has fallen to half of this.",
+			value: one[time.Duration]{&n.OldestTask, duration(0)}},
 	}
 }
 

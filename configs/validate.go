@@ -108,7 +108,7 @@ func (c Config) checkNotify(bad map[string]bool, report func(key, text string)) 
 		queues = append(queues, t.Queue)
 	}
 	if slices.Contains(queues, c.Notify.Queue) {
-		report("notify.queue", "must not be the queue of a task type, because deaths in it are not announced")
+		report("notify.queue", "must not be the queue of a task type, because events of it are not announced")
 	}
 }
 

@@ -11,7 +11,7 @@
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
-//	notify.go      announces groups of dead tasks that appear or return
+//	notify.go      announces groups of dead tasks, operations that stop, and late queues
 //	recover.go     does the work of several duties at once, after the broker has lost its data
 //	verify.go      looks for tasks that break an invariant, for metrics and people
 //	deaths.go      completes the records of dead tasks
@@ -56,7 +56,8 @@ type Store interface {
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
 	Recount(ctx context.Context) (store.Recounted, error)
-	// Task, List and TypeSchemas are of store.Inspector.
+	// Queues, Task, List and TypeSchemas are of store.Inspector.
+	Queues(ctx context.Context) ([]store.Queue, error)
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	List(ctx context.Context, f store.Filter) (store.Page, error)
 	TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error)

@@ -22,6 +22,9 @@ type Deaths interface {
 	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It leaves resolved
 	// groups out, unless f selects them.
 	DeathGroups(ctx context.Context, f DeathFilter) ([]DeathGroup, error)
+	// CountDeathGroups returns how many groups with dead tasks are open or have returned. It counts at most
+	// MaxCountedGroups groups. It reads a few entries of indexes for each group, whatever number of tasks it has.
+	CountDeathGroups(ctx context.Context) (GroupCounts, error)
 	// DeathGroup returns everything about one group. Returns ErrNotFound if the group is not known.
 	DeathGroup(ctx context.Context, fingerprint string) (DeathGroupDetails, error)
 	// ChangeDeathGroup changes a group for a person, and adds an entry to the audit log in the same transaction. It
@@ -77,6 +80,12 @@ const (
 	GroupResolved GroupState = "resolved"
 	GroupReturned GroupState = "returned" // a task with its fingerprint died after a person had resolved the group
 )
+
+// MaxCountedGroups is how many groups CountDeathGroups counts at most.
+const MaxCountedGroups = 10_000
+
+// GroupCounts is the result of Deaths.CountDeathGroups.
+type GroupCounts struct{ Open, Returned int }
 
 // DeathGroupDetails is everything about one group.
 type DeathGroupDetails struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -15,7 +16,7 @@ import (
 // noticesType is the type in the body of a call. Another type would have another form.
 const noticesType = "holdfast.notices"
 
-// noticeText is how many characters of an error and of a note a call has at most.
+// noticeText is how many characters of a text, such as an error or a note, a call has at most.
 const noticeText = 1000
 
 // notices is the body of a call that announces events.
@@ -24,22 +25,19 @@ type notices struct {
 	Events []notice `json:"events"`
 }
 
-// notice is one event in the body of a call.
+// notice is one event in the body of a call. The kind says which of the last three members it has.
 type notice struct {
-	Kind     store.NoticeKind `json:"kind"`
-	At       time.Time        `json:"at"`
-	Group    string           `json:"group"`
-	TaskType string           `json:"task_type"`
-	Class    string           `json:"class"`
-	Host     string           `json:"host,omitempty"`
-	Status   int              `json:"status,omitempty"`
-	Tasks    int64            `json:"tasks"`
-	FirstAt  time.Time        `json:"first_at"`
-	LastAt   time.Time        `json:"last_at"`
-	Sample   holdfast.TaskID  `json:"sample"`
-	Error    string           `json:"error"`
-	Owner    string           `json:"owner"`
-	Note     string           `json:"note"`
+	Kind      store.NoticeKind    `json:"kind"`
+	At        time.Time           `json:"at"`
+	Group     *surface.GroupEvent `json:"group,omitempty"`
+	Operation *surface.Operation  `json:"operation,omitempty"`
+	Queue     *lateQueue          `json:"queue,omitempty"`
+}
+
+// lateQueue is a queue whose oldest due task is too old.
+type lateQueue struct {
+	Queue     string           `json:"queue"`
+	OldestDue surface.Duration `json:"oldest_due"`
 }
 
 // newNotify returns how the janitor announces events, and nil if the configuration has no URL. It returns an ErrInvalid
@@ -48,7 +46,7 @@ func newNotify(c configs.Notify, deliver *webhook.Handler) (*janitor.Notify, err
 	if c.URL == "" {
 		return nil, nil
 	}
-	n := &janitor.Notify{Queue: c.Queue, MinTasks: c.MinTasks, Compose: func(found []store.Notice) (holdfast.NewTask, error) {
+	n := &janitor.Notify{Queue: c.Queue, MinTasks: c.MinTasks, OldestTask: c.OldestTask, Compose: func(found []store.Notice) (holdfast.NewTask, error) {
 		body, err := json.Marshal(bodyOf(found))
 		if err != nil {
 			return holdfast.NewTask{}, err
@@ -73,12 +71,21 @@ func newNotify(c configs.Notify, deliver *webhook.Handler) (*janitor.Notify, err
 func bodyOf(found []store.Notice) notices {
 	body := notices{Type: noticesType, Events: []notice{}}
 	for _, f := range found {
-		g := f.Group
-		body.Events = append(body.Events, notice{
-			Kind: f.Kind, At: f.At, Group: g.Fingerprint, TaskType: g.Type, Class: g.Class, Host: g.Host, Status: g.Status,
-			Tasks: g.Tasks, FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.Sample,
-			Error: shortened(g.Error), Owner: g.Owner, Note: shortened(g.Note),
-		})
+		event := notice{Kind: f.Kind, At: f.At}
+		switch f.Kind {
+		case store.NoticeOperationStopped:
+			o := surface.OperationOf(f.Operation)
+			o.Patch = nil // it may be long, and has parts of payloads
+			o.Query, o.Note, o.Reason = shortened(o.Query), shortened(o.Note), shortened(o.Reason)
+			event.Operation = &o
+		case store.NoticeQueueLate:
+			event.Queue = &lateQueue{f.Queue.Name, surface.Duration(f.Queue.OldestDue)}
+		default:
+			group := surface.NewGroupEvent(f.Group)
+			group.Error, group.Note = shortened(group.Error), shortened(group.Note)
+			event.Group = &group
+		}
+		body.Events = append(body.Events, event)
 	}
 	return body
 }

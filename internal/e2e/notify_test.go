@@ -16,6 +16,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/operate"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,10 +25,16 @@ type announcement struct {
 	Type   string `json:"type"`
 	Events []struct {
 		Kind  store.NoticeKind `json:"kind"`
-		Group string           `json:"group"`
-		Host  string           `json:"host"`
-		Tasks int              `json:"tasks"`
-		Error string           `json:"error"`
+		Group struct {
+			Host string `json:"host"`
+		} `json:"group"`
+		Operation struct {
+			ID    string               `json:"id"`
+			State store.OperationState `json:"state"`
+		} `json:"operation"`
+		Queue struct {
+			Queue string `json:"queue"`
+		} `json:"queue"`
 	} `json:"events"`
 }
 
@@ -38,7 +45,7 @@ type receiver struct {
 	down     bool
 	refused  int
 	accepted map[string]announcement
-	events   []string // "kind host", in the order of the calls
+	events   []string // the kind and the host, the operation with its state, or the queue, in the order of the calls
 	problems []string
 }
 
@@ -74,7 +81,8 @@ func newReceiver(t *testing.T, key string) *receiver {
 		}
 		r.accepted[id] = a
 		for _, e := range a.Events {
-			r.events = append(r.events, string(e.Kind)+" "+e.Host)
+			r.events = append(r.events, strings.Join(strings.Fields(
+				fmt.Sprint(e.Kind, " ", e.Group.Host, " ", e.Operation.ID, " ", e.Operation.State, " ", e.Queue.Queue)), " "))
 		}
 	}))
 	t.Cleanup(r.Close)
@@ -100,42 +108,53 @@ func (r *receiver) await(t *testing.T, n int) []string {
 	return events
 }
 
-func TestEventsAreAnnounced(t *testing.T) { onBothBackends(t, eventsAreAnnounced) }
-
-// eventsAreAnnounced lets 10,000 tasks, or 1,000 with the race detector, die of many causes while the receiver is down. On
-// servers two janitors run. Each group is announced once, also after a restart.
-func eventsAreAnnounced(t *testing.T, w *world) {
-	const key, groups = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G", 250
-	perGroup := 40
-	if len(raceFlags) > 0 { // the race detector makes a death on a file many times slower
-		perGroup = 4
-	}
-	r := newReceiver(t, key)
-	r.setDown(true)
-	settings := []string{
+// announcing returns a function that starts two processes, or one on a file, that announce events to the receiver.
+func (w *world) announcing(t *testing.T, r *receiver, more ...string) (start func() []*process) {
+	t.Helper()
+	settings := append([]string{
 		"HOLDFAST_NOTIFY_URL=" + r.URL, "HOLDFAST_NOTIFY_SECRET=hook", "HOLDFAST_TYPES_HTTP_MAX_ATTEMPTS=100000",
-		"HOLDFAST_WEBHOOK_SECRETS_HOOK=" + key, "HOLDFAST_WEBHOOK_SECRET_HOSTS_HOOK=127.0.0.1",
-	}
+		"HOLDFAST_WEBHOOK_SECRETS_HOOK=" + notifyKey, "HOLDFAST_WEBHOOK_SECRET_HOSTS_HOOK=127.0.0.1",
+	}, more...)
 	processes := 2
 	if w.embedded {
 		processes = 1
 	}
-	start := func() (all []*process) {
+	// The first look for events begins before the first event.
+	if _, err := w.Store.Announce(t.Context(), store.NoticeFilter{Limit: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return func() (all []*process) {
 		for range processes {
 			all = append(all, w.serve(t, settings))
 		}
 		return all
 	}
-	// The first look for events begins before the first death.
-	if _, err := w.Store.Announce(t.Context(), store.NoticeFilter{Limit: 1}, nil); err != nil {
-		t.Fatal(err)
+}
+
+// notifyKey signs the announcements.
+const notifyKey = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
+
+// dying returns a task that dies at once, because requests to private addresses are refused.
+func dying(host string) holdfast.NewTask {
+	return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"http://%s/<b>"}`, host)}
+}
+
+func TestEventsAreAnnounced(t *testing.T) { onBothBackends(t, eventsAreAnnounced) }
+
+// eventsAreAnnounced lets 10,000 tasks, or 1,000 with the race detector, die of many causes while the receiver is down. On
+// servers two janitors run. Each group is announced once, also after a restart.
+func eventsAreAnnounced(t *testing.T, w *world) {
+	const groups = 250
+	perGroup := 40
+	if len(raceFlags) > 0 { // the race detector makes a death on a file many times slower
+		perGroup = 4
 	}
+	r := newReceiver(t, notifyKey)
+	r.setDown(true)
+	start := w.announcing(t, r)
 	running := start()
+	processes := len(running)
 	began := time.Now()
-	// Requests to private addresses are refused, so these tasks die at once.
-	dying := func(host string) holdfast.NewTask {
-		return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"http://%s/<b>"}`, host)}
-	}
 	var tasks []holdfast.NewTask
 	for n := range groups * perGroup {
 		tasks = append(tasks, dying(fmt.Sprintf("10.1.0.%d", n%groups)))
@@ -212,6 +231,79 @@ func eventsAreAnnounced(t *testing.T, w *world) {
 	slices.Sort(want)
 	if !slices.Equal(events, want) {
 		t.Errorf("announced %d events, want %d: %q", len(events), len(want), events)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.problems) > 0 {
+		t.Errorf("calls that the receiver cannot verify: %q", r.problems)
+	}
+}
+
+func TestStopsAndLateQueuesAreAnnounced(t *testing.T) {
+	onBothBackends(t, stopsAndLateQueuesAreAnnounced)
+}
+
+// stopsAndLateQueuesAreAnnounced lets an operation stop and a queue become late while the receiver is down and all
+// processes are killed. Each event is announced once and logged once.
+func stopsAndLateQueuesAreAnnounced(t *testing.T, w *world) {
+	r := newReceiver(t, notifyKey)
+	r.setDown(true)
+	start := w.announcing(t, r, "HOLDFAST_NOTIFY_OLDEST_TASK=1s", "HOLDFAST_WORKER_QUEUES=default,notify",
+		"HOLDFAST_NOTIFY_KINDS=operation_stopped,queue_late")
+	running := start()
+	const tasks = 30
+	w.enqueue(t, tasks, dying("10.1.0.1"))
+	w.awaitCount(t, time.Minute, holdfast.Dead, tasks)
+	plan, err := w.PlanOperation(t.Context(), operate.Request{
+		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}}, Ramp: []int{10, 100},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := w.StartOperation(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, plan.Operation, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll(t, time.Minute, func() string { return "the operation is " + string(o.State) }, func(ctx context.Context) bool {
+		if now, err := w.Store.Operation(ctx, o.ID); err == nil {
+			o = now
+		}
+		return o.State == store.OperationStopped
+	})
+	w.enqueue(t, 1, holdfast.NewTask{Type: "http", Queue: "slow"}) // no worker takes it
+	logged := func(text string) (lines int) {
+		for _, process := range running {
+			for _, line := range process.Log(100_000) {
+				if strings.Contains(line, text) {
+					lines++
+				}
+			}
+		}
+		return lines
+	}
+	messages := []string{"operation has stopped by itself", "oldest due task of the queue is too old"}
+	poll(t, time.Minute, func() string { return "the events were not announced" }, func(context.Context) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.refused > 0 && logged(messages[0]) > 0 && logged(messages[1]) > 0
+	})
+	for _, process := range running {
+		process.Kill()
+	}
+	running = append(running, start()...)
+	r.setDown(false)
+	r.await(t, 2)
+	// An event that comes later comes alone.
+	w.enqueue(t, 1, holdfast.NewTask{Type: "http", Queue: "slower"})
+	events := r.await(t, 3)
+	want := []string{fmt.Sprintf("operation_stopped %s stopped", o.ID), "queue_late slow", "queue_late slower"}
+	if slices.Sort(events[:2]); !slices.Equal(events, want) {
+		t.Errorf("announced %q, want %q", events, want)
+	}
+	for i, want := range []int{1, 2} {
+		if lines := logged(messages[i]); lines != want {
+			t.Errorf("%d lines with %q, want %d", lines, messages[i], want)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

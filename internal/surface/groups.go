@@ -9,33 +9,42 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// GroupEvent is what a notice has about a group of dead tasks.
+type GroupEvent struct {
+	Group   string          `json:"group"`
+	Type    string          `json:"type"`
+	Class   string          `json:"class"`
+	Host    string          `json:"host,omitempty"`
+	Status  int             `json:"status,omitempty"`
+	Tasks   int64           `json:"tasks"`
+	FirstAt time.Time       `json:"first_at"`
+	LastAt  time.Time       `json:"last_at"`
+	Sample  holdfast.TaskID `json:"sample"`
+	Error   string          `json:"error"`
+	Note    string          `json:"note"`
+	Owner   string          `json:"owner"`
+}
+
+// NewGroupEvent returns the form of a group in a notice.
+func NewGroupEvent(g store.DeathGroup) GroupEvent {
+	return GroupEvent{
+		Group: g.Fingerprint, Type: g.Type, Class: g.Class, Host: g.Host, Status: g.Status, Tasks: g.Tasks,
+		FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.Sample, Error: g.Error, Note: g.Note, Owner: g.Owner,
+	}
+}
+
 // DeathGroup is a group of dead tasks.
 type DeathGroup struct {
-	Group      string           `json:"group"`
+	GroupEvent
 	State      store.GroupState `json:"state"`
-	Type       string           `json:"type"`
-	Class      string           `json:"class"`
-	Host       string           `json:"host,omitempty"`
-	Status     int              `json:"status,omitempty"`
-	Tasks      int64            `json:"tasks"`
 	LastHour   int64            `json:"last_hour"`
-	FirstAt    time.Time        `json:"first_at"`
-	LastAt     time.Time        `json:"last_at"`
-	Sample     holdfast.TaskID  `json:"sample"`
-	Error      string           `json:"error"`
-	Note       string           `json:"note"`
-	Owner      string           `json:"owner"`
 	ResolvedAt time.Time        `json:"resolved_at,omitzero"`
 	Version    int64            `json:"version"`
 }
 
 // NewDeathGroup returns the form of a group.
 func NewDeathGroup(g store.DeathGroup) DeathGroup {
-	return DeathGroup{
-		Group: g.Fingerprint, State: g.State, Type: g.Type, Class: g.Class, Host: g.Host, Status: g.Status,
-		Tasks: g.Tasks, LastHour: g.LastHour, FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.Sample, Error: g.Error,
-		Note: g.Note, Owner: g.Owner, ResolvedAt: g.ResolvedAt, Version: g.Version,
-	}
+	return DeathGroup{GroupEvent: NewGroupEvent(g), State: g.State, LastHour: g.LastHour, ResolvedAt: g.ResolvedAt, Version: g.Version}
 }
 
 // DeathGroups reads the groups of dead tasks that a filter selects.

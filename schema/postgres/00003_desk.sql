@@ -90,17 +90,18 @@ create index answers_created on answers (created_at);
 -- Stores a task in the transaction of the caller and returns its id, for programs in any language. If a task has the
 -- unique key, the function stores nothing and returns the id of that task. A maximum of 0 attempts means the setting of
 -- the worker. After the commit a janitor publishes the ticket. The checks are those of a producer, except the size of the
--- payload, which is a setting.
+-- payload, which is a setting. In a tag it also accepts characters that Unicode has not assigned yet.
 -- +goose StatementBegin
 create function enqueue(
   type text, payload json default 'null', queue text default 'default', delay interval default '0', unique_key text default null,
-  max_attempts integer default 0
+  max_attempts integer default 0, tags text[] default null
 ) returns bigint
 language plpgsql set search_path from current as $$
 #variable_conflict use_column
 declare
   later timestamptz := case when enqueue.delay > interval '0' then now() + enqueue.delay end;
   task  bigint;
+  label text;
 begin
   if coalesce(enqueue.type, '') !~ '^[A-Za-z0-9._:/-]{1,100}$' then
     raise exception 'task type % must be 1 to 100 letters, digits or . _ : / -', quote_nullable(enqueue.type) using errcode = 'invalid_parameter_value';
@@ -114,18 +115,34 @@ begin
     raise exception 'max_attempts is negative or null' using errcode = 'invalid_parameter_value';
   elsif octet_length(enqueue.unique_key) > 255 then
     raise exception 'the unique key has % bytes, the limit is 255', octet_length(enqueue.unique_key) using errcode = 'invalid_parameter_value';
+  elsif array_ndims(enqueue.tags) > 1 then
+    raise exception 'the tags are an array of arrays' using errcode = 'invalid_parameter_value';
+  elsif cardinality(enqueue.tags) > 16 then
+    raise exception 'the task has % tags, the limit is 16', cardinality(enqueue.tags) using errcode = 'invalid_parameter_value';
   end if;
+  foreach label in array coalesce(enqueue.tags, '{}') loop
+    -- Control characters, spaces, invisible characters, those for private use, and , " ' ` \
+    if coalesce(octet_length(label) not between 1 and 64
+      or label ~ '[\u0001-\u0020,"''`\\\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff0-\ufffb\ufffe-\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000f0000-\U0010ffff]',
+      true) then
+      raise exception 'the tag % must be 1 to 64 bytes of printable characters without spaces, commas, quotes and backslashes', quote_nullable(label) using errcode = 'invalid_parameter_value';
+    elsif cardinality(array_positions(enqueue.tags, label)) > 1 then
+      raise exception 'the tag % appears twice', label using errcode = 'invalid_parameter_value';
+    end if;
+  end loop;
   insert into queues (name)
   select enqueue.queue where not exists (select from queues q where q.name = enqueue.queue)
   on conflict do nothing;
-  insert into tasks (type, queue, payload, max_attempts, unique_key, next_run_at, due_at, ticketed_at)
-  values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''), coalesce(later, now()), later,
+  insert into tasks (type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
+  values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
+    case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, coalesce(later, now()), later,
     case when later is null then now() end)
   on conflict (unique_key) where unique_key is not null do nothing
   returning id into task;
   if task is null then
     return (select t.id from tasks t where t.unique_key = enqueue.unique_key);
   end if;
+  insert into tags (tag, task_id) select unnest(enqueue.tags), task;
   insert into count_deltas (queue, type, state, block, n) values (enqueue.queue, enqueue.type, 'all', task / 100000, 1);
   if later is null then
     insert into outbox (queue, task_ids, publish_after) values (enqueue.queue, array[task], now());
@@ -295,10 +312,12 @@ create table operations (
   started_at     timestamptz,
   finished_at    timestamptz,
   advanced_at    timestamptz,
-  waiting_at     timestamptz
+  waiting_at     timestamptz,
+  unannounced_at timestamptz -- when the operation stopped by itself, until a janitor announces that
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 create index operations_running on operations (id) where state = 'running';
+create index operations_unannounced on operations (id) where unannounced_at is not null;
 
 -- The tasks that operations have retried and whose first new attempt has not been judged.
 create table operation_tasks (
@@ -307,7 +326,11 @@ create table operation_tasks (
   primary key (operation_id, task_id)
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 
+-- When a janitor announced that the oldest due task of the queue is too old. Null since the queue is well.
+alter table queues add column late_at timestamptz;
+
 -- +goose Down
+alter table queues drop column late_at;
 drop function enqueue;
 drop table type_schemas;
 drop table answers;

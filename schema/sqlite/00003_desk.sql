@@ -206,10 +206,12 @@ create table operations (
   started_at     integer,
   finished_at    integer,
   advanced_at    integer,
-  waiting_at     integer
+  waiting_at     integer,
+  unannounced_at integer -- when the operation stopped by itself, until a janitor announces that
 ) strict;
 
 create index operations_running on operations (id) where state = 'running';
+create index operations_unannounced on operations (id) where unannounced_at is not null;
 
 -- The tasks that operations have retried and whose first new attempt has not been judged.
 create table operation_tasks (
@@ -218,7 +220,11 @@ create table operation_tasks (
   primary key (operation_id, task_id)
 ) strict, without rowid;
 
+-- When a janitor announced that the oldest due task of the queue is too old. Null since the queue is well.
+alter table queues add column late_at integer;
+
 -- +goose Down
+alter table queues drop column late_at;
 drop table type_schemas;
 drop table answers;
 drop table tokens;

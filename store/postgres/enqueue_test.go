@@ -3,9 +3,11 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -67,8 +69,8 @@ func TestEnqueueInSQL(t *testing.T) {
 	}
 
 	tx = begin()
-	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3`)
-	again := enqueue(tx, `'mail', unique_key => 'u'`)
+	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3, tags => array['order:7', 'größe', '<b>']`)
+	again := enqueue(tx, `'mail', unique_key => 'u', tags => array['again']`)
 	later := enqueue(tx, `'report', delay => '1 hour'`)
 	if got := published(); len(got) != 0 {
 		t.Errorf("tickets before the commit: %v", got)
@@ -80,10 +82,17 @@ func TestEnqueueInSQL(t *testing.T) {
 		t.Errorf("the duplicate is task %s, want %s", again, first)
 	}
 	task, err := s.Task(t.Context(), first)
-	if err != nil || task.Type != "mail" || task.Queue != "slow" || task.Unique != "u" || task.MaxAttempts != 3 || string(task.Payload) != `{"a":  1e400}` || task.State != holdfast.Ready {
+	if err != nil || task.Type != "mail" || task.Queue != "slow" || task.Unique != "u" || task.MaxAttempts != 3 || string(task.Payload) != `{"a":  1e400}` || task.State != holdfast.Ready ||
+		!slices.Equal(task.Tags, []string{"order:7", "größe", "<b>"}) {
 		t.Errorf("task %+v, %v", task, err)
 	}
-	if task, err = s.Task(t.Context(), later); err != nil || task.NextRunAt.Sub(task.CreatedAt) < time.Hour-time.Minute || task.Queue != holdfast.DefaultQueue {
+	for tag, want := range map[string]int{"order:7": 1, "größe": 1, "<b>": 1, "again": 0} {
+		page, err := s.List(t.Context(), store.Filter{Tags: []string{tag}})
+		if err != nil || len(page.Tasks) != want {
+			t.Errorf("the tag %s: %+v, %v; want %d tasks", tag, page.Tasks, err, want)
+		}
+	}
+	if task, err = s.Task(t.Context(), later); err != nil || task.NextRunAt.Sub(task.CreatedAt) < time.Hour-time.Minute || task.Queue != holdfast.DefaultQueue || len(task.Tags) != 0 {
 		t.Errorf("delayed task %+v, %v", task, err)
 	}
 	if got := published(); len(got) != 1 || got[0] != first {
@@ -102,10 +111,48 @@ func TestEnqueueInSQL(t *testing.T) {
 		`'mail', delay => '-1 s'`:                "delay",
 		`'mail', max_attempts => -1`:             "max_attempts",
 		`'mail', unique_key => repeat('k', 256)`: "unique key",
+		`'mail', tags => array['a', 'b', 'a']`:   "the tag a appears twice",
+		`'mail', tags => array[null]`:            "the tag NULL must be",
+		`'mail', tags => array['a b']`:           "the tag 'a b' must be",
+		`'mail', tags => array[['a'], ['b']]`:    "array of arrays",
+		`'mail', tags => (select array_agg(n::text) from generate_series(1, 17) n)`: "17 tags",
 	} {
 		_, err := db.ExecContext(t.Context(), "select "+schema+".enqueue("+arguments+")")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", arguments, err, want)
+		}
+	}
+}
+
+// TestEnqueueInSQLChecksTags compares the check of a tag with the one in Go, for characters at both sides of each border
+// between those that a tag may have and others.
+func TestEnqueueInSQLChecksTags(t *testing.T) {
+	t.Parallel()
+	address, schema := pgtest.Schema(t)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: schema})
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tags := []string{"", strings.Repeat("x", holdfast.MaxTagLength), strings.Repeat("x", holdfast.MaxTagLength+1), strings.Repeat("é", 33), "a,b", "-", "größe"}
+	var before string
+	for r := rune(1); r <= unicode.MaxRune; r++ {
+		if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Co) {
+			continue // not assigned
+		}
+		tag := string(r)
+		if (holdfast.CheckTag(tag) == nil) != (holdfast.CheckTag(before) == nil) {
+			tags = append(tags, before, tag)
+		}
+		before = tag
+	}
+	if len(tags) < 50 {
+		t.Errorf("only %d tags", len(tags))
+	}
+	db := callersDB(t)
+	for _, tag := range tags {
+		_, err := db.ExecContext(t.Context(), "select "+schema+".enqueue('mail', tags => array[$1])", tag)
+		if want := holdfast.CheckTag(tag); (err == nil) != (want == nil) {
+			t.Errorf("the tag %q: %v, want %v", tag, err, want)
 		}
 	}
 }

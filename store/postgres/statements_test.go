@@ -17,7 +17,7 @@ import (
 
 // The states and events are defined by the domain. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
-	known := map[string]bool{"epoch": true, "incarnation": true, "advisory": true, "relation": true, "synchronous_commit": true, "off": true,
+	known := map[string]bool{"queue": true, "epoch": true, "incarnation": true, "advisory": true, "relation": true, "synchronous_commit": true, "off": true,
 		// the keys of exported records
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,

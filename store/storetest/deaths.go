@@ -40,6 +40,21 @@ func (s *suite) deathGroups(f store.DeathFilter) []store.DeathGroup {
 	s.Helper()
 	groups, err := s.DeathGroups(s.ctx, f)
 	s.must(err)
+	if f == (store.DeathFilter{}) {
+		var want store.GroupCounts
+		for _, g := range groups {
+			if g.State == store.GroupOpen {
+				want.Open++
+			} else {
+				want.Returned++
+			}
+		}
+		counts, err := s.CountDeathGroups(s.ctx)
+		s.must(err)
+		if counts != want {
+			s.Errorf("%+v groups were counted, and %+v are listed", counts, want)
+		}
+	}
 	return groups
 }
 

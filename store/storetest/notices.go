@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -17,20 +18,29 @@ var noticeTests = []test{
 	{"leaves out kinds, small groups and a queue", testNoticesFiltered},
 	{"announces many groups in several tasks", testManyNotices},
 	{"remembers nothing if no task was stored", testNoticesRefused},
-	{"several processes announce each group once", testNoticesRace},
+	{"several processes announce each event once", testNoticesRace},
+	{"announces an operation each time it stops by itself", testNoticesOfOperations},
+	{"announces a late queue once, until it is well again", testNoticesOfQueues},
 }
 
 const noticeQueue = "notices"
 
 var allNotices = store.NoticeFilter{Kinds: store.NoticeKinds(), ExceptQueue: noticeQueue, Limit: 100}
 
-// composeNotice returns a task with the fingerprints of the groups.
+// composeNotice returns a task whose payload has the fingerprints of the groups, the operations and the queues.
 func composeNotice(notices []store.Notice) (holdfast.NewTask, error) {
-	var groups []string
+	var events []string
 	for _, n := range notices {
-		groups = append(groups, n.Group.Fingerprint)
+		switch n.Kind {
+		case store.NoticeOperationStopped:
+			events = append(events, "operation "+n.Operation.ID.String())
+		case store.NoticeQueueLate:
+			events = append(events, "queue "+n.Queue.Name)
+		default:
+			events = append(events, n.Group.Fingerprint)
+		}
 	}
-	payload, err := json.Marshal(groups)
+	payload, err := json.Marshal(events)
 	return holdfast.NewTask{Type: other, Queue: noticeQueue, Payload: payload}, err
 }
 
@@ -151,14 +161,122 @@ func testManyNotices(s *suite) {
 	}
 }
 
+// stopStep returns the step with which an operation stops by itself.
+func stopStep(o store.Operation) store.OperationStep {
+	step := store.OperationStep{From: o, To: o, By: &store.Actor{Name: "holdfast", Surface: store.Janitor}}
+	step.To.State, step.To.Note = store.OperationStopped, "too many"
+	return step
+}
+
+func (s *suite) step(step store.OperationStep) store.Operation {
+	s.Helper()
+	o, err := s.StepOperation(s.ctx, step)
+	s.must(err)
+	return o
+}
+
+func testNoticesOfOperations(s *suite) {
+	s.step(stopStep(s.retryOperation()))
+	s.announce(allNotices)
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("an operation of the past: %+v", got)
+	}
+	o := s.retryOperation()
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("an operation that runs: %+v", got)
+	}
+	before := s.now()
+	o = s.step(stopStep(o))
+	other := allNotices
+	other.Kinds = []store.NoticeKind{store.NoticeGroupAppeared}
+	if got := s.announce(other); len(got.Notices) != 0 {
+		s.Errorf("another kind: %+v", got)
+	}
+	got := s.announce(allNotices)
+	if len(got.Notices) != 1 || got.Notices[0].Kind != store.NoticeOperationStopped || got.Notices[0].Operation.ID != o.ID ||
+		got.Notices[0].Operation.State != store.OperationStopped || got.Notices[0].Operation.Note != "too many" ||
+		got.Notices[0].At.Before(before) || got.Notices[0].At.After(s.now()) || got.Task == 0 {
+		s.Errorf("announced: %+v", got)
+	}
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("announced twice: %+v", got)
+	}
+	resume := store.OperationStep{From: s.operation(o.ID), To: o, By: &anna}
+	resume.To.State = store.OperationRunning
+	o = s.step(resume)
+	step := store.OperationStep{From: o, To: o}
+	step.To.Refused++
+	o = s.step(step)
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("a resumed operation: %+v", got)
+	}
+	// A person who resumes the operation does not prevent the announcement of its stop.
+	o = s.step(stopStep(o))
+	resume = store.OperationStep{From: o, To: o, By: &anna}
+	resume.To.State = store.OperationRunning
+	s.step(resume)
+	if got := s.announce(allNotices); len(got.Notices) != 1 || got.Notices[0].Operation.State != store.OperationRunning {
+		s.Errorf("after the second stop: %+v", got)
+	}
+	own := s.createOperation(store.Operation{
+		Action: store.ActionRetry, Query: "state:dead queue:notices", Filter: store.Filter{Queue: noticeQueue},
+		State: store.OperationRunning, StopAbove: 1,
+	})
+	s.step(stopStep(own))
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("an operation on the tasks that announce events: %+v", got)
+	}
+	paused := s.retryOperation()
+	pause := store.OperationStep{From: paused, To: paused, By: &anna}
+	pause.To.State = store.OperationPaused
+	s.step(pause)
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("an operation that a person has paused: %+v", got)
+	}
+}
+
+func testNoticesOfQueues(s *suite) {
+	s.insert(holdfast.NewTask{Type: other, Queue: "slow"})
+	late := allNotices
+	late.Late = []store.LateQueue{{Name: "slow", OldestDue: time.Hour}, {Name: defaultQueue, OldestDue: time.Minute}, {Name: "unknown", OldestDue: time.Minute}}
+	s.announce(late)
+	before := s.now()
+	got := s.announce(late)
+	if len(got.Notices) != 2 || got.Notices[0].Kind != store.NoticeQueueLate || got.Notices[0].Queue != late.Late[0] || got.Notices[1].Queue != late.Late[1] ||
+		got.Notices[0].At.Before(before) || got.Notices[0].At.After(s.now()) {
+		s.Fatalf("announced: %+v", got)
+	}
+	if payload := string(s.task(got.Task).Payload); payload != `["queue slow","queue `+defaultQueue+`"]` {
+		s.Errorf("the task has %s", payload)
+	}
+	if got := s.announce(late); len(got.Notices) != 0 || got.Task != 0 {
+		s.Errorf("announced twice: %+v", got)
+	}
+	s.announce(allNotices) // neither late nor well
+	if got := s.announce(late); len(got.Notices) != 0 {
+		s.Errorf("announced between the limits: %+v", got)
+	}
+	well := allNotices
+	well.Well = []string{"slow"}
+	if got := s.announce(well); len(got.Notices) != 0 {
+		s.Errorf("announced that a queue is well: %+v", got)
+	}
+	if got := s.announce(late); len(got.Notices) != 1 || got.Notices[0].Queue.Name != "slow" {
+		s.Errorf("after slow was well: %+v", got)
+	}
+}
+
 func testNoticesRefused(s *suite) {
 	s.announce(allNotices)
 	s.die(defaultQueue, errors.New("no order"))
+	s.step(stopStep(s.retryOperation()))
 	refused := errors.New("no text")
-	if _, err := s.Announce(s.ctx, allNotices, func([]store.Notice) (holdfast.NewTask, error) { return holdfast.NewTask{}, refused }); !errors.Is(err, refused) {
+	late := allNotices
+	late.Late = []store.LateQueue{{Name: defaultQueue, OldestDue: time.Hour}}
+	if _, err := s.Announce(s.ctx, late, func([]store.Notice) (holdfast.NewTask, error) { return holdfast.NewTask{}, refused }); !errors.Is(err, refused) {
 		s.Errorf("got %v", err)
 	}
-	if got := s.announce(allNotices); len(got.Notices) != 1 {
+	if got := s.announce(late); len(got.Notices) != 3 {
 		s.Errorf("announced: %+v", got)
 	}
 }
@@ -166,15 +284,22 @@ func testNoticesRefused(s *suite) {
 func testNoticesRace(s *suite) {
 	const processes, rounds = 4, 5
 	s.announce(allNotices)
+	late := allNotices
+	late.Late = []store.LateQueue{{Name: defaultQueue, OldestDue: time.Hour}}
 	for round := range rounds {
 		for i := range 5 {
 			s.die(defaultQueue, delivery(fmt.Sprintf("h%d-%d.example.com", round, i), 503))
+		}
+		s.step(stopStep(s.retryOperation()))
+		want := 6
+		if round == 0 {
+			want++ // the queue
 		}
 		var race sync.WaitGroup
 		var found [processes][]store.Notice
 		for p := range processes {
 			race.Go(func() {
-				announced, err := s.Announce(s.ctx, allNotices, composeNotice)
+				announced, err := s.Announce(s.ctx, late, composeNotice)
 				if err != nil {
 					s.Error(err)
 				}
@@ -182,8 +307,8 @@ func testNoticesRace(s *suite) {
 			})
 		}
 		race.Wait()
-		if n := len(slices.Concat(found[:]...)); n != 5 {
-			s.Errorf("round %d: %d notices, want 5", round, n)
+		if n := len(slices.Concat(found[:]...)); n != want {
+			s.Errorf("round %d: %d notices, want %d", round, n, want)
 		}
 	}
 	counts, err := s.List(s.ctx, store.Filter{Queue: noticeQueue})
@@ -194,7 +319,7 @@ func testNoticesRace(s *suite) {
 		s.must(json.Unmarshal(s.task(task.ID).Payload, &fingerprints))
 		groups += len(fingerprints)
 	}
-	if groups != 5*rounds {
-		s.Errorf("the tasks announce %d groups, want %d", groups, 5*rounds)
+	if groups != 6*rounds+1 {
+		s.Errorf("the tasks announce %d events, want %d", groups, 6*rounds+1)
 	}
 }

@@ -121,6 +121,8 @@ type Queue struct {
 	HeldAt         time.Time
 	ProvedThrough  time.Time // HeldThrough of the newest proof
 	SentAt         time.Time // when the newest sentinel was sent
+
+	late bool // a janitor has announced that its oldest due task is too old
 }
 
 type turn struct {

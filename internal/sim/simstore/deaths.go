@@ -44,6 +44,27 @@ func (c *Client) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 	return groups[:min(limit, len(groups))], nil
 }
 
+// CountDeathGroups implements store.Deaths.
+func (c *Client) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
+	var counts store.GroupCounts
+	err := c.do(ctx, Step{Op: "CountDeathGroups"}, func(now time.Time) error {
+		for _, g := range c.store.groups(store.DeathFilter{}, now) {
+			switch {
+			case g.Tasks == 0:
+			case g.State == store.GroupOpen:
+				counts.Open++
+			case g.State == store.GroupReturned:
+				counts.Returned++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return store.GroupCounts{}, err
+	}
+	return counts, nil
+}
+
 // groups returns all known groups with the numbers of the dead tasks that match the filter.
 func (s *Store) groups(f store.DeathFilter, now time.Time) map[string]store.DeathGroup {
 	groups := make(map[string]store.DeathGroup)

@@ -20,7 +20,14 @@ func (c *Client) Announce(
 			c.store.db.noticesSince = now
 			return nil
 		}
+		db := &c.store.db
+		for _, name := range f.Well {
+			if i, known := db.findQueue(name); known {
+				db.queues[i].late = false
+			}
+		}
 		notices, next := c.store.notices(f, now)
+		notices = append(append(notices, db.stopped(f)...), db.late(f, now)...)
 		if announced.Next = next; len(notices) == 0 {
 			return nil
 		}
@@ -29,7 +36,15 @@ func (c *Client) Announce(
 			return err
 		}
 		for _, n := range notices {
-			c.store.setGroup(n.Group, true)
+			switch n.Kind {
+			case store.NoticeOperationStopped:
+				db.operation(n.Operation.ID).unannouncedAt = time.Time{}
+			case store.NoticeQueueLate:
+				i, _ := db.findQueue(n.Queue.Name)
+				db.queues[i].late = true
+			default:
+				c.store.setGroup(n.Group, true)
+			}
 		}
 		announced.Notices = notices
 		announced.Task = c.store.insert([]holdfast.NewTask{task}, now, 0).Tasks[0].ID
@@ -41,7 +56,29 @@ func (c *Client) Announce(
 	return announced, nil
 }
 
-// notices returns the next events, and where to continue if there may be more.
+// stopped returns the operations that have stopped and were not announced.
+func (d *database) stopped(f store.NoticeFilter) (notices []store.Notice) {
+	for i := range d.operations {
+		o := &d.operations[i]
+		if slices.Contains(f.Kinds, store.NoticeOperationStopped) && o.unannouncedAt.After(d.noticesSince) &&
+			(f.ExceptQueue == "" || o.Filter.Queue != f.ExceptQueue) && len(notices) < f.Limit {
+			notices = append(notices, store.Notice{Kind: store.NoticeOperationStopped, At: o.unannouncedAt, Operation: o.Operation})
+		}
+	}
+	return notices
+}
+
+// late returns the queues that are late and were not announced.
+func (d *database) late(f store.NoticeFilter, now time.Time) (notices []store.Notice) {
+	for _, queue := range f.Late {
+		if i, known := d.findQueue(queue.Name); known && !d.queues[i].late {
+			notices = append(notices, store.Notice{Kind: store.NoticeQueueLate, At: now, Queue: queue})
+		}
+	}
+	return notices
+}
+
+// notices returns the next groups to announce, and where to continue if there may be more.
 func (s *Store) notices(f store.NoticeFilter, now time.Time) (notices []store.Notice, next string) {
 	groups := s.groups(store.DeathFilter{}, now)
 	for _, fingerprint := range slices.Sorted(maps.Keys(groups)) {

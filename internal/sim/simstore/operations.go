@@ -15,6 +15,8 @@ import (
 type Operation struct {
 	store.Operation
 	watched []holdfast.TaskID // retried tasks whose first attempts no step has judged; replaced, never changed
+	// unannouncedAt is when the operation stopped by itself, until that is announced.
+	unannouncedAt time.Time
 }
 
 // CreateOperation implements store.Operations.
@@ -130,6 +132,9 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 		}
 		if o.State.Final() {
 			o.FinishedAt, watched = now, nil
+		}
+		if o.State == store.OperationStopped && before.State != store.OperationStopped {
+			o.unannouncedAt = now
 		}
 		o.watched = watched
 		stepped = o.Operation

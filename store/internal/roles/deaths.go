@@ -13,7 +13,7 @@ import (
 // Deaths implements store.Deaths.
 type Deaths struct{ transactions Transactions }
 
-// NewDeaths returns the role, which uses the statements death_groups, death_group, death_group_tasks,
+// NewDeaths returns the role, which uses the statements death_groups, death_groups_counted, death_group, death_group_tasks,
 // death_group_known, death_group_lock, death_group_change, audit_record, deaths_missing, deaths_record, deaths_outdated and deaths_delete.
 func NewDeaths(t Transactions) Deaths { return Deaths{t} }
 
@@ -34,6 +34,15 @@ func (d *Deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 		return nil, err
 	}
 	return scan.DeathGroups(rows), nil
+}
+
+// CountDeathGroups implements store.Deaths.
+func (d *Deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
+	var rows []store.GroupCounts
+	if err := d.transactions.Read(ctx, "count groups", "death_groups_counted", &rows, "", store.MaxCountedGroups); err != nil {
+		return store.GroupCounts{}, err
+	}
+	return rows[0], nil
 }
 
 // ofGroup returns the arguments of death_group for the group in any state.

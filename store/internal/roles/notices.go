@@ -20,8 +20,7 @@ const (
 // Notices implements store.Notices.
 type Notices struct{ transactions Transactions }
 
-// NewNotices returns the role, which uses the statements notices_since, notices_begin, notices_groups, notices_due,
-// notices_claim and notices_forget.
+// NewNotices returns the role, which uses the statements of notices.sql, and operations.
 func NewNotices(t Transactions) Notices { return Notices{t} }
 
 // noticeRow is a group to announce.
@@ -29,6 +28,12 @@ type noticeRow struct {
 	Fingerprint string `json:"fingerprint"`
 	Version     int64  `json:"version"`
 	Tasks       int64  `json:"-"`
+}
+
+// stoppedRow is an operation to announce.
+type stoppedRow struct {
+	ID int64
+	At scan.Time
 }
 
 // Announce implements store.Notices. It reads first, because nearly always nothing has happened.
@@ -43,33 +48,47 @@ func (n *Notices) Announce(
 	if len(since) == 0 {
 		return store.Announced{}, n.transactions.Change(ctx, operation, "notices_begin", noticesSince)
 	}
-	var rows []struct{ Fingerprint string }
-	if err := n.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
-		return store.Announced{}, err
-	}
-	if len(rows) == 0 {
-		return store.Announced{}, n.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter)
-	}
-	fingerprints := make([]string, len(rows))
-	for i, row := range rows {
-		fingerprints[i] = row.Fingerprint
+	if len(f.Well) > 0 {
+		if err := n.transactions.Change(ctx, operation, "notices_well", f.Well); err != nil {
+			return store.Announced{}, err
+		}
 	}
 	var announced store.Announced
-	if len(rows) == noticeGroups {
-		announced.Next = fingerprints[len(fingerprints)-1]
+	groups, next, err := n.groups(ctx, operation, f, since[0].Since)
+	if err != nil {
+		return store.Announced{}, err
 	}
-	var due []noticeRow
-	err := n.transactions.Read(ctx, operation, "notices_due", &due, fingerprints, since[0].Since, column.Text(f.ExceptQueue), max(1, f.MinTasks),
-		max(store.NoticeMaxTasks, f.MinTasks), slices.Contains(f.Kinds, store.NoticeGroupAppeared), slices.Contains(f.Kinds, store.NoticeGroupReturned), f.Limit)
-	if err != nil || len(due) == 0 {
-		return announced, err
+	announced.Next = next
+	var stopped []stoppedRow
+	if slices.Contains(f.Kinds, store.NoticeOperationStopped) {
+		if err := n.transactions.Read(ctx, operation, "notices_stopped", &stopped, since[0].Since, column.Text(f.ExceptQueue), f.Limit); err != nil {
+			return store.Announced{}, err
+		}
 	}
-	if len(due) == f.Limit {
-		announced.Next = due[len(due)-1].Fingerprint
+	if len(groups)+len(stopped)+len(f.Late) == 0 {
+		return announced, nil
 	}
 	err = n.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
-		var err error
-		announced.Notices, announced.Task, err = announce(ctx, tx, due, compose)
+		announced.Notices, announced.Task = nil, 0
+		for _, claim := range []func() ([]store.Notice, error){
+			func() ([]store.Notice, error) { return claimGroups(ctx, tx, groups) },
+			func() ([]store.Notice, error) { return claimStopped(ctx, tx, stopped) },
+			func() ([]store.Notice, error) { return claimLate(ctx, tx, f.Late) },
+		} {
+			claimed, err := claim()
+			if err != nil {
+				return err
+			}
+			announced.Notices = append(announced.Notices, claimed...)
+		}
+		if len(announced.Notices) == 0 {
+			return nil
+		}
+		task, err := compose(announced.Notices)
+		if err != nil {
+			return err
+		}
+		announced.Task, err = tx.Insert(ctx, task)
 		return err
 	})
 	if err != nil {
@@ -78,12 +97,39 @@ func (n *Notices) Announce(
 	return announced, nil
 }
 
-func announce(
-	ctx context.Context, tx Transaction, due []noticeRow, compose func([]store.Notice) (holdfast.NewTask, error),
-) ([]store.Notice, holdfast.TaskID, error) {
+// groups returns the next groups to announce, and where to continue if there may be more. Without any dead task it forgets
+// old groups instead.
+func (n *Notices) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
+	var rows []struct{ Fingerprint string }
+	if err := n.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
+		return nil, "", err
+	}
+	if len(rows) == 0 {
+		return nil, "", n.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter)
+	}
+	fingerprints := make([]string, len(rows))
+	for i, row := range rows {
+		fingerprints[i] = row.Fingerprint
+	}
+	if len(rows) == noticeGroups {
+		next = fingerprints[len(fingerprints)-1]
+	}
+	err = n.transactions.Read(ctx, operation, "notices_due", &due, fingerprints, since, column.Text(f.ExceptQueue), max(1, f.MinTasks),
+		max(store.NoticeMaxTasks, f.MinTasks), slices.Contains(f.Kinds, store.NoticeGroupAppeared), slices.Contains(f.Kinds, store.NoticeGroupReturned), f.Limit)
+	if err == nil && len(due) == f.Limit && f.Limit > 0 {
+		next = due[len(due)-1].Fingerprint
+	}
+	return due, next, err
+}
+
+// claimGroups remembers that groups were announced, and returns those that no other process has announced.
+func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.Notice, error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
 	var claimed []scan.DeathGroup
-	if err := tx.Read(ctx, "notices_claim", &claimed, encode(due)); err != nil || len(claimed) == 0 {
-		return nil, 0, err
+	if err := tx.Read(ctx, "notices_claim", &claimed, encode(due)); err != nil {
+		return nil, err
 	}
 	notices := make([]store.Notice, len(claimed))
 	for i, group := range scan.DeathGroups(claimed) {
@@ -95,10 +141,52 @@ func announce(
 		}
 	}
 	slices.SortFunc(notices, store.CompareNotices)
-	task, err := compose(notices)
-	if err != nil {
-		return nil, 0, err
+	return notices, nil
+}
+
+// claimStopped does the same with operations that have stopped.
+func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]store.Notice, error) {
+	var notices []store.Notice
+	for _, row := range stopped {
+		claimed, err := tx.Change(ctx, "notices_stopped_claim", row.ID)
+		if err != nil {
+			return nil, err
+		}
+		if claimed == 0 {
+			continue
+		}
+		o, err := operationIn(ctx, tx, store.ID(row.ID))
+		if err != nil {
+			return nil, err
+		}
+		notices = append(notices, store.Notice{Kind: store.NoticeOperationStopped, At: row.At.Time, Operation: o})
 	}
-	id, err := tx.Insert(ctx, task)
-	return notices, id, err
+	return notices, nil
+}
+
+// claimLate does the same with queues that are late.
+func claimLate(ctx context.Context, tx Transaction, late []store.LateQueue) ([]store.Notice, error) {
+	if len(late) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(late))
+	for i, queue := range late {
+		names[i] = queue.Name
+	}
+	var claimed []struct {
+		Name string
+		At   scan.Time
+	}
+	if err := tx.Read(ctx, "notices_late", &claimed, names); err != nil {
+		return nil, err
+	}
+	var notices []store.Notice
+	for _, queue := range late {
+		for _, row := range claimed {
+			if row.Name == queue.Name {
+				notices = append(notices, store.Notice{Kind: store.NoticeQueueLate, At: row.At.Time, Queue: queue})
+			}
+		}
+	}
+	return notices, nil
 }

@@ -7,14 +7,8 @@ insert into holdfast.meta (key, value) select $1, (extract(epoch from now()) * 1
 on conflict do nothing
 
 -- name: notices_groups
--- The next fingerprints after $1, at most $2. It reads one entry of the index for each.
-with recursive found as (
-  (select fingerprint from holdfast.deaths where fingerprint > $1 order by fingerprint limit 1)
-  union all
-  select (select d.fingerprint from holdfast.deaths d where d.fingerprint > f.fingerprint order by d.fingerprint limit 1)
-  from found f
-  where f.fingerprint is not null
-)
+-- The next fingerprints after $1, at most $2.
+with recursive {{fingerprints}}
 select fingerprint from found where fingerprint is not null limit $2
 
 -- name: notices_due
@@ -59,3 +53,27 @@ returning fingerprint, type, class, host, status, sample, error, first_at, last_
 delete from holdfast.dead_groups g
 where version = 1 and last_at < now() - $1::bigint * interval '1 microsecond'
   and not exists (select from holdfast.deaths d where d.fingerprint = g.fingerprint)
+
+-- name: notices_stopped
+-- The operations that have stopped by themselves since $1 and were not announced, except those on tasks of the queue $2
+-- only. $3 is the limit.
+select id, unannounced_at as at
+from holdfast.operations
+where unannounced_at > timestamptz 'epoch' + $1::bigint * interval '1 microsecond' and filter ->> 'queue' is distinct from $2
+order by id
+limit $3
+
+-- name: notices_stopped_claim
+-- Remembers that the operation $1 was announced, unless another process has announced it meanwhile.
+update holdfast.operations set unannounced_at = null where id = $1 and unannounced_at is not null
+
+-- name: notices_late
+-- Remembers that the queues $1 are late. A queue that was announced since it was last well is not in the result.
+update holdfast.queues set late_at = now()
+where name in (select name from holdfast.queues where name = any ($1::text[]) and late_at is null order by name for update)
+returning name, late_at as at
+
+-- name: notices_well
+-- Forgets that the queues $1 were late.
+update holdfast.queues set late_at = null
+where name in (select name from holdfast.queues where name = any ($1::text[]) and late_at is not null order by name for update)

@@ -38,7 +38,8 @@ update holdfast.operations set
   advanced_at = nullif(timestamptz 'epoch' + $15 * interval '1 microsecond', 'epoch'),
   waiting_at = nullif(timestamptz 'epoch' + $16 * interval '1 microsecond', 'epoch'),
   started_at = case when $2 = 'running' then coalesce(started_at, now()) else started_at end,
-  finished_at = case when $2 in ('done', 'cancelled') then coalesce(finished_at, now()) end
+  finished_at = case when $2 in ('done', 'cancelled') then coalesce(finished_at, now()) end,
+  unannounced_at = case when $2 = 'stopped' and state <> 'stopped' then now() else unannounced_at end
 where id = $1
 
 -- name: operation_watch

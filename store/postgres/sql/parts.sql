@@ -160,3 +160,12 @@ t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle
 id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
 rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
 step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at
+
+-- {{fingerprints}}: the fingerprints of dead tasks after $1. It reads one entry of the index for each.
+found as (
+  (select fingerprint from holdfast.deaths where fingerprint > $1 order by fingerprint limit 1)
+  union all
+  select (select d.fingerprint from holdfast.deaths d where d.fingerprint > f.fingerprint order by d.fingerprint limit 1)
+  from found f
+  where f.fingerprint is not null
+)

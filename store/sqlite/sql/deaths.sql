@@ -36,6 +36,14 @@ from picked
   left join tasks t on t.id = d.task_id
 order by picked.tasks desc, picked.last_at desc, picked.fingerprint
 
+-- name: death_groups_counted
+-- How many groups are open and how many have returned, of the first ?2 with dead tasks and a fingerprint after ?1.
+with recursive {{fingerprints}}
+select count(*) filter (where g.resolved_at is null) as open,
+  count(*) filter (where exists (select 1 from deaths d where d.fingerprint = f.fingerprint and d.died_at > g.resolved_at)) as returned
+from (select fingerprint from found where fingerprint is not null limit ?2) f
+  left join dead_groups g on g.fingerprint = f.fingerprint
+
 -- name: death_group_tasks
 -- The dead tasks of the group ?1 by queue and by the number of hours since the death. All hours after the first 24 count
 -- as one. ?2 is now.

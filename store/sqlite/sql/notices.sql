@@ -7,15 +7,8 @@ select cast(value as integer) as since from meta where key = ?1
 insert into meta (key, value) values (?1, cast(?2 as text)) on conflict do nothing
 
 -- name: notices_groups
--- The next fingerprints after ?1, at most ?2. It reads one entry of the index for each.
-with recursive found (fingerprint) as (
-  select min(fingerprint) from deaths where fingerprint > ?1
-  union all
-  select (select min(d.fingerprint) from deaths d where d.fingerprint > found.fingerprint)
-  from found
-  where found.fingerprint is not null
-  limit ?2 + 1
-)
+-- The next fingerprints after ?1, at most ?2.
+with recursive {{fingerprints}}
 select fingerprint from found where fingerprint is not null limit ?2
 
 -- name: notices_due
@@ -60,3 +53,25 @@ returning fingerprint, type, class, host, status, sample, error, first_at, last_
 delete from dead_groups
 where version = 1 and last_at < ?2 - ?1
   and not exists (select 1 from deaths d where d.fingerprint = dead_groups.fingerprint)
+
+-- name: notices_stopped
+-- The operations that have stopped by themselves since ?1 and were not announced, except those on tasks of the queue ?2
+-- only. ?3 is the limit.
+select id, unannounced_at as at
+from operations
+where unannounced_at > ?1 and filter ->> 'queue' is not ?2
+order by id
+limit ?3
+
+-- name: notices_stopped_claim
+-- Remembers that the operation ?1 was announced, unless another process has announced it meanwhile.
+update operations set unannounced_at = null where id = ?1 and unannounced_at is not null
+
+-- name: notices_late
+-- Remembers that the queues ?1 are late. A queue that was announced since it was last well is not in the result. ?2 is now.
+update queues set late_at = ?2 where name in (select value from json_each(?1)) and late_at is null
+returning name, late_at as at
+
+-- name: notices_well
+-- Forgets that the queues ?1 were late.
+update queues set late_at = null where name in (select value from json_each(?1)) and late_at is not null

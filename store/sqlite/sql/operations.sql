@@ -38,7 +38,8 @@ update operations set
   advanced_at = nullif(?15, 0),
   waiting_at = nullif(?16, 0),
   started_at = case when ?2 = 'running' then coalesce(started_at, ?17) else started_at end,
-  finished_at = case when ?2 in ('done', 'cancelled') then coalesce(finished_at, ?17) end
+  finished_at = case when ?2 in ('done', 'cancelled') then coalesce(finished_at, ?17) end,
+  unannounced_at = iif(?2 = 'stopped' and state <> 'stopped', ?17, unannounced_at)
 where id = ?1
 
 -- name: operation_watch

@@ -117,3 +117,13 @@ on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
 rate, ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
 step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at
+
+-- {{fingerprints}}: the fingerprints of dead tasks after ?1. It reads one entry of the index for each.
+found (fingerprint) as (
+  select min(fingerprint) from deaths where fingerprint > ?1
+  union all
+  select (select min(d.fingerprint) from deaths d where d.fingerprint > found.fingerprint)
+  from found
+  where found.fingerprint is not null
+  limit ?2 + 1
+)
