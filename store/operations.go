@@ -80,6 +80,22 @@ type Operation struct {
 	Version    int64     `json:"-"`
 }
 
+// Document returns what the audit log has about an operation, as JSON.
+func (o *Operation) Document() json.RawMessage {
+	document, err := json.Marshal(struct {
+		State   OperationState `json:"state"`
+		Query   string         `json:"query"`
+		Note    string         `json:"note,omitempty"`
+		Total   int64          `json:"total"`
+		Changed int64          `json:"changed"`
+		Skipped int64          `json:"skipped"`
+	}{o.State, o.Query, o.Note, o.Total, o.Changed, o.Skipped})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return document
+}
+
 // Visited returns the number of tasks that the operation has passed.
 func (o *Operation) Visited() int64 { return o.Changed + o.Skipped + o.Refused }
 

@@ -223,12 +223,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	name, args := "insert_unique", append(b.text(), b.keys)
-	if b.tagged() {
-		name, args = "insert_tagged", append(args, b.tags)
-	}
-	err := s.all(ctx, q, &rows, name, args...)
-	if err != nil {
+	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys, b.tags)...); err != nil {
 		return store.Inserted{}, err
 	}
 	return insertedUniqueOf(rows, b.size)

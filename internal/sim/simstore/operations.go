@@ -2,7 +2,6 @@ package simstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -42,20 +41,12 @@ func (c *Client) CreateOperation(ctx context.Context, by store.Actor, o store.Op
 
 func (s *Store) recordOperation(by store.Actor, from, to *store.Operation, now time.Time) {
 	entry := store.AuditEntry{
-		At: now, Actor: by, Action: to.Action, Operation: to.ID, Subject: "operation " + to.ID.String(), After: operationDocument(to),
+		At: now, Actor: by, Action: to.Action, Operation: to.ID, Subject: "operation " + to.ID.String(), After: to.Document(),
 	}
 	if from != nil {
-		entry.Before = operationDocument(from)
+		entry.Before = from.Document()
 	}
 	s.recordAudit(entry)
-}
-
-func operationDocument(o *store.Operation) json.RawMessage {
-	document, err := json.Marshal(map[string]any{"state": o.State, "query": o.Query, "note": o.Note, "total": o.Total, "changed": o.Changed, "skipped": o.Skipped})
-	if err != nil {
-		panic(err)
-	}
-	return document
 }
 
 // Operation implements store.Operations.

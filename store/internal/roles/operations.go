@@ -51,7 +51,7 @@ func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 // operationIn reads an operation in a transaction.
 func operationIn(ctx context.Context, tx Transaction, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
-	if err := tx.Read(ctx, "operations", &rows, int64(id), []holdfast.State(nil), int64(0), 1); err != nil {
+	if err := tx.Read(ctx, "operation", &rows, 1, int64(id)); err != nil {
 		return store.Operation{}, err
 	}
 	return onlyOperation(id, rows)
@@ -72,31 +72,25 @@ func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) 
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
 	row := auditRow{
 		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.Action,
-		Operation: int64(to.ID), Subject: "operation " + to.ID.String(), After: operationDocument(to),
+		Operation: int64(to.ID), Subject: "operation " + to.ID.String(), After: operationDocument(*to),
 	}
 	if from != nil {
-		row.Before = operationDocument(from)
+		row.Before = operationDocument(*from)
 	}
 	return record(ctx, tx, []auditRow{row})
 }
 
-// operationDocument returns what the audit log has about an operation.
-func operationDocument(o *store.Operation) *string {
-	document := encode(struct {
-		State   store.OperationState `json:"state"`
-		Query   string               `json:"query"`
-		Note    string               `json:"note,omitempty"`
-		Total   int64                `json:"total"`
-		Changed int64                `json:"changed"`
-		Skipped int64                `json:"skipped"`
-	}{o.State, column.Text(o.Query), column.Text(o.Note), o.Total, o.Changed, o.Skipped})
+// operationDocument returns the document with texts that a column can store.
+func operationDocument(o store.Operation) *string {
+	o.Query, o.Note = column.Text(o.Query), column.Text(o.Note)
+	document := string(o.Document())
 	return &document
 }
 
 // Operation implements store.Operations.
 func (r *Operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
-	if err := r.transactions.Read(ctx, "read operation", "operations", &rows, int64(id), []holdfast.State(nil), int64(0), 1); err != nil {
+	if err := r.transactions.Read(ctx, "read operation", "operation", &rows, 1, int64(id)); err != nil {
 		return store.Operation{}, err
 	}
 	return onlyOperation(id, rows)
@@ -117,7 +111,7 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // janitors ask all the time
 		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
 	} else {
-		err = r.transactions.Read(ctx, operation, "operations", &rows, int64(0), states, int64(f.Before), f.Limit)
+		err = r.transactions.Read(ctx, operation, "operations", &rows, f.Limit, states, int64(f.Before))
 	}
 	if err != nil {
 		return nil, err

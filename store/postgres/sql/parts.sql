@@ -169,3 +169,29 @@ found as (
   from found f
   where f.fingerprint is not null
 )
+
+-- {{later}}: when an inserted task is due, or null if it is due at once. at is in microseconds since 1970, and 0 means
+-- none. It is added in two parts, because the server multiplies in floating point and would round the end of the year
+-- 9999 up.
+case
+  when at > 0 then nullif(greatest('epoch'::timestamptz + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond', now()), now())
+  when delay > 0 then now() + delay * interval '1 microsecond'
+end as later
+
+-- {{stored_queues}}: stores the queues $2. The caller has stored them, but a failover may have lost them since. No janitor
+-- would find the tasks of a queue that is not stored.
+queues as (
+  insert into holdfast.queues (name)
+  select distinct queue from unnest($2::text[]) as a (queue)
+  where not exists (select from holdfast.queues q where q.name = a.queue)
+  on conflict do nothing
+)
+
+-- {{operations_wanted}}: the operations in the states $2, or in all, with ids below $3 if that is not 0.
+(cardinality($2::text[]) = 0 or state = any ($2::text[])) and ($3::bigint = 0 or id < $3)
+
+-- {{operations_by_id}}: the operation $2.
+id = $2
+
+-- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
+state = 'running'

@@ -10,21 +10,11 @@ values (
 returning id
 
 -- name: operations
--- ?1 is an id or 0, ?2 the states, ?3 an exclusive upper bound of ids, and ?4 is the limit.
+-- At most ?1 operations.
 select {{operation}}
 from operations
-where (?1 = 0 or id = ?1)
-  and (?2 = '[]' or state in (select value from json_each(?2)))
-  and (?3 = 0 or id < ?3)
+where {{operations_wanted}}
 order by id desc
-limit ?4
-
--- name: operations_running
--- ?1 is the limit.
-select {{operation}}
-from operations
-where state = 'running'
-order by id
 limit ?1
 
 -- name: operation_lock

@@ -127,3 +127,12 @@ found (fingerprint) as (
   where found.fingerprint is not null
   limit ?2 + 1
 )
+
+-- {{operations_wanted}}: the operations in the states ?2, or in all, with ids below ?3 if that is not 0.
+(?2 = '[]' or state in (select value from json_each(?2))) and (?3 = 0 or id < ?3)
+
+-- {{operations_by_id}}: the operation ?2.
+id = ?2
+
+-- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
+state = 'running'
