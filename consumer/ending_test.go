@@ -181,7 +181,7 @@ func TestATaskOfAnUnknownTypeWaitsForAWorkerThatKnowsIt(t *testing.T) {
 						t.Errorf("got %+v", task)
 					}
 				}
-				if n := ignorant.of(holdfast.ObservedParked); n != 2 {
+				if n := ignorant.Of(holdfast.ObservedParked); n != 2 {
 					t.Errorf("%d observed as parked", n)
 				}
 			}
@@ -273,7 +273,7 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 			}
 			away.Store(false)
 			w.eventually("the process registers again", func() bool { id := worker.Status().Worker; return id != 0 && id != worker.worker })
-			if n := worker.of(holdfast.ObservedLeaseLost); n != 1 {
+			if n := worker.Of(holdfast.ObservedLeaseLost); n != 1 {
 				t.Errorf("%d lost leases observed", n)
 			}
 			w.janitor()

@@ -45,7 +45,7 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 
 	other := w.work(handle, nil)
 	w.must(b.cut(w.main()))
-	w.eventually("both messages are delivered again", func() bool { return other.of(holdfast.ObservedContended) == 2 })
+	w.eventually("both messages are delivered again", func() bool { return other.Of(holdfast.ObservedContended) == 2 })
 	if n := b.count("acked " + w.main()); n != 0 {
 		t.Errorf("%d acks before the first manifest was confirmed", n)
 	}
@@ -200,7 +200,7 @@ func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
 	if got := w.take(w.topology.Rescue()); !slices.Equal(got, []string{rescued}) {
 		t.Errorf("the rescue queue has %q", got)
 	}
-	if n := worker.of(holdfast.ObservedClaimed); n != 0 {
+	if n := worker.Of(holdfast.ObservedClaimed); n != 0 {
 		t.Errorf("%d tasks were claimed", n)
 	}
 }
@@ -250,7 +250,7 @@ func TestALostAnswerToAResultCountsOnce(t *testing.T) {
 		return nil
 	}, func(o *consumer.Options) { o.Store = s })
 	first := w.enqueue(1)[0]
-	w.eventually("the result was written twice", func() bool { return worker.of(holdfast.ObservedRefused) == 1 })
+	w.eventually("the result was written twice", func() bool { return worker.Of(holdfast.ObservedRefused) == 1 })
 	if task := w.task(first.Task); task.State != holdfast.Ready || task.Attempt != 2 || task.Failures != 1 {
 		t.Errorf("got %+v", task)
 	}

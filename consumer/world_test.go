@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/rig"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -224,7 +225,7 @@ type worker struct {
 	*consumer.Consumer
 	stop   func()
 	worker holdfast.WorkerID // the first registration
-	tally
+	rig.Tally
 }
 
 // work runs a consumer. When work returns, the consumer is subscribed to the main queue and the requeue queue.
@@ -232,10 +233,10 @@ func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)
 	w.Helper()
 	var handlers consumer.Registry
 	handlers.Add(kind, handle)
-	got := &worker{tally: tally{counts: make(map[holdfast.ObservationKind]int)}}
+	got := &worker{}
 	o := consumer.Options{
 		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(0),
-		Concurrency: 10, Name: "test worker", Observer: &got.tally,
+		Concurrency: 10, Name: "test worker", Observer: &got.Tally,
 	}
 	if change != nil {
 		change(&o)
@@ -254,24 +255,6 @@ func settings(timeout time.Duration) holdfast.Settings {
 	policy := holdfast.DefaultPolicy()
 	policy.Strategy, policy.Base, policy.Jitter = holdfast.Fixed, 0, 0
 	return holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: policy, Timeout: timeout}}
-}
-
-// tally counts observations.
-type tally struct {
-	mu     sync.Mutex
-	counts map[holdfast.ObservationKind]int
-}
-
-func (s *tally) Observe(o holdfast.Observation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[o.Kind] += o.Count
-}
-
-func (s *tally) of(kind holdfast.ObservationKind) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts[kind]
 }
 
 // executions records which attempts ran, and when they started.

@@ -237,7 +237,7 @@ func TestOneOfSeveralJanitorsTakesTheTasksBack(t *testing.T) {
 		}
 	}
 	w.sameTickets("in the requeue queue", w.takeTickets(w.requeue()), want)
-	if fenced, back := w.observed.of(holdfast.ObservedFenced), w.observed.of(holdfast.ObservedRecovered); fenced != 1 || back != len(list) {
+	if fenced, back := w.observed.Of(holdfast.ObservedFenced), w.observed.Of(holdfast.ObservedRecovered); fenced != 1 || back != len(list) {
 		t.Errorf("%d workers fenced, %d tasks taken back, want 1 and %d", fenced, back, len(list))
 	}
 	attempts, err := w.store.Attempts(t.Context(), list[0].Task)

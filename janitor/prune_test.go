@@ -57,7 +57,7 @@ func TestPruneDeletesOldRows(t *testing.T) {
 	if _, found := states[dead]; found || len(states) != 3 {
 		t.Errorf("workers are %v, want all except %v", states, dead)
 	}
-	if n := w.observed.of(holdfast.ObservedPruned); n != len(old)+1 {
+	if n := w.observed.Of(holdfast.ObservedPruned); n != len(old)+1 {
 		t.Errorf("observed %d deleted rows, want %d", n, len(old)+1)
 	}
 }
@@ -74,7 +74,7 @@ func TestPruneDeletesAllOldRowsInOneCall(t *testing.T) {
 	if left := w.number("select count(*) from holdfast.tasks"); left != 1 {
 		t.Errorf("%d tasks are left, want only %v", left, young)
 	}
-	if seen := w.observed.of(holdfast.ObservedPruned); seen != n {
+	if seen := w.observed.Of(holdfast.ObservedPruned); seen != n {
 		t.Errorf("observed %d deleted rows, want %d", seen, n)
 	}
 }

@@ -217,7 +217,7 @@ func TestQuarantinedMessagesHaveAReason(t *testing.T) {
 	if e.queue != w.topology.Quarantine() || e.body != string(body) || e.headers["holdfast-found-by"] != "test janitor" || !strings.Contains(e.headers["holdfast-reason"], "cannot unmarshal string") {
 		t.Errorf("got %+v", e)
 	}
-	if n := w.observed.of(holdfast.ObservedQuarantined); n != 1 {
+	if n := w.observed.Of(holdfast.ObservedQuarantined); n != 1 {
 		t.Errorf("observed %d quarantined messages, want 1", n)
 	}
 }

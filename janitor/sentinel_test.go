@@ -41,7 +41,7 @@ func TestStolenTicketsAreReplaced(t *testing.T) {
 	if n := executions.Load(); int(n) != len(list) {
 		t.Errorf("%d executions of %d tasks", n, len(list))
 	}
-	w.eventually("the janitor has reported the seven stolen tickets", func() bool { return w.observed.of(holdfast.ObservedRepaired) >= 7 })
+	w.eventually("the janitor has reported the seven stolen tickets", func() bool { return w.observed.Of(holdfast.ObservedRepaired) >= 7 })
 }
 
 // proveLoss sets the sentinels in the store so that the next search takes all tickets older than a minute for lost.
@@ -136,7 +136,7 @@ func TestTicketsThatArePassedOnAreNotLost(t *testing.T) {
 		return w.number("select count(*) from holdfast.queues where drained_through > held_at + interval '2 seconds'") == 1
 	})
 	w.must(j.lostTickets(t.Context()))
-	if n := w.observed.of(holdfast.ObservedRepaired); n != 0 {
+	if n := w.observed.Of(holdfast.ObservedRepaired); n != 0 {
 		t.Errorf("%d tickets count as lost, want none", n)
 	}
 }
@@ -159,7 +159,7 @@ func TestTicketsInABacklogAreNotReplaced(t *testing.T) {
 		w.send(w.main(), tickets(ticket))
 	}
 	w.must(j.lostTickets(t.Context()))
-	if n := w.observed.of(holdfast.ObservedRepaired); n != 0 {
+	if n := w.observed.Of(holdfast.ObservedRepaired); n != 0 {
 		t.Fatalf("%d tasks got new tickets while the sentinel waits in the main queue", n)
 	}
 
@@ -302,7 +302,7 @@ func TestOldTicketsInTheRequeueQueueAreNotReportedAsLost(t *testing.T) {
 	w.eventually("all tasks have new tickets", func() bool {
 		return w.number("select count(*) from holdfast.tasks where ticketed_at > now() - interval '1 minute'") == 3
 	})
-	if n := w.observed.of(holdfast.ObservedRepaired); n != 0 {
+	if n := w.observed.Of(holdfast.ObservedRepaired); n != 0 {
 		t.Errorf("%d tickets are reported as lost", n)
 	}
 }

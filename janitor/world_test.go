@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/internal/rig"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -37,14 +38,14 @@ type world struct {
 	store    *postgres.Store
 	broker   *rabbitmq.Broker
 	topology broker.Topology
-	observed *observations
+	observed *rig.Tally
 }
 
 // bareWorld returns a world without AMQP queues.
 func bareWorld(t *testing.T) *world {
 	t.Helper()
 	rabbittest.URL(t)
-	w := &world{T: t, store: pgtest.Open(t), observed: &observations{counts: make(map[holdfast.ObservationKind]int)}}
+	w := &world{T: t, store: pgtest.Open(t), observed: &rig.Tally{}}
 	b, prefix := rabbittest.Open(t)
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
@@ -418,24 +419,6 @@ func (w *world) proxiedStore() (*postgres.Store, *netfault.Proxy) {
 	w.must(err)
 	w.Cleanup(func() { _ = proxy.Close() })
 	return pgtest.Connect(w, postgres.Options{URL: rabbittest.At(w, address, proxy.Addr()), Schema: w.store.Schema()}), proxy
-}
-
-// observations counts observations.
-type observations struct {
-	mu     sync.Mutex
-	counts map[holdfast.ObservationKind]int
-}
-
-func (s *observations) Observe(o holdfast.Observation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[o.Kind] += o.Count
-}
-
-func (s *observations) of(kind holdfast.ObservationKind) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts[kind]
 }
 
 var errFault = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/rig"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -23,7 +24,7 @@ func TestHandlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T) {
 
 func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	const executors = 3
-	seen := &observations{counts: make(map[holdfast.ObservationKind]int)}
+	seen := &rig.Tally{}
 	hang := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hang) })
 	defer release()
@@ -72,7 +73,7 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 		workers, err := w.Store.Workers(ctx, false)
 		return err == nil && len(workers) == 1 && len(workers[0].Report.Stuck) == 0 && workers[0].Report.Abandoned == 0
 	})
-	if stuck, abandoned := seen.of(holdfast.ObservedStuck), seen.of(holdfast.ObservedAbandoned); stuck != executors || abandoned != executors {
+	if stuck, abandoned := seen.Of(holdfast.ObservedStuck), seen.Of(holdfast.ObservedAbandoned); stuck != executors || abandoned != executors {
 		t.Errorf("observed %d stuck and %d abandoned handlers, want %d", stuck, abandoned, executors)
 	}
 	if done, err := w.Store.Count(t.Context(), store.Filter{}); err != nil || done.By[holdfast.Done] != 3*executors {
@@ -118,22 +119,4 @@ func waitingTasksHaveARange(t *testing.T, w *world) {
 	for _, id := range ids {
 		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
 	}
-}
-
-// observations counts observations.
-type observations struct {
-	mu     sync.Mutex
-	counts map[holdfast.ObservationKind]int
-}
-
-func (o *observations) Observe(seen holdfast.Observation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.counts[seen.Kind] += seen.Count
-}
-
-func (o *observations) of(kind holdfast.ObservationKind) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.counts[kind]
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -44,13 +45,18 @@ func (e *executions) handler(d time.Duration) consumer.Handler {
 	})
 }
 
+// attempts returns how often each attempt has started.
+func (e *executions) attempts() map[message.Ticket]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.starts)
+}
+
 // checkOnce fails the test if a task started more than once.
 func (e *executions) checkOnce(t *testing.T) {
 	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	tasks := map[holdfast.TaskID]int{}
-	for ticket, n := range e.starts {
+	for ticket, n := range e.attempts() {
 		tasks[ticket.Task] += n
 	}
 	for id, n := range tasks {
@@ -222,7 +228,7 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	}
 	cutOff.mu.Lock() // the worker has resumed and may start more tasks
 	defer cutOff.mu.Unlock()
-	for ticket, n := range cutOff.starts {
+	for ticket, n := range cutOff.attempts() {
 		if n != 1 {
 			t.Errorf("attempt %d of task %s started %d times", ticket.Attempt, ticket.Task, n)
 		}
@@ -266,7 +272,7 @@ func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 			t.Errorf("worker %s of %q was fenced after the outage of the database", worker.ID, worker.Name)
 		}
 	}
-	for ticket, n := range executed.starts {
+	for ticket, n := range executed.attempts() {
 		if n != 1 {
 			t.Errorf("attempt %d of task %s started %d times", ticket.Attempt, ticket.Task, n)
 		}

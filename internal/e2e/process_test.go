@@ -31,15 +31,22 @@ func TestMain(m *testing.M) {
 }
 
 // binary builds the holdfast program once and returns its path. If the tests use the race detector, so does the
-// program.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(programs, "holdfast")
-	args := slices.Concat([]string{"build"}, raceFlags, []string{"-o", path, "github.com/holdfastq/holdfast/cmd/holdfast"})
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build holdfast: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// program. fastBinary is the same without the race detector, for a test with much work.
+var (
+	binary     = program("holdfast", raceFlags...)
+	fastBinary = program("holdfast-fast")
+)
+
+func program(name string, flags ...string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path := filepath.Join(programs, name)
+		args := slices.Concat([]string{"build"}, flags, []string{"-o", path, "github.com/holdfastq/holdfast/cmd/holdfast"})
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build holdfast: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+}
 
 // process is a process of holdfast serve. It ends with the test.
 type process struct {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func (w *world) load(t *testing.T) (accepted *atomic.Int64, stop func()) {
 }
 
 // If the virtual host of the broker is deleted and created again under load, every accepted task finishes: with a running
-// janitor alone, with recoveries that are interrupted and repeated instead of a janitor, and with both.
+// janitor alone, with recoveries that are killed and repeated instead of a janitor, and with both.
 func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -81,7 +82,7 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 			accepted, stop := w.load(t)
 			if !test.janitor { // declares the queues of the first tasks
 				poll(t, time.Minute, func() string { return "no task is accepted" }, func(context.Context) bool { return accepted.Load() > 10 })
-				w.recover(t, t.Context())
+				w.recover(t)
 			}
 			poll(t, time.Minute, func() string { return "no backlog" }, func(context.Context) bool { return accepted.Load() > 400 && executed.total.Load() > 20 })
 			host.replace(t)
@@ -91,12 +92,12 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 				w.checkPlan(t)
 			}
 			if test.recovery {
-				w.interruptRecoveries(t)
+				w.killRecoveries(t)
 			}
 			stop()
 			if test.recovery && !test.janitor { // the outbox entries of the last second, and the delayed tasks
 				time.Sleep(w.Config.Janitor.OutboxGrace + time.Second)
-				w.recover(t, t.Context())
+				w.recover(t)
 			}
 			w.awaitCount(t, 2*time.Minute, holdfast.Done, accepted.Load())
 			executed.checkOnce(t)
@@ -130,36 +131,44 @@ func (w *world) checkPlan(t *testing.T) {
 }
 
 // recover runs a recovery and checks that its progress does not go back.
-func (w *world) recover(t *testing.T, ctx context.Context) {
+func (w *world) recover(t *testing.T) {
 	t.Helper()
 	var last janitor.RecoveryProgress
-	_, err := w.Recover(ctx, nil, func(now janitor.RecoveryProgress) {
+	_, err := w.Recover(t.Context(), nil, func(now janitor.RecoveryProgress) {
 		if now.Phase == last.Phase && now.Done < last.Done || now.Total > 0 && now.Done > now.Total {
 			t.Errorf("the progress is %+v after %+v", now, last)
 		}
 		last = now
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		t.Error(err)
 	}
 }
 
-// interruptRecoveries begins recoveries and interrupts them after growing times. The last one is complete.
-func (w *world) interruptRecoveries(t *testing.T) {
+// killRecoveries runs the command recover, and kills it after growing times. The last recovery is complete.
+func (w *world) killRecoveries(t *testing.T) {
 	t.Helper()
-	interrupted := 0
-	for limit := time.Millisecond; limit < 500*time.Millisecond; limit *= 2 {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for limit := 10 * time.Millisecond; limit < 2*time.Second; limit = limit * 3 / 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		w.recover(t, ctx)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			interrupted++
+		cmd := exec.CommandContext(ctx, path, "recover", "--run") // the end of the context kills it
+		cmd.Env = w.environment()
+		output, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			killed++
+		} else if err != nil {
+			t.Errorf("holdfast recover: %v: %s", err, output)
 		}
 		cancel()
 	}
-	if interrupted == 0 {
-		t.Error("no recovery was interrupted")
+	if killed < 3 {
+		t.Errorf("%d recoveries were killed", killed)
 	}
-	w.recover(t, t.Context())
+	w.recover(t)
 }
 
 // The embedded broker has nothing to recover.

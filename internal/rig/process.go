@@ -1,5 +1,5 @@
-// Package rig runs the holdfast program as processes that a test can signal, kill and observe. The end-to-end tests and
-// package recovery use it.
+// Package rig has what tests of several packages share. It runs the holdfast program as processes that a test can signal,
+// kill and observe, and counts observations.
 package rig
 
 import (

@@ -170,8 +170,9 @@ func (p *pair) drain(t *rapid.T) {
 func (p *pair) claim(t *rapid.T) {
 	worker, tickets := p.drawWorker(t), p.drawTickets(t)
 	kinds := rapid.SampledFrom([][]string{{"one", "two", "x.y/z"}, {"one", "two", "x.y/z"}, {"one"}, {}, {"ONE", "x.y"}}).Draw(t, "types")
-	p.check(fmt.Sprint("claim ", worker, kinds, tickets), func(h *handle, _ int) (string, error) {
-		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), store.IntoExecutors)
+	into := rapid.SampledFrom([]store.Place{store.IntoExecutors, store.IntoBuffer}).Draw(t, "into")
+	p.check(fmt.Sprint("claim ", worker, kinds, tickets, into), func(h *handle, _ int) (string, error) {
+		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), into)
 		text := ""
 		for _, c := range claims {
 			text += fmt.Sprintf("\n   %d %s owner=%s now=%s", c.Verdict, h.formatTask(c.Task), h.workerName(c.Owner), h.formatTime(c.Now))
@@ -268,6 +269,11 @@ func (p *pair) applyAll(moves [][2]holdfast.Transition) {
 		accepted, err := h.Apply(p.ctx, own)
 		return fmt.Sprint(accepted), err
 	})
+}
+
+func (p *pair) passedOn(t *rapid.T) {
+	tickets := p.drawTickets(t)
+	p.check("passed on", func(h *handle, _ int) (string, error) { return "", h.PassedOn(p.ctx, h.tickets(tickets)) })
 }
 
 func (p *pair) park(t *rapid.T) {
