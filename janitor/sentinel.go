@@ -7,11 +7,12 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // sentinelLost is how many intervals a sentinel may take to arrive before the janitor sends another one. Behind a long
 // backlog a sentinel may take longer. Then the queue contains several sentinels, which is harmless.
-const sentinelLost = 6
+const sentinelLost = 2
 
 // lostEvery is how many sentinel intervals lie between two searches for lost tickets, by all janitors together. A
 // search may have to read the whole table.
@@ -21,7 +22,11 @@ const lostEvery = 3
 // so a sentinel that arrives proves that every ticket published before it has been delivered.
 func (j *Janitor) sentinels(ctx context.Context) error {
 	due, err := j.o.Store.SentinelsDue(ctx, j.o.SentinelInterval, sentinelLost*j.o.SentinelInterval)
-	if err != nil {
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	// The sentinels that arrived since the last ones were sent. A proof needs one that is sent later.
+	if err := j.o.Store.KeepSentinels(ctx, j.o.SentinelSlack); err != nil {
 		return err
 	}
 	messages := make([]broker.Message, len(due))
@@ -45,6 +50,9 @@ func (j *Janitor) lostTickets(ctx context.Context) error {
 	if lost > 0 {
 		j.o.Log.WithField("tasks", lost).Warn("tickets lost without a detected fault, publishing new ones")
 		j.observe(holdfast.ObservedRepaired, lost)
+		// The next check finds these tasks repaired. Until then they are shown.
+		shown := store.VerifyResult{Part: store.VerifyTickets, Counts: []store.FaultCount{{Code: store.LostTicket, Tasks: lost}}}
+		err = errors.Join(err, j.o.Store.StoreVerifyResult(ctx, shown))
 	}
 	if doubtful > 0 {
 		j.o.Log.WithField("tasks", doubtful).Info("tickets overdue, publishing another one for each task")

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
 	slowtests "github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // If tickets vanish without a fault, their tasks get new ones, and no task runs twice.
@@ -49,6 +50,21 @@ func (w *world) proveLoss() {
 	w.Helper()
 	w.sql(`update holdfast.queues set held_through = now() - interval '1 minute', held_at = now() - interval '1 minute',
 		drained_through = now(), drained_at = now()`)
+}
+
+// Lost tickets that the search replaces before a check finds them are shown, too.
+func TestAReplacedTicketIsShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ticketed(3)
+	w.sql("update holdfast.tasks set ticketed_at = ticketed_at - interval '1 hour'")
+	w.proveLoss()
+	w.must(w.janitor(nil).lostTickets(t.Context()))
+	results, err := w.store.VerifyResults(t.Context())
+	w.must(err)
+	if len(results) != 1 || len(results[0].Counts) != 1 || results[0].Counts[0].Code != store.LostTicket || results[0].Counts[0].Tasks != 3 {
+		t.Errorf("shown: %+v", results)
+	}
 }
 
 // Beside 5 million finished tasks, a main queue with 100,000 tickets is purged. All tasks run within minutes.
@@ -130,8 +146,8 @@ func TestTicketsThatArePassedOnAreNotLost(t *testing.T) {
 	w.must(j.sentinels(t.Context()))
 	w.eventually("the sentinel arrives", func() bool { return w.number("select count(*) from holdfast.queues where drained_at is not null") == 1 })
 	w.must(j.lostTickets(t.Context()))
-	w.sql("update holdfast.queues set held_at = held_at - interval '3 seconds'")
 	w.must(j.sentinels(t.Context()))
+	w.sql("update holdfast.queues set held_at = held_at - interval '3 seconds'")
 	w.eventually("a second sentinel arrives", func() bool {
 		return w.number("select count(*) from holdfast.queues where drained_through > held_at + interval '2 seconds'") == 1
 	})
@@ -243,7 +259,7 @@ func TestSentinelsDoNotPileUp(t *testing.T) {
 	}
 	for range 5 {
 		w.must(j.sentinels(t.Context()))
-		older(interval)
+		older(interval / 3)
 	}
 	got := w.take(w.main())
 	if len(got) != 1 || got[0].Sentinel == nil || got[0].Sentinel.Queue != queue {
@@ -279,8 +295,7 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	for _, m := range w.take(w.main()) {
 		w.must(w.store.Drained(t.Context(), *m.Sentinel))
 	}
-	_, _, err := w.store.UnticketLost(t.Context(), time.Nanosecond) // keeps this sentinel for a later proof
-	w.must(err)
+	w.must(w.store.KeepSentinels(t.Context(), time.Nanosecond))
 	now, err := w.store.Now(t.Context())
 	w.must(err)
 	w.must(w.store.Drained(t.Context(), message.Sentinel{Queue: queue, At: now}))

@@ -41,6 +41,10 @@ type Repair interface {
 	// cost depends on the number of tasks that are new or have a ticket, and not on the number of all tasks. Once a day
 	// UnticketLost checks all tasks.
 	UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error)
+	// KeepSentinels stores the latest sentinels that have been delivered, as UnticketLost does, but looks for no ticket.
+	// It is cheap, so a caller can call it often. The sooner a sentinel is stored, the sooner a later one completes a
+	// proof.
+	KeepSentinels(ctx context.Context, slack time.Duration) error
 	// SentinelsDue returns a sentinel for each queue that needs one now, and records them as sent. A queue needs at
 	// most one per interval, and none while an earlier one has been on its way for less than lost. SentinelsDue ignores
 	// the times of sentinels that are more than two seconds in the future, because the clock was set back after them.

@@ -55,6 +55,9 @@ type VerifyLimits struct {
 	Slack   time.Duration // see Repair.UnticketLost
 	Overdue time.Duration // how long a due task may wait for a worker that has been idle for as long
 	Orphan  time.Duration // how long a task may be running after its worker has ended
+	// Counted lets VerifyAll skip each block of ids in which all tasks have ended by the counters; see Counters. If a person
+	// puts such a task into another state, VerifyAll finds it only after the next Recount of the block.
+	Counted bool
 }
 
 // VerifyStep is the result of a step.

@@ -32,7 +32,7 @@ ten seconds, and counts only what it finds twice.
   overdue     the task has been due for a minute, although a worker is idle
 
 Each fault has a code, a number of tasks, some of their ids, and a remedy. A number of 10000 means that
-many or more. Running janitors do the same check three times a minute and repair most faults; the metric
+many or more. Running janitors check the open tasks four times a minute and repair most faults; the metric
 holdfast_verify_tasks has their result.
 
 The exit code is 0 if nothing was found, and 7 if something was found.

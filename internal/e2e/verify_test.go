@@ -2,14 +2,20 @@ package e2e
 
 import (
 	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -94,7 +100,7 @@ func (f *faulty) inject() {
 	confirm()
 	f.want[store.LostTicket] = ticket.Task
 	f.deliverSentinel()
-	if _, _, err := f.Store.UnticketLost(f.Context(), time.Hour); err != nil {
+	if err := f.Store.KeepSentinels(f.Context(), time.Hour); err != nil {
 		f.Fatal(err)
 	}
 	f.deliverSentinel()
@@ -193,5 +199,159 @@ func injectedFaultsAreShownAndRepaired(t *testing.T, w *world) {
 	})
 	if found := f.verify(); len(found) > 0 {
 		t.Errorf("after the repair: %v", found)
+	}
+}
+
+// steal takes all messages out of the main queue until it has taken a sentinel and n tickets, as a purge does.
+func (w *world) steal(t *testing.T, n int) {
+	t.Helper()
+	sub, err := w.Broker.Subscribe(t.Context(), w.Topology.Main(holdfast.DefaultQueue), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sentinel := false; n > 0 || !sentinel; {
+		select {
+		case d := <-sub.Deliveries():
+			m, err := message.Decode(d.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sentinel = sentinel || m.Sentinel != nil
+			n -= len(m.Tickets)
+			if err := sub.Ack(d.Tag, broker.One); err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("no sentinel is in the queue")
+		}
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var purges = flag.Int("purges", 1, "number of purges at the same time, for a distribution of times")
+
+// With default settings, the loss of all messages of a queue is shown, also if a sentinel was among them. The log has the
+// times from the purge until the fault is shown. For a distribution:
+//
+//	HOLDFAST_TEST_ALL=1 go test -run PurgeThatTakes -v ./internal/e2e -purges 16 -parallel 16
+func TestAPurgeThatTakesASentinelIsShown(t *testing.T) {
+	slow.Skip(t)
+	t.Parallel()
+	servers(t)
+	var mu sync.Mutex
+	var times []time.Duration
+	t.Run("purges", func(t *testing.T) {
+		for i := range *purges {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				took := newWorld(t).purge(t, time.Duration(i)*3700*time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				times = append(times, took)
+			})
+		}
+	})
+	slices.Sort(times)
+	t.Log("shown after", times)
+}
+
+// purge returns how long after a purge its lost tickets are shown. The purge begins the given time after a sentinel of an
+// earlier task has arrived.
+func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
+	const n = 20
+	done := map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })}
+	w.runJanitor(t, w.Backend, nil)
+	_, stop := w.runWorker(t, w.Backend, nil, done)
+	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
+	poll(t, time.Minute, func() string { return "no sentinel arrives" }, func(ctx context.Context) bool {
+		queues, err := w.Store.Queues(ctx)
+		return err == nil && len(queues) == 1 && !queues[0].DrainedAt.IsZero()
+	})
+	time.Sleep(delay)
+	stop()
+	w.enqueue(t, n, holdfast.NewTask{Type: "work"})
+	w.steal(t, n)
+	began := time.Now()
+	w.runWorker(t, w.Backend, nil, done)
+	poll(t, 5*time.Minute, func() string { return "no fault is shown" }, func(ctx context.Context) bool {
+		results, err := w.Store.VerifyResults(ctx)
+		return err == nil && slices.ContainsFunc(results, func(r store.VerifyResult) bool { return len(r.Counts) > 0 })
+	})
+	return time.Since(began)
+}
+
+var finished = flag.Int("finished", 0, "number of finished tasks for TestFaultsInALargeStoreAreShown")
+
+// The faults that only a scan of the open tasks finds are shown beside many finished tasks and a tenth as many ready ones.
+// The log has the times from the fault until it is shown. The test needs minutes and 1 GB for a million tasks:
+//
+//	go test -run FaultsInALargeStore -v ./internal/e2e -finished 5000000
+func TestFaultsInALargeStoreAreShown(t *testing.T) {
+	if *finished == 0 {
+		t.Skip("run it with -finished 5000000")
+	}
+	t.Parallel()
+	f := &faulty{T: t, world: newWorld(t)}
+	f.exec(fmt.Sprintf(`insert into {tasks} (type, queue, max_attempts, payload, state, finished_at, due_at, next_run_at)
+		select 'type' || n %% 20, 'default', 10, '{"url": "https://example.com/hook", "body": {"order": 7}}',
+			case when n <= %[1]d then 'done' else 'ready' end, case when n <= %[1]d then now() end,
+			case when n > %[1]d then future end, case when n > %[1]d then future else now() end
+		from generate_series(1, %[1]d + %[1]d / 10) n`, *finished))
+	f.exec("update {count_scan} set filled = false")
+	f.exec("vacuum analyze {tasks}")
+	f.runJanitor(t, f.Backend, nil)
+	f.runWorker(t, f.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })})
+	poll(t, 10*time.Minute, func() string { return "the tasks are not counted" }, func(ctx context.Context) bool {
+		counts, err := f.Store.CountGroups(ctx)
+		return err == nil && counts.Complete
+	})
+	f.exec("update {workers} set started_at = past")
+	for round := range 2 {
+		for code, inject := range map[store.FaultCode]func() holdfast.TaskID{
+			store.LostRecord: func() holdfast.TaskID {
+				ticket, _ := f.insert(holdfast.NewTask{Delay: time.Hour})
+				f.exec("update {tasks} set due_at = null where id = " + ticket.Task.String())
+				return ticket.Task
+			},
+			store.DuplicatedAttempt: func() holdfast.TaskID {
+				ticket, _ := f.insert(holdfast.NewTask{Delay: time.Hour})
+				f.exec("insert into {attempts} (task_id, attempt, event, worker_name, finished_at, class, error) values (" +
+					ticket.Task.String() + ", 1, 'retry', 'somebody', past, 'error', 'failed')")
+				return ticket.Task
+			},
+			store.ZombieMissing: func() holdfast.TaskID {
+				task, worker := f.running()
+				f.exec("delete from {workers} where id = " + worker.String())
+				return task
+			},
+			store.OverduePostponed: func() holdfast.TaskID {
+				ticket, _ := f.insert(holdfast.NewTask{Delay: time.Hour})
+				f.exec("update {tasks} set due_at = future, next_run_at = now() where id = " + ticket.Task.String())
+				return ticket.Task
+			},
+		} {
+			shown := func(ctx context.Context) (codes []store.FaultCode) {
+				results, err := f.Store.VerifyResults(ctx)
+				if err != nil {
+					return []store.FaultCode{"?"}
+				}
+				for _, r := range results {
+					for _, c := range r.Counts {
+						codes = append(codes, c.Code)
+					}
+				}
+				return codes
+			}
+			poll(t, 10*time.Minute, func() string { return "an earlier fault is still shown" }, func(ctx context.Context) bool { return len(shown(ctx)) == 0 })
+			time.Sleep(time.Duration(rand.IntN(15_000)) * time.Millisecond)
+			began, id := time.Now(), inject()
+			poll(t, 10*time.Minute, func() string { return string(code) + " is not shown" }, func(ctx context.Context) bool { return slices.Contains(shown(ctx), code) })
+			t.Logf("round %d: %s shown after %s", round, code, time.Since(began).Round(time.Second))
+			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // these need a person
+				f.move(t, store.ActionCancel, id)
+			}
+		}
 	}
 }

@@ -71,6 +71,12 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 	})
 }
 
+// KeepSentinels implements store.Repair.
+func (s *repairer) KeepSentinels(ctx context.Context, slack time.Duration) error {
+	_, _, err := s.proofs(ctx, "keep sentinels", slack)
+	return err
+}
+
 // lostScan is the state that the steps of one call share.
 type lostScan struct {
 	queues, moments pq.StringArray // see proofs

@@ -51,11 +51,13 @@ func TestRecount(t *testing.T) {
 		}
 		return tx
 	}
-	storetest.RunRecount(t, s, begin, func(statement string) {
-		if _, err := pgtest.Admin(t).Exec("set local search_path = " + s.Schema() + "; " + statement); err != nil {
-			t.Fatal(err)
-		}
-	})
+	storetest.RunRecount(t, s, begin, func(statement string) { change(t, s, statement) })
+}
+
+func TestACheckReadsTheBlocksWithOpenTasks(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunVerifyBlocks(t, s, func(statement string) { change(t, s, statement) })
 }
 
 func TestCountersOutliveBrokenConnections(t *testing.T) {

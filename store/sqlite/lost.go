@@ -39,6 +39,12 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 	return lost, doubtful, nil
 }
 
+// KeepSentinels implements store.Repair.
+func (s *repairer) KeepSentinels(ctx context.Context, slack time.Duration) error {
+	_, err := s.proofs(ctx, "keep sentinels", slack)
+	return err
+}
+
 // unticketBefore makes ready tasks of a queue due at once, and returns their number. These are the tasks, either
 // requeued or not, that were ticketed before a time in microseconds.
 func (s *repairer) unticketBefore(ctx context.Context, operation, queue string, before int64, requeued bool) (int, error) {

@@ -47,11 +47,13 @@ func TestRecount(t *testing.T) {
 		}
 		return tx
 	}
-	storetest.RunRecount(t, s, begin, func(statement string) {
-		if err := s.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	})
+	storetest.RunRecount(t, s, begin, func(statement string) { change(t, s, statement) })
+}
+
+func TestACheckReadsTheBlocksWithOpenTasks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunVerifyBlocks(t, s, func(statement string) { change(t, s, statement) })
 }
 
 func TestChecker(t *testing.T) {

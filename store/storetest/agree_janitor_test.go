@@ -162,6 +162,31 @@ func (p *pair) unticketLost(t *rapid.T) {
 	})
 }
 
+func (p *pair) keepSentinels(t *rapid.T) {
+	slack := p.slack
+	if slack == 0 {
+		slack = p.short.Draw(t, "slack")
+	}
+	p.check(fmt.Sprint("keep sentinels ", slack), func(h *handle, _ int) (string, error) {
+		return "", h.KeepSentinels(p.ctx, slack)
+	})
+}
+
+func (p *pair) recordDeaths(t *rapid.T) {
+	limit := limits.Draw(t, "limit")
+	p.check(fmt.Sprint("record deaths ", limit), func(h *handle, _ int) (string, error) {
+		n, err := h.RecordDeaths(p.ctx, limit)
+		return fmt.Sprint(n), err
+	})
+}
+
+func (p *pair) correctTimes(*rapid.T) {
+	p.check("correct times", func(h *handle, _ int) (string, error) {
+		setBack, err := h.CorrectTimes(p.ctx)
+		return fmt.Sprint(setBack), err
+	})
+}
+
 func (p *pair) turn(t *rapid.T) {
 	duty, every := rapid.SampledFrom([]string{"sweep", "prune"}).Draw(t, "duty"), p.short.Draw(t, "every")
 	p.check("turn", func(h *handle, _ int) (string, error) {

@@ -65,11 +65,12 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"insert": p.insert, "delete outbox": p.deleteOutbox,
 		"register worker": p.registerWorker, "renew": p.renew, "deregister worker": p.deregisterWorker, "drain": p.drain, "held": p.held,
-		"claim": p.claim, "apply": p.apply, "apply late": p.applyLate, "park": p.park, "drained": p.drained,
+		"claim": p.claim, "apply": p.apply, "apply late": p.applyLate, "park": p.park, "passed on": p.passedOn, "drained": p.drained,
 		"fence": p.fence, "abandoned": p.abandoned,
 		"dispatch due": p.dispatchDue, "dispatch outbox": p.dispatchOutbox,
 		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
-		"sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
+		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
+		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
 		"list": p.list, "count": p.count,
 		// These actions appear several times, so that sequences reach more states.
 		"insert more": p.insert, "register another worker": p.registerWorker, "renew more": p.renew, "claim more": p.claim, "claim the rest": p.claim, "apply more": p.apply, "apply another": p.apply,
@@ -216,9 +217,9 @@ func (h *handle) formatDuration(d time.Duration) string {
 }
 
 func (h *handle) formatTask(t holdfast.Task) string {
-	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q tags=%q}",
+	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q tags=%q buffered=%t}",
 		h.taskName(t.ID), t.Type, t.Queue, t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
-		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked, t.Tags)
+		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked, t.Tags, t.Buffered)
 }
 
 func (h *handle) formatTasks(tasks []holdfast.Task) string {

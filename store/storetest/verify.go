@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -62,17 +63,63 @@ func (s *suite) verify(limits store.VerifyLimits) map[store.FaultCode][]holdfast
 // wantFault polls until a complete check finds exactly the given tasks with a fault, and no other fault.
 func (s *suite) wantFault(code store.FaultCode, limits store.VerifyLimits, tasks ...holdfast.TaskID) {
 	s.Helper()
-	s.eventually("the check finds "+string(code), func() bool {
-		found := s.verify(limits)
-		return len(found) == 1 && slices.Equal(found[code], tasks)
-	})
+	for _, limits.Counted = range []bool{false, true} {
+		s.eventually("the check finds "+string(code), func() bool {
+			found := s.verify(limits)
+			return len(found) == 1 && slices.Equal(found[code], tasks)
+		})
+	}
 }
 
 func (s *suite) wantNoFault(limits store.VerifyLimits) {
 	s.Helper()
-	if found := s.verify(limits); len(found) > 0 {
-		s.Errorf("the check finds %v", found)
+	for _, limits.Counted = range []bool{false, true} {
+		if found := s.verify(limits); len(found) > 0 {
+			s.Errorf("the check finds %v", found)
+		}
 	}
+}
+
+// RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes a
+// statement as a person does, without counting.
+func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
+	const block = 100_000 // the ids of a block of the counters
+	w := &suite{T: t, Store: s, ctx: t.Context()}
+	tasks := w.mustClaim(w.registerWorker(), w.insertN(8)...)
+	for _, task := range tasks[3:] {
+		w.move(task, holdfast.Returned(nil))
+	}
+	open := []holdfast.TaskID{block, 2*block - 1, 7*block + 3} // the first and the last id of a block, and one between
+	for i, id := range append(open, 5, block-1, block+30_000, 2*block, 9*block) {
+		exec(fmt.Sprintf("update tasks set id = %d where id = %d", -id, tasks[i].ID))
+	}
+	exec("update tasks set id = -id")
+	exec("delete from workers")
+	exec("update count_scan set filled = (1 = 0)")
+	limits := store.VerifyLimits{Orphan: time.Microsecond, Overdue: time.Hour, Slack: time.Hour}
+	want := func(when string, counted bool, tasks ...holdfast.TaskID) {
+		t.Helper()
+		limits.Counted = counted
+		if found := VerifyFaults(t, s, limits)[store.ZombieMissing]; !slices.Equal(found, tasks) {
+			t.Errorf("%s: the check found %v, want %v", when, found, tasks)
+		}
+	}
+	recount := func() {
+		for range 10 {
+			if _, err := s.Recount(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all := append([]holdfast.TaskID{5}, open...)
+	want("before the tasks are counted", true, open...)
+	recount()
+	want("after a recount", true, open...)
+	exec("update tasks set state = 'running', worker_id = 7, finished_at = null where id = 5")
+	want("a task was reopened by hand", true, open...)
+	want("a task was reopened by hand", false, all...)
+	recount()
+	want("after another recount", true, all...)
 }
 
 // idleWorker registers a live worker that handles the kind and has free executors.

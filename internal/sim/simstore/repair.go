@@ -140,6 +140,14 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 	})
 }
 
+// KeepSentinels implements store.Repair.
+func (c *Client) KeepSentinels(ctx context.Context, slack time.Duration) error {
+	return c.do(ctx, Step{Op: "KeepSentinels"}, func(time.Time) error {
+		c.store.proofs(slack)
+		return nil
+	})
+}
+
 // proof says that a queue is proved drained of all tickets published before a given time.
 type proof struct {
 	queue  string

@@ -14,7 +14,7 @@ import (
 type Verification struct{ statements Statements }
 
 // NewVerification returns the role, which uses the statements verify_tickets, verify_due, verify_outbox and verify_all,
-// verify_tickets_range and verify_all_range, count_tickets, verify_suspicious, verify_results and verify_store.
+// verify_tickets_range, verify_all_range and verify_open_range, count_tickets, verify_suspicious, verify_results and verify_store.
 func NewVerification(s Statements) Verification { return Verification{s} }
 
 const verifyOperation = "verify tasks"
@@ -29,7 +29,11 @@ func (v *Verification) VerifyStep(ctx context.Context, part store.VerifyPart, af
 	case store.VerifyOutbox:
 	case store.VerifyTickets, store.VerifyAll:
 		var ids []struct{ After, Last int64 }
-		if err := v.statements.Read(ctx, verifyOperation, "verify_"+string(part)+"_range", &ids, after); err != nil {
+		blocks := "verify_" + string(part) + "_range"
+		if part == store.VerifyAll && l.Counted {
+			blocks = "verify_open_range"
+		}
+		if err := v.statements.Read(ctx, verifyOperation, blocks, &ids, after); err != nil {
 			return result, err
 		}
 		if ids[0].Last == 0 {

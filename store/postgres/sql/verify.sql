@@ -77,25 +77,71 @@ limit 10000
 -- The ids of the next step after the id $1. last is 0 at the end.
 select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from holdfast.tasks where id > $1
 
+-- name: verify_open_range
+-- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
+-- step ends at the end of a block.
+with open as materialized (
+  select block
+  from (
+    select block, state, n from holdfast.counts where block >= $1::bigint / {{block}}
+    union all
+    select block, state, n from holdfast.count_deltas where block >= $1::bigint / {{block}}
+  ) counted
+  group by block
+  having sum(case when state = 'all' then n else -n end) <> 0
+), next as (
+  (
+    select t.id
+    from open o
+    cross join lateral (
+      select min(id) as id from holdfast.tasks where id > greatest($1::bigint, o.block * {{block}} - 1) and id < (o.block + 1) * {{block}}
+    ) t
+    where t.id is not null and (select filled from holdfast.count_scan)
+    order by o.block
+    limit 1
+  )
+  union all
+  select min(id) from holdfast.tasks where id > $1::bigint and not (select filled from holdfast.count_scan)
+)
+select coalesce(max(id) - 1, 0) as after, coalesce(least(max(id) - 1 + 20000, (max(id) / {{block}} + 1) * {{block}} - 1), 0) as last
+from next
+
 -- name: verify_all
 -- The ids above $1 up to $2. $3 is how long a due task may wait, and $4 how long a task may be running after its worker
--- has ended.
+-- has ended. Nearly all of many rows are ready, so the statement has little to do for a ready task without a fault.
 with idle as materialized (
   {{idle_workers}} $3::bigint * interval '1 microsecond'
 ), judged as (
   select t.id, case
-      when t.state = 'running' and t.started_at < now() - $4::bigint * interval '1 microsecond' and w.id is null then 'zombie_missing'
-      when t.state = 'running' and w.state <> 'live' and coalesce(w.ended_at, '-infinity') < now() - $4::bigint * interval '1 microsecond' then 'zombie_ended'
-      when t.state = 'running' and w.state = 'live' and w.lease_until < now() - $4::bigint * interval '1 microsecond' then 'zombie_expired'
-      when t.state = 'ready' and t.due_at is null and t.ticketed_at is null then 'lost_record'
-      when t.state = 'ready' and t.next_run_at < now() - $3::bigint * interval '1 microsecond' and t.due_at > now() + interval '10 seconds'
+      when t.state = 'running' then (
+        select case
+            when w.id is null then case when t.started_at < now() - $4::bigint * interval '1 microsecond' then 'zombie_missing' end
+            when w.state <> 'live' then
+              case when coalesce(w.ended_at, '-infinity') < now() - $4::bigint * interval '1 microsecond' then 'zombie_ended' end
+            when w.lease_until < now() - $4::bigint * interval '1 microsecond' then 'zombie_expired'
+          end
+        from (select) one left join holdfast.workers w on w.id = t.worker_id
+      )
+      when t.due_at is null then case when t.ticketed_at is null then 'lost_record' end
+      when t.due_at > now() + interval '10 seconds' and t.next_run_at < now() - $3::bigint * interval '1 microsecond'
         and exists (select from idle where {{idle_for}}) then 'overdue_postponed'
-      when exists (select from holdfast.attempts a where a.task_id = t.id and a.attempt >= t.attempt) then 'duplicated_attempt'
     end as code
-  from holdfast.tasks t left join holdfast.workers w on w.id = t.worker_id
+  from holdfast.tasks t
   where t.id > $1 and t.id <= $2 and t.state in ('ready', 'running')
+), found as materialized (
+  select id, code from judged where code is not null
+), recorded as materialized (
+  select task_id, max(attempt) as attempt from holdfast.attempts where task_id > $1 and task_id <= $2 group by task_id
 )
-select id, code from judged where code is not null order by id limit 10000
+select id, code from found
+union all
+select t.id, 'duplicated_attempt'
+from recorded r, lateral ( -- one look-up by id for each task with recorded attempts, whatever the statistics say
+  select id from holdfast.tasks where id = r.task_id and attempt <= r.attempt and state in ('ready', 'running') offset 0
+) t
+where t.id not in (select id from found)
+order by id
+limit 10000
 
 -- name: verify_suspicious
 select exists (

@@ -56,6 +56,21 @@ limit 10000
 -- The ids of the next step after the id ?1. last is 0 at the end.
 select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from tasks where id > ?1
 
+-- name: verify_open_range
+-- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
+-- step ends at the end of a block.
+with open as materialized (
+  select block from counts where block >= ?1 / {{block}} group by block having sum(iif(state = 'all', n, -n)) <> 0
+), next as (
+  select (select min(id) from tasks where id > max(?1, block * {{block}} - 1) and id < (block + 1) * {{block}}) as id
+  from open
+  where (select filled from count_scan)
+  union all
+  select min(id) from tasks where id > ?1 and not (select filled from count_scan)
+)
+select coalesce(min(id) - 1, 0) as after, coalesce(min(min(id) - 1 + 20000, (min(id) / {{block}} + 1) * {{block}} - 1), 0) as last
+from next
+
 -- name: verify_all
 -- The ids above ?1 up to ?2. ?3 is how long a due task may wait, ?4 how long a task may be running after its worker has
 -- ended, and ?5 is now.
