@@ -1,11 +1,17 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strconv"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
@@ -47,20 +53,24 @@ func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDeta
 	if err != nil {
 		return nil, err
 	}
-	if _, err = a.b.Edit(ctx, actor(ctx, in.Reason), seen, to, change.Validation(in.SkipValidation)); err != nil {
+	edited, err := a.b.Edit(ctx, actor(ctx, in.Reason), seen, to, change.Validation(in.SkipValidation))
+	if errors.Is(err, holdfast.ErrConflict) { // edited is the task that another request has changed meanwhile
+		err = cmp.Or(in.check(edited), err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	details, err := surface.Task(ctx, a.b, id)
 	return ofTask(details, details.Task, err)
 }
 
-// undoTask takes back the last change of a task. It has no If-Match, because an undo fails if the task has changed since.
+// undoTask takes back the last change of a task.
 func (a *API) undoTask(ctx context.Context, in *TaskAction) (*tagged[surface.TaskState], error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
 	}
-	task, err := a.b.Undo(ctx, actor(ctx, in.Reason), id)
+	task, err := a.b.UndoIf(ctx, actor(ctx, in.Reason), id, in.check)
 	return ofTask(surface.TaskState{ID: task.ID, State: task.State}, task, err)
 }
 
@@ -174,7 +184,7 @@ type newOperation struct {
 	Limit          int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
 	Rate           int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
 	Ramp           []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
-	StopAbove      float64         `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1."`
+	StopAbove      *float64        `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1; 0.5, if it is missing."`
 	StepTimeout    string          `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
 	DryRun         bool            `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
 	Plan           bool            `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
@@ -185,7 +195,18 @@ type newOperation struct {
 type started struct {
 	Status   int
 	Location string `header:"Location" doc:"The operation."`
-	Body     surface.Operation
+	Body     any    // a surface.Operation, or a surface.Plan after a dry run
+}
+
+// startRoute registers the route that starts operations.
+func (a *API) startRoute(described huma.API, op huma.Operation) {
+	for status, form := range map[int]reflect.Type{http.StatusOK: typeOf[surface.Plan](), http.StatusAccepted: typeOf[surface.Operation]()} {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: map[int]string{http.StatusOK: "The plan of a dry run.", http.StatusAccepted: "The operation."}[status],
+			Content:     map[string]*huma.MediaType{"application/json": {Schema: described.OpenAPI().Components.Schemas.Schema(form, true, form.Name())}},
+		}
+	}
+	taking[newOperation](handle(a, a.startOperation))(described, op)
 }
 
 // startOperation plans an operation and stores it, unless the request is a dry run.
@@ -209,7 +230,7 @@ func (a *API) startOperation(ctx context.Context, in *rawBody) (*started, error)
 	}
 	plan, err := a.b.PlanOperation(ctx, r)
 	if err != nil || request.DryRun {
-		return &started{Status: http.StatusOK, Body: surface.OperationOf(plan.Operation)}, err
+		return &started{Status: http.StatusOK, Body: surface.PlanOf(plan)}, err
 	}
 	stored, err := a.b.StartOperation(ctx, actor(ctx, request.Reason), plan.Operation, request.Plan)
 	return &started{

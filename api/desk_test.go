@@ -64,6 +64,34 @@ func TestEditAndUndo(t *testing.T) {
 	})
 }
 
+// An undo of another version than the caller saw takes back nothing.
+func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
+	everywhere(t, func(w *world) {
+		path := "/api/v1/tasks/" + w.enqueue(holdfast.NewTask{Type: "mail"})[0].String()
+		edit := func(value string) string {
+			r := w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":"`+value+`"}]`)
+			if r.status != 200 {
+				w.Fatalf("edit: %d %s", r.status, r.text)
+			}
+			return r.header.Get("ETag")
+		}
+		mine := edit("mine")
+		theirs := edit("theirs")
+		if r := w.call("POST", path+"/undo", "", "If-Match", mine); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" {
+			w.Errorf("undo of an old version: %d %s", r.status, r.text)
+		}
+		if r := w.get(path); r.at("payload") != "theirs" {
+			w.Errorf("after the refused undo: %s", r.text)
+		}
+		if r := w.call("POST", path+"/undo", "", "If-Match", theirs); r.status != 200 {
+			w.Errorf("undo: %d %s", r.status, r.text)
+		}
+		if r := w.get(path); r.at("payload") != "mine" {
+			w.Errorf("after the undo: %s", r.text)
+		}
+	})
+}
+
 // A payload must fit the schema that the newest worker has stored, unless the caller skips the validation.
 func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -144,7 +172,7 @@ func TestOneOfManyEditorsWins(t *testing.T) {
 			switch status {
 			case 200:
 				won++
-			case http.StatusPreconditionFailed, http.StatusConflict:
+			case http.StatusPreconditionFailed:
 			default:
 				w.Errorf("status %d", status)
 			}
@@ -164,8 +192,14 @@ func TestOperations(t *testing.T) {
 		}
 		start := func(body string) response { return w.call("POST", "/api/v1/operations", body, operator...) }
 		r := start(`{"action":"archive","query":"state:dead type:mail","dry_run":true}`)
-		if r.status != 200 || fmt.Sprint(r.at("total")) != "3" || r.header.Get("Location") != "" {
+		if r.status != 200 || fmt.Sprint(r.at("total")) != "3" || r.header.Get("Location") != "" || r.at("id") != nil ||
+			r.at("dry_run") != true || r.at("at_least") != false || r.at("samples.2") == nil || fmt.Sprint(r.at("expected_seconds")) != "0" {
 			w.Errorf("dry run: %d %s", r.status, r.text)
+		}
+		for share, want := range map[string]string{``: "0.5", `,"stop_above":0`: "0", `,"stop_above":1`: "1"} {
+			if r := start(`{"action":"retry","query":"state:dead","dry_run":true` + share + `}`); r.status != 200 || fmt.Sprint(r.at("stop_above")) != want {
+				w.Errorf("dry run with %q: %d %s", share, r.status, r.text)
+			}
 		}
 		r = start(`{"action":"archive","query":"state:dead type:mail","plan":true,"reason":"old"}`)
 		location := r.header.Get("Location")
@@ -201,6 +235,8 @@ func TestOperations(t *testing.T) {
 		for body, want := range map[string]int{
 			`{}`: 422, `{"action":"retry"}`: 422, `{"action":"retry","query":"state:nosuch"}`: 422, `{"action":"explode","query":"state:dead"}`: 422,
 			`{"action":"retry","query":"state:dead","ramp":[50]}`: 422, `{"action":"retry","query":"state:dead","step_timeout":"soon"}`: 422, `{"nosuch":1}`: 400,
+			`{"action":"purge","query":"state:dead","ramp":[1,100]}`: 422, `{"action":"purge","query":"state:dead","stop_above":0}`: 422,
+			`{"action":"purge","query":"state:dead","step_timeout":"1m"}`: 422,
 		} {
 			if r := start(body); r.status != want || r.at("detail") == nil {
 				w.Errorf("%s: %d %s", body, r.status, r.text)

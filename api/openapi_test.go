@@ -105,6 +105,11 @@ func TestTheDocumentHasEveryRoute(t *testing.T) {
 		}
 	}
 	check(served.json)
+	for status, form := range map[string]string{"200": "Plan", "202": "Operation"} {
+		if ref := served.at("paths./api/v1/operations.post.responses." + status + ".content.application/json.schema.$ref"); ref != "#/components/schemas/"+form {
+			t.Errorf("the answer with the status %s to the start of an operation: %v", status, ref)
+		}
+	}
 	if schemas["ErrorModel"] != nil || schemas["Task"] == nil || schemas["Problem"] == nil {
 		t.Errorf("schemas: %v", slices.Sorted(mapKeys(schemas)))
 	}

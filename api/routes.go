@@ -48,7 +48,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/dead-groups/{fingerprint}", role: Viewer, name: "getDeadGroup", summary: "Get a group of dead tasks with its queues, hours and history", register: handle(a, a.getDeadGroup)},
 		{method: "PATCH", path: "/dead-groups/{fingerprint}", role: Operator, name: "changeDeadGroup", summary: "Change the note, the owner or the state of a group of dead tasks", register: taking[groupPatch](handle(a, a.changeDeadGroup))},
 		{method: "GET", path: "/operations", role: Viewer, name: "listOperations", summary: "List operations, newest first", register: on(a, a.listOperations)},
-		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", status: http.StatusAccepted, register: taking[newOperation](handle(a, a.startOperation))},
+		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", status: http.StatusAccepted, register: a.startRoute},
 		{method: "GET", path: "/operations/{id}", role: Viewer, name: "getOperation", summary: "Get an operation with its counts", register: on(a, a.getOperation)},
 		{method: "POST", path: "/operations/{id}/pause", role: Operator, name: "pauseOperation", summary: "Pause a running operation", register: on(a, a.control(store.OperationPaused))},
 		{method: "POST", path: "/operations/{id}/resume", role: Operator, name: "resumeOperation", summary: "Start a planned operation, or continue a paused or stopped one", register: on(a, a.control(store.OperationRunning))},

@@ -59,8 +59,15 @@ func TestOneOfManyWritersWins(t *testing.T) {
 		var writers sync.WaitGroup
 		for i := range statuses {
 			writers.Go(func() {
-				what := []string{"retry", "cancel"}[i%2]
-				statuses[i] = w.call("POST", "/api/v1/tasks/"+id.String()+"/"+what, "", "If-Match", `"1-dead"`).status
+				path := "/api/v1/tasks/" + id.String()
+				switch i % 3 {
+				case 0:
+					statuses[i] = w.call("POST", path+"/retry", "", "If-Match", `"1-dead"`).status
+				case 1:
+					statuses[i] = w.call("POST", path+"/cancel", "", "If-Match", `"1-dead"`).status
+				case 2:
+					statuses[i] = w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", `"1-dead"`).status
+				}
 			})
 		}
 		writers.Wait()

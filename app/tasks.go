@@ -103,7 +103,15 @@ func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Do
 // Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an
 // edit. It returns the task after that, and an ErrConflict if the last change cannot be taken back.
 func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+	return b.UndoIf(ctx, by, id, func(holdfast.Task) error { return nil })
+}
+
+// UndoIf is Undo with a condition on the task, as ActIf is for Act.
+func (b *Backend) UndoIf(ctx context.Context, by store.Actor, id holdfast.TaskID, check func(holdfast.Task) error) (holdfast.Task, error) {
 	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) {
+		if err := check(task); err != nil {
+			return store.Change{}, err
+		}
 		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Task: id, Limit: 1})
 		if err != nil {
 			return store.Change{}, err

@@ -144,7 +144,7 @@ func setOperationFlags(c *cli.Context, r *operate.Request) error {
 		if percent < 1 || percent > 100 {
 			return usageOf(commandName(c), "--stop-above %d must be between 1 and 100", percent)
 		}
-		r.StopAbove = float64(percent) / 100
+		r.StopAbove = new(float64(percent) / 100)
 	}
 	if c.IsSet("step-timeout") {
 		if r.StepTimeout = c.Duration("step-timeout"); r.StepTimeout <= 0 {

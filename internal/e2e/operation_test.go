@@ -77,7 +77,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 	w.deadTasks(t, n)
 	plan, err := w.PlanOperation(t.Context(), operate.Request{
 		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
-		Ramp: []int{1, 5, 25, 100}, StopAbove: 1, StepTimeout: time.Millisecond, Rate: -1,
+		Ramp: []int{1, 5, 25, 100}, StopAbove: new(1.0), StepTimeout: time.Millisecond, Rate: -1,
 	})
 	if err != nil || plan.Operation.Total != int64(n) || len(plan.Samples) == 0 {
 		t.Fatalf("plan %+v: %v", plan, err)

@@ -354,9 +354,10 @@ type Request struct {
 	SkipValidation bool   // for an edit: payloads need not fit the JSON Schema of their type
 	Limit          int64  // 0 means all
 	Rate           int    // tasks per second; 0 means the default of the action; negative means no limit
-	Ramp           []int  // nil means the default
-	StopAbove      float64
-	StepTimeout    time.Duration
+	// For a retry only.
+	Ramp        []int         // nil means the default
+	StopAbove   *float64      // nil means DefaultStopAbove
+	StepTimeout time.Duration // 0 means DefaultStepTimeout
 }
 
 // Check returns an ErrInvalid that describes the first problem of a request, or nil.
@@ -375,8 +376,10 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w: the filter of an operation must name the states of the tasks, such as state:dead", holdfast.ErrInvalid)
 	case r.Limit < 0:
 		return fmt.Errorf("%w: limit %d is negative", holdfast.ErrInvalid, r.Limit)
-	case !(r.StopAbove >= 0 && r.StopAbove <= 1):
-		return fmt.Errorf("%w: the share of failures at which to stop is %g, but must be between 0 and 1", holdfast.ErrInvalid, r.StopAbove)
+	case r.Action != store.ActionRetry && (r.Ramp != nil || r.StopAbove != nil || r.StepTimeout != 0):
+		return fmt.Errorf("%w: only a retry takes a ramp, a share of failures at which to stop, and a timeout of a step", holdfast.ErrInvalid)
+	case r.StopAbove != nil && !(*r.StopAbove >= 0 && *r.StopAbove <= 1):
+		return fmt.Errorf("%w: the share of failures at which to stop is %g, but must be between 0 and 1", holdfast.ErrInvalid, *r.StopAbove)
 	case r.StepTimeout < 0:
 		return fmt.Errorf("%w: the timeout of a step is negative", holdfast.ErrInvalid)
 	}
@@ -414,9 +417,9 @@ func (r *Request) Operation(total int64) store.Operation {
 	if r.Rate == 0 {
 		o.Rate = DefaultRate
 	}
-	o.StopAbove, o.StepTimeout, o.Ramp = r.StopAbove, r.StepTimeout, r.Ramp
-	if o.StopAbove == 0 {
-		o.StopAbove = DefaultStopAbove
+	o.StopAbove, o.StepTimeout, o.Ramp = DefaultStopAbove, r.StepTimeout, r.Ramp
+	if r.StopAbove != nil {
+		o.StopAbove = *r.StopAbove
 	}
 	if o.StepTimeout == 0 {
 		o.StepTimeout = DefaultStepTimeout

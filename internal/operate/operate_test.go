@@ -172,7 +172,7 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 		d := newDesk(t, seed)
 		d.faults = 0.2
 		ids := d.die(1 + d.rng.IntN(300))
-		request := operate.Request{Action: store.ActionRetry, Query: "state:dead", Filter: dead(), StopAbove: 1, Rate: d.rng.IntN(3)*500 - 1}
+		request := operate.Request{Action: store.ActionRetry, Query: "state:dead", Filter: dead(), StopAbove: new(1.0), Rate: d.rng.IntN(3)*500 - 1}
 		if d.rng.IntN(2) == 0 {
 			request.Ramp = []int{}
 		}
@@ -455,7 +455,10 @@ func TestRequestsAreChecked(t *testing.T) {
 		{Action: store.ActionRetry, Filter: dead(), Patch: []byte(`[]`)},
 		{Action: store.ActionRetry, Filter: dead(), SkipValidation: true},
 		{Action: store.ActionRetry, Filter: dead(), Limit: -1},
-		{Action: store.ActionRetry, Filter: dead(), StopAbove: 1.5},
+		{Action: store.ActionRetry, Filter: dead(), StopAbove: new(1.5)},
+		{Action: store.ActionPurge, Filter: dead(), StopAbove: new(0.0)},
+		{Action: store.ActionPurge, Filter: dead(), Ramp: []int{100}},
+		{Action: store.ActionPurge, Filter: dead(), StepTimeout: time.Minute},
 		{Action: store.ActionRetry, Filter: dead(), Ramp: []int{5, 1, 100}},
 		{Action: store.ActionRetry, Filter: dead(), Ramp: []int{5}},
 		{Action: store.ActionRetry, Filter: dead(), StepTimeout: -1},

@@ -32,7 +32,7 @@ type OperationMove struct {
 func (o OperationPlan) String() string {
 	var b strings.Builder
 	r := &o.Request
-	fmt.Fprintf(&b, "%s of %v, limit %d, rate %d, ramp %v, stop above %.2f, timeout %v", r.Action, r.Filter.States, r.Limit, r.Rate, r.Ramp, r.StopAbove, r.StepTimeout)
+	fmt.Fprintf(&b, "%s of %v, limit %d, rate %d, ramp %v, stop above %.2f, timeout %v", r.Action, r.Filter.States, r.Limit, r.Rate, r.Ramp, r.Operation(0).StopAbove, r.StepTimeout)
 	if o.Planned > 0 {
 		fmt.Fprintf(&b, ", planned for %v", o.Planned)
 	}
@@ -103,7 +103,7 @@ func newRequest(r *rand.Rand) operate.Request {
 		q.Action, q.Filter.States = store.ActionPurge, []holdfast.State{[]holdfast.State{holdfast.Done, holdfast.Dead, holdfast.Cancelled, holdfast.Archived}[r.IntN(4)]}
 	default:
 		q.Action, q.Filter.States = store.ActionRetry, []holdfast.State{holdfast.Dead, holdfast.Cancelled}[:1+r.IntN(2)]
-		q.StopAbove, q.StepTimeout = 0.3+0.7*r.Float64(), between(r, time.Second, 20*time.Second)
+		q.StopAbove, q.StepTimeout = new(0.3+0.7*r.Float64()), between(r, time.Second, 20*time.Second)
 		if r.IntN(2) == 0 {
 			q.Ramp = []int{1 + r.IntN(20), 30 + r.IntN(40), 100}
 		}

@@ -28,13 +28,13 @@ type Plan struct {
 	DryRun          bool              `json:"dry_run"`
 	Action          store.Action      `json:"action"`
 	Query           string            `json:"query"`
-	Total           int64             `json:"total"`
-	AtLeast         bool              `json:"at_least"` // the count stopped after a second, and more tasks may match
-	Rate            int               `json:"rate"`
+	Total           int64             `json:"total" doc:"How many tasks match."`
+	AtLeast         bool              `json:"at_least" doc:"The count stopped after a second, and more tasks than total may match."`
+	Rate            int               `json:"rate" doc:"Tasks per second; 0 means no limit."`
 	Ramp            []int             `json:"ramp,omitempty"`
 	StopAbove       float64           `json:"stop_above"`
-	ExpectedSeconds float64           `json:"expected_seconds"` // at the rate; 0 if it has no limit
-	Samples         []holdfast.TaskID `json:"samples"`
+	ExpectedSeconds float64           `json:"expected_seconds" doc:"How long the operation takes at the rate; 0 if it has no limit."`
+	Samples         []holdfast.TaskID `json:"samples" doc:"Some of the tasks."`
 }
 
 // PlanOf returns the JSON form of a plan.
