@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -48,19 +50,21 @@ const (
 
 // API is the HTTP handler of the API. It is safe for concurrent use.
 type API struct {
-	o        Options
-	b        *app.Backend
-	log      logrus.FieldLogger
-	producer *producer.Producer
-	mux      *http.ServeMux
-	document *huma.OpenAPI
-	places   chan struct{} // a value is a request that may use the store
-	maxBody  int64
-	keys     *keyring
-	streams  chan struct{} // a value is a stream of events
-	stopping chan struct{} // closed by Stop
-	stop     sync.Once
-	loopback bool // the address of the API is reachable from this machine only; set by Bind
+	o            Options
+	b            *app.Backend
+	log          logrus.FieldLogger
+	producer     *producer.Producer
+	mux          *http.ServeMux
+	document     *huma.OpenAPI
+	served       []byte        // the document as JSON
+	places       chan struct{} // a value is a request that may use the store
+	streamPlaces chan struct{} // a value is a stream that has a place or is the next to get one
+	maxBody      int64
+	keys         *keyring
+	streams      chan struct{} // a value is a stream of events
+	stopping     chan struct{} // closed by Stop
+	stop         sync.Once
+	loopback     bool // the address of the API is reachable from this machine only; set by Bind
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
@@ -80,8 +84,9 @@ func New(o Options) *API {
 	}
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
-		places: make(chan struct{}, o.Concurrency), maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
-		keys: newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
+		places: make(chan struct{}, o.Concurrency), streamPlaces: make(chan struct{}, max(1, o.Concurrency/2)),
+		maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
+		keys:    newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.register()
 	return a
@@ -128,7 +133,7 @@ func (a *API) register() {
 		guarded.route = r
 		op := huma.Operation{
 			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
-			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, MaxBodyBytes: a.maxBody + 1, DefaultStatus: r.status,
+			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, DefaultStatus: r.status,
 			Responses: map[string]*huma.Response{"default": problem},
 			Security:  []map[string][]string{{"token": {}}},
 			Extensions: map[string]any{
@@ -140,9 +145,14 @@ func (a *API) register() {
 		}
 		r.register(described, op)
 	}
-	a.document = described.OpenAPI()
 	delete(schemas.Map(), "ErrorModel") // the library adds its own form of errors, which asProblem replaces
 	delete(schemas.Map(), "ErrorDetail")
+	a.document = described.OpenAPI()
+	var text bytes.Buffer
+	if err := surface.WriteJSON(&text, a.document); err != nil {
+		panic(err) // the document depends on the program only
+	}
+	a.served = text.Bytes()
 }
 
 // guardedMux adds the handler of a route to the mux, behind its guard.
@@ -256,29 +266,51 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 			r = withCaller(r, caller)
 		}
 		if r.Method == http.MethodPost || r.Method == http.MethodPatch {
-			if p := a.checkBody(r); p != nil {
+			if p := a.readBody(r); p != nil {
 				a.write(w, r, p)
 				return
 			}
 		}
-		if route.stream {
+		if route.stream || route.role == Anyone { // a stream enters for each page; the document needs no store
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
-		leave, p := a.enter(ctx)
+		leave, p := a.enter(ctx, a.places)
 		if p != nil {
 			a.write(w, r, p)
 			return
 		}
 		defer leave()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(&leaving{w, leave}, r.WithContext(ctx))
 	})
 }
 
-// checkBody checks the type and the size of a request body.
-func (a *API) checkBody(r *http.Request) *Problem {
+// leaving is a response whose request gives its place back before the first byte is sent. So a client that receives
+// slowly keeps no place.
+type leaving struct {
+	http.ResponseWriter
+	leave func()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *leaving) WriteHeader(status int) {
+	w.leave()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *leaving) Write(text []byte) (int, error) {
+	w.leave()
+	return w.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *leaving) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// readBody checks the type and the size of a request body and reads it. So a client that sends slowly keeps no place.
+func (a *API) readBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
 	}
@@ -291,7 +323,15 @@ func (a *API) checkBody(r *http.Request) *Problem {
 	if r.ContentLength > a.maxBody {
 		return tooLarge(a.maxBody)
 	}
-	return nil // the library limits a body whose length is not known
+	text, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
+	switch {
+	case err != nil:
+		return newProblem(http.StatusBadRequest, "invalid_body", "the body did not arrive: %s", err)
+	case int64(len(text)) > a.maxBody:
+		return tooLarge(a.maxBody)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	return nil
 }
 
 func tooLarge(limit int64) *Problem {
@@ -300,17 +340,21 @@ func tooLarge(limit int64) *Problem {
 	return p
 }
 
-// enter waits until the request may use the store. The caller calls leave when it has finished.
-func (a *API) enter(ctx context.Context) (leave func(), p *Problem) {
+// overloaded is the code of a problem of too many requests or streams.
+const overloaded = "overloaded"
+
+// enter waits for one of the places, with which the request may use the store. The caller calls leave when it has
+// finished; more calls do nothing.
+func (a *API) enter(ctx context.Context, places chan struct{}) (leave func(), p *Problem) {
 	limit := time.NewTimer(placeTimeout)
 	defer limit.Stop()
 	select {
-	case a.places <- struct{}{}:
-		return func() { <-a.places }, nil
+	case places <- struct{}{}:
+		return sync.OnceFunc(func() { <-places }), nil
 	case <-limit.C:
 	case <-ctx.Done():
 	}
-	p = newProblem(http.StatusServiceUnavailable, "overloaded", "too many requests at the same time")
+	p = newProblem(http.StatusServiceUnavailable, overloaded, "too many requests at the same time")
 	p.retryAfter = time.Second
 	p.Hint = "try again later, or start another process with the role api"
 	return nil, p

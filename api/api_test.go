@@ -156,12 +156,13 @@ func TestWithoutTokensOnlyThisMachine(t *testing.T) {
 	everywhere(t, func(w *world) {
 		for _, headers := range [][]string{
 			{"Host", "evil.example.com"}, {"Host", "10.0.0.1:8480"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"},
+			{"Via", "1.1 proxy"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}, {"Origin", "http://localhost:1"},
 		} {
 			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusForbidden || r.at("hint") == nil {
 				w.Errorf("%s: %d %s", headers, r.status, r.text)
 			}
 		}
-		for _, headers := range [][]string{{"Host", "localhost:8480"}, {"Host", "[::1]:8480"}, {"Sec-Fetch-Site", "same-origin"}} {
+		for _, headers := range [][]string{{"Host", "localhost:8480"}, {"Host", "[::1]:8480"}, {"Sec-Fetch-Site", "same-origin"}, {"Origin", w.url}} {
 			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusOK {
 				w.Errorf("%s: %d %s", headers, r.status, r.text)
 			}

@@ -3,14 +3,17 @@ package api
 import (
 	"context"
 	"crypto/subtle"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -54,19 +57,21 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// authenticate returns who sends a request, or a problem.
+// authenticate returns who sends a request, or a problem. It ends within authTimeout.
 func (a *API) authenticate(r *http.Request) (caller, *Problem) {
+	ctx, cancel := context.WithTimeout(r.Context(), authTimeout)
+	defer cancel()
 	if header := r.Header.Get("Authorization"); header != "" {
 		secret, ok := cutScheme(header, "Bearer")
 		if !ok {
 			return caller{}, unauthenticated("the header Authorization has another form than: Bearer SECRET")
 		}
-		return a.byToken(r.Context(), secret)
+		return a.byToken(ctx, secret)
 	}
 	if c, p := a.byProxy(r); p != nil || c.role != "" {
 		return c, p
 	}
-	open, err := a.isOpen(r.Context())
+	open, err := a.isOpen(ctx)
 	switch {
 	case err != nil:
 		return caller{}, a.problemOf(err)
@@ -128,8 +133,27 @@ func (a *API) byProxy(r *http.Request) (caller, *Problem) {
 		p.Hint = "check the headers of the proxy, and api.user_header, api.role_header and api.default_role"
 		return caller{}, p
 	}
+	if safe := []string{http.MethodGet, http.MethodHead, http.MethodOptions}; !slices.Contains(safe, r.Method) && fromOtherSite(r) {
+		p := newProblem(http.StatusForbidden, "forbidden", "the request comes from a page of another site")
+		p.Hint = "if the page belongs to this API, the proxy must send the header Host of its client"
+		return caller{}, p
+	}
 	c.scope = "user " + c.name
 	return c, nil
+}
+
+// fromOtherSite reports whether a browser sends the request for a page of another site. A browser names the site in one of
+// two headers; other programs send neither.
+func fromOtherSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "": // an older browser, or an address without TLS
+		origin := r.Header.Get("Origin")
+		page, err := url.Parse(origin)
+		return origin != "" && (err != nil || !strings.EqualFold(page.Host, r.Host))
+	}
+	return true
 }
 
 // isOpen reports whether the API serves requests without authentication: it is at a loopback address, and neither a
@@ -169,6 +193,9 @@ func forbidden(c caller, route route) *Problem {
 }
 
 const (
+	// authTimeout limits the time of an authentication, and of a read of the list of tokens.
+	authTimeout = 3 * time.Second
+
 	keysFresh = time.Second            // a revocation takes effect after this time at the latest
 	keysPause = 100 * time.Millisecond // the least time between two reads
 	useEvery  = time.Minute
@@ -177,16 +204,24 @@ const (
 // keyring is the list of tokens, read at most every keysPause, so that no number of requests loads the store.
 type keyring struct {
 	store store.Tokens
-	turn  chan struct{} // has a value while a call reads or looks
 
-	mu     sync.Mutex
+	mu      sync.Mutex
+	last    tokenRead           // the last one that succeeded
+	begun   time.Time           // when the last read began, whether it succeeded or not
+	current *tokenRead          // the read in progress, or nil
+	used    map[int64]time.Time // when the use of a token was recorded, by its id
+}
+
+// tokenRead is one read of the list of tokens. The calls that wait for it share its result.
+type tokenRead struct {
+	done   chan struct{} // closed at the end
+	began  time.Time
 	tokens []store.Token
-	readAt time.Time           // when the read of tokens began
-	used   map[int64]time.Time // when the use of a token was recorded, by its id
+	err    error
 }
 
 func newKeyring(s store.Tokens) *keyring {
-	return &keyring{store: s, turn: make(chan struct{}, 1), used: make(map[int64]time.Time)}
+	return &keyring{store: s, used: make(map[int64]time.Time)}
 }
 
 // find returns the token with a secret. A secret that is not in a recent list may belong to a new token, so find reads
@@ -212,44 +247,57 @@ func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, e
 	return store.Token{}, false, nil
 }
 
-// load returns a list of tokens whose read began after since.
+// load returns a list of tokens whose read began after since. If the store fails, all calls that wait get its error, so
+// that they do not wait one after another.
 func (k *keyring) load(ctx context.Context, since time.Time) ([]store.Token, error) {
-	if tokens, ok := k.recent(since); ok {
-		return tokens, nil
+	for {
+		k.mu.Lock()
+		if k.last.began.After(since) {
+			defer k.mu.Unlock()
+			return k.last.tokens, nil
+		}
+		read, mine := k.current, k.current == nil
+		if mine {
+			read = &tokenRead{done: make(chan struct{})}
+			k.current = read
+		}
+		pause := keysPause - time.Since(k.begun)
+		k.mu.Unlock()
+		if mine {
+			k.read(context.WithoutCancel(ctx), read, pause) // other calls wait for it too
+		}
+		select {
+		case <-read.done:
+		case <-ctx.Done():
+			return nil, errSlowStore
+		}
+		if read.err != nil {
+			return nil, read.err
+		}
 	}
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if tokens, ok := k.recent(since); ok { // another request has read it meanwhile
-		return tokens, nil
-	}
-	k.mu.Lock()
-	pause := time.NewTimer(keysPause - time.Since(k.readAt))
-	k.mu.Unlock()
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	began := time.Now()
-	tokens, err := k.store.Tokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.tokens, k.readAt = tokens, began
-	return tokens, nil
 }
 
-func (k *keyring) recent(since time.Time) ([]store.Token, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.tokens, k.readAt.After(since)
+var errSlowStore = fmt.Errorf("%w: the store did not return the tokens within %s", holdfast.ErrUnavailable, authTimeout)
+
+// read carries out a read of the list of tokens after a pause.
+func (k *keyring) read(ctx context.Context, read *tokenRead, pause time.Duration) {
+	time.Sleep(pause)
+	ctx, cancel := context.WithTimeout(ctx, authTimeout)
+	defer cancel()
+	read.began, read.err = time.Now(), errSlowStore // also if the store panics
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if read.err == nil {
+			k.last = *read
+		}
+		k.begun, k.current = read.began, nil
+		close(read.done)
+	}()
+	tokens, err := k.store.Tokens(ctx)
+	if ctx.Err() == nil {
+		read.tokens, read.err = tokens, err
+	}
 }
 
 // use records that a token was used, at most once a minute. An error does not matter: a later request tries again.

@@ -213,21 +213,26 @@ func TestOffTheLoopbackAddressItNeedsTokens(t *testing.T) {
 	})
 }
 
+// from returns the status of a request for tasks.example.com that comes from an address.
+func (w *world) from(address, method, path string, headers ...string) int {
+	w.Helper()
+	r := httptest.NewRequestWithContext(w.Context(), method, "http://tasks.example.com"+path, nil)
+	r.RemoteAddr = address
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Add(headers[i], headers[i+1]); headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	answer := httptest.NewRecorder()
+	w.api.ServeHTTP(answer, r)
+	return answer.Code
+}
+
 // Only a trusted proxy may name a user.
 func TestUsersOfAProxy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",
 		"HOLDFAST_API_ROLE_HEADER=X-Role", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
-	ask := func(method, path, from string, headers ...string) int {
-		r := httptest.NewRequest(method, "http://tasks.example.com"+path, strings.NewReader(""))
-		r.RemoteAddr = from
-		for i := 0; i < len(headers); i += 2 {
-			r.Header.Add(headers[i], headers[i+1])
-		}
-		answer := httptest.NewRecorder()
-		w.api.ServeHTTP(answer, r)
-		return answer.Code
-	}
 	for _, c := range []struct {
 		what, path, from string
 		headers          []string
@@ -249,8 +254,44 @@ func TestUsersOfAProxy(t *testing.T) {
 		{"a forwarded address", "/api/v1/tasks", "10.2.2.3:4", []string{"X-User", "ada", "X-Forwarded-For", "10.1.2.3"}, 401},
 		{"a wrong token beside", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada", "Authorization", "Bearer x"}, 401},
 	} {
-		if got := ask("GET", c.path, c.from, c.headers...); got != c.want {
+		if got := w.from(c.from, "GET", c.path, c.headers...); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// A page of another site can make a browser send requests as a user of the proxy. Such a request changes nothing.
+func TestPagesOfOtherSitesChangeNothingThroughAProxy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=operator"), nil)
+	secret := w.token("ada", store.Operator, 0)
+	cancel := func(headers ...string) (int, holdfast.State) {
+		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		status := w.from("10.1.2.3:4", "POST", "/api/v1/tasks/"+id.String()+"/cancel", append(headers, "X-User", "ada")...)
+		task, err := w.Store.Task(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, task.State
+	}
+	for _, headers := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}, {"Origin", "://"},
+		{"Sec-Fetch-Site", "cross-site", "Origin", "https://tasks.example.com"},
+	} {
+		if status, state := cancel(headers...); status != http.StatusForbidden || state != holdfast.Ready {
+			t.Errorf("%s: %d, %s", headers, status, state)
+		}
+		if status := w.from("10.1.2.3:4", "GET", "/api/v1/tasks", append(headers, "X-User", "ada")...); status != http.StatusOK {
+			t.Errorf("%s: the status of a list is %d", headers, status)
+		}
+	}
+	for _, headers := range [][]string{
+		nil, {"Sec-Fetch-Site", "none"}, {"Origin", "https://tasks.example.com"}, {"Origin", "https://TASKS.example.com"},
+		{"Sec-Fetch-Site", "same-origin", "Origin", "https://tasks.example.com", "Host", "10.1.2.9:8480"},
+		append([]string{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example.com"}, secret...),
+	} {
+		if status, state := cancel(headers...); status != http.StatusOK || state != holdfast.Cancelled {
+			t.Errorf("%.60s: %d, %s", headers, status, state)
 		}
 	}
 }

@@ -18,7 +18,9 @@ import (
 
 const (
 	maxStreams  = 100
-	streamEvery = time.Second // the least time between two events
+	streamEvery = time.Second // the least time between two pages
+	// streamPause is how many times as long as the last page took a stream waits before the next one.
+	streamPause = 5
 	heartbeat   = 15 * time.Second
 	writeLimit  = 10 * time.Second // a client that takes an event more slowly loses its stream
 )
@@ -38,45 +40,53 @@ func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 	op.Description += " Server-sent events: snapshot has a TaskPage, and change has TaskChanges."
 	op.Responses["200"] = &huma.Response{Description: "Events.", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}
 	huma.Register(described, op, func(ctx context.Context, in *query) (*huma.StreamResponse, error) {
-		page, err := a.pageOf(ctx, in)
+		page, took, err := a.pageOf(ctx, in)
 		if err != nil {
 			return nil, a.failed(ctx, op, err)
 		}
 		select {
 		case a.streams <- struct{}{}:
 		default:
-			p := newProblem(http.StatusServiceUnavailable, "overloaded", "this process serves %d streams, which is the limit", maxStreams)
+			p := newProblem(http.StatusServiceUnavailable, overloaded, "this process serves %d streams, which is the limit", maxStreams)
 			p.retryAfter = heartbeat
 			return nil, p
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer func() { <-a.streams }()
 			r, w := humago.Unwrap(c)
-			a.stream(&eventWriter{w, http.NewResponseController(w)}, r, in, page)
+			a.stream(&eventWriter{w, http.NewResponseController(w)}, r, in, page, pauseAfter(took))
 		}}, nil
 	})
 }
 
-// pageOf reads the page of a stream, in its turn.
-func (a *API) pageOf(ctx context.Context, in *query) (surface.TaskPage, error) {
+// pageOf reads the page of a stream, in its turn. It also returns how long the store took.
+func (a *API) pageOf(ctx context.Context, in *query) (page surface.TaskPage, took time.Duration, err error) {
+	for _, places := range []chan struct{}{a.streamPlaces, a.places} {
+		leave, p := a.enter(ctx, places)
+		if p != nil {
+			return page, 0, p
+		}
+		defer leave()
+	}
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	leave, p := a.enter(limited)
-	if p != nil {
-		return surface.TaskPage{}, p
-	}
-	defer leave()
-	return a.listTasks(limited, in)
+	began := time.Now()
+	page, err = a.listTasks(limited, in)
+	return page, time.Since(began), err
 }
 
-// stream sends events until the client is gone, the API stops, or the caller may no longer read.
-func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.TaskPage) {
+// pauseAfter returns how long a stream waits after a page that took so long.
+func pauseAfter(took time.Duration) time.Duration { return max(streamEvery, streamPause*took) }
+
+// stream sends page, and after a pause what changes in it, until the client is gone, the API stops, or the caller may no
+// longer read.
+func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.TaskPage, pause time.Duration) {
 	ctx := r.Context()
 	if err := to.begin(page); err != nil {
 		return
 	}
-	tick := time.NewTicker(streamEvery)
-	defer tick.Stop()
+	next := time.NewTimer(pause)
+	defer next.Stop()
 	sent := time.Now()
 	for {
 		select {
@@ -84,15 +94,20 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 			return
 		case <-a.stopping:
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
 		if !a.mayStay(ctx, callerOf(ctx)) {
 			return
 		}
-		newest, err := a.pageOf(ctx, in)
-		if err != nil {
+		newest, took, err := a.pageOf(ctx, in)
+		if p, ok := errors.AsType[*Problem](err); ok && p.Code == overloaded {
+			newest = page // the next turn may come sooner
+		} else if err != nil {
 			return // the client connects again, and gets the problem if it persists
+		} else {
+			newest = withUnseen(newest, page, in.Limit)
 		}
+		next.Reset(pauseAfter(took))
 		changes, changed := difference(page, newest)
 		switch {
 		case changed:
@@ -107,6 +122,17 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 		}
 		page, sent = newest, time.Now()
 	}
+}
+
+// withUnseen returns the newest page with the tasks of the page before that the search did not reach, because it has
+// stopped earlier this time. They may still match.
+func withUnseen(newest, before surface.TaskPage, limit int) surface.TaskPage {
+	for _, task := range before.Tasks {
+		if newest.Next != nil && task.ID < *newest.Next && len(newest.Tasks) < limit {
+			newest.Tasks = append(newest.Tasks, task)
+		}
+	}
+	return newest
 }
 
 // difference returns what has changed from one page to the next.

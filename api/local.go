@@ -40,12 +40,12 @@ func notLocal(r *http.Request) *Problem {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return needsToken("the request comes from another machine, and the API has no tokens")
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(header) != "" {
 			return needsToken("the request came through a proxy, and the API has no tokens")
 		}
 	}
-	if origin := r.Header.Get("Sec-Fetch-Site"); origin == "cross-site" || origin == "same-site" {
+	if fromOtherSite(r) {
 		return needsToken("the request comes from a page of another site, and the API has no tokens")
 	}
 	if host := hostOf(r.Host); !localHost(host) {

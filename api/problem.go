@@ -150,8 +150,6 @@ func (a *API) asProblem(_ huma.Context, _ string, value any) (any, error) {
 		p.Code = "invalid_body"
 	case http.StatusInternalServerError:
 		p.Code = "internal"
-	case http.StatusRequestEntityTooLarge:
-		p = tooLarge(a.maxBody)
 	}
 	return p, nil
 }

@@ -116,9 +116,11 @@ func (a *API) failed(ctx context.Context, op huma.Operation, err error) *Problem
 // documentRoute registers the route of the OpenAPI document.
 func (a *API) documentRoute(described huma.API, op huma.Operation) {
 	type document struct {
-		Body any
+		Kind string `header:"Content-Type"`
+		Body []byte
 	}
+	op.Responses["200"] = &huma.Response{Description: "The document.", Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}}
 	huma.Register(described, op, func(context.Context, *struct{}) (*document, error) {
-		return &document{a.document}, nil
+		return &document{"application/json", a.served}, nil
 	})
 }
