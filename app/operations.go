@@ -42,7 +42,7 @@ func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, e
 	if err != nil {
 		return Plan{}, err
 	}
-	plan := Plan{Operation: r.Operation(total), Samples: page.Tasks, AtLeast: counts.Next != 0}
+	plan := Plan{Operation: r.Operation(total, counts.Next != 0), Samples: page.Tasks, AtLeast: counts.Next != 0}
 	if rate := plan.Operation.Rate; rate > 0 {
 		plan.Expected = time.Duration(float64(plan.Operation.Total) / float64(rate) * float64(time.Second))
 	}
@@ -83,7 +83,7 @@ func (b *Backend) AwaitOperation(ctx context.Context, id store.ID, progress func
 		if o.State != store.OperationRunning {
 			return o, nil
 		}
-		wait, _, err := engine.Advance(ctx)
+		wait, err := engine.Step(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return newest, ctx.Err()

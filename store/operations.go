@@ -69,6 +69,9 @@ type Operation struct {
 	// Cursor is the id below which the next tasks are; 0 means at the newest task. Scanned means that there are none.
 	Cursor  holdfast.TaskID `json:"-"`
 	Scanned bool            `json:"-"`
+	// Accepted, if not 0, is the least id of the tasks that were retried before a person resumed the stopped operation.
+	// Their failures do not count for the step.
+	Accepted holdfast.TaskID `json:"-"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
@@ -147,5 +150,5 @@ type FirstResult string
 const (
 	FirstSucceeded FirstResult = "succeeded"
 	FirstFailed    FirstResult = "failed" // it failed or crashed
-	FirstOther     FirstResult = "other"  // the task was cancelled or archived first
+	FirstOther     FirstResult = "other"  // a person cancelled, archived or purged the task, or took its retry back
 )

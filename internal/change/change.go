@@ -99,21 +99,44 @@ func decode(patch []byte) (jsonpatch.Patch, error) {
 }
 
 // Patch returns the document of a task after a JSON Patch. It returns an ErrInvalid if the patch does not fit the
-// document or if the result is not a document.
-func Patch(task holdfast.Task, patch []byte) (Document, error) {
+// document, if the result is not a document, or if the patch copies more than maxPayload bytes.
+func Patch(task holdfast.Task, patch []byte, maxPayload int) (Document, error) {
 	decoded, err := decode(patch)
 	if err != nil {
 		return Document{}, err
 	}
-	text, err := json.Marshal(DocumentOf(task))
-	if err != nil {
-		return Document{}, fmt.Errorf("patch task %s: %w", task.ID, err)
+	text, err := encode(DocumentOf(task))
+	if err != nil { // such as a time that JSON cannot represent
+		return Document{}, fmt.Errorf("%w: task %s cannot be patched: %w", holdfast.ErrInvalid, task.ID, err)
 	}
-	patched, err := decoded.Apply(text)
+	patched, err := apply(decoded, text, maxPayload)
 	if err != nil {
 		return Document{}, fmt.Errorf("%w: the patch does not fit task %s: %w", holdfast.ErrInvalid, task.ID, err)
 	}
 	return ParseDocument(patched)
+}
+
+// encode returns a document as JSON in which each string of the payload has its characters, because the idempotency key
+// of the task depends on them.
+func encode(d Document) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(d)
+	return text.Bytes(), err
+}
+
+// apply applies a patch. The library panics on some patches, and without a limit a short patch can make a document of any
+// size, because each step may copy the whole document.
+func apply(patch jsonpatch.Patch, document []byte, maxCopied int) (patched []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("a step of the patch cannot be applied: %v", cause)
+		}
+	}()
+	options := jsonpatch.NewApplyOptions()
+	options.AccumulatedCopySizeLimit, options.EscapeHTML = int64(maxCopied), false
+	return patch.ApplyWithOptions(document, options)
 }
 
 // ParseDocument decodes a whole document. It returns an ErrInvalid if a member is missing, unknown or of another type.
@@ -251,7 +274,7 @@ func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 	var cause holdfast.Cause
 	switch last.Action {
 	case store.ActionEdit:
-		edit := store.Edit{Payload: was.Payload, Queue: was.Queue, RunAt: was.RunAt, Tags: was.Tags}
+		edit := store.Edit{Payload: was.Payload, Key: was.Key, Queue: was.Queue, RunAt: was.RunAt, Tags: was.Tags}
 		if was.MaxAttempts != is.MaxAttempts {
 			edit.MaxAttempts = orSetting(was.MaxAttempts)
 		}
@@ -269,6 +292,9 @@ func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 			holdfast.ErrConflict, task.ID, last.Action)
 	}
 	move, err := settle(task, cause)
+	if last.Action == store.ActionRetry { // also that of a cancelled task
+		move.Failures, move.Crashes, move.Deferrals = was.Failures, was.Crashes, was.Deferrals
+	}
 	change.Move = &move
 	return change, err
 }

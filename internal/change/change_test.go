@@ -15,6 +15,8 @@ import (
 
 var due = time.Date(2030, 1, 31, 9, 0, 0, 123456000, time.UTC)
 
+const maxPayload = holdfast.DefaultMaxPayload
+
 func task(state holdfast.State) holdfast.Task {
 	return holdfast.Task{
 		ID: 42, Type: "mail", Queue: "default", State: state, Attempt: 3, MaxAttempts: 5, Failures: 2, Crashes: 1, NextRunAt: due,
@@ -52,7 +54,7 @@ func TestPatches(t *testing.T) {
 		`[{"op":"test","path":"/queue","value":"default"},{"op":"replace","path":"/payload","value":null}]`: `null`,
 		`[{"op":"add","path":"/payload/n","value":1.10}]`:                                                   `{"order":{"id":12345678901234567890},"html":"<b>","n":1.10}`,
 	} {
-		got, err := change.Patch(task(holdfast.Dead), []byte(patch))
+		got, err := change.Patch(task(holdfast.Dead), []byte(patch), maxPayload)
 		if err != nil {
 			t.Errorf("%s: %v", patch, err)
 			continue
@@ -72,7 +74,7 @@ func TestPatches(t *testing.T) {
 		`[{"op":"replace","path":"/max_attempts","value":"x"}]`: "the edited document",
 		`[{"op":"replace","path":"/run_at","value":"soon"}]`:    "the edited document",
 	} {
-		_, err := change.Patch(task(holdfast.Dead), []byte(patch))
+		_, err := change.Patch(task(holdfast.Dead), []byte(patch), maxPayload)
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", patch, err, want)
 		}
@@ -96,6 +98,74 @@ func sameMembers(t *testing.T, a, b string) bool {
 		return string(encoded)
 	}
 	return normal(a) == normal(b)
+}
+
+// A patch of the queue must not change a character of the payload, on which the idempotency key depends.
+func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{`{"url":"https://example.com/?a=1&b=<2>"}`, "{ \"text\" : \"\u2028 \\u0026 é\" }", `[1.10, 12345678901234567890]`, `null`} {
+		task := task(holdfast.Dead)
+		task.Payload = json.RawMessage(payload)
+		to, err := change.Patch(task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload)
+		if err != nil {
+			t.Errorf("%s: %v", payload, err)
+			continue
+		}
+		if got, err := change.Edit(task, to, change.Rules{MaxPayload: maxPayload}); err != nil || got.Edit.Payload != nil {
+			t.Errorf("%s: %v, the edit replaces the payload by %s", payload, err, got.Edit.Payload)
+		}
+	}
+	task := task(holdfast.Dead)
+	task.Payload = json.RawMessage(`{"n":1,"url":"https://example.com/?a=1&b=<2>"}`)
+	to, err := change.Patch(task, []byte(`[{"op":"replace","path":"/payload/n","value":2}]`), maxPayload)
+	if err != nil || !strings.Contains(string(to.Payload), "?a=1&b=<2>") {
+		t.Errorf("%s, %v", to.Payload, err)
+	}
+}
+
+// Each copy may take the whole document, so a patch of a few hundred bytes could need any amount of memory.
+func TestAPatchMayNotCopyMoreThanAPayload(t *testing.T) {
+	t.Parallel()
+	steps := strings.Repeat(`{"op":"copy","from":"/payload","path":"/payload/a"},{"op":"copy","from":"/payload","path":"/payload/b"},`, 20)
+	_, err := change.Patch(task(holdfast.Dead), []byte("["+strings.TrimSuffix(steps, ",")+"]"), maxPayload)
+	if !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("got %v, want an ErrInvalid", err)
+	}
+}
+
+func TestATaskThatJSONCannotRepresentIsRefused(t *testing.T) {
+	t.Parallel()
+	task := task(holdfast.Ready)
+	task.NextRunAt = time.Date(11026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if _, err := change.Patch(task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("got %v, want an ErrInvalid", err)
+	}
+}
+
+// FuzzPatch looks for patches that end the process. A janitor applies the patches of operations.
+func FuzzPatch(f *testing.F) {
+	for _, patch := range []string{
+		`[{"op":"test","path":""}]`,
+		`[{"op":"test","path":"/payload/list","value":[null]}]`,
+		`[{"op":"replace","path":"","value":null},{"op":"remove","path":"/queue"}]`,
+		`[{"op":"add","path":"/payload/n","value":1.10}]`,
+		`[null]`,
+	} {
+		f.Add(patch, `{"list":[1,null,{"a":null}],"text":"<&>"}`)
+	}
+	f.Fuzz(func(t *testing.T, patch, payload string) {
+		task := task(holdfast.Dead)
+		if task.Payload = json.RawMessage(payload); !json.Valid(task.Payload) {
+			t.Skip()
+		}
+		to, err := change.Patch(task, []byte(patch), maxPayload)
+		if err != nil && !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("patch %s of payload %s: %v", patch, payload, err)
+		}
+		if err == nil && !json.Valid(to.Payload) {
+			t.Errorf("patch %s of payload %s: the result %s is not JSON", patch, payload, to.Payload)
+		}
+	})
 }
 
 func TestEditsAreChecked(t *testing.T) {
@@ -200,7 +270,7 @@ func entry(t *testing.T, c store.Change) store.AuditEntry {
 func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	t.Parallel()
 	before := task(holdfast.Ready)
-	before.Tags = []string{"ada"}
+	before.Tags, before.Key = []string{"ada"}, "imported"
 	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour), Tags: []string{"ben"}}
 	edit, err := change.Edit(before, to, change.Rules{MaxPayload: 1000})
 	if err != nil {
@@ -208,12 +278,13 @@ func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	}
 	after := before
 	after.Attempt, after.Payload, after.Queue, after.MaxAttempts, after.NextRunAt = 4, to.Payload, to.Queue, 0, to.RunAt
+	after.Key = ""
 	undo, err := change.Undo(after, entry(t, edit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e := undo.Edit; string(e.Payload) != string(before.Payload) || e.Queue != before.Queue || e.MaxAttempts != before.MaxAttempts || !e.RunAt.Equal(before.NextRunAt) ||
-		e.Tags == nil || !slices.Equal(*e.Tags, before.Tags) {
+		e.Tags == nil || !slices.Equal(*e.Tags, before.Tags) || e.Key != before.Key {
 		t.Errorf("undo: %+v", e)
 	}
 
@@ -230,6 +301,17 @@ func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	}
 	if m := undo.Move; m.To != holdfast.Dead || m.Failures != 2 || m.Crashes != 1 || m.MaxAttempts != 5 {
 		t.Errorf("undo: %+v", m)
+	}
+	cancelled := dead
+	cancelled.State = holdfast.Cancelled
+	if retry, err = change.Of(store.ActionRetry, cancelled); err != nil {
+		t.Fatal(err)
+	}
+	if undo, err = change.Undo(ready, entry(t, retry)); err != nil {
+		t.Fatal(err)
+	}
+	if m := undo.Move; m.To != holdfast.Cancelled || m.Failures != 2 || m.Crashes != 1 {
+		t.Errorf("undo of the retry of a cancelled task: %+v", m)
 	}
 	claimed := ready
 	claimed.State = holdfast.Running

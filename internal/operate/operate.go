@@ -31,8 +31,10 @@ type Store interface {
 const (
 	// batch is the maximum number of tasks of a step. It keeps the transaction short.
 	batch = 500
-	// editBatch is for edits, which read each task with its payload.
+	// editBatch is for edits, which read each task with its payload. A step of an edit also ends after so many editBytes of
+	// payloads, because the audit log takes each one before and after the edit.
 	editBatch = 50
+	editBytes = 1 << 20
 	// judgeBatch is how many first attempts a step judges.
 	judgeBatch = 1000
 	// enoughFirst is the number of first attempts from which on an operation may stop before the end of its ramp step.
@@ -74,7 +76,7 @@ func New(s Store, maxPayload int) *Engine {
 const yield = 2 * time.Second
 
 // Advance makes at most one step of each running operation. It returns how long the caller may wait before the next
-// call, and false if no operation is running.
+// call, and false if no operation is running. An error of one operation does not delay the others.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool, err error) {
 	operations, err := e.store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationRunning}, Limit: 100})
 	if err != nil || len(operations) == 0 {
@@ -82,26 +84,37 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool,
 		clear(e.yielded)
 		return 0, false, err
 	}
-	now, err := e.store.Now(ctx)
-	if err != nil {
-		return 0, true, err
-	}
 	wait = judgeEvery
+	var problems []error
 	for _, o := range operations {
-		if left := e.yielded[o.ID].Sub(now); o.Foreign || left > 0 && left <= yield {
-			continue
-		}
-		pause, err := e.step(ctx, o, now)
-		if errors.Is(err, holdfast.ErrConflict) { // another process or a person was faster
-			e.yielded[o.ID] = now.Add(yield)
-			continue
-		}
+		pause, err := e.Step(ctx, o)
 		if err != nil {
-			return wait, true, fmt.Errorf("operation %s: %w", o.ID, err)
+			problems = append(problems, err)
+			continue
 		}
 		wait = min(wait, pause)
 	}
-	return wait, true, nil
+	return wait, true, errors.Join(problems...)
+}
+
+// Step makes at most one step of a running operation. It returns how long the caller may wait before the next call.
+func (e *Engine) Step(ctx context.Context, o store.Operation) (time.Duration, error) {
+	now, err := e.store.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if left := e.yielded[o.ID].Sub(now); o.Foreign || left > 0 && left <= yield {
+		return judgeEvery, nil
+	}
+	wait, err := e.step(ctx, o, now)
+	if errors.Is(err, holdfast.ErrConflict) { // another process or a person was faster
+		e.yielded[o.ID] = now.Add(yield)
+		return judgeEvery, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("operation %s: %w", o.ID, err)
+	}
+	return wait, nil
 }
 
 // step makes the next step of an operation, if it can make one now, and returns how long to wait for the one after it.
@@ -166,13 +179,17 @@ func (e *Engine) judge(ctx context.Context, step *store.OperationStep, now time.
 	for _, attempt := range first {
 		step.Judged = append(step.Judged, attempt.Task)
 		to.Judged++
+		ofStep := int64(1)
+		if to.Accepted > 0 && attempt.Task >= to.Accepted {
+			ofStep = 0
+		}
 		switch attempt.Result {
 		case store.FirstSucceeded:
 			to.Succeeded++
-			to.StepSucceeded++
+			to.StepSucceeded += ofStep
 		case store.FirstFailed:
 			to.Failed++
-			to.StepFailed++
+			to.StepFailed += ofStep
 		}
 	}
 	return true, nil
@@ -242,14 +259,17 @@ func (e *Engine) work(ctx context.Context, step *store.OperationStep, now time.T
 		if err != nil {
 			return 0, err
 		}
-		if err := e.changes(ctx, step, page.Tasks); err != nil {
+		n, err := e.changes(ctx, step, page.Tasks)
+		if err != nil {
 			return 0, err
 		}
-		use(to, now, len(page.Tasks))
-		if to.Cursor = page.Next; page.Next == 0 {
+		use(to, now, n)
+		if n < len(page.Tasks) {
+			to.Cursor = page.Tasks[n-1].ID
+		} else if to.Cursor = page.Next; page.Next == 0 {
 			to.Scanned = true
 		}
-		left -= int64(len(page.Tasks))
+		left -= int64(n)
 	}
 	if to.Limit > 0 && to.Visited()+int64(len(step.Changes)) >= to.Limit {
 		to.Scanned = true
@@ -298,15 +318,18 @@ func usedUntil(o *store.Operation, now time.Time) time.Time {
 	return o.AdvancedAt
 }
 
-// changes adds the changes of the tasks to a step.
-func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) error {
+// changes adds the changes of the tasks to a step, until their payloads are large. It returns the number of tasks that
+// the step passes, which is at least 1.
+func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) (int, error) {
 	to := &step.To
 	rules := make(map[string]change.Rules) // of edits, by type
-	for _, task := range tasks {
+	size := 0
+	for i, task := range tasks {
 		requested, err := e.changeOf(ctx, to, task, rules)
 		switch {
 		case err == nil:
 			step.Changes = append(step.Changes, requested)
+			size += len(requested.Task.Payload)
 		case errors.Is(err, holdfast.ErrConflict), errors.Is(err, holdfast.ErrNotFound):
 			to.Skipped++
 		case errors.Is(err, holdfast.ErrInvalid):
@@ -315,10 +338,13 @@ func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks [
 				to.Note = err.Error()
 			}
 		default:
-			return err
+			return 0, err
+		}
+		if size >= editBytes {
+			return i + 1, nil
 		}
 	}
-	return nil
+	return len(tasks), nil
 }
 
 // changeOf returns the change of one task. It adds the rules of its type to known.
@@ -330,7 +356,7 @@ func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast
 	if err != nil {
 		return store.Change{}, err
 	}
-	to, err := change.Patch(whole, o.Patch)
+	to, err := change.Patch(whole, o.Patch, e.maxPayload)
 	if err != nil {
 		return store.Change{}, err
 	}
@@ -402,8 +428,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Operation returns the operation for a checked request on total tasks.
-func (r *Request) Operation(total int64) store.Operation {
+// Operation returns the operation for a checked request on total tasks, or on more than that if atLeast is true.
+func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	if r.Limit > 0 {
 		total = min(total, r.Limit)
 	}
@@ -424,7 +450,7 @@ func (r *Request) Operation(total int64) store.Operation {
 	if o.StepTimeout == 0 {
 		o.StepTimeout = DefaultStepTimeout
 	}
-	if o.Ramp == nil && total >= RampFrom {
+	if o.Ramp == nil && (total >= RampFrom || atLeast) {
 		o.Ramp = DefaultRamp()
 	}
 	return o
@@ -446,6 +472,7 @@ func Control(o store.Operation, to store.OperationState, by store.Actor) (store.
 	step.To.State = to
 	if o.State == store.OperationStopped && to == store.OperationRunning { // a person accepts the failures so far
 		step.To.Note, step.To.StepSucceeded, step.To.StepFailed = "", 0, 0
+		step.To.Accepted = o.Cursor
 	}
 	return step, nil
 }

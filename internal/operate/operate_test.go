@@ -116,7 +116,7 @@ func (d *desk) start(r operate.Request) store.Operation {
 	for _, n := range counts.By {
 		total += n
 	}
-	o := r.Operation(total)
+	o := r.Operation(total, false)
 	o.State = store.OperationRunning
 	o, err = d.CreateOperation(d.Context(), anna, o)
 	d.must(err)
@@ -466,5 +466,99 @@ func TestRequestsAreChecked(t *testing.T) {
 		if err := r.Check(); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%+v: %v", r, err)
 		}
+	}
+}
+
+// TestAResumedRetryForgetsTheFailuresBefore resumes an operation that has stopped while some of its tasks had not run. They
+// fail before the target is repaired.
+func TestAResumedRetryForgetsTheFailuresBefore(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	ids := d.die(400)
+	o := d.start(operate.Request{Action: store.ActionRetry, Query: "state:dead", Filter: dead(), Rate: -1, Ramp: []int{25, 100}})
+	fail := func(n int) {
+		for _, id := range ids {
+			if task, err := d.Task(t.Context(), id); err == nil && task.State == holdfast.Ready && n > 0 {
+				d.run(id, holdfast.Permanent(errors.New("no order")))
+				n--
+			}
+		}
+	}
+	o = d.advance(o.ID, func(o store.Operation) {
+		if o.Changed == 100 && o.Judged == 0 {
+			fail(30)
+		}
+	}, store.OperationStopped)
+	if o.Changed != 100 || o.Judged != 30 {
+		t.Fatalf("stopped after %d tasks and %d first attempts", o.Changed, o.Judged)
+	}
+	fail(70)
+	resumed, err := operate.Control(o, store.OperationRunning, anna)
+	d.must(err)
+	_, err = d.StepOperation(t.Context(), resumed)
+	d.must(err)
+	o = d.advance(o.ID, func(store.Operation) {
+		for _, id := range ids {
+			if task, err := d.Task(t.Context(), id); err == nil && task.State == holdfast.Ready {
+				d.run(id, nil)
+			}
+		}
+	}, store.OperationDone, store.OperationStopped)
+	if o.State != store.OperationDone || o.Changed != 400 || o.Failed != 100 || o.Succeeded != 300 {
+		t.Errorf("the operation is %s with %d changed, %d failed and %d succeeded: %s", o.State, o.Changed, o.Failed, o.Succeeded, o.Note)
+	}
+}
+
+// broken is a desk on which the steps of one operation fail.
+type broken struct {
+	*desk
+	id store.ID
+}
+
+func (b broken) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
+	if step.From.ID == b.id {
+		return store.Operation{}, errors.New("disk full")
+	}
+	return b.desk.StepOperation(ctx, step)
+}
+
+func TestAFailedOperationDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(10)
+	first := d.start(operate.Request{Action: store.ActionArchive, Filter: dead()})
+	second := d.start(operate.Request{Action: store.ActionArchive, Filter: dead()})
+	_, running, err := operate.New(broken{d, first.ID}, 0).Advance(t.Context())
+	if !running || err == nil || !strings.Contains(err.Error(), "operation "+first.ID.String()+": disk full") {
+		t.Errorf("Advance returned %t, %v", running, err)
+	}
+	o, err := d.Operation(t.Context(), second.ID)
+	d.must(err)
+	if o.Changed != 10 {
+		t.Errorf("the other operation has changed %d tasks", o.Changed)
+	}
+}
+
+// TestAStepOfAnEditIsBounded edits tasks with long payloads: each step has at most one more than fit into a megabyte.
+func TestAStepOfAnEditIsBounded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	long := json.RawMessage(`{"text":"` + strings.Repeat("x", 300<<10) + `"}`)
+	for _, id := range d.die(12) {
+		task, err := d.Task(t.Context(), id)
+		d.must(err)
+		_, err = d.Change(t.Context(), anna, []store.Change{{Action: store.ActionEdit, Task: task, Edit: &store.Edit{Payload: long}}})
+		d.must(err)
+	}
+	o := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`[{"op":"add","path":"/payload/n","value":1}]`)})
+	before := int64(0)
+	o = d.advance(o.ID, func(o store.Operation) {
+		if o.Changed-before > 4 {
+			t.Errorf("a step has changed %d tasks", o.Changed-before)
+		}
+		before = o.Changed
+	}, store.OperationDone)
+	if times := d.changedBy(o.ID); o.Changed != 12 || len(times) != 12 {
+		t.Errorf("%d tasks are changed, %d different ones", o.Changed, len(times))
 	}
 }

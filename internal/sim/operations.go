@@ -32,7 +32,7 @@ type OperationMove struct {
 func (o OperationPlan) String() string {
 	var b strings.Builder
 	r := &o.Request
-	fmt.Fprintf(&b, "%s of %v, limit %d, rate %d, ramp %v, stop above %.2f, timeout %v", r.Action, r.Filter.States, r.Limit, r.Rate, r.Ramp, r.Operation(0).StopAbove, r.StepTimeout)
+	fmt.Fprintf(&b, "%s of %v, limit %d, rate %d, ramp %v, stop above %.2f, timeout %v", r.Action, r.Filter.States, r.Limit, r.Rate, r.Ramp, r.Operation(0, false).StopAbove, r.StepTimeout)
 	if o.Planned > 0 {
 		fmt.Fprintf(&b, ", planned for %v", o.Planned)
 	}
@@ -206,7 +206,7 @@ func (p *process) createOperation(plan OperationPlan) (store.Operation, error) {
 	for _, n := range counts.By {
 		total += n
 	}
-	o := request.Operation(total)
+	o := request.Operation(total, false)
 	if plan.Planned == 0 {
 		o.State = store.OperationRunning
 	}

@@ -39,6 +39,7 @@ create table audit (
 );
 
 create index audit_task on audit (task_id, id) where task_id is not null;
+create index audit_operation on audit (operation_id, id) where operation_id is not null;
 create index audit_subject on audit (subject, id) where subject <> '';
 
 -- The groups of dead tasks that a person has changed, or that were announced. The columns from type to last_at repeat what was last seen of the
@@ -307,6 +308,7 @@ create table operations (
   step_succeeded bigint not null default 0,
   step_failed    bigint not null default 0,
   cursor         bigint not null default 0,
+  accepted       bigint not null default 0,
   scanned        boolean not null default false,
   created_at     timestamptz not null default now(),
   started_at     timestamptz,

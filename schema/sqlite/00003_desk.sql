@@ -38,6 +38,7 @@ create table audit (
 ) strict;
 
 create index audit_task on audit (task_id, id) where task_id is not null;
+create index audit_operation on audit (operation_id, id) where operation_id is not null;
 create index audit_subject on audit (subject, id) where subject <> '';
 
 -- The groups of dead tasks that a person has changed, or that were announced. The columns from type to last_at repeat what was last seen of the
@@ -201,6 +202,7 @@ create table operations (
   step_succeeded integer not null default 0,
   step_failed    integer not null default 0,
   cursor         integer not null default 0,
+  accepted       integer not null default 0,
   scanned        integer not null default 0,
   created_at     integer not null,
   started_at     integer,

@@ -254,6 +254,7 @@ func statements() map[string]string {
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "count_running", Of: "count", Part: "window", Is: "running_tasks"},
 		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
+		statement.Variant{Name: "audit_log_operation", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_operation"},
 		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
 		statement.Variant{Name: "operation", Of: "operations", Part: "operations_wanted", Is: "operations_by_id"},
 		statement.Variant{Name: "operations_running", Of: "operations", Part: "operations_wanted", Is: "operations_active"},

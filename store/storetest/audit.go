@@ -29,6 +29,7 @@ var auditTests = []test{
 	{"filters the audit log", testAuditFilter},
 	{"has one winner in a race of an edit against a claim", testEditAgainstClaim},
 	{"has one winner in a race of two editors", testTwoEditors},
+	{"edits the idempotency key of an imported task", testEditImportedKey},
 }
 
 // anna is the actor of most tests.
@@ -412,5 +413,26 @@ func testTwoEditors(s *suite) {
 		if entries := s.auditLog(store.AuditFilter{Task: tasks[i].ID}); len(entries) != 1 {
 			s.Errorf("race %d: %d audit entries", i, len(entries))
 		}
+	}
+}
+
+func testEditImportedKey(s *suite) {
+	here, ok := s.Store.(store.Transfer)
+	if !ok {
+		s.Skip("this store imports no tasks")
+	}
+	_, err := here.Import(s.ctx, sampleRecords(s.now()), 50)
+	s.must(err)
+	imported := s.task(3)
+	if imported.Key == "" {
+		s.Fatal("the imported task has no key of its own")
+	}
+	s.mustChange(editOf(imported, store.Edit{Payload: json.RawMessage(`{"x":1}`)}))
+	if edited := s.task(3); edited.IdempotencyKey() == imported.IdempotencyKey() {
+		s.Errorf("after the edit the key is still %q", edited.IdempotencyKey())
+	}
+	s.mustChange(editOf(s.task(3), store.Edit{Payload: imported.Payload, Key: imported.Key}))
+	if got := s.task(3); got.IdempotencyKey() != imported.IdempotencyKey() || string(got.Payload) != string(imported.Payload) {
+		s.Errorf("after the second edit the key is %q and the payload %s", got.IdempotencyKey(), got.Payload)
 	}
 }

@@ -19,6 +19,7 @@ var operationTests = []test{
 	{"makes each step once if several processes try", testOperationSteps},
 	{"makes no step after a person has cancelled", testCancelledOperation},
 	{"judges the first attempts of retried tasks", testFirstAttempts},
+	{"counts no first attempt of a task that a person purged or took back", testFirstAttemptsAfterChanges},
 }
 
 func (s *suite) createOperation(o store.Operation) store.Operation {
@@ -265,5 +266,21 @@ func testFirstAttempts(s *suite) {
 	s.must(err)
 	if got := first(10); len(got) != 0 {
 		s.Errorf("after the end: %v", got)
+	}
+}
+
+func testFirstAttemptsAfterChanges(s *suite) {
+	purged, undone := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
+	o := s.retryOperation()
+	o, err := s.StepOperation(s.ctx, s.retryStep(o, purged, undone))
+	s.must(err)
+	s.mustChange(s.changeOf(store.ActionUndo, s.task(undone.ID), holdfast.Undone(0, 0, 0)))
+	due, _ := s.dispatch(10)
+	again := s.mustClaim(s.registerWorker(), due[0].Ticket)[0]
+	s.mustChange(store.Change{Action: store.ActionPurge, Task: s.move(again, holdfast.Returned(holdfast.Permanent(errors.New("no order"))))})
+	first, err := s.FirstAttempts(s.ctx, o.ID, 10)
+	s.must(err)
+	if len(first) != 2 || first[0].Result != store.FirstOther || first[1].Result != store.FirstOther {
+		s.Errorf("the first attempts are %+v, want two other results", first)
 	}
 }

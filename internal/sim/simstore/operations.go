@@ -164,13 +164,26 @@ func (c *Client) FirstAttempts(ctx context.Context, operation store.ID, limit in
 // firstResult returns the result of the first attempt since a retry, and "" if it has not ended.
 func (s *Store) firstResult(id holdfast.TaskID) store.FirstResult {
 	task := s.db.task(id)
-	switch {
+	if task != nil && !task.State.Final() && task.Failures == 0 && task.Crashes == 0 {
+		return ""
+	}
+	switch last := s.db.lastAction(id); {
+	case last == store.ActionPurge || last == store.ActionUndo:
+		return store.FirstOther
 	case task == nil || task.State == holdfast.Done && task.Failures == 0 && task.Crashes == 0:
 		return store.FirstSucceeded
 	case task.Failures > 0 || task.Crashes > 0 || task.State == holdfast.Dead:
 		return store.FirstFailed
-	case task.State.Final():
-		return store.FirstOther
+	}
+	return store.FirstOther
+}
+
+// lastAction returns the action of the newest audit entry of a task.
+func (d *database) lastAction(id holdfast.TaskID) store.Action {
+	for _, e := range slices.Backward(d.audit) {
+		if e.Task == id {
+			return e.Action
+		}
 	}
 	return ""
 }

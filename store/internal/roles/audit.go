@@ -35,8 +35,8 @@ type Transaction interface {
 // Audit implements store.Audit.
 type Audit struct{ transactions Transactions }
 
-// NewAudit returns the role, which uses the statements audit_log, audit_log_task, audit_record, edit, edited, tag, untag and
-// purge.
+// NewAudit returns the role, which uses the statements audit_log with its variants, audit_record, edit, edited, tag, untag
+// and purge.
 func NewAudit(t Transactions) Audit { return Audit{t} }
 
 // Change implements store.Audit.
@@ -171,6 +171,7 @@ type changeRow struct {
 	Attempt     int            `json:"attempt"`
 	State       holdfast.State `json:"state"`
 	Payload     *string        `json:"payload"` // as text, because a database may change the form of JSON; nil: no change
+	Key         string         `json:"key"`     // of the new payload
 	Queue       string         `json:"queue"`
 	MaxAttempts int            `json:"max_attempts"`
 	RunAt       int64          `json:"run_at"` // microseconds since 1970; 0: no change
@@ -190,7 +191,7 @@ func changeRowOf(c *store.Change) changeRow {
 		tags := column.Tags(*c.Edit.Tags)
 		row.Tags = &tags
 	}
-	row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Queue, c.Edit.MaxAttempts, bound(c.Edit.RunAt)
+	row.Key, row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Key, c.Edit.Queue, c.Edit.MaxAttempts, bound(c.Edit.RunAt)
 	return row
 }
 
@@ -252,9 +253,11 @@ func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		f.Limit = defaultLimit
 	}
 	name := "audit_log"
-	switch { // indexes have the entries of a task, and those of a subject
+	switch { // each of these has an index
 	case f.Task != 0:
 		name = "audit_log_task"
+	case f.Operation != 0:
+		name = "audit_log_operation"
 	case f.Subject != "":
 		name = "audit_log_subject"
 	}

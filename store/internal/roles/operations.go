@@ -148,7 +148,7 @@ func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep
 		o := &step.To
 		_, err = tx.Change(ctx, "operation_step", int64(o.ID), string(o.State), column.Text(o.Note), int64(len(changed)), skipped, o.Refused,
 			o.Succeeded, o.Failed, o.Judged, o.Step, o.StepSucceeded, o.StepFailed, o.Cursor, o.Scanned,
-			bound(o.AdvancedAt), bound(o.WaitingAt))
+			bound(o.AdvancedAt), bound(o.WaitingAt), o.Accepted)
 		if err != nil {
 			return err
 		}

@@ -41,6 +41,7 @@ type Operation struct {
 	StepFailed    int64 `db:"step_failed"`
 	Cursor        holdfast.TaskID
 	Scanned       bool
+	Accepted      holdfast.TaskID
 	CreatedAt     Time `db:"created_at"`
 	StartedAt     Time `db:"started_at"`
 	FinishedAt    Time `db:"finished_at"`
@@ -67,7 +68,7 @@ func (r *Operation) value() (store.Operation, error) {
 		Rate: r.Rate, StopAbove: r.StopAbove, StepTimeout: time.Duration(r.StepTimeout) * time.Microsecond,
 		Limit: r.MaxTasks, Total: r.Total, Changed: r.Changed, Skipped: r.Skipped, Refused: r.Refused,
 		Succeeded: r.Succeeded, Failed: r.Failed, Judged: r.Judged,
-		Step: r.Step, StepSucceeded: r.StepSucceeded, StepFailed: r.StepFailed, Cursor: r.Cursor, Scanned: r.Scanned,
+		Step: r.Step, StepSucceeded: r.StepSucceeded, StepFailed: r.StepFailed, Cursor: r.Cursor, Scanned: r.Scanned, Accepted: r.Accepted,
 		CreatedAt: r.CreatedAt.Time, StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
 		AdvancedAt: r.AdvancedAt.Time, WaitingAt: r.WaitingAt.Time,
 	}

@@ -1,11 +1,12 @@
 -- name: edit
 -- $1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
--- number. The idempotency key that a task brought along ends with its payload.
+-- number. The idempotency key that a task brought along ends with its payload, and an
+-- undo brings both back.
 with changed as (
   update holdfast.tasks t
   set attempt = t.attempt + 1,
     payload = coalesce(e.payload::json, t.payload),
-    idempotency_key = case when e.payload is null then t.idempotency_key end,
+    idempotency_key = case when e.payload is null then t.idempotency_key else nullif(e.key, '') end,
     queue = coalesce(nullif(e.queue, ''), t.queue),
     max_attempts = case when e.max_attempts = 0 then t.max_attempts else greatest(e.max_attempts, 0) end,
     next_run_at = case when e.run_at = 0 then t.next_run_at else timestamptz 'epoch' + e.run_at * interval '1 microsecond' end,
@@ -16,7 +17,7 @@ with changed as (
     end,
     tags = case when e.tags is null then t.tags else nullif(e.tags, '')::json end,
     ticketed_at = null, parked = null
-  from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, queue text, max_attempts int, run_at bigint, tags text)
+  from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, key text, queue text, max_attempts int, run_at bigint, tags text)
   where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
   returning t.id, t.queue, t.type, t.state
 ), moved as (

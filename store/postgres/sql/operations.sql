@@ -24,7 +24,7 @@ update holdfast.operations set version = version + 1 where id = $1 and version =
 -- name: operation_step
 update holdfast.operations set
   state = $2, note = $3, changed = changed + $4, skipped = skipped + $5, refused = $6, succeeded = $7, failed = $8, judged = $9,
-  step = $10, step_succeeded = $11, step_failed = $12, cursor = $13, scanned = $14,
+  step = $10, step_succeeded = $11, step_failed = $12, cursor = $13, scanned = $14, accepted = $17,
   advanced_at = nullif(timestamptz 'epoch' + $15 * interval '1 microsecond', 'epoch'),
   waiting_at = nullif(timestamptz 'epoch' + $16 * interval '1 microsecond', 'epoch'),
   started_at = case when $2 = 'running' then coalesce(started_at, now()) else started_at end,
@@ -42,9 +42,10 @@ delete from holdfast.operation_tasks where operation_id = $1 and task_id = any (
 delete from holdfast.operation_tasks where operation_id = $1
 
 -- name: first_attempts
--- A retry sets the counters to zero, so they describe the attempts since. A task that is gone has been pruned, which only
--- happens some time after a success.
+-- A retry sets the counters to zero, so they describe the attempts since. Without a purge or an undo by a person, a task
+-- that is gone has been pruned, which only happens some time after a success.
 select w.task_id as id, case
+    when (select action from holdfast.audit a where a.task_id = w.task_id order by a.id desc limit 1) in ('purge', 'undo') then 'other'
     when t.id is null or t.state = 'done' and t.failures = 0 and t.crashes = 0 then 'succeeded'
     when t.failures > 0 or t.crashes > 0 or t.state = 'dead' then 'failed'
     else 'other'

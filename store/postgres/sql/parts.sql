@@ -140,6 +140,9 @@ where $1::bigint = 0 and $9 = '' and
 -- {{audit_entries_of_task}}: the entries of the task $1.
 where task_id = $1::bigint and ($9 = '' or subject = $9) and
 
+-- {{audit_entries_of_operation}}: the entries of the operation $2.
+where operation_id = $2::bigint and $1::bigint = 0 and ($9 = '' or subject = $9) and
+
 -- {{audit_entries_of_subject}}: the entries of the subject $9.
 where subject = $9 and subject <> '' and $1::bigint = 0 and
 
@@ -159,7 +162,7 @@ t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle
 -- {{operation}}: the columns of an operation.
 id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
 rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at
+step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
 
 -- {{fingerprints}}: the fingerprints of dead tasks after $1. It reads one entry of the index for each.
 found as (

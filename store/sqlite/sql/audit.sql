@@ -1,11 +1,11 @@
 -- name: edit
 -- ?1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
--- number. The idempotency key that a task brought along ends with its payload. An edited payload stays in this row even
+-- number. The idempotency key that a task brought along ends with its payload, and an undo brings both back. An edited payload stays in this row even
 -- if it is long, because edits are rare.
 update tasks
 set attempt = tasks.attempt + 1,
   payload = coalesce(e.value ->> 'payload', tasks.payload),
-  idempotency_key = iif(e.value ->> 'payload' is null, tasks.idempotency_key, null),
+  idempotency_key = iif(e.value ->> 'payload' is null, tasks.idempotency_key, nullif(e.value ->> 'key', '')),
   queue = coalesce(nullif(e.value ->> 'queue', ''), tasks.queue),
   max_attempts = iif(e.value ->> 'max_attempts' = 0, tasks.max_attempts, max(e.value ->> 'max_attempts', 0)),
   next_run_at = coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at),

@@ -93,6 +93,9 @@ where ?1 = 0 and ?9 = '' and
 -- {{audit_entries_of_task}}: the entries of the task ?1.
 where task_id = ?1 and (?9 = '' or subject = ?9) and
 
+-- {{audit_entries_of_operation}}: the entries of the operation ?2.
+where operation_id = ?2 and ?1 = 0 and (?9 = '' or subject = ?9) and
+
 -- {{audit_entries_of_subject}}: the entries of the subject ?9.
 where subject = ?9 and subject <> '' and ?1 = 0 and
 
@@ -116,7 +119,7 @@ on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 -- {{operation}}: the columns of an operation.
 id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
 rate, ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, created_at, started_at, finished_at, advanced_at, waiting_at
+step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
 
 -- {{fingerprints}}: the fingerprints of dead tasks after ?1. It reads one entry of the index for each.
 found (fingerprint) as (
