@@ -112,6 +112,8 @@ begin
     raise exception 'the payload is null; for an empty value use the JSON null' using errcode = 'invalid_parameter_value';
   elsif coalesce(enqueue.delay < interval '0', true) then
     raise exception 'the delay is negative or null' using errcode = 'invalid_parameter_value';
+  elsif later >= timestamptz '10000-01-01 00:00:00+00' then
+    raise exception 'the task would become due after the year 9999' using errcode = 'invalid_parameter_value';
   elsif coalesce(enqueue.max_attempts < 0, true) then
     raise exception 'max_attempts is negative or null' using errcode = 'invalid_parameter_value';
   elsif octet_length(enqueue.unique_key) > 255 then
@@ -134,15 +136,19 @@ begin
   insert into queues (name)
   select enqueue.queue where not exists (select from queues q where q.name = enqueue.queue)
   on conflict do nothing;
-  insert into tasks (type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
-  values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
-    case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, coalesce(later, now()), later,
-    case when later is null then now() end)
-  on conflict (unique_key) where unique_key is not null do nothing
-  returning id into task;
-  if task is null then
-    return (select t.id from tasks t where t.unique_key = enqueue.unique_key);
-  end if;
+  loop
+    insert into tasks (type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
+    values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
+      case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, coalesce(later, now()), later,
+      case when later is null then now() end)
+    on conflict (unique_key) where unique_key is not null do nothing
+    returning id into task;
+    exit when task is not null;
+    select t.id into task from tasks t where t.unique_key = enqueue.unique_key;
+    if task is not null then
+      return task;
+    end if; -- else the task with that key has been deleted meanwhile
+  end loop;
   insert into tags (tag, task_id) select unnest(enqueue.tags), task;
   insert into count_deltas (queue, type, state, block, n) values (enqueue.queue, enqueue.type, 'all', task / 100000, 1);
   if later is null then

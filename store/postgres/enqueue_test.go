@@ -109,6 +109,7 @@ func TestEnqueueInSQL(t *testing.T) {
 		`'mail', queue => 'A'`:                   "queue",
 		`'mail', null`:                           "payload",
 		`'mail', delay => '-1 s'`:                "delay",
+		`'mail', delay => '9000 years'`:          "after the year 9999",
 		`'mail', max_attempts => -1`:             "max_attempts",
 		`'mail', unique_key => repeat('k', 256)`: "unique key",
 		`'mail', tags => array['a', 'b', 'a']`:   "the tag a appears twice",

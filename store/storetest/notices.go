@@ -21,6 +21,7 @@ var noticeTests = []test{
 	{"several processes announce each event once", testNoticesRace},
 	{"announces an operation each time it stops by itself", testNoticesOfOperations},
 	{"announces a late queue once, until it is well again", testNoticesOfQueues},
+	{"announces no group that a person has reopened", testReopenedGroup},
 }
 
 const noticeQueue = "notices"
@@ -321,5 +322,17 @@ func testNoticesRace(s *suite) {
 	}
 	if groups != 6*rounds+1 {
 		s.Errorf("the tasks announce %d events, want %d", groups, 6*rounds+1)
+	}
+}
+
+func testReopenedGroup(s *suite) {
+	s.announce(allNotices)
+	s.die(defaultQueue, errors.New("no order"))
+	s.announce(allNotices)
+	group := s.group().Fingerprint
+	s.changeGroup(store.GroupChange{Fingerprint: group, Action: store.ActionResolve})
+	s.changeGroup(store.GroupChange{Fingerprint: group, Action: store.ActionReopen})
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("without another death: %+v", got.Notices)
 	}
 }

@@ -160,14 +160,15 @@ func (c *Client) ChangeDeathGroup(ctx context.Context, by store.Actor, change st
 		if group = after; err != nil || entry == nil {
 			return err
 		}
+		announced := c.store.db.groups[group.Fingerprint].announced
 		switch change.Action {
 		case store.ActionResolve:
-			group.ResolvedAt = now
-		case store.ActionReopen:
-			group.ResolvedAt = time.Time{}
+			group.ResolvedAt, announced = now, false
+		case store.ActionReopen: // the person knows the group
+			group.ResolvedAt, announced = time.Time{}, true
 		}
 		group.Version++
-		c.store.setGroup(group, c.store.db.groups[group.Fingerprint].announced && change.Action != store.ActionResolve)
+		c.store.setGroup(group, announced)
 		entry.At, entry.Actor = now, by
 		c.store.recordAudit(*entry)
 		return nil

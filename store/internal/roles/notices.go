@@ -97,15 +97,17 @@ func (n *Notices) Announce(
 	return announced, nil
 }
 
-// groups returns the next groups to announce, and where to continue if there may be more. Without any dead task it forgets
-// old groups instead.
+// groups returns the next groups to announce, and where to continue if there may be more. At the end of a round it forgets
+// old groups.
 func (n *Notices) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
 	var rows []struct{ Fingerprint string }
 	if err := n.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
 		return nil, "", err
 	}
-	if len(rows) == 0 {
-		return nil, "", n.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter)
+	if len(rows) < noticeGroups { // the end of a round
+		if err := n.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter); err != nil || len(rows) == 0 {
+			return nil, "", err
+		}
 	}
 	fingerprints := make([]string, len(rows))
 	for i, row := range rows {

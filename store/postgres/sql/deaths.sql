@@ -71,9 +71,10 @@ set sample = excluded.sample, error = excluded.error,
 select fingerprint from holdfast.dead_groups where fingerprint = $1 for update
 
 -- name: death_group_change
--- Changes the group $1. $2 is the note, $3 the owner, and $4 is 1 to resolve the group and -1 to open it.
+-- Changes the group $1. $2 is the note, $3 the owner, and $4 is 1 to resolve the group and -1 to reopen it, after which
+-- its tasks are known.
 update holdfast.dead_groups
-set note = $2, owner = $3, version = version + 1, announced = announced and $4::int <> 1,
+set note = $2, owner = $3, version = version + 1, announced = case $4::int when 1 then false when -1 then true else announced end,
   resolved_at = case $4::int when 1 then now() when -1 then null else resolved_at end
 where fingerprint = $1
 

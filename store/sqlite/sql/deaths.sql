@@ -72,9 +72,10 @@ set sample = excluded.sample, error = excluded.error,
 select fingerprint from dead_groups where fingerprint = ?1
 
 -- name: death_group_change
--- Changes the group ?1. ?2 is the note, ?3 the owner, ?4 is 1 to resolve the group and -1 to open it. ?5 is now.
+-- Changes the group ?1. ?2 is the note, ?3 the owner, ?4 is 1 to resolve the group and -1 to reopen it, after which
+-- its tasks are known. ?5 is now.
 update dead_groups
-set note = ?2, owner = ?3, version = version + 1, announced = announced and ?4 <> 1,
+set note = ?2, owner = ?3, version = version + 1, announced = case ?4 when 1 then 0 when -1 then 1 else announced end,
   resolved_at = case ?4 when 1 then ?5 when -1 then null else resolved_at end
 where fingerprint = ?1
 
