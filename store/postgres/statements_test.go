@@ -34,6 +34,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
+	for _, action := range store.Actions() {
+		known[string(action)] = true
+	}
 	for _, result := range []store.FirstResult{store.FirstSucceeded, store.FirstFailed, store.FirstOther} {
 		known[string(result)] = true
 	}

@@ -148,7 +148,8 @@ func (w *comparison) subscribe() {
 }
 
 // settle requeues nothing to the queue with the low delivery limit; only Close does. RabbitMQ 3.10 returns the credit
-// for a dead letter twice, so that its consumer then holds more than its prefetch.
+// for a dead letter twice, so that its consumer then holds more than its prefetch. It also requeues nothing of a mixed
+// subscription, because then the names of the consumers decide who gets the next messages.
 func (w *comparison) settle(i int, p *pair) {
 	if len(p.tags) == 0 {
 		return
@@ -160,7 +161,7 @@ func (w *comparison) settle(i int, p *pair) {
 		w.note("ack %d up to %d", i, tag)
 		w.both(p.sim.Ack(tag, broker.UpTo), p.real.Ack(tag, broker.UpTo))
 		p.tags = slices.Delete(p.tags, 0, k+1)
-	case how == 1 || p.queue == w.queues[0]:
+	case how == 1 || p.queue == w.queues[0] || p.mixed:
 		w.note("ack %d: %d", i, tag)
 		w.both(p.sim.Ack(tag, broker.One), p.real.Ack(tag, broker.One))
 		p.tags = slices.Delete(p.tags, k, k+1)
