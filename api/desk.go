@@ -82,7 +82,7 @@ type auditQuery struct {
 	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,note,assign,resolve,reopen" doc:"Only changes of this kind."`
 	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
 	Until     string `query:"until" doc:"Only changes before this time."`
-	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries."`
+	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries. A page ends early after 4 MiB."`
 	Before    int64  `query:"before" minimum:"0" doc:"The value next of the page before."`
 }
 
@@ -115,9 +115,10 @@ func (a *API) listAudit(ctx context.Context, in *auditQuery) (auditPage, error) 
 	if err != nil {
 		return auditPage{}, err
 	}
+	_, full := store.AuditPage(found)
 	page := auditPage{Entries: append([]store.AuditEntry{}, found[:min(len(found), in.Limit)]...)}
-	if len(found) > in.Limit {
-		next := found[in.Limit-1].ID.String()
+	if full || len(found) > in.Limit {
+		next := page.Entries[len(page.Entries)-1].ID.String()
 		page.Next = &next
 	}
 	return page, nil

@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
 )
 
-// Audit makes the changes that people request, and keeps the audit log of these changes.
+// Audit makes the changes that people request, and keeps the audit log of these changes. Every method of a store that
+// adds an entry to the audit log returns ErrInvalid, and changes nothing, if the actor is not valid.
 type Audit interface {
 	// Change makes the changes in one transaction and reports for each whether it was made. A change is refused, and
 	// changes nothing, if the state, the attempt or the owner of the task differs from Change.Task now. For each change
 	// that it makes, Change adds an entry to the audit log. The changes of one call are of different tasks.
 	Change(ctx context.Context, by Actor, changes []Change) ([]bool, error)
-	// AuditLog returns audit entries, newest first.
+	// AuditLog returns audit entries, newest first. They are fewer than the limit if there are no more, or if AuditPage
+	// says that their page is full.
 	AuditLog(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 }
 
@@ -25,6 +28,25 @@ type Actor struct {
 	Name    string  `json:"actor"` // a user of the operating system, the name of a token, or a user that a proxy reports
 	Surface Surface `json:"surface"`
 	Reason  string  `json:"reason,omitempty"`
+}
+
+// The limits of an actor, in characters. The audit log stores the actor with each change.
+const (
+	maxActorName = 200
+	maxReason    = 1000
+)
+
+// Validate returns ErrInvalid if the name or the reason is too long.
+func (a Actor) Validate() error {
+	for _, text := range []struct {
+		what, value string
+		limit       int
+	}{{"name of the actor", a.Name, maxActorName}, {"reason", a.Reason, maxReason}} {
+		if n := utf8.RuneCountInString(text.value); n > text.limit {
+			return fmt.Errorf("%w: the %s has %d characters; at most %d are allowed", holdfast.ErrInvalid, text.what, n, text.limit)
+		}
+	}
+	return nil
 }
 
 // Surface is the part of the system that receives a request.
@@ -103,6 +125,22 @@ type AuditEntry struct {
 	// Before and After have the members that the change replaced; null if there is none.
 	Before json.RawMessage `json:"before"`
 	After  json.RawMessage `json:"after"`
+}
+
+// auditPageBytes is the size of the texts and documents that end a page of the audit log.
+const auditPageBytes = 4 << 20
+
+// AuditPage returns the first of the entries, up to the one with which their texts and documents reach 4 MiB. full says
+// that they do: then there may be more entries, whatever the limit of the page.
+func AuditPage(entries []AuditEntry) (page []AuditEntry, full bool) {
+	size := 0
+	for i, e := range entries {
+		size += len(e.Name) + len(e.Reason) + len(e.Subject) + len(e.Before) + len(e.After)
+		if size >= auditPageBytes {
+			return entries[:i+1], true
+		}
+	}
+	return entries, false
 }
 
 // AuditFilter selects audit entries. The zero value selects all.

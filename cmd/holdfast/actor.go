@@ -15,7 +15,7 @@ const actorVariable = "HOLDFAST_ACTOR"
 // actorFlags returns the flags of commands that change tasks for a person.
 func actorFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "reason", Usage: "why, as a `TEXT` for the audit log"},
+		&cli.StringFlag{Name: "reason", Usage: "why, as a `TEXT` of at most 1,000 characters for the audit log"},
 		&cli.StringFlag{Name: "as", Usage: "the `NAME` for the audit log; default $" + actorVariable + ", or else the user of the operating system"},
 	}
 }

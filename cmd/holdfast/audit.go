@@ -25,8 +25,8 @@ func (t auditCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list the changes that people made, newest first",
-			Description: `Each change of a task or a group has an entry with the values before and after it; -o json shows them. For the next page, give
---before with the last id of this page.
+			Description: `Each change of a task or a group has an entry with the values before and after it; -o json shows them. A page ends early after
+4 MiB of values. For the next page, give --before with the last id of this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,

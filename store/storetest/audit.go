@@ -27,6 +27,8 @@ var auditTests = []test{
 	{"purges a task with its attempts", testPurge},
 	{"takes back a retry that no worker has claimed", testUndoRetry},
 	{"filters the audit log", testAuditFilter},
+	{"ends a page of the audit log by its size", testAuditPage},
+	{"refuses a long reason and a long name", testLongActor},
 	{"has one winner in a race of an edit against a claim", testEditAgainstClaim},
 	{"has one winner in a race of two editors", testTwoEditors},
 	{"edits the idempotency key of an imported task", testEditImportedKey},
@@ -325,6 +327,79 @@ func testAuditFilter(s *suite) {
 		}
 		if !slices.Equal(got, c.want) {
 			s.Errorf("%s: entries %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// testAuditPage reads entries with large documents, in pages that end before the limit.
+func testAuditPage(s *suite) {
+	const edits, size = 20, 1_000_000
+	id := s.insertN(1)[0].Task
+	for i := range edits {
+		payload := fmt.Sprintf(`"%0*d"`, size, i)
+		s.mustChange(editOf(s.task(id), store.Edit{Payload: json.RawMessage(payload)}))
+	}
+	var got []store.ID
+	for f := (store.AuditFilter{Limit: 1000}); ; f.Before = got[len(got)-1] {
+		entries := s.auditLog(f)
+		if len(entries) == 0 {
+			break
+		}
+		if len(entries) > 3 { // each has up to 2 MB, before and after the edit
+			s.Fatalf("a page has %d entries", len(entries))
+		}
+		for _, e := range entries {
+			got = append(got, e.ID)
+		}
+	}
+	if len(got) != edits || !slices.IsSortedFunc(got, func(a, b store.ID) int { return int(b - a) }) {
+		s.Errorf("the pages have the entries %v", got)
+	}
+}
+
+// testLongActor requests each kind of change with a reason and with a name of one character too many.
+func testLongActor(s *suite) {
+	ready := s.task(s.insertN(1)[0].Task)
+	s.die(defaultQueue, errors.New("no order"))
+	s.recordDeaths(10)
+	group := s.deathGroups(store.DeathFilter{})[0]
+	o, err := s.CreateOperation(s.ctx, anna, store.Operation{Action: store.ActionRetry, State: store.OperationRunning, StopAbove: 1})
+	s.must(err)
+	token := store.NewToken{Name: "ci", Role: store.Viewer, Hash: strings.Repeat("a", 64)}
+	_, err = s.CreateToken(s.ctx, anna, token)
+	s.must(err)
+	requests := func(by store.Actor) map[string]error {
+		errs := make(map[string]error)
+		_, errs["change"] = s.Change(s.ctx, by, []store.Change{editOf(ready, store.Edit{MaxAttempts: 7})})
+		_, errs["create an operation"] = s.CreateOperation(s.ctx, by, store.Operation{Action: store.ActionRetry, State: store.OperationRunning, StopAbove: 1})
+		paused := o
+		paused.State = store.OperationPaused
+		_, errs["pause an operation"] = s.StepOperation(s.ctx, store.OperationStep{From: o, To: paused, By: &by})
+		_, errs["assign a group"] = s.ChangeDeathGroup(s.ctx, by, store.GroupChange{Fingerprint: group.Fingerprint, Action: store.ActionAssign, Text: "ben"})
+		other := token
+		other.Name, other.Hash = "cd", strings.Repeat("b", 64)
+		_, errs["create a token"] = s.CreateToken(s.ctx, by, other)
+		errs["revoke a token"] = s.RevokeToken(s.ctx, by, token.Name)
+		return errs
+	}
+	before := s.auditLog(store.AuditFilter{})
+	for _, by := range []store.Actor{
+		{Name: "anna", Surface: store.API, Reason: strings.Repeat("é", 1001)}, {Name: strings.Repeat("é", 201), Surface: store.API},
+	} {
+		for what, err := range requests(by) {
+			if !errors.Is(err, holdfast.ErrInvalid) {
+				s.Errorf("%s with a name of %d and a reason of %d bytes: %v", what, len(by.Name), len(by.Reason), err)
+			}
+		}
+	}
+	operations, err := s.ListOperations(s.ctx, store.OperationFilter{})
+	s.must(err)
+	if got := s.task(ready.ID); got.Attempt != ready.Attempt || len(operations) != 1 || len(s.auditLog(store.AuditFilter{})) != len(before) {
+		s.Errorf("a refused request has changed something: %+v, %d operations", got, len(operations))
+	}
+	for what, err := range requests(store.Actor{Name: strings.Repeat("é", 200), Surface: store.API, Reason: strings.Repeat("é", 1000)}) {
+		if err != nil {
+			s.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -17,6 +17,9 @@ func (c *Client) Change(ctx context.Context, by store.Actor, changes []store.Cha
 	}
 	own, made := slices.Clone(changes), make([]bool, len(changes))
 	err := c.do(ctx, Step{Op: "Change", text: by.Name, ids: changedIDs(own)}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
 		for i := range own {
 			made[i] = c.store.change(by, 0, &own[i], now)
 		}
@@ -142,5 +145,6 @@ func (c *Client) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Aud
 	if err != nil {
 		return nil, err
 	}
-	return found, nil
+	page, _ := store.AuditPage(found)
+	return page, nil
 }

@@ -151,6 +151,9 @@ func noGroup(fingerprint string) error {
 func (c *Client) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
 	var group store.DeathGroup
 	err := c.do(ctx, Step{Op: "ChangeDeathGroup", text: change.Fingerprint}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
 		before, ok := c.store.groups(store.DeathFilter{Fingerprint: change.Fingerprint}, now)[change.Fingerprint]
 		if !ok {
 			return noGroup(change.Fingerprint)

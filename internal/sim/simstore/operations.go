@@ -22,6 +22,9 @@ type Operation struct {
 func (c *Client) CreateOperation(ctx context.Context, by store.Actor, o store.Operation) (store.Operation, error) {
 	var created store.Operation
 	err := c.do(ctx, Step{Op: "CreateOperation", text: string(o.Action)}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
 		db := &c.store.db
 		db.last.operation++
 		created = o
@@ -102,6 +105,11 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 		o := c.store.db.operation(own.From.ID)
 		if o == nil || o.Version != own.From.Version {
 			return fmt.Errorf("%w: operation %s has changed since it was read", holdfast.ErrConflict, own.From.ID)
+		}
+		if own.By != nil {
+			if err := own.By.Validate(); err != nil {
+				return err
+			}
 		}
 		c.store.operation = own.From.ID
 		defer func() { c.store.operation = 0 }()

@@ -14,6 +14,9 @@ import (
 // CreateToken implements store.Tokens.
 func (c *Client) CreateToken(ctx context.Context, by store.Actor, t store.NewToken) (id int64, err error) {
 	err = c.do(ctx, Step{Op: "CreateToken", text: t.Name}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
 		db := &c.store.db
 		if slices.ContainsFunc(db.tokens, func(other store.Token) bool { return other.Name == t.Name && other.RevokedAt.IsZero() }) {
 			return fmt.Errorf("create token: %w: there is a token with the name %q", holdfast.ErrConflict, t.Name)
@@ -35,6 +38,9 @@ func (c *Client) CreateToken(ctx context.Context, by store.Actor, t store.NewTok
 // RevokeToken implements store.Tokens.
 func (c *Client) RevokeToken(ctx context.Context, by store.Actor, name string) error {
 	return c.do(ctx, Step{Op: "RevokeToken", text: name}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
 		tokens := slices.Clone(c.store.db.tokens)
 		i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.Name == name && t.RevokedAt.IsZero() })
 		if i < 0 {

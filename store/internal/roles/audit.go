@@ -156,10 +156,14 @@ func retag(ctx context.Context, tx Transaction, changes []store.Change, made []b
 	return nil
 }
 
-// record adds entries to the audit log.
+// record adds entries of one actor to the audit log. Returns ErrInvalid if the actor is not valid.
 func record(ctx context.Context, tx Transaction, entries []auditRow) error {
 	if len(entries) == 0 {
 		return nil
+	}
+	by := store.Actor{Name: entries[0].Actor, Reason: entries[0].Reason}
+	if err := by.Validate(); err != nil {
+		return err
 	}
 	_, err := tx.Change(ctx, "audit_record", encode(entries))
 	return err
@@ -247,7 +251,10 @@ func encode(value any) string {
 	return string(text)
 }
 
-// AuditLog implements store.Audit.
+// auditPortion is how many entries one statement reads. Each may have two payloads.
+const auditPortion = 16
+
+// AuditLog implements store.Audit. It reads small portions, because a page ends by the size of its entries.
 func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
@@ -261,11 +268,20 @@ func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 	case f.Subject != "":
 		name = "audit_log_subject"
 	}
-	var rows []scan.AuditEntry
-	err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
-		bound(f.Since), bound(f.Until), int64(f.Before), f.Limit, column.Text(f.Subject))
-	if err != nil {
-		return nil, err
+	var entries []store.AuditEntry
+	for full := false; !full && len(entries) < f.Limit; {
+		portion := min(auditPortion, f.Limit-len(entries))
+		var rows []scan.AuditEntry
+		err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
+			bound(f.Since), bound(f.Until), int64(f.Before), portion, column.Text(f.Subject))
+		if err != nil {
+			return nil, err
+		}
+		entries, full = store.AuditPage(append(entries, scan.AuditEntries(rows)...))
+		if len(rows) < portion {
+			break
+		}
+		f.Before = store.ID(rows[len(rows)-1].ID)
 	}
-	return scan.AuditEntries(rows), nil
+	return entries, nil
 }

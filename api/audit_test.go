@@ -1,0 +1,68 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// A page of the audit log ends early if its entries are large. Then it has the cursor of the next page.
+func TestAPageOfTheAuditLogEndsByItsSize(t *testing.T) {
+	everywhere(t, func(w *world) {
+		viewer := w.token("ada", store.Viewer, 0)
+		id := w.dead(holdfast.NewTask{Type: "mail"})
+		const edits = 6
+		for i := range edits {
+			task, err := w.Store.Task(w.Context(), id)
+			if err != nil {
+				w.Fatal(err)
+			}
+			edit := store.Edit{Payload: json.RawMessage(fmt.Sprintf(`"%0*d"`, 1<<20, i))}
+			if _, err = w.Store.Change(w.Context(), store.Actor{Name: "ben"}, []store.Change{{Action: store.ActionEdit, Task: task, Edit: &edit}}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		entries := 0
+		for next := "0"; ; {
+			r := w.call("GET", "/api/v1/audit?limit=1000&before="+next, "", viewer...)
+			if r.status != http.StatusOK || len(r.text) > 8<<20 {
+				w.Fatalf("status %d, %d bytes", r.status, len(r.text))
+			}
+			entries += strings.Count(r.text, `"action":"edit"`)
+			after, more := r.at("next").(string)
+			if !more {
+				break
+			}
+			next = after
+		}
+		if entries != edits {
+			w.Errorf("the pages have %d entries, want %d", entries, edits)
+		}
+	})
+}
+
+// A reason that is too long is a problem of the request, and nothing is changed.
+func TestALongReasonIsRefused(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.dead(holdfast.NewTask{Type: "mail"})
+		reason := strings.Repeat("x", 1001)
+		for _, r := range []response{
+			w.call("POST", "/api/v1/tasks/"+id.String()+"/retry?reason="+url.QueryEscape(reason), "", operator...),
+			w.call("POST", "/api/v1/operations", `{"action":"archive","query":"state:dead","reason":"`+reason+`"}`, operator...),
+		} {
+			if r.status != http.StatusBadRequest && r.status != http.StatusUnprocessableEntity || !strings.Contains(r.text, "1001 characters") {
+				w.Errorf("status %d: %s", r.status, r.text)
+			}
+		}
+		if task, err := w.Store.Task(w.Context(), id); err != nil || task.State != holdfast.Dead {
+			w.Errorf("the task is %s: %v", task.State, err)
+		}
+	})
+}
