@@ -152,7 +152,7 @@ func (j *Janitor) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := j.takeBack(ctx, tasks); err != nil {
+		if _, err := j.takeBack(ctx, tasks); err != nil {
 			return err
 		}
 		if len(tasks) < sweepBatch {
@@ -161,14 +161,14 @@ func (j *Janitor) sweep(ctx context.Context) error {
 	}
 }
 
-// takeBack settles tasks of ended workers as crashed, and applies the transitions.
-func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
+// takeBack settles tasks of ended workers as crashed, applies the transitions, and returns how many the store accepted.
+func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken int, err error) {
 	if len(tasks) == 0 {
-		return nil
+		return 0, nil
 	}
 	now, err := j.o.Store.Now(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	moves, settled := make([]holdfast.Transition, 0, len(tasks)), make([]holdfast.Task, 0, len(tasks))
 	for _, task := range tasks {
@@ -176,7 +176,7 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 		move, err := holdfast.Settle(task, holdfast.Crashed(task.Worker), now, policy)
 		if err != nil {
 			if !errors.Is(err, holdfast.ErrConflict) {
-				return err
+				return 0, err
 			}
 			continue // the task is not running any more
 		}
@@ -184,22 +184,21 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) error {
 	}
 	accepted, err := j.o.Store.Apply(ctx, moves)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	n := 0
 	for i, ok := range accepted {
 		if !ok {
 			continue
 		}
-		n++
+		taken++
 		if moves[i].To == holdfast.Dead {
 			logs.Dead(j.o.Log, settled[i], moves[i])
 		}
 	}
-	j.observe(holdfast.ObservedRecovered, n)
-	if n > 0 {
-		j.o.Log.WithField("tasks", n).Info("took back tasks of ended workers")
+	j.observe(holdfast.ObservedRecovered, taken)
+	if taken > 0 {
+		j.o.Log.WithField("tasks", taken).Info("took back tasks of ended workers")
 		j.Nudge(0)
 	}
-	return nil
+	return taken, nil
 }

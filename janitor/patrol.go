@@ -153,7 +153,7 @@ func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, 
 	for _, r := range manifests {
 		tickets = append(tickets, r.manifest.Tickets...)
 	}
-	open, err := j.repairTasks(ctx, tickets)
+	open, _, err := j.repairTasks(ctx, tickets)
 	if err != nil {
 		return err
 	}

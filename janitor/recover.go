@@ -43,20 +43,22 @@ const recoveryRate = 10_000
 
 // recoveryStore is the part of a store that PlanRecovery uses.
 type recoveryStore interface {
-	QueueNames(ctx context.Context) ([]string, error)
+	queueNames
 	CountTickets(ctx context.Context, after holdfast.TaskID) ([]store.TicketCount, holdfast.TaskID, error)
+}
+
+// queueNames is the part of a store that knownQueues uses.
+type queueNames interface {
+	QueueNames(ctx context.Context) ([]string, error)
 }
 
 // PlanRecovery compares the broker with the topology, and counts the tickets that are lost. It changes nothing. purged
 // are queues whose tickets count as lost although their AMQP queues exist.
 func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topology broker.Topology, purged []string) (RecoveryPlan, error) {
 	var plan RecoveryPlan
-	queues, err := s.QueueNames(ctx)
+	queues, err := knownQueues(ctx, s, purged)
 	if err != nil {
 		return plan, err
-	}
-	if i := slices.IndexFunc(purged, func(queue string) bool { return !slices.Contains(queues, queue) }); i >= 0 {
-		return plan, fmt.Errorf("%w: no task was ever put in queue %q", holdfast.ErrNotFound, purged[i])
 	}
 	objects := append(topology.Queues(queues), topology.MarkerObject())
 	plan.Objects = len(objects)
@@ -86,6 +88,18 @@ func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topo
 	}
 	plan.Expected += time.Duration(plan.Lost+plan.Due) * time.Second / recoveryRate
 	return plan, nil
+}
+
+// knownQueues returns the names of all queues. Returns ErrNotFound if one of the purged queues is not among them.
+func knownQueues(ctx context.Context, s queueNames, purged []string) ([]string, error) {
+	queues, err := s.QueueNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(purged, func(queue string) bool { return !slices.Contains(queues, queue) }); i >= 0 {
+		return nil, fmt.Errorf("%w: no task was ever put in queue %q", holdfast.ErrNotFound, purged[i])
+	}
+	return queues, nil
 }
 
 // countTickets counts the tickets of each queue, in short steps.
@@ -127,7 +141,7 @@ type RecoveryProgress struct {
 type RecoveryReport struct {
 	Missing   []string // what was declared
 	Renewed   int64    // tasks that became due because their tickets were lost
-	Repaired  int64    // other tasks that broke an invariant
+	Repaired  int64    // other tasks that broke an invariant and were changed
 	Published int64    // tickets that this process published
 }
 
@@ -142,7 +156,11 @@ const (
 // lost tickets new ones, takes the tasks of ended workers back, and publishes the tickets of due tasks. The tickets of
 // the queues in purged count as lost too. Recover may run beside janitors and workers, may be killed at any time, and may
 // be repeated: a ticket that was not lost is published twice, and the claim drops one of the two. Do not call Run too.
+// Recover returns ErrNotFound, and changes nothing, if one of the purged queues does not exist.
 func (j *Janitor) Recover(ctx context.Context, purged []string, progress func(RecoveryProgress)) (report RecoveryReport, err error) {
+	if _, err = knownQueues(ctx, j.o.Store, purged); err != nil {
+		return report, err
+	}
 	progress(RecoveryProgress{Phase: RecoverBroker})
 	var tasks int
 	if _, report.Missing, tasks, err = rebuild(ctx, j.o.Store, j.o.Broker, j.o.Topology); err != nil {
@@ -159,14 +177,10 @@ func (j *Janitor) Recover(ctx context.Context, purged []string, progress func(Re
 		return report, err
 	}
 	progress(RecoveryProgress{Phase: RecoverFaults})
-	found, err := Verify(ctx, j.o.Store, j.verifyOptions())
-	if err != nil {
+	repaired, err := j.repairFaults(ctx, j.verifyOptions())
+	if report.Repaired = int64(repaired); err != nil {
 		return report, err
 	}
-	if err = j.repairFindings(ctx, found.Findings); err != nil {
-		return report, err
-	}
-	report.Repaired = int64(len(found.Findings))
 	counts, err := countTickets(ctx, j.o.Store)
 	if err != nil {
 		return report, err

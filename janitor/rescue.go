@@ -81,7 +81,7 @@ func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error
 
 // rescueTickets repairs the tasks of the tickets, and publishes manifests of those that run under live workers.
 func (j *Janitor) rescueTickets(ctx context.Context, tickets []message.Ticket) error {
-	open, err := j.repairTasks(ctx, tickets)
+	open, _, err := j.repairTasks(ctx, tickets)
 	if err != nil {
 		return err
 	}
@@ -103,16 +103,17 @@ type owner struct {
 }
 
 // repairTasks queries the store for the tasks of the tickets. It makes ready tasks due again, and takes the tasks of
-// ended workers back. It returns the tasks that run under live workers; the caller must keep these in a manifest.
+// ended workers back, and returns how many tasks it changed. It also returns the tasks that run under live workers; the
+// caller must keep these in a manifest.
 //
 // A ticket of an older attempt, or of a task in a final state, needs nothing. If a ticket is newer than its row, the
 // database has lost commits, and the row decides. A ticket without a row goes to the quarantine.
-func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (map[holdfast.TaskID]owner, error) {
+func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (open map[holdfast.TaskID]owner, repaired int, err error) {
 	positions, err := j.o.Store.Positions(ctx, tickets)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	open := make(map[holdfast.TaskID]owner)
+	open = make(map[holdfast.TaskID]owner)
 	var ready, unknown []message.Ticket
 	var abandoned []holdfast.TaskID
 	for i, p := range positions {
@@ -130,20 +131,20 @@ func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (ma
 		}
 	}
 	if len(ready) > 0 {
-		n, err := j.o.Store.Unticket(ctx, ready)
-		if err != nil {
-			return nil, err
+		if repaired, err = j.o.Store.Unticket(ctx, ready); err != nil {
+			return nil, 0, err
 		}
-		j.observe(holdfast.ObservedRepaired, n)
+		j.observe(holdfast.ObservedRepaired, repaired)
 		j.Nudge(0)
 	}
-	if err := j.takeBackAbandoned(ctx, abandoned); err != nil {
-		return nil, err
+	taken, err := j.takeBackAbandoned(ctx, abandoned)
+	if err != nil {
+		return nil, 0, err
 	}
 	if err := j.quarantine(ctx, j.unknownTasks(unknown)); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return open, nil
+	return open, repaired + taken, nil
 }
 
 // unknownTasks returns messages for the quarantine with tickets that have no row. Each message has many tickets, so
@@ -159,14 +160,14 @@ func (j *Janitor) unknownTasks(tickets []message.Ticket) (messages []broker.Mess
 	return messages
 }
 
-// takeBackAbandoned takes back those of the tasks that still run under an ended worker.
-func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) error {
+// takeBackAbandoned takes back those of the tasks that still run under an ended worker, and returns their number.
+func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) (int, error) {
 	if len(ids) == 0 {
-		return nil
+		return 0, nil
 	}
 	tasks, err := j.o.Store.TasksByID(ctx, ids)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	workers := make(map[holdfast.WorkerID]bool)
 	var owners []holdfast.WorkerID
@@ -178,7 +179,7 @@ func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) 
 	}
 	states, err := j.o.Store.WorkerStates(ctx, owners)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	abandoned := tasks[:0]
 	for _, t := range tasks { // a live worker may have claimed some of them meanwhile

@@ -24,7 +24,6 @@ const (
 	verifyBudget = time.Second
 	// verifyPause is the pause between two steps, in which other statements go first.
 	verifyPause = 5 * time.Millisecond
-	// maxFindings is how many tasks of one part a check finds at most.
 	maxFindings = 10_000
 	maxSamples  = 20
 )
@@ -45,6 +44,8 @@ type VerifyOptions struct {
 	// limit.
 	Steps  int
 	Budget time.Duration
+	// MaxFindings is how many tasks of one part a look finds at most; 0 means 10,000.
+	MaxFindings int
 	// Progress, if set, is called after each step.
 	Progress func(part store.VerifyPart, through holdfast.TaskID)
 }
@@ -60,6 +61,9 @@ func (o *VerifyOptions) complete() {
 			*d.value = d.standard
 		}
 	}
+	if o.MaxFindings == 0 {
+		o.MaxFindings = maxFindings
+	}
 	if o.Progress == nil {
 		o.Progress = func(store.VerifyPart, holdfast.TaskID) {}
 	}
@@ -68,7 +72,8 @@ func (o *VerifyOptions) complete() {
 // VerifyReport is the result of Verify.
 type VerifyReport struct {
 	Results  []store.VerifyResult // one for each part
-	Findings []store.Finding      // at most 10,000 of each part
+	Findings []store.Finding      // at most MaxFindings of each part
+	Full     bool                 // a look has found MaxFindings tasks of a part, so there may be more
 }
 
 // Verify looks for tasks that break an invariant of the design, stores the result and returns it. A task counts if two
@@ -92,6 +97,7 @@ func Verify(ctx context.Context, s VerifyStore, o VerifyOptions) (VerifyReport, 
 	for i := range results {
 		part := results[i].Part
 		if len(found[part]) > 0 {
+			report.Full = report.Full || len(found[part]) == o.MaxFindings
 			again, _, err := c.scan(ctx, part, 0, false)
 			if err != nil {
 				return report, err
@@ -176,8 +182,8 @@ func (c *check) scan(ctx context.Context, part store.VerifyPart, after holdfast.
 		}
 		found = append(found, step.Findings...)
 		c.o.Progress(part, step.Next)
-		if after = step.Next; after == 0 || len(found) >= maxFindings {
-			return found[:min(len(found), maxFindings)], 0, nil
+		if after = step.Next; after == 0 || len(found) >= c.o.MaxFindings {
+			return found[:min(len(found), c.o.MaxFindings)], 0, nil
 		}
 		spent += time.Since(began)
 		if limited && (steps == c.o.Steps || c.o.Budget > 0 && spent >= c.o.Budget) {
@@ -235,7 +241,8 @@ func (j *Janitor) verify(ctx context.Context) error {
 				Warn("tasks break an invariant")
 		}
 	}
-	return j.repairFindings(ctx, report.Findings)
+	_, err = j.repairFindings(ctx, report.Findings)
+	return err
 }
 
 // verifyOptions returns the options of a check with the times of this janitor.
@@ -244,8 +251,8 @@ func (j *Janitor) verifyOptions() VerifyOptions {
 }
 
 // repairFindings gives lost tasks a new ticket, and takes zombies back. The other duties do the same for most of these
-// tasks, but they do not find tasks that were changed by hand.
-func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) error {
+// tasks, but they do not find tasks that were changed by hand. It returns how many tasks it has changed.
+func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) (repaired int, err error) {
 	var tickets []message.Ticket
 	for _, f := range findings {
 		if fault, _ := store.FaultOf(f.Code); fault.Kind == store.Lost || fault.Kind == store.Zombie || f.Code == store.OverdueTicket {
@@ -253,9 +260,25 @@ func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) 
 		}
 	}
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
-		if _, err := j.repairTasks(ctx, part); err != nil {
-			return err
+		_, n, err := j.repairTasks(ctx, part)
+		if repaired += n; err != nil {
+			return repaired, err
 		}
 	}
-	return nil
+	return repaired, nil
+}
+
+// repairFaults checks the tasks and repairs what it finds, until a check finds everything, or nothing that can be
+// repaired. It returns how many tasks it has changed.
+func (j *Janitor) repairFaults(ctx context.Context, o VerifyOptions) (repaired int, err error) {
+	for {
+		report, err := Verify(ctx, j.o.Store, o)
+		if err != nil {
+			return repaired, err
+		}
+		n, err := j.repairFindings(ctx, report.Findings)
+		if repaired += n; err != nil || n == 0 || !report.Full {
+			return repaired, err
+		}
+	}
 }

@@ -52,6 +52,9 @@ func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
 	return t.withServers(ctx, c, func(b *app.Backend) error {
 		if path, embedded := b.Embedded(); embedded {
 			t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
+			if c.Bool("run") {
+				return one(t.tool, c, recovered{Declared: []string{}}, func() error { return nil })
+			}
 			return t.printPlan(c, janitor.RecoveryPlan{})
 		}
 		if err := b.Ping(ctx, brokerTimeout); err != nil {
