@@ -146,6 +146,8 @@ type Consumer struct {
 	abort   chan struct{}
 	aborted sync.Once
 	current atomic.Pointer[session]
+	// abandoned is the number of abandoned handlers that still run. They outlive the worker that abandoned them.
+	abandoned atomic.Int64
 }
 
 // New returns a Consumer, or an ErrInvalid if the options are invalid. It starts nothing.
@@ -202,7 +204,9 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 		worker, err := c.o.Store.RegisterWorker(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
-			return newSession(ctx, c.o, c.abort, worker, began), nil
+			s := newSession(ctx, c.o, c.abort, worker, began)
+			s.jobs.abandoned = &c.abandoned
+			return s, nil
 		}
 		c.o.Log.WithError(err).Warn("worker not registered, trying again")
 		if err := pause.Wait(ctx); err != nil {

@@ -291,6 +291,46 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	}
 }
 
+// An abandoned handler outlives the worker that abandoned it. A process that registers again as a new worker still counts
+// it, so that not more than ten of them accumulate.
+func TestAbandonedHandlersAreCountedAcrossWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	var handlers consumer.Registry
+	handlers.Add(kind, consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
+		if task.Attempt == 1 {
+			<-release
+		}
+		return nil
+	}))
+	o := consumer.Options{
+		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(time.Millisecond), Concurrency: 10,
+	}
+	o.Settings.Defaults.AbandonAfter = time.Millisecond
+	c, err := consumer.New(o)
+	w.must(err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	abandoned := func(n int) func() bool { return func() bool { return c.Status().Abandoned == n } }
+
+	w.enqueue(6)
+	w.eventually("6 handlers are abandoned", abandoned(6))
+	first := c.Status().Worker
+	w.sql("update holdfast.workers set state = 'dead', ended_at = now() where id = $1", int64(first))
+	w.eventually("the process registers again", func() bool { id := c.Status().Worker; return id != 0 && id != first })
+	if got := c.Status().Abandoned; got != 6 {
+		t.Errorf("the new worker counts %d abandoned handlers, want 6", got)
+	}
+	w.enqueue(4)
+	if err := await(w, "the worker ends", ended); err == nil || !strings.Contains(err.Error(), "10 abandoned handlers still run") {
+		t.Errorf("the worker ends with %v", err)
+	}
+}
+
 // If an operator cancels a task, the next renewal cancels its handler.
 func TestACancelReachesTheHandler(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -59,7 +60,7 @@ type jobs struct {
 	buffered       []*job                  // the others
 	active         int                     // executors with a job
 	idleExecutors  int                     // executors without
-	abandoned      int                     // former executors whose handlers still run
+	abandoned      *atomic.Int64           // former executors whose handlers still run
 	next           chan *job               // to those; closed when stopped
 	stopped        bool
 	handlersDone   chan struct{} // closed when stopped and nothing runs
@@ -67,7 +68,7 @@ type jobs struct {
 }
 
 func newJobs(capacity *capacity, start func(*job), expect func()) *jobs {
-	return &jobs{capacity: capacity, start: start, expect: expect, inProgress: make(map[message.Ticket]*job), cancelledEarly: make(map[message.Ticket]bool), next: make(chan *job, capacity.limit), handlersDone: make(chan struct{}), waitBegan: make(chan struct{}, 1)}
+	return &jobs{capacity: capacity, start: start, expect: expect, abandoned: new(atomic.Int64), inProgress: make(map[message.Ticket]*job), cancelledEarly: make(map[message.Ticket]bool), next: make(chan *job, capacity.limit), handlersDone: make(chan struct{}), waitBegan: make(chan struct{}, 1)}
 }
 
 // reserve marks tickets as being claimed. It returns those that it marked, and those whose tasks are already in
@@ -185,7 +186,7 @@ func (js *jobs) execute(j *job) {
 func (js *jobs) nextJob(ended *job) *job {
 	js.mu.Lock()
 	if ended.abandoned {
-		js.abandoned--
+		js.abandoned.Add(-1)
 		js.mu.Unlock()
 		return nil
 	}
@@ -269,7 +270,7 @@ func (js *jobs) executorExited(ended *job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if ended.abandoned {
-		js.abandoned--
+		js.abandoned.Add(-1)
 		return
 	}
 	js.freeExecutor()

@@ -121,7 +121,7 @@ func (js *jobs) lookForStuck(now time.Time, limit func(*job) time.Duration) (fou
 		}
 		if most := limit(j); most > 0 && over >= most {
 			j.abandoned = true
-			js.abandoned++
+			js.abandoned.Add(1)
 			js.markFinished(j)
 			js.freeExecutor()
 			found = append(found, stuckJob{j, j.attempt, over, true})
@@ -150,7 +150,7 @@ func (js *jobs) stuckHandlers() (stuck, abandoned int) {
 			stuck++
 		}
 	}
-	return stuck, js.abandoned
+	return stuck, int(js.abandoned.Load())
 }
 
 // stuckTasks returns the tasks whose handlers are stuck, those that have been stuck for the longest first.
