@@ -108,7 +108,7 @@ func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observe
 }
 
 // serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
-// at the start. served is the HTTP API of the handler, or nil.
+// at the start. When the context of stop ends, stop closes the connections of requests that are still in progress. served is the HTTP API of the handler, or nil.
 func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
@@ -135,6 +135,9 @@ func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served
 	}
 	return func(ctx context.Context) error {
 		err := server.Shutdown(ctx)
+		if ctx.Err() != nil { // a client is slow
+			err = server.Close()
+		}
 		if ended := <-done; !errors.Is(ended, http.ErrServerClosed) {
 			err = errors.Join(err, ended)
 		}

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast/app"
+)
+
+// A client that is slow neither keeps the endpoints from stopping nor makes the stop an error.
+func TestEndpointsStopDespiteASlowClient(t *testing.T) {
+	t.Parallel()
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	o := Options{Backend: &app.Backend{Log: silent}}
+	o.Backend.Config.Listen = "127.0.0.1:0"
+	var address net.Addr
+	o.Listening = func(a net.Addr) { address = a }
+	started, ended := make(chan struct{}), make(chan error, 1)
+	stop, err := serveEndpoints(t.Context(), o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(started)
+		_, err := io.ReadAll(r.Body)
+		ended <- err
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nx"); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := stop(late); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the request has read its whole body")
+	}
+}
