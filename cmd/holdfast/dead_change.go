@@ -70,7 +70,7 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 	if err != nil {
 		return err
 	}
-	filters := []string{"query", "group", "type", "queue", "error", "since", "until", "limit"}
+	needAll := append(append(filterFlags(), groupFlag(), limitFlag(0)), operationFlags(requested)...)
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")
@@ -78,8 +78,11 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 		return t.startOperation(ctx, c, by, operate.Request{Action: requested, Query: queryText(c, from[0]), Filter: f})
 	case c.NArg() == 0:
 		return usageOf(commandName(c), "no tasks given; give ids or --all")
-	case slices.ContainsFunc(filters, c.IsSet):
-		return usageOf(commandName(c), "--query, --group, --type, --queue, --error, --since, --until and --limit need --all")
+	}
+	for _, flag := range needAll {
+		if name := flag.Names()[0]; c.IsSet(name) {
+			return usageOf(commandName(c), "--%s needs --all", name)
+		}
 	}
 	ids, err := taskIDs(c)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -54,7 +55,7 @@ func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 }
 
 // list writes items in the format of -o and the order of --sort. If there are no items, it writes an empty array as
-// JSON, and prints the message none instead of a table.
+// JSON, and prints the message none, unless it is empty, instead of a table.
 func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {
 	chosen, err := format(c)
 	if err != nil {
@@ -75,7 +76,9 @@ func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...col
 // printTable writes items as a table.
 func printTable[T any](t *tool, items []T, none string, columns []column[T]) error {
 	if len(items) == 0 {
-		t.say("%s", none)
+		if none != "" {
+			t.say("%s", none)
+		}
 		return nil
 	}
 	t.relative = isTerminal(t.stdout)
@@ -99,8 +102,38 @@ func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.
 	return head, rows
 }
 
+// jsonEscaper writes JSON for a terminal: it escapes the characters that printable would replace. They stand only in
+// strings, because the encoder writes no other space than newlines between tokens.
+type jsonEscaper struct{ io.Writer }
+
+// forJSON returns the writer for JSON texts to a stream. Each call of Write must have complete characters.
+func forJSON(stream io.Writer) io.Writer {
+	if isTerminal(stream) {
+		return jsonEscaper{stream}
+	}
+	return stream
+}
+
+func (e jsonEscaper) Write(text []byte) (int, error) {
+	var b strings.Builder
+	for _, r := range string(text) {
+		if r == '\n' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	if _, err := io.WriteString(e.Writer, b.String()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
 // jsonLines writes one value per line.
 func jsonLines[T any](w io.Writer, items []T) error {
+	w = forJSON(w)
 	for _, item := range items {
 		if err := surface.WriteJSON(w, item); err != nil {
 			return err
@@ -128,7 +161,7 @@ func jsonArray[T any](w io.Writer, items []T) error {
 		b.WriteString("\n")
 	}
 	b.WriteString("]\n")
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(forJSON(w), b.String())
 	return err
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,34 @@ func TestTheOutputHasNoLoneSurrogates(t *testing.T) {
 		var out bytes.Buffer
 		if err := jsonLines(&out, []json.RawMessage{json.RawMessage(payload)}); err != nil || out.String() != want+"\n" {
 			t.Errorf("%s became %s, %v, want %s", payload, out.String(), err, want)
+		}
+	}
+}
+
+// JSON may contain control and format characters that a terminal would obey. On a terminal they are escaped, and the
+// value stays the same. Elsewhere the output is as it was stored.
+func TestJSONOnATerminalHasNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	const value = "\u007f\u009b31m\u202e\u2028\ue000\U000e0041 é 😀 <b>\n"
+	const escaped = `"\u007f\u009b31m\u202e\u2028\ue000\udb40\udc41 é 😀 <b>\n"`
+	stored := json.RawMessage(`"` + strings.TrimSuffix(value, "\n") + `\n"`)
+	for name, write := range map[string]func(w io.Writer) error{
+		"array": func(w io.Writer) error { return jsonArray(w, []any{value, stored}) },
+		"lines": func(w io.Writer) error { return jsonLines(w, []any{value, stored}) },
+	} {
+		terminal, file := &frame{terminal: true}, &bytes.Buffer{}
+		if err := errors.Join(write(terminal), write(file)); err != nil {
+			t.Fatal(err)
+		}
+		if got := terminal.String(); strings.Count(got, escaped) != 2 {
+			t.Errorf("%s: on a terminal: %s", name, got)
+		}
+		if got := file.String(); !strings.Contains(got, string(stored)) {
+			t.Errorf("%s: in a file: %s", name, got)
+		}
+		var got string
+		if err := json.Unmarshal([]byte(escaped), &got); err != nil || got != value {
+			t.Errorf("%s became %q: %v", escaped, got, err)
 		}
 	}
 }

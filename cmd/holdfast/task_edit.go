@@ -28,10 +28,11 @@ func (t taskCommands) editCommand() *cli.Command {
 		Usage:     "change the payload, the queue, the time, the attempts or the tags of a task",
 		ArgsUsage: "ID",
 		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
-the task in $VISUAL or $EDITOR. A task that is running or done cannot be edited. If a worker has a typed handler for
-the type of the task, a new payload must fit the Go type of the handler that was registered last. An edit gives
-the task the next attempt number; with --if-attempt the command changes nothing if the task has another one by
-now. The audit log keeps the values from before, and "task undo" restores them until a worker claims the task.
+the task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that
+is running or done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must
+fit the Go type of the handler that was registered last. An edit gives the task the next attempt number; with
+--if-attempt the command changes nothing if the task has another one by now. The audit log keeps the values from
+before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
@@ -67,7 +68,9 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withStore(ctx, c, func(b *app.Backend) (err error) {
+		var saved draft
+		defer func() { err = saved.end(err) }()
 		task, err := b.Store.Task(ctx, id)
 		if err != nil {
 			return err
@@ -75,7 +78,7 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 		if n := c.Int("if-attempt"); c.IsSet("if-attempt") && n != task.Attempt {
 			return fmt.Errorf("%w: task %s is at attempt %d, not %d; read it again before you edit it", holdfast.ErrConflict, id, task.Attempt, n)
 		}
-		to, err := t.edited(ctx, c, task, b.Config.Producer.MaxPayload)
+		to, err := t.edited(ctx, c, task, b.Config.Producer.MaxPayload, &saved)
 		if err != nil {
 			return err
 		}
@@ -105,6 +108,9 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 		if task, err = b.Edit(ctx, by, task, to, validation); err != nil {
 			return err
 		}
+		if err := saved.end(nil); err != nil {
+			return err
+		}
 		if c.Bool("retry") {
 			if task, err = b.Act(ctx, by, id, store.ActionRetry); err != nil {
 				return fmt.Errorf("the task is edited, but not retried: %w", err)
@@ -115,8 +121,8 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 }
 
 // edited returns the document of the task with the values of the flags. Without any of them, it opens the document in an
-// editor.
-func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.Task, maxPayload int) (change.Document, error) {
+// editor, and sets saved.
+func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.Task, maxPayload int, saved *draft) (change.Document, error) {
 	to := change.DocumentOf(task)
 	given := false
 	for _, name := range []string{"payload", "patch", "queue", "at"} {
@@ -126,7 +132,7 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 		given = given || c.IsSet(name)
 	}
 	if !given && !c.IsSet("max-attempts") && !c.IsSet("tag") {
-		return t.editor(ctx, c, to)
+		return t.editor(ctx, c, to, saved)
 	}
 	if c.IsSet("patch") {
 		patch, err := t.input("patch", c.String("patch"), maxPayload)
@@ -162,8 +168,32 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 	return to, nil
 }
 
-// editor opens a document in the editor of the user and returns the saved document.
-func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Document) (change.Document, error) {
+// draft is the file that a person edits.
+type draft struct {
+	path     string // empty if there is none
+	original string // the text before the edit
+}
+
+// end removes the file. If err is not nil and the person has changed the text, end keeps the file, and returns err with
+// its name.
+func (d *draft) end(err error) error {
+	if d.path == "" {
+		return err
+	}
+	path := d.path
+	d.path = ""
+	if err != nil {
+		if text, readErr := os.ReadFile(path); readErr == nil && string(text) != d.original {
+			return fmt.Errorf("%w; your text is in %s", err, path)
+		}
+	}
+	_ = os.Remove(path) // the system deletes what remains in the folder for temporary files
+	return err
+}
+
+// editor opens a document in the editor of the user and returns the saved document. It sets saved, which the caller must
+// end.
+func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Document, saved *draft) (change.Document, error) {
 	program := t.variable("VISUAL")
 	if program == "" {
 		program = t.variable("EDITOR")
@@ -179,22 +209,22 @@ func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Docum
 	if err != nil {
 		return d, fmt.Errorf("edit: %w", err)
 	}
-	defer os.Remove(file.Name())
+	*saved = draft{file.Name(), text}
 	_, err = file.WriteString(text)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return d, fmt.Errorf("edit: %w", err)
 	}
 	// The variable may have arguments, as in "code --wait". A shell splits them as the user expects.
-	command := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", file.Name())
+	command := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", saved.path)
 	command.Stdin, command.Stdout, command.Stderr = t.stdin, t.stderr, t.stderr
 	if err := command.Run(); err != nil {
 		return d, fmt.Errorf("editor %q: %w; nothing was changed", program, err)
 	}
-	saved, err := os.ReadFile(file.Name())
+	edited, err := os.ReadFile(saved.path)
 	if err != nil {
 		return d, fmt.Errorf("edit: %w", err)
 	}
-	return change.ParseDocument(saved)
+	return change.ParseDocument(edited)
 }
 
 // differenceOf returns the difference that an edit makes, in the unified format.

@@ -97,7 +97,7 @@ func Of(f Facts) Explanation {
 		e.Next = f.outcomes("this attempt")
 		e.Limits = f.limits()
 	default:
-		e.Causes = []Cause{{Code: Final, Text: f.whyFinal()}}
+		e.Causes = append([]Cause{{Code: Final, Text: f.whyFinal()}}, f.stillRunning()...)
 		e.Next = f.afterTheEnd()
 	}
 	return e
@@ -244,7 +244,7 @@ func (f *Facts) whyRunning() Cause {
 		return Cause{LeaseExpired, fmt.Sprintf("%s claimed attempt %d %s ago and has ended; a janitor makes the task ready again", name, f.Task.Attempt, since), time.Time{}}
 	}
 	w := f.Workers[i]
-	name += fmt.Sprintf(" (%s, process %d on %s)", w.Name, w.PID, w.Host)
+	name = describe(w)
 	if w.LeaseUntil.Before(f.Now) {
 		return Cause{LeaseExpired, fmt.Sprintf("%s runs attempt %d, but its lease expired %s ago; a janitor fences it and makes the task ready again",
 			name, f.Task.Attempt, rounded(f.Now.Sub(w.LeaseUntil))), time.Time{}}
@@ -274,6 +274,27 @@ func (f *Facts) whyStuck(worker string, since time.Duration, ended time.Time) Ca
 		cause.Text += "; abandon_after is not set for its type, so the worker waits for it"
 	}
 	return cause
+}
+
+// stillRunning returns a cause for each handler that still runs although its task is final, such as after a cancellation
+// that it ignores.
+func (f *Facts) stillRunning() (causes []Cause) {
+	for _, w := range f.Workers {
+		for _, s := range w.Report.Stuck {
+			if s.Task != f.Task.ID {
+				continue
+			}
+			ended := w.RenewedAt.Add(-s.For)
+			causes = append(causes, Cause{Stuck, fmt.Sprintf("%s still runs attempt %d; its context ended %s ago, and its handler ignores that",
+				describe(w), s.Attempt, rounded(f.Now.Sub(ended))), time.Time{}})
+		}
+	}
+	return causes
+}
+
+// describe names a worker and its process.
+func describe(w store.Worker) string {
+	return fmt.Sprintf("worker %s (%s, process %d on %s)", w.ID, w.Name, w.PID, w.Host)
 }
 
 func (f *Facts) whyFinal() string {

@@ -100,6 +100,12 @@ func TestCauses(t *testing.T) {
 			"its lease expired 3s ago; a janitor fences it"},
 		"running on a dead worker": {func(f *explain.Facts) { running(f); f.Workers = nil }, codes{explain.LeaseExpired}, "worker 5 claimed attempt 1 20s ago and has ended"},
 		"done":                     {func(f *explain.Facts) { f.Task.State, f.Task.FinishedAt = holdfast.Done, now.Add(-time.Hour) }, codes{explain.Final}, "it has been done for 1h0m0s"},
+		"cancelled, and its handler continues": {func(f *explain.Facts) {
+			f.Task.State, f.Task.Attempt, f.Task.Worker, f.Task.FinishedAt = holdfast.Cancelled, 2, 0, now.Add(-time.Minute)
+			f.Workers[0].RenewedAt = now.Add(-time.Second)
+			f.Workers[0].Report.Stuck = []store.StuckTask{{Task: 8, Attempt: 1}, {Task: 7, Attempt: 1, For: 9 * time.Second}}
+		}, codes{explain.Final, explain.Stuck},
+			"it has been cancelled for 1m0s; worker 5 (w1, process 99 on h1) still runs attempt 1; its context ended 10s ago, and its handler ignores that"},
 		"dead": {func(f *explain.Facts) {
 			after(holdfast.EventGiveUp)(f)
 			f.Task.State, f.Task.FinishedAt = holdfast.Dead, now.Add(-time.Hour)
@@ -107,10 +113,11 @@ func TestCauses(t *testing.T) {
 	} {
 		e := explain.Of(facts(c.change))
 		var got codes
+		var texts []string
 		for _, cause := range e.Causes {
-			got = append(got, cause.Code)
+			got, texts = append(got, cause.Code), append(texts, cause.Text)
 		}
-		if !slices.Equal(got, c.want) || !strings.Contains(e.Causes[0].Text, c.text) {
+		if !slices.Equal(got, c.want) || !strings.Contains(strings.Join(texts, "; "), c.text) {
 			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
 		}
 		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer"
