@@ -108,7 +108,8 @@ func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observe
 }
 
 // serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
-// at the start. When the context of stop ends, stop closes the connections of requests that are still in progress. served is the HTTP API of the handler, or nil.
+// at the start. When the context of stop ends, stop closes the connections of requests that are still in progress. served
+// is the HTTP API of the handler, or nil.
 func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
