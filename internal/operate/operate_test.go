@@ -153,15 +153,20 @@ func (d *desk) advance(id store.ID, meanwhile func(store.Operation), until ...st
 // changedBy returns how often the operation changed each task, by the audit log.
 func (d *desk) changedBy(id store.ID) map[holdfast.TaskID]int {
 	d.Helper()
-	entries, err := d.AuditLog(d.Context(), store.AuditFilter{Operation: id, Limit: 1 << 20})
-	d.must(err)
 	times := make(map[holdfast.TaskID]int)
-	for _, e := range entries {
-		if e.Task != 0 {
-			times[e.Task]++
+	for f := (store.AuditFilter{Operation: id, Limit: 1 << 20}); ; { // a page ends early if its entries are long
+		entries, err := d.AuditLog(d.Context(), f)
+		d.must(err)
+		if len(entries) == 0 {
+			return times
+		}
+		for _, e := range entries {
+			f.Before = e.ID
+			if e.Task != 0 {
+				times[e.Task]++
+			}
 		}
 	}
-	return times
 }
 
 // Whatever call fails, an operation changes each task once and its counts are exact. Other people change some of the
