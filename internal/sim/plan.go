@@ -211,8 +211,8 @@ func (p *Plan) crowd(r *rand.Rand) {
 	}
 }
 
-// hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers, and are fewer
-// than the abandoned handlers with which a worker stops itself.
+// hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers. They are
+// fewer than the abandoned handlers with which a worker stops itself, unless it loses its lease meanwhile.
 func (p *Plan) hang(r *rand.Rand) {
 	by := p.lastProducer()
 	hangFor := 30 * time.Second

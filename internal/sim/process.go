@@ -392,9 +392,22 @@ func (p *process) must(err error) {
 	p.world.check.fail("process %s: %v", p.name, err)
 }
 
-// mayFail accepts the one error that a fault can cause: Run could not write results before it returned.
+// mayFail accepts the two errors that faults can cause. Run could not write results before it returned, or too many
+// abandoned handlers still run, because each worker that lost its lease has left some. Then the process is restarted.
 func (p *process) mayFail(err error) {
-	if err != nil && !unavailable(err) {
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "abandoned handlers still run"):
+		w := p.world
+		w.submit(func() {
+			p.cancel()
+			w.faults++
+			w.after(time.Second, &step{what: "restart", run: func() {
+				w.faults--
+				w.start(p.index, w.life(p.index)+1)
+			}})
+		})
+	case !unavailable(err):
 		p.must(err)
 	}
 }
