@@ -43,7 +43,14 @@ func insertMany(b *testing.B, schema string, many storetest.ManyTasks) {
 		insert into deaths (task_id, died_at, type, queue, fingerprint, class, host, status)
 		select id, dead_at, type, queue, lpad(to_hex(id / 26 % 300), 16, '0'), 'http_' || 500 + id / 26 % 300 % 5,
 		  'host' || id / 26 % 300 % 100 || '.example.com', 500 + id / 26 % 300 % 5
-		from tasks where dead_at is not null order by id;`)
+		from tasks where dead_at is not null order by id;
+		insert into workers (id, name, host, pid, version, concurrency, queues, lease_until, tasks)
+		values (1, 'worker', 'host', 1, '', 100, '{}', now() + interval '1 hour', array(select id from tasks where state = 'running'));
+		insert into counts (queue, type, state, block, n)
+		select queue, type, 'all', id / 100000, count(*) from tasks group by 1, 2, 4
+		union all
+		select queue, type, state, id / 100000, count(*) from tasks where state in ('done', 'dead') group by 1, 2, 3, 4;
+		update count_scan set filled = true;`)
 	conn, err := pgtest.Admin(b).Conn(b.Context())
 	if err != nil {
 		b.Fatal(err)
