@@ -30,6 +30,7 @@ const (
 	ObservedStale       ObservationKind = "stale"       // tickets that were no longer needed
 	ObservedContended   ObservationKind = "contended"   // tickets of tasks that another worker runs
 	ObservedParked      ObservationKind = "parked"      // tasks parked because the worker has no handler
+	ObservedBlocked     ObservationKind = "blocked"     // tasks blocked at a gate
 	ObservedQuarantined ObservationKind = "quarantined" // malformed messages moved to the quarantine
 	ObservedUnread      ObservationKind = "unread"      // messages of a newer version moved to the unread queue
 	ObservedSettled     ObservationKind = "settled"     // results accepted; Took is the time of the handler
@@ -41,6 +42,7 @@ const (
 	ObservedRecovered   ObservationKind = "recovered"   // tasks handed back from a dead worker
 	ObservedRearmed     ObservationKind = "rearmed"     // manifests published again at the tail of their queue
 	ObservedRepaired    ObservationKind = "repaired"    // tasks whose ticket was missing
+	ObservedReleased    ObservationKind = "released"    // blocked tasks made due after their gate had opened
 	ObservedPruned      ObservationKind = "pruned"      // old rows deleted
 )
 

@@ -5,8 +5,8 @@
 //  1. Each queue has two intakes, one for its main queue and one for its requeue queue. An intake receives messages and
 //     gathers their tickets into a page, within the capacity of the worker (intake.go, capacity.go).
 //  2. The worker claims the page in one statement. The store answers for each ticket that the task is claimed, or why
-//     it is not: the ticket is stale, another worker runs the task, the ticket is ahead of the store, the type has no
-//     handler here, or the task is a last-chance task (page.go, lastchance.go). The claim also says whether executors
+//     it is not: the ticket is stale, another worker runs the task, the ticket is ahead of the store, a closed gate
+//     concerns the task, the type has no handler here, or the task is a last-chance task (page.go, lastchance.go). The claim also says whether executors
 //     are reserved for the tasks, or the tasks may wait in the worker's buffer.
 //  3. The claimed tasks start at once. At the same time the worker publishes the page's manifest to the holding queue
 //     (page.go, execute.go).
@@ -226,6 +226,7 @@ type Status struct {
 	// broker.ErrNoQueue if the AMQP queue does not exist.
 	Consuming []string
 	Waiting   map[string]error
+	Paused    []string  // the AMQP queues without a subscription because a person has paused their queue
 	RenewedAt time.Time // of the lease, by this process's clock
 	// Fault is a recent error for which this worker itself is at fault, or nil; see holdfast.WorkerFault. The worker
 	// takes fewer tasks while it has one. It is also the reason why a worker with too many abandoned handlers stops.

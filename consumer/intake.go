@@ -22,9 +22,24 @@ const (
 	maxPrefetch   = 1000
 )
 
-// consume receives from an AMQP queue, over one subscription after another, until ctx is done. Tickets that the worker
-// cannot take go to the AMQP queue requeue.
-func (s *session) consume(ctx context.Context, amqpQueue, requeue string, by rank) {
+// consume receives from an AMQP queue of a queue, over one subscription after another, until ctx is done. It has no
+// subscription while the queue is paused, so that the tickets stay in the AMQP queue. Tickets that the worker cannot take
+// go to the requeue queue of the queue.
+func (s *session) consume(worker context.Context, amqpQueue, queue string, by rank) {
+	for worker.Err() == nil {
+		ctx, stop := s.paused.whileOpen(worker, queue)
+		s.consumeOpen(ctx, amqpQueue, s.o.Topology.Requeue(queue), by)
+		stop()
+		if worker.Err() == nil {
+			s.setIntake(amqpQueue, errPaused)
+			s.log.WithField("queue", queue).Info("queue paused: subscription ended")
+			s.paused.awaitOpen(worker, queue)
+		}
+	}
+}
+
+// consumeOpen does the same until ctx is done, and pays no attention to pauses.
+func (s *session) consumeOpen(ctx context.Context, amqpQueue, requeue string, by rank) {
 	log := s.log.WithField("queue", amqpQueue)
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {

@@ -91,7 +91,8 @@ func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult,
 	return result, err
 }
 
-// act handles the result of a renewal: cancelled tasks, a drain, a changed history of the store, and new queues.
+// act handles the result of a renewal: cancelled tasks, a drain, a changed history of the store, paused queues, and new
+// queues.
 func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc, result store.RenewResult) {
 	for _, ticket := range result.Cancelled {
 		s.jobs.cancel(ticket)
@@ -101,6 +102,7 @@ func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc
 		stopIntake(errDrainRequested)
 	}
 	s.noteHistory(result.History)
+	s.paused.set(result.Paused)
 	s.startIntakes(intake, result.Queues)
 }
 

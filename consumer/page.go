@@ -190,6 +190,7 @@ func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) (
 func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claims []store.Claim) {
 	s := p.s
 	var unhandled, aheadOfStore, dropped []message.Ticket
+	blocked := make(map[store.ID][]message.Ticket) // by gate
 	own, jobs := make([]message.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
 	foreign := make(map[holdfast.WorkerID][]message.Ticket)
 	now := time.Now()
@@ -207,6 +208,8 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 			foreign[claim.Owner] = append(foreign[claim.Owner], ticket)
 		case store.Ahead:
 			aheadOfStore = append(aheadOfStore, ticket)
+		case store.Blocked:
+			blocked[claim.Gate] = append(blocked[claim.Gate], ticket)
 		case store.Unhandled:
 			unhandled = append(unhandled, ticket)
 		case store.LastChance:
@@ -217,7 +220,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.pages.finish(p.number, len(dropped))
-	s.observe(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(aheadOfStore)-len(p.lastChances)-countTickets(foreign))
+	s.observe(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(aheadOfStore)-len(p.lastChances)-countTickets(foreign)-countTickets(blocked))
 	s.observe(holdfast.ObservedContended, countTickets(foreign))
 
 	if len(own) > 0 {
@@ -227,6 +230,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 		p.manifest(worker, 0, tickets)
 	}
 	p.rescue(aheadOfStore)
+	p.block(ctx, blocked)
 	p.park(ctx, claims, unhandled)
 }
 
@@ -245,13 +249,27 @@ func (p *page) rescue(tickets []message.Ticket) {
 	}
 }
 
-// parkOrRescue parks tasks, and reports whether it did. If the store does not park them, parkOrRescue adds their
-// tickets to the outgoing messages, for the rescue queue, because the worker is about to ack them.
+// parkOrRescue parks tasks, and reports whether it did.
 func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) (parked bool) {
+	return p.orRescue(ctx, "parked", tickets, func(ctx context.Context) error { return p.s.o.Store.Park(ctx, tickets, wait, why) })
+}
+
+// block blocks tasks at the gates that concern them. Their gates release them.
+func (p *page) block(ctx context.Context, blocked map[store.ID][]message.Ticket) {
+	for gate, tickets := range blocked {
+		if p.orRescue(ctx, "blocked", tickets, func(ctx context.Context) error { return p.s.o.Store.Block(ctx, gate, tickets) }) {
+			p.s.observe(holdfast.ObservedBlocked, len(tickets))
+		}
+	}
+}
+
+// orRescue calls write, which makes the tasks wait in the store, and reports whether it succeeded. If it fails, orRescue
+// adds the tickets to the outgoing messages, for the rescue queue, because the worker is about to ack them.
+func (p *page) orRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	if err := p.s.o.Store.Park(ctx, tickets, wait, why); err != nil {
-		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not parked: sending their tickets to the rescue queue")
+	if err := write(ctx); err != nil {
+		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not " + what + ": sending their tickets to the rescue queue")
 		p.rescue(tickets)
 		return false
 	}
@@ -343,7 +361,7 @@ func (s *session) observeClaim(c *store.Claim) {
 	})
 }
 
-func countTickets(m map[holdfast.WorkerID][]message.Ticket) int {
+func countTickets[By comparable](m map[By][]message.Ticket) int {
 	n := 0
 	for _, tickets := range m {
 		n += len(tickets)

@@ -68,8 +68,9 @@ type session struct {
 	mu           sync.Mutex
 	stopped      bool             // no further intake starts
 	intakes      map[string]error // by AMQP queue: why it is not consumed, nil if it is
-	receivers    sync.WaitGroup   // intakes and the pages they started
-	singleWrites sync.WaitGroup   // goroutines of writeSingle
+	paused       pausedQueues
+	receivers    sync.WaitGroup // intakes and the pages they started
+	singleWrites sync.WaitGroup // goroutines of writeSingle
 }
 
 func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker holdfast.WorkerID, began time.Time) *session {
@@ -286,7 +287,7 @@ func (s *session) startIntakes(ctx context.Context, known []string) {
 				continue
 			}
 			s.intakes[amqpQueue] = errStarting
-			s.receivers.Go(func() { s.consume(ctx, amqpQueue, s.o.Topology.Requeue(queue), by) })
+			s.receivers.Go(func() { s.consume(ctx, amqpQueue, queue, by) })
 		}
 	}
 }
@@ -313,10 +314,13 @@ func (s *session) status() Status {
 	status := Status{Worker: s.worker, Running: s.jobs.running(), Waiting: make(map[string]error), RenewedAt: s.lease.renewed(), Fault: s.fault()}
 	status.Stuck, status.Abandoned = s.jobs.stuckHandlers()
 	for _, amqpQueue := range slices.Sorted(maps.Keys(s.intakes)) {
-		if why := s.intakes[amqpQueue]; why != nil {
-			status.Waiting[amqpQueue] = why
-		} else {
+		switch why := s.intakes[amqpQueue]; {
+		case why == nil:
 			status.Consuming = append(status.Consuming, amqpQueue)
+		case errors.Is(why, errPaused):
+			status.Paused = append(status.Paused, amqpQueue)
+		default:
+			status.Waiting[amqpQueue] = why
 		}
 	}
 	return status

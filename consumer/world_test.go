@@ -316,6 +316,7 @@ type faultyStore struct {
 	apply func(next func() ([]bool, error)) ([]bool, error)
 	renew func(next func() (store.RenewResult, error)) (store.RenewResult, error)
 	park  func(next func() error) error
+	block func(next func() error) error
 	pass  func(tickets []message.Ticket, next func() error) error
 	drain func(s message.Sentinel, next func() error) error
 }
@@ -358,6 +359,14 @@ func (f *faultyStore) Park(ctx context.Context, tickets []message.Ticket, wait t
 		return next()
 	}
 	return f.park(next)
+}
+
+func (f *faultyStore) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
+	next := func() error { return f.Store.Block(ctx, gate, tickets) }
+	if f.block == nil {
+		return next()
+	}
+	return f.block(next)
 }
 
 // faultyBroker is a broker whose calls a test can intercept. It records what happens as events.

@@ -17,6 +17,7 @@
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
 //	operations.go  makes the steps of operations, which is long work on many tasks
+//	gates.go       releases the tasks of gates that have opened
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -56,6 +57,8 @@ type Store interface {
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
 	Recount(ctx context.Context) (store.Recounted, error)
+	ReleaseBlocked(ctx context.Context, limit int) (int, error) // of store.Gates, like the next one
+	Gates(ctx context.Context) ([]store.Gate, error)
 	// Queues, Task, List and TypeSchemas are of store.Inspector.
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
@@ -231,6 +234,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
 	duties.Go(func() { j.repeat(ctx, "recount", recountEvery, j.recount) })
 	duties.Go(func() { j.operations(ctx) })
+	duties.Go(func() { j.repeat(ctx, "release blocked tasks", releaseEvery, j.release) })
 	duties.Wait()
 	return nil
 }

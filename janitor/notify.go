@@ -93,10 +93,18 @@ func (j *Janitor) lateQueues(ctx context.Context) (late []store.LateQueue, well 
 	if err != nil || !myTurn {
 		return nil, nil, err
 	}
+	gates, err := j.o.Store.Gates(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	paused := func(queue string) bool {
+		return slices.ContainsFunc(gates, func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
+	}
 	queues, err := j.o.Store.Queues(ctx)
 	for _, queue := range queues {
 		switch {
 		case queue.Name == j.o.Notify.Queue: // a call that waits causes no further calls
+		case paused(queue.Name): // a person knows that it waits
 		case queue.OldestDue > limit:
 			late = append(late, store.LateQueue{Name: queue.Name, OldestDue: queue.OldestDue})
 		case queue.OldestDue <= limit/2:

@@ -64,7 +64,8 @@ const (
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke concern tokens, the last four groups of dead tasks, and the others tasks.
+// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates, and the
+// others tasks.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -80,13 +81,15 @@ const (
 	ActionAssign  Action = "assign"  // changes the owner of a group
 	ActionResolve Action = "resolve" // hides a group until it returns
 	ActionReopen  Action = "reopen"
+	ActionPause   Action = "pause"  // closes a gate
+	ActionResume  Action = "resume" // opens a gate
 )
 
 // Actions returns every action, in the order in which lists show them.
 func Actions() []Action {
 	return []Action{
 		ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke,
-		ActionNote, ActionAssign, ActionResolve, ActionReopen,
+		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionResume,
 	}
 }
 

@@ -141,6 +141,7 @@ type RenewResult struct {
 	Cancelled []message.Ticket
 	Draining  bool     // a shutdown was requested
 	Queues    []string // all known queues, sorted
+	Paused    []string // the queues that are paused, sorted; their tickets stay in their AMQP queues
 	// History identifies the history of commits that contains the renewal. If it differs from that of an earlier
 	// renewal, the store may have lost commits that it had answered; see Work.Held. A restart without loss does not
 	// change it. "" means that no answered commit can be lost, or that the store cannot detect it.

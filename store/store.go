@@ -50,6 +50,7 @@ type Store interface {
 	Answers
 	Counters
 	Operations
+	Gates
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

@@ -12,7 +12,7 @@ import (
 // Work claims tasks and stores their results. Consumers use it.
 type Work interface {
 	// Claim claims the tasks of the tickets for worker, in one statement per batch, and returns one verdict per ticket.
-	// It claims only tasks that are wanted. Tasks that are claimed into a buffer are Buffered.
+	// It claims only tasks that are wanted and that no closed gate concerns. Tasks that are claimed into a buffer are Buffered.
 	//
 	// Claim is idempotent: a task that the worker already owns at the attempt of the ticket is Claimed again, because
 	// the answer to an earlier call may have been lost. The caller knows which tasks it has. The second of two equal
@@ -37,6 +37,9 @@ type Tickets interface {
 	// task at an attempt lasts wait. Each further park lasts twice as long as the one before, up to ten minutes or
 	// wait, whichever is longer. Park ignores tasks that have changed since.
 	Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error
+	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate is no longer
+	// closed, the tasks become due at once instead. Block ignores tasks that have changed since.
+	Block(ctx context.Context, gate ID, tickets []message.Ticket) error
 	// PassedOn records that the caller is about to publish the tickets to the requeue queue. The sentinels of a queue
 	// prove nothing about its requeue queue. So UnticketLost treats these tasks as requeued, and as ticketed now. If a
 	// task was recorded less than ten seconds ago, it may keep the earlier time. PassedOn ignores tasks that have
@@ -87,6 +90,7 @@ const (
 	Claimed                   // the caller owns the task
 	Contended                 // the task runs under another worker; list it in a manifest of that worker
 	Ahead                     // the row is missing or at an earlier attempt: the store lost commits; rescue the ticket
+	Blocked                   // a closed gate concerns the task; block it
 	Unhandled                 // the type is not wanted; park the task
 	LastChance                // the task had too many crashes; claim it to run it exclusively
 )
@@ -94,7 +98,8 @@ const (
 // Claim is a verdict with its data.
 type Claim struct {
 	Verdict Verdict
-	Task    holdfast.Task     // complete if Claimed; only ID, Type and Queue if Unhandled or LastChance
+	Task    holdfast.Task     // complete if Claimed; only ID, Type and Queue if Blocked, Unhandled or LastChance
 	Owner   holdfast.WorkerID // the worker that runs the task, if Contended
+	Gate    ID                // a closed gate that concerns the task, if Blocked
 	Now     time.Time         // the time of the store
 }

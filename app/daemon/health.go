@@ -67,7 +67,7 @@ func notReady(ctx context.Context, b *app.Backend, worker *consumer.Consumer, ja
 		reasons = append(reasons, "no worker is registered: the database cannot be reached, or the process is starting or stopping")
 	case time.Since(status.RenewedAt) > b.Config.Worker.Lease:
 		reasons = append(reasons, "the lease is not renewed: the database cannot be reached")
-	case len(status.Consuming) == 0 && len(status.Waiting) == 0:
+	case len(status.Consuming)+len(status.Waiting)+len(status.Paused) == 0:
 		reasons = append(reasons, "no queue is known yet")
 	}
 	if status.Fault != nil {

@@ -46,6 +46,8 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedStale:       {"tickets_stale_total", "Tickets that were no longer needed."},
 	holdfast.ObservedContended:   {"tickets_contended_total", "Tickets of tasks that another worker runs."},
 	holdfast.ObservedParked:      {"tasks_parked_total", "Tasks parked because this worker has no handler for their type."},
+	holdfast.ObservedBlocked:     {"tasks_blocked_total", "Tasks blocked at a gate, such as a pause."},
+	holdfast.ObservedReleased:    {"tasks_released_total", "Blocked tasks that became due after their gate had opened."},
 	holdfast.ObservedUnread:      {"messages_unread_total", "Messages of a newer version moved to the unread queue."},
 	holdfast.ObservedQuarantined: {"messages_quarantined_total", "Malformed messages moved to the quarantine."},
 	holdfast.ObservedRefused:     {"results_refused_total", "Results refused because they came too late."},

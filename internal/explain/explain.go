@@ -26,6 +26,7 @@ const (
 	Stuck        Code = "stuck"         // its handler still runs although its context has ended
 	LeaseExpired Code = "lease_expired" // its worker is dead or does not renew its lease
 	NotDue       Code = "not_due"       // its time has not come
+	Paused       Code = "paused"        // a person has paused its queue, its type or its target
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
 	Unhandled    Code = "unhandled"     // no live worker of the queue has a handler for the type
 	WorkersDrain Code = "workers_drain" // all workers of the queue are draining
@@ -50,6 +51,7 @@ type Facts struct {
 	Attempts []holdfast.Attempt // the recorded ones, oldest first
 	Position store.Position     // of the ticket of the current attempt
 	Queue    store.Queue        // the queue of the task
+	Gates    []store.Gate       // the closed gates that concern the task
 	Workers  []store.Worker     // those that are live
 	Settings holdfast.TypeSettings
 }
@@ -66,7 +68,8 @@ type Explanation struct {
 	Next []string `json:"next"`
 	// Limits are what makes the task dead if it is used up.
 	Limits []string `json:"limits"`
-	// NextStart is when the next attempt is due. It is zero unless the task is ready.
+	// NextStart is when the next attempt is due. It is zero unless the task is ready, and for a task behind a gate that has
+	// no end.
 	NextStart time.Time `json:"next_start,omitzero"`
 	// Backlog estimates when a task starts that waits behind others. It is nil if the task does not wait in a queue, or if
 	// no live worker has run a task of the queue.
@@ -90,6 +93,13 @@ func Of(f Facts) Explanation {
 		if e.NextStart = f.Now; !f.isDue() {
 			e.NextStart = f.Task.NextRunAt
 		}
+		for _, gate := range f.Gates {
+			if gate.Until.IsZero() {
+				e.NextStart = time.Time{}
+				break
+			}
+			e.NextStart = latest(e.NextStart, gate.Until)
+		}
 		e.Next = f.outcomes("the next attempt")
 		e.Limits = f.limits()
 	case holdfast.Running:
@@ -111,6 +121,9 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	due := f.isDue()
 	if !due && f.Task.Parked == "" {
 		add(NotDue, f.Task.NextRunAt, "attempt %d is due in %s, %s", f.Task.Attempt, rounded(f.Task.NextRunAt.Sub(f.Now)), f.whyDelayed())
+	}
+	for _, gate := range f.Gates {
+		add(Paused, gate.Until, "%s", f.whyPaused(gate))
 	}
 	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
 		return len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
@@ -138,6 +151,9 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	if !due {
 		return causes, nil
 	}
+	if len(f.Gates) > 0 {
+		return causes, nil // nothing can be said about the time after the pause
+	}
 	if !f.Position.Ticketed {
 		add(NotPublished, time.Time{}, "it has no ticket yet; a janitor publishes one as soon as the broker accepts it")
 		return causes, nil
@@ -159,6 +175,18 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue that are due: %d, running: %d, at once at most: %d%s",
 		f.Queue.Due, f.Queue.Running, capacity, estimate)
 	return causes, backlog
+}
+
+// whyPaused describes a pause.
+func (f *Facts) whyPaused(gate store.Gate) string {
+	text := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, rounded(f.Now.Sub(gate.ClosedAt)))
+	if gate.Reason != "" {
+		text += fmt.Sprintf(" (%s)", gate.Reason)
+	}
+	if gate.Until.IsZero() {
+		return text + "; the pause has no end until somebody resumes it"
+	}
+	return text + fmt.Sprintf("; the pause ends in %s", rounded(gate.Until.Sub(f.Now)))
 }
 
 const (

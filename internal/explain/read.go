@@ -17,6 +17,7 @@ type Source interface {
 	Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error)
 	Workers(ctx context.Context, all bool) ([]store.Worker, error)
 	Queues(ctx context.Context) ([]store.Queue, error)
+	Gates(ctx context.Context) ([]store.Gate, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -46,6 +47,11 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		if i := slices.IndexFunc(queues, func(q store.Queue) bool { return q.Name == f.Task.Queue }); i >= 0 {
 			f.Queue = queues[i]
 		}
+		gates, err := s.Gates(ctx)
+		if err != nil {
+			return Explanation{}, err
+		}
+		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !g.Selects(f.Task.Queue, f.Task.Type, f.Task.Payload) })
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err

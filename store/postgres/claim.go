@@ -47,6 +47,7 @@ type claiming struct {
 	into    store.Place
 	types   pq.StringArray
 	crashes pq.Int64Array // for each type
+	gates   gateState
 }
 
 // claim answers all tickets.
@@ -70,14 +71,15 @@ func (s *claimer) claim(ctx context.Context, c *claiming, tickets []message.Tick
 
 // take claims the tasks that are ready.
 func (s *claimer) take(ctx context.Context, c *claiming, tickets []message.Ticket) error {
+	c.gates = s.knownGates()
 	attempt := tickets[0].Attempt
 	if !slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) { // the usual case
 		set := idRangesOf(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
 		firsts, lasts, starts := set.columns()
-		return s.accept(ctx, c, "claim_range", int64(c.Worker), set.bits, attempt, c.types, c.crashes, c.buffered(), firsts, lasts, starts)
+		return s.accept(ctx, c, "claim_range", int64(c.Worker), set.bits, attempt, c.types, c.crashes, c.buffered(), c.gates.gated, c.gates.epoch, firsts, lasts, starts)
 	}
 	tasks, attempts := binaryTickets(tickets)
-	return s.accept(ctx, c, "claim", int64(c.Worker), tasks, attempts, c.types, c.crashes, c.buffered())
+	return s.accept(ctx, c, "claim", int64(c.Worker), tasks, attempts, c.types, c.crashes, c.buffered(), c.gates.gated, c.gates.epoch)
 }
 
 // buffered returns the column that the claim writes. It is null for tasks that start at once, because null takes no
@@ -160,12 +162,14 @@ func timeOf(sent []byte) time.Time {
 // refusedRow is the state of a task that was not claimed.
 type refusedRow struct {
 	scan.Refused
-	Live bool // whether the claiming worker is live
-	Now  time.Time
+	Live  bool // whether the claiming worker is live
+	Epoch int64
+	Gated bool
+	Now   time.Time
 }
 
-// answerUnclaimed answers the tickets that were not claimed. It returns the tickets to try again, because their tasks
-// became ready between the two statements.
+// answerUnclaimed answers the tickets that were not claimed. It returns the tickets to try again, because the store did
+// not know the gates, or because their tasks became ready between the two statements.
 func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []message.Ticket) (retry []message.Ticket, err error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -176,9 +180,13 @@ func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []me
 		return nil, err
 	}
 	refused := make([]scan.Refused, len(rows))
-	live, now := true, time.Time{}
+	live, gates, now := true, gateState{}, time.Time{}
 	for i, row := range rows {
-		refused[i], live, now = row.Refused, row.Live, row.Now.UTC()
+		refused[i], live, gates, now = row.Refused, row.Live, gateState{row.Epoch, row.Gated}, row.Now.UTC()
+	}
+	if live && gates.epoch != c.gates.epoch {
+		s.gateState.Store(&gates)
+		return tickets, nil
 	}
 	if !live && c.Taken == 0 {
 		return nil, fmt.Errorf("worker %s: %w", c.Worker, store.ErrFenced)

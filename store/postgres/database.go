@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -28,7 +29,8 @@ type database struct {
 	schema     string
 	sessions   bool // the store has sessions of its own
 	statements map[string]string
-	queues     sync.Map // the names of queues that this process has stored
+	queues     sync.Map                  // the names of queues that this process has stored
+	gateState  atomic.Pointer[gateState] // nil: unknown
 	log        logrus.FieldLogger
 }
 

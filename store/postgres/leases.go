@@ -71,7 +71,7 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		if s.renewals.noteAnswered(r.Worker, row.Before, row.Renewed) {
 			s.noteSetback(ctx, conn, r.Worker)
 		}
-		result = store.RenewResult{History: s.renewals.history(r.Worker, row.History), Draining: row.Draining, Queues: row.Queues, Cancelled: make([]message.Ticket, len(row.Tasks))}
+		result = store.RenewResult{History: s.renewals.history(r.Worker, row.History), Draining: row.Draining, Queues: row.Queues, Paused: row.Paused, Cancelled: make([]message.Ticket, len(row.Tasks))}
 		for i := range row.Tasks {
 			result.Cancelled[i] = message.Ticket{Task: holdfast.TaskID(row.Tasks[i]), Attempt: int(row.Attempts[i])}
 		}
@@ -99,6 +99,7 @@ type renewRow struct {
 	Queues          pq.StringArray
 	Notices         pq.Int64Array `db:"news"`
 	Tasks, Attempts pq.Int64Array
+	Paused          pq.StringArray
 }
 
 // renew renews the lease. If the server does not return the history, as with some hosted services, renew omits the

@@ -18,8 +18,8 @@
 //
 // # What the store keeps in memory
 //
-// The store remembers the queues that it has stored, and which cancellations the workers of this process have received.
-// Losing this memory does no harm.
+// The store remembers the queues that it has stored, whether there are gates, and which cancellations the workers of this
+// process have received. Losing this memory does no harm.
 package postgres
 
 import (
@@ -103,6 +103,7 @@ type Store struct {
 	answers
 	counters
 	operator
+	gatekeeper
 	migrator
 	transfers
 	presenter
@@ -186,6 +187,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{d, roles.NewCounters(named{d})},
 		operator:   roles.NewOperations(named{d}),
+		gatekeeper: newGatekeeper(d),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

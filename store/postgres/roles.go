@@ -26,6 +26,7 @@ type (
 	tokens    = roles.Tokens
 	answers   = roles.Answers
 	operator  = roles.Operations
+	gates     = roles.Gates
 )
 
 // named executes statements for the shared roles.

@@ -103,6 +103,11 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 			return false, err
 		}
 	}
+	if slices.Contains(m.From, holdfast.Ready) {
+		if _, err := tx.exec(ctx, "apply_unblock", expected...); err != nil {
+			return false, err
+		}
+	}
 	if m.Fingerprint != "" {
 		host, status := m.Report.Target()
 		if _, err := tx.exec(ctx, "apply_death", append(expected[:4:4], tx.now, m.Fingerprint, class, host, status)...); err != nil {

@@ -51,13 +51,17 @@ func limits(wanted []store.Wanted) string {
 
 // claim claims the tasks that can be claimed, and answers the other tickets. No other transaction writes meanwhile.
 func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
-	if _, err := one[scan.ID](ctx, tx, "claim_live", int64(c.Worker)); err != nil {
+	live, err := one[struct {
+		scan.ID
+		Gated bool
+	}](ctx, tx, "claim_live", int64(c.Worker))
+	if err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("worker %s: %w", c.Worker, store.ErrFenced)
 		}
 		return err
 	}
-	rows, err := all[scan.Whole](ctx, tx, "claim", ticketPairs(tickets), stringList(c.Types()), int64(c.Worker), tx.now, limits(c.Wanted), c.into == store.IntoBuffer)
+	rows, err := all[scan.Whole](ctx, tx, "claim", ticketPairs(tickets), tx.now, int64(c.Worker), stringList(c.Types()), limits(c.Wanted), c.into == store.IntoBuffer, live.Gated)
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ func connector(path string, settings []pragma) driver.Connector {
 	d := &sqlite.Driver{}
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
 	d.MustRegisterDeterministicScalarFunction("payload_matches", 2, new(payloads).match)
+	d.MustRegisterDeterministicScalarFunction("target_of", 2, targetOf)
 	query := make(url.Values)
 	for _, setting := range settings {
 		query.Add("_pragma", string(setting))

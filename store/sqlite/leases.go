@@ -62,7 +62,14 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		if result.Cancelled, err = takeCancellations(ctx, tx, r.Worker); err != nil {
 			return err
 		}
-		result.Queues, err = queueNames(ctx, tx)
+		if result.Queues, err = queueNames(ctx, tx); err != nil {
+			return err
+		}
+		paused, err := all[struct{ Queue string }](ctx, tx, "paused_queues", tx.now)
+		for _, row := range paused {
+			result.Paused = append(result.Paused, row.Queue)
+		}
+		slices.Sort(result.Paused)
 		return err
 	})
 	if err != nil {

@@ -42,9 +42,18 @@ func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error)
 	if err != nil || len(last) == 0 {
 		return 0, err
 	}
-	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
+	gateless := 0
+	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		gateless, err = tx.exec(ctx, "unticket_gateless", queue, tx.now)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	n, err := s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
 		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), last[0].At+1, nil, unticketStep)
 	})
+	return gateless + n, err
 }
 
 // ticketedRow is a task and the time at which it was ticketed.

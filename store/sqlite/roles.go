@@ -24,6 +24,7 @@ type (
 	tokens    = roles.Tokens
 	answers   = roles.Answers
 	operator  = roles.Operations
+	gates     = roles.Gates
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

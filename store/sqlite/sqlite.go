@@ -74,6 +74,7 @@ type Store struct {
 	answers
 	counters
 	operator
+	gatekeeper
 	migrator
 	transfers
 	ownership
@@ -125,6 +126,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{roles.NewCounters(named{d})},
 		operator:   roles.NewOperations(named{d}),
+		gatekeeper: newGatekeeper(d),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Repair", repairTests}, {"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests},
 		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
 		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
-		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests},
+		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()
@@ -295,7 +295,7 @@ func (s *suite) position(ticket message.Ticket) store.Position {
 func verdictName(v store.Verdict) string {
 	names := map[store.Verdict]string{
 		store.Stale: "stale", store.Claimed: "claimed", store.Contended: "contended", store.Ahead: "ahead",
-		store.Unhandled: "unhandled", store.LastChance: "last chance",
+		store.Blocked: "blocked", store.Unhandled: "unhandled", store.LastChance: "last chance",
 	}
 	if name, ok := names[v]; ok {
 		return name

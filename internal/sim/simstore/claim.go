@@ -100,7 +100,7 @@ func (g *claiming) take(now time.Time) error {
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || s.db.gateOf(task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)
@@ -147,8 +147,10 @@ func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (cl
 	case task.State == holdfast.Running:
 		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
 	case task.runnable(now):
-		named := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}
+		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, g.store.db.gateOf(task, now)
 		switch {
+		case gate != 0:
+			return store.Claim{Verdict: store.Blocked, Task: named, Gate: gate}, true
 		case !g.wants(task):
 			return store.Claim{Verdict: store.Unhandled, Task: named}, true
 		case g.isLastChance(task):

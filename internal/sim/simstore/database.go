@@ -28,6 +28,7 @@ type database struct {
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
+	gates         []store.Gate          // by id, closed; the slice is replaced, never changed
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	last          sequences
 	noticesSince  time.Time       // the time of the first Announce
@@ -40,7 +41,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation, audit, token, operation int64
+	task, entry, worker, cancellation, audit, token, operation, gate int64
 }
 
 // Task is a stored task with its payload.
@@ -54,9 +55,13 @@ type Task struct {
 	Parks       int       // how often it was parked
 	ParkAttempt int       // the attempt that Parks counts for
 	Attempts    []holdfast.Attempt
+	Gate        store.ID // the gate at which the task is blocked, if it is; see Blocked
 
 	lock *transaction
 }
+
+// Blocked reports whether the task is blocked at a gate.
+func (t *Task) Blocked() bool { return t.DueAt.Equal(store.BlockedUntil) && t.Gate != 0 }
 
 // Ticketed reports whether the task has a published ticket or an outbox entry.
 func (t *Task) Ticketed() bool { return !t.TicketedAt.IsZero() }

@@ -196,6 +196,8 @@ func (s *Store) describe(row *Queue, now time.Time) store.Queue {
 			queue.Running++
 		case task.State == holdfast.Dead:
 			queue.Dead++
+		case task.Blocked():
+			queue.Ready++
 		case task.runnable(now):
 			queue.Ready, queue.Due = queue.Ready+1, queue.Due+1
 			queue.OldestDue = max(queue.OldestDue, now.Sub(task.NextRunAt))

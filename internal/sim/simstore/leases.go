@@ -84,6 +84,12 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		}
 		result.History = strconv.Itoa(c.store.history)
 		result.Draining, result.Queues = worker.Draining, d.queueNames()
+		for _, gate := range d.closedGates(now) {
+			if gate.Queue != "" {
+				result.Paused = append(result.Paused, gate.Queue)
+			}
+		}
+		slices.Sort(result.Paused)
 		for _, cancellation := range d.cancellations {
 			if cancellation.Worker == r.Worker {
 				ids, result.Cancelled = append(ids, cancellation.ID), append(result.Cancelled, cancellation.Ticket)

@@ -259,7 +259,7 @@ func (s *Store) correctOutbox(now time.Time) {
 
 // correctTask corrects the times of a ready task that the store computed while its clock was ahead.
 func (s *Store) correctTask(task *Task, now time.Time) {
-	if task.State != holdfast.Ready || !ahead(now, task.DueAt, task.TicketedAt) {
+	if task.State != holdfast.Ready || task.Blocked() || !ahead(now, task.DueAt, task.TicketedAt) {
 		return
 	}
 	next := task.NextRunAt

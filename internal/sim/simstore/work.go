@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // longestPark limits park waits that have grown.
@@ -40,6 +41,31 @@ func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.D
 			task.NextRunAt = task.DueAt
 			task.TicketedAt, task.Parked = time.Time{}, clean(why)
 			c.store.changed("Park", task, nil)
+		}
+		return nil
+	})
+}
+
+// Block implements store.Tickets.
+func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	own := slices.Clone(tickets)
+	return c.do(ctx, Step{Op: "Block", tickets: own}, func(now time.Time) error {
+		closed := slices.ContainsFunc(c.store.db.closedGates(now), func(g store.Gate) bool { return g.ID == gate })
+		for _, ticket := range own {
+			task := c.store.db.task(ticket.Task)
+			if task == nil || task.Attempt != ticket.Attempt || !task.runnable(now) {
+				continue
+			}
+			c.store.changing(task)
+			task.DueAt, task.Gate = now, 0
+			if closed {
+				task.DueAt, task.Gate = store.BlockedUntil, gate
+			}
+			task.TicketedAt, task.Parked = time.Time{}, ""
+			c.store.changed("Block", task, nil)
 		}
 		return nil
 	})

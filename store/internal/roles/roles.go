@@ -28,7 +28,7 @@ type Statements interface {
 // Tickets implements store.Tickets.
 type Tickets struct{ statements Statements }
 
-// NewTickets returns the role, which uses the statements park, passed_on and drained.
+// NewTickets returns the role, which uses the statements park, block, passed_on and drained.
 func NewTickets(s Statements) Tickets { return Tickets{s} }
 
 // Park implements store.Tickets.
@@ -37,6 +37,14 @@ func (t *Tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.
 		return nil
 	}
 	return t.statements.Change(ctx, "park tasks", "park", tickets, wait, column.Text(why))
+}
+
+// Block implements store.Tickets.
+func (t *Tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
+	if len(tickets) == 0 {
+		return nil
+	}
+	return t.statements.Change(ctx, "block tasks", "block", tickets, int64(gate))
 }
 
 // PassedOn implements store.Tickets.

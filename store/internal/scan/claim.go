@@ -121,6 +121,7 @@ type Refused struct {
 	WorkerID holdfast.WorkerID `db:"worker_id"`
 	Waits    bool              // the task is due later
 	Crashes  int
+	Gate     int64 // a closed gate that concerns the task, or 0
 }
 
 // verdict returns the answer to one ticket. certain is false if the task could be claimed now.
@@ -134,6 +135,9 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 	case r.State == holdfast.Running && r.WorkerID != a.Worker:
 		answer.Verdict, answer.Owner = store.Contended, r.WorkerID
 	case r.State == holdfast.Ready && r.Waits: // its ticket is published when it is due
+	case r.State == holdfast.Ready && r.Gate != 0:
+		answer.Verdict, answer.Gate = store.Blocked, store.ID(r.Gate)
+		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
 	case r.State == holdfast.Ready && wanted < 0:
 		answer.Verdict = store.Unhandled
 		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}

@@ -40,6 +40,8 @@ with moves as (
   set died_at = excluded.died_at, fingerprint = excluded.fingerprint, class = excluded.class, host = excluded.host, status = excluded.status
 ), revived as (
   delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
+), unblocked as (
+  delete from holdfast.blocked where task_id = any (array(select task from locked where state = 'ready'))
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, final, task / {{block}}, sum(n)

@@ -35,7 +35,9 @@ select id from changed
 
 -- name: edited
 -- Stores what follows from the edits of the tasks $1.
-with stored as (
+with unblocked as (
+  delete from holdfast.blocked where task_id = any ($1::bigint[])
+), stored as (
   insert into holdfast.queues (name)
   select distinct queue from holdfast.tasks t
   where id = any ($1::bigint[]) and not exists (select from holdfast.queues q where q.name = t.queue)

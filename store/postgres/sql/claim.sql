@@ -1,22 +1,23 @@
 -- name: claim_range
--- claim for tickets of one attempt number. It needs no join with locked rows. It scans each range of ids from $7 to
--- $8 instead of descending the index for each id. The bits of $2 from $9 on say which ids are in the set. If a row
+-- claim for tickets of one attempt number. It needs no join with locked rows. It scans each range of ids from $9 to
+-- $10 instead of descending the index for each id. The bits of $2 from $11 on say which ids are in the set. If a row
 -- changes meanwhile, the server checks the conditions again before it updates the row.
 with live as materialized (
-  select id from holdfast.workers where id = $1 and state = 'live' for key share
+  select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
 )
 update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
-from unnest($7::bigint[], $8::bigint[], $9::int[]) as id_range (first, last, start)
+from unnest($9::bigint[], $10::bigint[], $11::int[]) as id_range (first, last, start)
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = $3 and {{claimable}}
 returning {{claimed}}, null
 
 -- name: claim
 -- The general statement, for tickets of several attempt numbers. The lock on the worker's row blocks fencing and
--- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended.
+-- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended. The statement claims
+-- nothing if $8 is not the epoch of the gates.
 with live as materialized (
-  select id from holdfast.workers where id = $1 and state = 'live' for key share
+  select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
 ), picked as materialized (
   select locked.id
   from (select * from unnest($2::bigint[], $3::int[]) as a (task, attempt) order by task) tickets,
@@ -37,12 +38,15 @@ returning {{claimed}}, null -- null means started_at
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets. The statement compares due times with
 -- clock_timestamp(), because now() is the start of the statement: a task that became ready after the start is not
--- waiting.
+-- waiting. gate is a closed gate that concerns the task, or 0.
 select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, '') as queue,
   coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt, coalesce(t.worker_id, 0) as worker_id,
   coalesce(t.due_at > clock_timestamp() and t.next_run_at > clock_timestamp(), false) as waits,
   coalesce(t.crashes, 0) as crashes,
+  coalesce((select min(g.id) from {{closed_gates}}), 0) as gate,
   exists (select from holdfast.workers where id = $1 and state = 'live') as live,
+  coalesce((select gate_epoch from holdfast.workers where id = $1), 0) as epoch,
+  exists (select from holdfast.gates where lifted_at is null) as gated,
   now() as now
 from unnest($2::bigint[], $3::int[]) with ordinality as tickets (task, attempt, n)
 left join holdfast.tasks t on t.id = tickets.task

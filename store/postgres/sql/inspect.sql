@@ -109,8 +109,8 @@ with {{recorded}}, {{running_ids}}, running as (
   from recorded group by 1
 ), waiting as (
   -- A parked task waits in this index, except for moments.
-  select queue, count(*) filter (where due_at > now() and next_run_at > now()) as n,
-    min(next_run_at) filter (where due_at <= now() or next_run_at <= now()) as oldest, count(parked) as parked,
+  select queue, count(*) filter (where due_at > now() and (next_run_at > now() or due_at = {{blocked}})) as n,
+    min(next_run_at) filter (where due_at <= now() or next_run_at <= now() and due_at <> {{blocked}}) as oldest, count(parked) as parked,
     string_agg(distinct type collate "C", ' ' order by type collate "C") filter (where parked is not null) as parked_types
   from holdfast.tasks where due_at is not null
   group by 1

@@ -19,15 +19,25 @@ select draining, {{history}} as history, (extract(epoch from renewed_at) * 10000
   array(select name from holdfast.queues order by name collate "C") as queues,
   array(select id from notices order by id) as news,
   array(select task_id from notices order by id) as tasks,
-  array(select attempt from notices order by id) as attempts
+  array(select attempt from notices order by id) as attempts,
+  array(
+    select queue from holdfast.gates
+    where lifted_at is null and (until is null or until > now()) and queue <> '' and type = '' and target = ''
+    order by queue collate "C"
+  ) as paused
 from renewed
 
 -- name: register_worker
 -- $12 is a JSON array of types. They are sorted, so that two workers that register at the same time cannot deadlock.
-with registered as (
-  insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types)
+-- The lock on the epoch of the gates waits for a change of the gates, so that the worker begins with the epoch from after
+-- it.
+with gates as materialized (
+  select epoch from holdfast.gate_epoch for share
+), registered as (
+  insert into holdfast.workers (id, name, host, pid, version, concurrency, queues, lease_until, boot_id, pid_namespace, process_started, types, gate_epoch)
   values (nextval('holdfast.workers_id_seq') * 1000000 + floor(random() * 1000000)::bigint,
-    $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[])
+    $1, $2, $3, $4, $5, $6::text[], now() + $7 * interval '1 microsecond', nullif($8, ''), nullif($9, ''), nullif($10, 0), $11::text[],
+    (select epoch from gates))
   returning id
 ), described as (
   insert into holdfast.type_schemas (type, schema, worker_id)

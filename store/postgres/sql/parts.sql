@@ -8,12 +8,29 @@ coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coal
 coalesce(t.buffered and t.state = 'running', false) as buffered, t.tags
 
 -- {{claimable}}: the condition for the tasks t that can be claimed. $4 is the wanted types, and $5 how many crashes
--- each type allows. live is empty if the claiming worker is not live.
+-- each type allows. live is empty if the claiming worker is not live. $7 is whether there are gates.
 t.state = 'ready' and t.type = any($4::text[])
   and (t.crashes = 0 or t.crashes <= ($5::bigint[])[array_position($4::text[], t.type)])
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
   and (t.due_at is null or t.due_at <= now() or t.next_run_at <= now())
+  and (not $7::bool or not exists (select from {{closed_gates}}))
   and exists (select from live)
+
+-- {{closed_gates}}: the closed gates g that concern the task t.
+holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > now())
+  and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.target = '' or g.target = holdfast.target_of(t.type, t.payload))
+
+-- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
+timestamptz '9999-01-01 00:00:00+00'
+
+-- {{gateless}}: whether no gate will release the blocked task t.
+t.next_run_at < {{blocked}} and not exists (
+  select from holdfast.blocked b join holdfast.gates g on g.id = b.gate_id where b.task_id = t.id and b.attempt = t.attempt
+)
+
+-- {{gate}}: the columns of a gate g.
+g.id, g.kind, g.queue, g.type, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.

@@ -19,8 +19,8 @@ where t.id = locked.id and locked.due_at is null
 -- ready afterwards, its ticket is lost like the others. The statement does not see a task that a dispatcher is
 -- publishing right now. If the ticket of such a task is lost too, a later sentinel proves it.
 with picked as (
-  select id from holdfast.tasks
-  where id > $1 and id <= $2 and queue = $4 and state = 'ready' and due_at is null
+  select id from holdfast.tasks t
+  where id > $1 and id <= $2 and queue = $4 and state = 'ready' and (due_at is null or due_at = {{blocked}} and {{gateless}})
   order by id
   limit $3
   for update

@@ -21,7 +21,7 @@ with ahead as materialized (
     ) as failed_at
   from holdfast.tasks t
   where t.id > $1 and t.id <= $2 and t.state = 'ready'
-    and (t.due_at > now() + interval '2 seconds' or t.due_at is null and t.ticketed_at > now() + interval '2 seconds')
+    and (t.due_at > now() + interval '2 seconds' and t.due_at <> {{blocked}} or t.due_at is null and t.ticketed_at > now() + interval '2 seconds')
 ), corrected as (
   select id, due_at, attempt, case
       when due_at is null or next_run_at <= now() then next_run_at

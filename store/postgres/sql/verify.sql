@@ -123,6 +123,7 @@ with idle as materialized (
         from (select) one left join holdfast.workers w on w.id = t.worker_id
       )
       when t.due_at is null then case when t.ticketed_at is null then 'lost_record' end
+      when t.due_at = {{blocked}} then case when {{gateless}} then 'lost_record' end
       when t.due_at > now() + interval '10 seconds' and t.next_run_at < now() - $3::bigint * interval '1 microsecond'
         and exists (select from idle where {{idle_for}}) then 'overdue_postponed'
     end as code

@@ -13,6 +13,9 @@ from tasks t
 where {{apply_unchanged}}
 on conflict do nothing
 
+-- name: apply_unblock
+delete from blocked where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
+
 -- name: apply_notify
 insert into cancellations (worker_id, task_id, attempt, created_at)
 select t.worker_id, t.id, t.attempt, ?5 from tasks t where {{apply_unchanged}} and t.state = 'running'

@@ -23,6 +23,8 @@ delete from payloads
 where task_id in (select value from json_each(?1))
   and exists (select 1 from tasks where tasks.id = payloads.task_id and tasks.payload is not null);
 
+delete from blocked where task_id in (select value from json_each(?1));
+
 insert into queues (name, created_at)
 select distinct queue, ?2 from tasks where id in (select value from json_each(?1))
 on conflict do nothing;

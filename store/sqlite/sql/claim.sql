@@ -1,26 +1,30 @@
 -- name: claim_live
-select id from workers where id = ?1 and state = 'live'
+-- gated is whether there are gates.
+select id, exists (select 1 from gates where lifted_at is null) as gated from workers where id = ?1 and state = 'live'
 
 -- name: claim
--- ?1 lists [task, attempt] and ?2 lists the wanted types. ?3 is the worker and ?4 is now. ?5 has how many crashes each
--- type allows. ?6 is 1 if the tasks may wait in a buffer.
+-- ?1 lists [task, attempt], ?2 is now, ?3 is the worker, and ?4 lists the wanted types. ?5 has how many crashes each
+-- type allows. ?6 is 1 if the tasks may wait in a buffer. ?7 is 1 if there are gates.
 update tasks
-set state = 'running', worker_id = ?3, started_at = ?4, due_at = null, ticketed_at = null, parked = null, buffered = nullif(?6, 0)
+set state = 'running', worker_id = ?3, started_at = ?2, due_at = null, ticketed_at = null, parked = null, buffered = nullif(?6, 0)
 from json_each(?1) as tickets
 where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
-  and tasks.type in (select value from json_each(?2))
+  and tasks.type in (select value from json_each(?4))
   and (tasks.crashes = 0 or tasks.crashes <= (select k.value from json_each(?5) as k where k.key = tasks.type))
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
-  and (tasks.due_at is null or tasks.due_at <= ?4 or tasks.next_run_at <= ?4)
+  and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2)
+  and (not ?7 or not exists (select 1 from {{closed_gates}}))
 returning {{columns}}, {{payload}}
 
 -- name: claim_refused
--- The state of the tasks that were not claimed, in the order of the tickets.
-select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, '') as queue,
-  coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt, coalesce(t.worker_id, 0) as worker_id,
-  coalesce(t.due_at > ?2 and t.next_run_at > ?2, 0) as waits,
-  coalesce(t.crashes, 0) as crashes
-from json_each(?1) as tickets left join tasks t on t.id = tickets.value ->> 0
+-- The state of the tasks that were not claimed, in the order of the tickets ?1. ?2 is now. gate is a closed gate that
+-- concerns the task, or 0.
+select coalesce(tasks.id, 0) as id, coalesce(tasks.type, '') as type, coalesce(tasks.queue, '') as queue,
+  coalesce(tasks.state, '') as state, coalesce(tasks.attempt, 0) as attempt, coalesce(tasks.worker_id, 0) as worker_id,
+  coalesce(tasks.due_at > ?2 and tasks.next_run_at > ?2, 0) as waits,
+  coalesce(tasks.crashes, 0) as crashes,
+  coalesce((select min(g.id) from {{closed_gates}}), 0) as gate
+from json_each(?1) as tickets left join tasks on tasks.id = tickets.value ->> 0
 order by tickets.key
 
 -- name: claim_held

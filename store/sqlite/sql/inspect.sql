@@ -86,7 +86,8 @@ with counted as (
 ), held as (
   select queue, count(*) as n from tasks indexed by tasks_worker where worker_id is not null group by queue
 ), waiting as (
-  select queue, sum(due_at > ?1 and next_run_at > ?1) as n, min(iif(due_at <= ?1 or next_run_at <= ?1, next_run_at, null)) as oldest,
+  select queue, sum(due_at > ?1 and (next_run_at > ?1 or due_at = {{blocked}})) as n,
+    min(iif(due_at <= ?1 or next_run_at <= ?1 and due_at <> {{blocked}}, next_run_at, null)) as oldest,
     count(parked) as parked, group_concat(distinct iif(parked is null, null, type)) as parked_types
   from tasks where due_at is not null
   group by queue

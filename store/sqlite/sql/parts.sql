@@ -9,7 +9,30 @@ coalesce(tasks.idempotency_key, '') as idempotency_key,
 coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, tasks.tags
 
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
-coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id)) as payload
+{{payload_text}} as payload
+
+-- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2.
+gates g
+where g.lifted_at is null and (g.until is null or g.until > ?2)
+  and g.queue in ('', tasks.queue) and g.type in ('', tasks.type)
+  and (g.target = '' or g.target = target_of(tasks.type, {{payload_text}}))
+
+-- {{payload_text}}: the same as {{payload}}, as an expression.
+coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
+
+-- {{blocked}}: the due time of a blocked task, the beginning of the year 9999. Builds without gates compute with it.
+253370764800000000
+
+-- {{gateless}}: whether no gate will release the blocked task t.
+t.next_run_at < {{blocked}} and not exists (
+  select 1 from blocked b join gates g on g.id = b.gate_id where b.task_id = t.id and b.attempt = t.attempt
+)
+
+-- {{gate}}: the columns of a gate g.
+g.id, g.kind, g.queue, g.type, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
+
+-- {{gate_columns}}: the same without the name of the table, which SQLite does not accept after returning.
+id, kind, queue, type, target, actor, surface, reason, closed_at, until
 
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and

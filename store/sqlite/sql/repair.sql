@@ -3,6 +3,11 @@ update tasks as t set due_at = min(t.next_run_at, ?2), ticketed_at = null
 from json_each(?1) as tickets
 where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.ticketed_at is not null
 
+-- name: unticket_gateless
+-- Makes the blocked tasks of the queue ?1 due that no gate will release. ?2 is now.
+update tasks as t set due_at = min(t.next_run_at, ?2)
+where t.due_at = {{blocked}} and t.queue = ?1 and {{gateless}}
+
 -- name: unticket_queue_last
 select coalesce(max(ticketed_at), -1) as at from tasks where queue = ?1 and ticketed_at is not null
 

@@ -38,7 +38,7 @@ from (
   from (
     select r.*, (select max(a.finished_at) from attempts a where a.task_id = r.id and a.attempt = r.attempt - 1) as failed_at
     from tasks r
-    where r.id > ?2 and r.id <= ?3 and r.state = 'ready' and (+r.due_at > ?1 + 2000000 or +r.ticketed_at > ?1 + 2000000)
+    where r.id > ?2 and r.id <= ?3 and r.state = 'ready' and (+r.due_at > ?1 + 2000000 and +r.due_at <> {{blocked}} or +r.ticketed_at > ?1 + 2000000)
   )
 ) as c
 where t.id = c.id and t.due_at is not c.next_run_at;

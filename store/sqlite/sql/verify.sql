@@ -81,6 +81,7 @@ with idle as materialized (
       when t.state = 'running' and t.started_at < ?5 - ?4 and w.id is null then 'zombie_missing'
       when t.state = 'running' and w.state <> 'live' and w.ended_at < ?5 - ?4 then 'zombie_ended'
       when t.state = 'running' and w.state = 'live' and w.lease_until < ?5 - ?4 then 'zombie_expired'
+      when t.state = 'ready' and t.due_at = {{blocked}} then iif({{gateless}}, 'lost_record', null)
       when t.state = 'ready' and t.next_run_at < ?5 - ?3 and t.due_at > ?5 + 10000000
         and exists (select 1 from idle where {{idle_for}}) then 'overdue_postponed'
       when exists (select 1 from attempts a where a.task_id = t.id and a.attempt >= t.attempt) then 'duplicated_attempt'

@@ -1,0 +1,131 @@
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var operator = store.Actor{Name: "anna", Surface: store.CommandLine}
+
+func (w *world) pause(s store.Subject) {
+	w.Helper()
+	_, err := w.store.Pause(w.Context(), operator, s, 0)
+	w.must(err)
+}
+
+func (w *world) resume(s store.Subject) {
+	w.Helper()
+	_, err := w.store.Resume(w.Context(), operator, s)
+	w.must(err)
+}
+
+// The tickets of a paused queue stay in their AMQP queue. A worker that starts during the pause does not take them
+// either. Handlers that run continue.
+func TestAPausedQueueKeepsItsTickets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.janitor()
+	var executed executions
+	started, release := make(chan holdfast.TaskID, 9), make(chan struct{})
+	handle := func(_ context.Context, task holdfast.Task) error {
+		executed.note(task)
+		started <- task.ID
+		<-release
+		return nil
+	}
+	first := w.work(handle, nil)
+	before := w.enqueue(1)
+	await(w, "the first task runs", started)
+
+	w.pause(store.Subject{Queue: queue})
+	after := w.enqueue(5)
+	w.eventually("the worker has no subscription", func() bool { return len(first.Status().Paused) == 2 && len(first.Status().Consuming) == 0 })
+	if status := first.Status(); len(status.Waiting) > 0 {
+		t.Errorf("a pause counts as trouble: %v", status.Waiting)
+	}
+	var handlers consumer.Registry
+	handlers.Add(kind, consumer.HandlerFunc(handle))
+	second, err := consumer.New(consumer.Options{
+		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(0), Name: "second",
+	})
+	w.must(err)
+	stop := w.background(second.Run)
+	w.eventually("the second worker has no subscription", func() bool { return len(second.Status().Paused) == 2 })
+	close(release)
+	w.awaitState(holdfast.Done, before...)
+	for _, ticket := range after {
+		if task := w.task(ticket.Task); task.State != holdfast.Ready || task.Attempt != 1 {
+			t.Errorf("task %s of the paused queue is %s at attempt %d", task.ID, task.State, task.Attempt)
+		}
+	}
+	w.resume(store.Subject{Queue: queue})
+	w.awaitState(holdfast.Done, after...)
+	executed.checkOnce(t, append(before, after...))
+	stop()
+}
+
+// A task of a paused type is blocked, and tasks behind it in the same queue run. If the store does not block it, its
+// ticket goes to the rescue queue before it is acked.
+func TestAPausedTypeBlocksItsTasksOnly(t *testing.T) {
+	t.Parallel()
+	for name, failures := range map[string]int{"": 0, "the store does not answer": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.janitor()
+			var executed executions
+			calls := 0
+			s := &faultyStore{Store: w.store, block: func(next func() error) error {
+				if calls++; calls <= failures {
+					return errFault
+				}
+				return next()
+			}}
+			worker := w.work(func(_ context.Context, task holdfast.Task) error {
+				executed.note(task)
+				return nil
+			}, func(o *consumer.Options) {
+				o.Store = s
+				o.Handlers.Add("free", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
+			})
+			w.pause(store.Subject{Type: kind})
+			paused, free := w.ticketed(3, kind), w.ticketed(2, "free")
+			w.send(w.main(), append(append([]message.Ticket{}, paused...), free...)...)
+			w.awaitState(holdfast.Done, free...)
+			w.eventually("the tasks are blocked", func() bool {
+				gates, err := w.store.Gates(t.Context())
+				w.must(err)
+				return len(gates) == 1 && gates[0].Blocked == len(paused)
+			})
+			if n := worker.Of(holdfast.ObservedBlocked); n != len(paused) {
+				t.Errorf("%d tasks were observed as blocked, want %d", n, len(paused))
+			}
+			if n := executed.total(); n > 0 {
+				t.Errorf("%d handlers of the paused type ran", n)
+			}
+			w.resume(store.Subject{Type: kind})
+			w.awaitState(holdfast.Done, paused...)
+			executed.checkOnce(t, paused)
+		})
+	}
+}
+
+// A pause with an end ends without a Resume.
+func TestAPauseEndsByItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.janitor()
+	w.work(func(context.Context, holdfast.Task) error { return nil }, nil)
+	for _, s := range []store.Subject{{Type: kind}, {Queue: queue}} {
+		if _, err := w.store.Pause(t.Context(), operator, s, 300*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.awaitState(holdfast.Done, w.enqueue(3)...)
+}

@@ -1,0 +1,35 @@
+-- +goose Up
+
+-- What keeps ready tasks from starting; see store.Gate. A gate concerns the tasks that match each of queue, type and
+-- target that is not empty. It is closed until lifted_at or until. A row whose gate is no longer closed remains until its
+-- blocked tasks are released.
+create table gates (
+  id        integer primary key autoincrement,
+  kind      text not null,
+  queue     text not null default '',
+  type      text not null default '',
+  target    text not null default '',
+  actor     text not null,
+  surface   text not null,
+  reason    text not null default '',
+  closed_at integer not null,
+  until     integer, -- null: until a person resumes
+  lifted_at integer
+) strict;
+
+create unique index gates_subject on gates (kind, queue, type, target) where lifted_at is null;
+
+-- The tasks that a gate blocks. Such a task is ready and has no ticket, and its due_at is the year 9999. A row is
+-- outdated if its task is at another attempt.
+create table blocked (
+  task_id    integer primary key,
+  attempt    integer not null,
+  gate_id    integer not null,
+  blocked_at integer not null
+) strict;
+
+create index blocked_gate on blocked (gate_id, task_id);
+
+-- +goose Down
+drop table blocked;
+drop table gates;

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Gates keeps ready tasks from starting. A gate is closed or open. A closed gate concerns the tasks that its [Subject]
+// selects:
+//
+//   - Work.Claim claims none of them. It answers Blocked, and Tickets.Block then blocks the task at the gate.
+//   - A blocked task is ready and has no ticket. It costs nothing while it waits.
+//   - When the gate is no longer closed, ReleaseBlocked makes its tasks due in small steps.
+//
+// A gate does not stop handlers that already run.
+type Gates interface {
+	// Pause closes a gate for the subject, for the given time or, if that is 0, until Resume. If the subject is already
+	// paused, Pause replaces the reason and the end of the pause. It adds an entry to the audit log.
+	//
+	// When Pause returns, no claim takes a task of the subject, in any process, until the gate is open again. If Pause
+	// returns an error because ctx has ended, the pause may be stored, and claims that were in progress may still take
+	// tasks. A worker whose build has no gates ignores them.
+	Pause(ctx context.Context, by Actor, s Subject, d time.Duration) (Gate, error)
+	// Resume opens the gate that Pause has closed, and adds an entry to the audit log. Returns ErrNotFound if the subject
+	// is not paused.
+	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
+	// Gates returns the closed gates, in the order in which they were first closed.
+	Gates(ctx context.Context) ([]Gate, error)
+	// ReleaseBlocked makes at most limit tasks due that were blocked at a gate that is no longer closed, and returns
+	// their number. Before that it opens the gates whose time has passed, and records that in the audit log. Janitors
+	// call it often. Without an open gate it only reads one small table.
+	ReleaseBlocked(ctx context.Context, limit int) (int, error)
+}
+
+// Subject selects tasks: those that match each field that is not empty.
+type Subject struct {
+	Queue string `json:"queue,omitempty"`
+	Type  string `json:"type,omitempty"`
+	// Target has the form of [holdfast.TargetOf].
+	Target string `json:"target,omitempty"`
+}
+
+// String returns the subject as the audit log names it: "queue mail", "type http", "target https://example.com:443".
+func (s Subject) String() string {
+	switch {
+	case s.Queue != "":
+		return "queue " + s.Queue
+	case s.Type != "":
+		return "type " + s.Type
+	}
+	return "target " + s.Target
+}
+
+// Validate returns ErrInvalid if not exactly one field is set, or if its value cannot be that of a task.
+func (s Subject) Validate() error {
+	set := 0
+	for _, field := range []string{s.Queue, s.Type, s.Target} {
+		if field != "" {
+			set++
+		}
+	}
+	switch parsed, ok := holdfast.ParseTarget(s.Target); {
+	case set != 1:
+		return fmt.Errorf("%w: a gate needs one queue, type or target, and no more", holdfast.ErrInvalid)
+	case s.Target != "" && (!ok || parsed != s.Target):
+		return fmt.Errorf("%w: %q is not a target; a target has the form https://example.com:443", holdfast.ErrInvalid, s.Target)
+	case s.Target != "":
+		return nil
+	}
+	return holdfast.NewTask{Queue: cmp.Or(s.Queue, holdfast.DefaultQueue), Type: cmp.Or(s.Type, "any")}.Validate(0)
+}
+
+// Selects reports whether the subject selects a task. The payload is needed only for a target.
+func (s Subject) Selects(queue, taskType string, payload []byte) bool {
+	return s != Subject{} && (s.Queue == "" || s.Queue == queue) && (s.Type == "" || s.Type == taskType) &&
+		(s.Target == "" || s.Target == holdfast.TargetOf(taskType, payload))
+}
+
+// GateKind says why a gate is closed.
+type GateKind string
+
+// The kinds of gates.
+const GatePause GateKind = "pause" // a person has paused the subject
+
+// Gate is a closed gate.
+type Gate struct {
+	ID       ID        `json:"id"`
+	Kind     GateKind  `json:"kind"`
+	Subject            // the tasks that it concerns
+	Actor              // who closed it, or last changed its reason or end
+	ClosedAt time.Time `json:"closed_at"`
+	Until    time.Time `json:"until,omitzero"` // zero: until a person resumes
+	// Blocked is the number of tasks that are blocked at the gate, at most MaxCountedBlocked. Tasks without a row of their
+	// own at the gate are not in it, such as those whose tickets wait in the main queue of a paused queue.
+	Blocked int `json:"blocked"`
+}
+
+// MaxCountedBlocked is the highest number of blocked tasks that Gates counts for a gate. Counting more would take too
+// long.
+const MaxCountedBlocked = 100_000
+
+// Version returns the part of the gate that an audit entry stores.
+func (g Gate) Version() json.RawMessage {
+	document, err := json.Marshal(struct {
+		Kind   GateKind  `json:"kind"`
+		Reason string    `json:"reason,omitempty"`
+		Until  time.Time `json:"until,omitzero"`
+	}{g.Kind, g.Reason, g.Until})
+	if err != nil { // impossible: the values always encode
+		panic(err)
+	}
+	return document
+}
+
+// BlockedUntil is the due time of a blocked task. Builds without gates, which may run beside this one, see a task that is
+// due very late.
+var BlockedUntil = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)

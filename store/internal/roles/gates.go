@@ -1,0 +1,132 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// Gates implements store.Gates, except that Pause does not wait for claims in progress.
+type Gates struct {
+	transactions Transactions
+	change       func(ctx context.Context, tx Transaction, f func() error) error
+}
+
+// NewGates returns the role, which uses the statements gates, gate_get, gate_close, gate_lift, gates_expired, gates_open,
+// gates_delete and audit_record. change calls a function that closes and opens gates; the adapter does there what makes
+// claims see the change.
+func NewGates(t Transactions, change func(ctx context.Context, tx Transaction, f func() error) error) Gates {
+	return Gates{t, change}
+}
+
+// Pause implements store.Gates.
+func (g *Gates) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (gate store.Gate, err error) {
+	switch err := s.Validate(); {
+	case err != nil:
+		return gate, err
+	case d < 0:
+		return gate, fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, d)
+	}
+	err = g.changing(ctx, "pause "+s.String(), func(ctx context.Context, tx Transaction) error {
+		var before, closed []scan.Gate
+		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), s.Queue, s.Type, s.Target); err != nil {
+			return err
+		}
+		err := tx.Read(ctx, "gate_close", &closed, string(store.GatePause), s.Queue, s.Type, s.Target,
+			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), d)
+		if err != nil {
+			return err
+		}
+		gate = closed[0].Value()
+		entry := gateEntry(by, store.ActionPause, s)
+		if len(before) > 0 {
+			entry.Before = text(before[0].Value().Version())
+		}
+		entry.After = text(gate.Version())
+		return record(ctx, tx, []auditRow{entry})
+	})
+	return gate, err
+}
+
+// Resume implements store.Gates.
+func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (gate store.Gate, err error) {
+	if err := s.Validate(); err != nil {
+		return gate, err
+	}
+	err = g.changing(ctx, "resume "+s.String(), func(ctx context.Context, tx Transaction) error {
+		var rows []scan.Gate
+		if err := tx.Read(ctx, "gate_get", &rows, string(store.GatePause), s.Queue, s.Type, s.Target); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
+		}
+		gate = rows[0].Value()
+		return lift(ctx, tx, by, gate)
+	})
+	return gate, err
+}
+
+// lift opens a gate.
+func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) error {
+	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
+		return err
+	}
+	entry := gateEntry(by, store.ActionResume, gate.Subject)
+	entry.Before = text(gate.Version())
+	return record(ctx, tx, []auditRow{entry})
+}
+
+// changing calls f in a transaction that changes gates.
+func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, Transaction) error) error {
+	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		return g.change(ctx, tx, func() error { return f(ctx, tx) })
+	})
+}
+
+func gateEntry(by store.Actor, action store.Action, s store.Subject) auditRow {
+	return auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text(s.String()),
+	}
+}
+
+// Gates implements store.Gates.
+func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
+	var rows []scan.Gate
+	if err := g.transactions.Read(ctx, "list gates", "gates", &rows, store.MaxCountedBlocked); err != nil {
+		return nil, err
+	}
+	return scan.Gates(rows), nil
+}
+
+// OpenExpired opens the gates whose time has passed. It reports whether there may be blocked tasks to release.
+func (g *Gates) OpenExpired(ctx context.Context) (bool, error) {
+	const operation = "open gates"
+	var open []struct{ Open bool }
+	if err := g.transactions.Read(ctx, operation, "gates_open", &open); err != nil || !open[0].Open {
+		return false, err
+	}
+	return true, g.changing(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		var expired []scan.Gate
+		if err := tx.Read(ctx, "gates_expired", &expired); err != nil {
+			return err
+		}
+		for i := range expired {
+			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+			if err := lift(ctx, tx, by, expired[i].Value()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Clean deletes the gates that are not closed and block no task.
+func (g *Gates) Clean(ctx context.Context) error {
+	return g.transactions.Change(ctx, "delete open gates", "gates_delete")
+}

@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/roles"
+)
+
+// gatekeeper is the role store.Gates.
+//
+// Claims must see a change of the gates at once. A claim names the epoch of the gates that it knows, and the row of its
+// worker has the present epoch, which each change replaces. So a claim that begins after the commit of the change is
+// refused, and the store reads the epoch and tries again. Pause then waits for the claims that began before the commit.
+type gatekeeper struct {
+	*database
+	gates
+}
+
+func newGatekeeper(d *database) gatekeeper {
+	return gatekeeper{d, roles.NewGates(named{d}, func(ctx context.Context, tx roles.Transaction, f func() error) error {
+		if _, err := tx.Change(ctx, "gates_change"); err != nil {
+			return err
+		}
+		if err := f(); err != nil {
+			return err
+		}
+		_, err := tx.Change(ctx, "gates_changed")
+		return err
+	})}
+}
+
+// gateState is what the store knows about the gates.
+type gateState struct {
+	epoch int64
+	gated bool // there are gates
+}
+
+// unknownGates has an epoch that no worker has.
+var unknownGates = gateState{epoch: -1}
+
+// knownGates returns what the store knows about the gates.
+func (d *database) knownGates() gateState {
+	if known := d.gateState.Load(); known != nil {
+		return *known
+	}
+	return unknownGates
+}
+
+// Pause implements store.Gates.
+func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, subject store.Subject, d time.Duration) (store.Gate, error) {
+	gate, err := s.gates.Pause(ctx, by, subject, d)
+	if err != nil {
+		return gate, err
+	}
+	return gate, s.awaitClaims(ctx)
+}
+
+// The first and the longest pause between two looks for claims in progress.
+const (
+	firstLook = 2 * time.Millisecond
+	longLook  = 50 * time.Millisecond
+)
+
+// awaitClaims waits until the claims that are in progress now have ended. A statement locks its tables before it takes
+// its snapshot. So a claim that cannot see what was committed before now has the lock now. Waiting for a lock that
+// conflicts with the claims would not do: a worker with several pages always has a claim in progress.
+func (s *gatekeeper) awaitClaims(ctx context.Context) error {
+	var before []string
+	for pause := backoff.New(firstLook, longLook); ; {
+		now, err := list[struct{ Transactions pq.StringArray }](ctx, s, "read claims in progress", "claims_in_progress")
+		if err != nil {
+			return err
+		}
+		inProgress := now[0].Transactions
+		if before == nil {
+			before = inProgress
+		}
+		before = slices.DeleteFunc(before, func(claim string) bool { return !slices.Contains(inProgress, claim) })
+		if len(before) == 0 {
+			return nil
+		}
+		if err := pause.Wait(ctx); err != nil {
+			return fmt.Errorf("wait for %d claims in progress: %w: %w", len(before), holdfast.ErrUnavailable, err)
+		}
+	}
+}
+
+// ReleaseBlocked implements store.Gates.
+func (s *gatekeeper) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
+	open, err := s.OpenExpired(ctx)
+	if err != nil || !open {
+		return 0, err
+	}
+	var n int
+	err = s.do(ctx, "release blocked tasks", func() error {
+		n, err = s.exec(ctx, s.db, "release", limit)
+		return err
+	})
+	if err != nil || n > 0 {
+		return n, err
+	}
+	return 0, s.Clean(ctx)
+}

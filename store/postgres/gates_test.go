@@ -1,0 +1,81 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+)
+
+// Pause waits for claims in progress that could not see it. Meanwhile the worker renews its lease and claims other tasks.
+func TestPauseWaitsForClaims(t *testing.T) {
+	t.Parallel()
+	s := named(t, postgres.Options{})
+	worker, tickets := registerWorker(t, s), insert(t, s, 2)
+	if _, err := s.Claim(t.Context(), worker, store.AnyOf("other"), tickets, store.IntoExecutors); err != nil {
+		t.Fatal(err) // from now on the store knows the gates
+	}
+	lock, err := callersDB(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback() }()
+	if _, err := lock.Exec("select from "+s.Schema()+".tasks where id = $1 for update", int64(tickets[0].Task)); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(i int) (store.Verdict, error) {
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets[i:i+1], store.IntoExecutors)
+		if err != nil {
+			return store.Stale, err
+		}
+		return claims[0].Verdict, nil
+	}
+	claimed, paused := make(chan error, 1), make(chan error, 1)
+	go func() {
+		verdict, err := claim(0)
+		if err == nil && verdict != store.Claimed {
+			err = fmt.Errorf("the verdict is %d", verdict)
+		}
+		claimed <- err
+	}()
+	eventually(t, "the claim waits", func() error {
+		if waiting(t, s) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	go func() {
+		_, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.Subject{Type: "t"}, 0)
+		paused <- err
+	}()
+	eventually(t, "the pause is stored", func() error {
+		gates, err := s.Gates(t.Context())
+		if err == nil && len(gates) == 0 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if _, err := s.Renew(t.Context(), store.Renewal{Worker: worker, Lease: time.Hour}); err != nil {
+		t.Error(err)
+	}
+	if verdict, err := claim(1); err != nil || verdict != store.Blocked {
+		t.Errorf("a claim after the pause: verdict %d, %v; want Blocked", verdict, err)
+	}
+	select {
+	case err := <-paused:
+		t.Fatalf("Pause has returned while a claim is in progress that does not see the pause: %v", err)
+	case <-time.After(200 * time.Millisecond): // it cannot return before the claim ends
+	}
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-claimed; err != nil {
+		t.Errorf("the claim in progress: %v", err)
+	}
+	if err := <-paused; err != nil {
+		t.Errorf("Pause: %v", err)
+	}
+}

@@ -1,0 +1,109 @@
+-- name: gates_change
+-- Begins a change of the gates: claims that know only the gates from before are refused. The lock on the row waits for
+-- workers that register, so that the statement sees their rows. It is the first of its transaction.
+update holdfast.gate_epoch set epoch = floor(random() * 9007199254740991)::bigint
+
+-- name: gates_changed
+-- Ends the change. Renewals do not wait for it.
+update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
+where state = 'live' and gate_epoch is not null
+
+-- name: gates
+-- The closed gates. $1 is the highest number of blocked tasks to count for each.
+select {{gate}}, (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > now())
+order by g.id
+
+-- name: gate_get
+-- The closed gate of the kind $1 for the subject $2, $3 and $4.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = $1 and g.queue = $2 and g.type = $3 and g.target = $4
+
+-- name: gate_close
+-- Closes the gate of the kind $1 for the subject $2, $3 and $4, for $8 microseconds or, with 0, until a person resumes.
+-- If the gate is closed already, the statement replaces its reason and its end.
+insert into holdfast.gates as g (kind, queue, type, target, actor, surface, reason, until)
+values ($1, $2, $3, $4, $5, $6, $7, case when $8::bigint > 0 then now() + $8::bigint * interval '1 microsecond' end)
+on conflict (kind, queue, type, target) where lifted_at is null
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, until = excluded.until,
+  closed_at = case when g.until <= now() then now() else g.closed_at end
+returning {{gate}}, 0 as blocked
+
+-- name: gate_lift
+-- Opens the gate $1.
+update holdfast.gates set lifted_at = now() where id = $1
+
+-- name: gates_expired
+-- The gates whose time has passed.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and g.until <= now()
+order by g.id
+
+-- name: gates_open
+-- Whether there may be tasks to release.
+select exists (select from holdfast.gates where lifted_at is not null or until <= now()) as open
+
+-- name: block
+-- Blocks tasks at the gate $3. If the gate is not closed any more, the tasks become due instead. The lock on the gate
+-- makes a change of the gate wait, so that the release after it finds the tasks.
+with closed as materialized (
+  select id from holdfast.gates
+  where id = $3 and lifted_at is null and (until is null or until > now())
+  for share
+), picked as materialized (
+  select t.id, t.attempt
+  from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
+  lateral ( -- see claim
+    select id, attempt from holdfast.tasks
+    where id = tickets.task and attempt = tickets.attempt and state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())
+    for update
+  ) t
+), changed as (
+  update holdfast.tasks t
+  set due_at = case when exists (select from closed) then {{blocked}} else now() end, ticketed_at = null, parked = null
+  from picked
+  where t.id = picked.id
+)
+insert into holdfast.blocked (task_id, attempt, gate_id)
+select picked.id, picked.attempt, closed.id from picked, closed
+on conflict (task_id) do update set attempt = excluded.attempt, gate_id = excluded.gate_id, blocked_at = excluded.blocked_at
+
+-- name: release
+-- Releases at most $1 tasks of gates that are not closed. It locks the tasks first, as block does, and leaves tasks that
+-- another transaction has locked to a later call.
+with over as materialized (
+  select b.task_id, b.attempt, b.gate_id
+  from holdfast.gates g, lateral (
+    select task_id, attempt, gate_id from holdfast.blocked where gate_id = g.id order by task_id limit $1
+  ) b
+  where g.lifted_at is not null
+  limit $1
+), locked as materialized (
+  select t.id
+  from (select * from over order by task_id) o, lateral (
+    select id from holdfast.tasks where id = o.task_id for update skip locked
+  ) t
+), due as (
+  update holdfast.tasks t set due_at = now()
+  from over
+  where t.id = over.task_id and t.id in (select id from locked)
+    and t.attempt = over.attempt and t.state = 'ready' and t.due_at = {{blocked}}
+)
+delete from holdfast.blocked b using over
+where b.task_id = over.task_id and b.attempt = over.attempt and b.gate_id = over.gate_id
+  and (b.task_id in (select id from locked) or not exists (select from holdfast.tasks t where t.id = over.task_id))
+
+-- name: gates_delete
+-- Deletes the gates that are not closed and block no task.
+delete from holdfast.gates g
+where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+
+-- name: claims_in_progress
+-- The transactions that hold the lock of a claim on the table of the workers.
+select coalesce(array_agg(virtualtransaction), '{}') as transactions
+from pg_locks
+where locktype = 'relation' and relation = 'holdfast.workers'::regclass and mode = 'RowShareLock' and granted
+  and database = (select oid from pg_database where datname = current_database())

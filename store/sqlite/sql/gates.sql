@@ -1,0 +1,81 @@
+-- The last parameter of each statement is now.
+
+-- name: gates
+-- The closed gates. ?1 is the highest number of blocked tasks to count for each.
+select {{gate}}, (select count(*) from (select 1 from blocked b where b.gate_id = g.id limit ?1)) as blocked
+from gates g
+where g.lifted_at is null and (g.until is null or g.until > ?2)
+order by g.id
+
+-- name: paused_queues
+select queue from gates
+where lifted_at is null and (until is null or until > ?1) and queue <> '' and type = '' and target = ''
+
+-- name: gate_get
+-- The closed gate of the kind ?1 for the subject ?2, ?3 and ?4.
+select {{gate}}, 0 as blocked
+from gates g
+where g.lifted_at is null and (g.until is null or g.until > ?5) and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.target = ?4
+
+-- name: gate_close
+-- Closes the gate of the kind ?1 for the subject ?2, ?3 and ?4, for ?8 microseconds or, with 0, until a person resumes.
+-- If the gate is closed already, the statement replaces its reason and its end.
+insert into gates as g (kind, queue, type, target, actor, surface, reason, until, closed_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, iif(?8 > 0, ?9 + ?8, null), ?9)
+on conflict (kind, queue, type, target) where lifted_at is null
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, until = excluded.until,
+  closed_at = iif(g.until <= ?9, ?9, g.closed_at)
+returning {{gate_columns}}, 0 as blocked
+
+-- name: gate_lift
+-- Opens the gate ?1.
+update gates set lifted_at = ?2 where id = ?1
+
+-- name: gates_expired
+-- The gates whose time has passed.
+select {{gate}}, 0 as blocked
+from gates g
+where g.lifted_at is null and g.until <= ?1
+order by g.id
+
+-- name: gates_open
+-- Whether there may be tasks to release.
+select exists (select 1 from gates where lifted_at is not null or until <= ?1) as open
+
+-- name: block
+-- Blocks tasks at the gate ?2. If the gate is not closed any more, the tasks become due instead.
+insert into blocked (task_id, attempt, gate_id, blocked_at)
+select tasks.id, tasks.attempt, g.id, ?3
+from json_each(?1) as tickets
+  join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
+    and (tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3)
+  join gates g on g.id = ?2 and g.lifted_at is null and (g.until is null or g.until > ?3)
+where true
+on conflict (task_id) do update set attempt = excluded.attempt, gate_id = excluded.gate_id, blocked_at = excluded.blocked_at;
+
+update tasks
+set due_at = iif(exists (select 1 from gates g where g.id = ?2 and g.lifted_at is null and (g.until is null or g.until > ?3)), {{blocked}}, ?3),
+  ticketed_at = null, parked = null
+from json_each(?1) as tickets
+where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
+  and (tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3)
+
+-- name: release_pick
+-- At most ?1 blocked tasks of gates that are not closed.
+select b.task_id as id
+from gates g cross join blocked b on b.gate_id = g.id
+where g.lifted_at is not null
+limit ?1
+
+-- name: release
+-- Releases the tasks ?1, which release_pick has returned.
+update tasks set due_at = ?2
+from json_each(?1) as picked
+where tasks.id = picked.value and tasks.state = 'ready' and +tasks.due_at = {{blocked}}
+  and tasks.attempt = (select b.attempt from blocked b where b.task_id = tasks.id);
+
+delete from blocked where task_id in (select value from json_each(?1))
+
+-- name: gates_delete
+-- Deletes the gates that are not closed and block no task.
+delete from gates where lifted_at is not null and not exists (select 1 from blocked b where b.gate_id = gates.id)
