@@ -71,6 +71,14 @@ const (
 	HintServe HintKind = "serve"
 	// HintServeQueue: no worker consumes a queue. Arg is its name.
 	HintServeQueue HintKind = "serve_queue"
+	// HintKnownQueues: a queue does not exist. Arg has the names of those that do.
+	HintKnownQueues HintKind = "known_queues"
+	// HintResumeQueue: a queue is paused. Arg is its name.
+	HintResumeQueue HintKind = "resume_queue"
+	// HintResumeType: a task type is paused. Arg is the type.
+	HintResumeType HintKind = "resume_type"
+	// HintResumeTarget: a target is paused. Arg is the target.
+	HintResumeTarget HintKind = "resume_target"
 	// HintListDead: there are dead tasks.
 	HintListDead HintKind = "list_dead"
 	// HintHandleType: no worker has a handler for a task type. Arg is the type.

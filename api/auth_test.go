@@ -63,6 +63,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/operations/{id}": "viewer", "POST /api/v1/operations/{id}/pause": "operator", "POST /api/v1/operations/{id}/resume": "operator",
 		"POST /api/v1/operations/{id}/cancel": "operator", "GET /api/v1/audit": "viewer",
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/dead-groups/{fingerprint}": "viewer", "PATCH /api/v1/dead-groups/{fingerprint}": "operator",
+		"GET /api/v1/gates": "viewer", "POST /api/v1/gates": "operator", "DELETE /api/v1/gates/{id}": "operator",
 		"GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",

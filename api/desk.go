@@ -79,7 +79,7 @@ type auditQuery struct {
 	Task      string `query:"task" doc:"Only changes of the task with this id."`
 	Operation int64  `query:"operation" minimum:"0" doc:"Only changes that the operation with this id made."`
 	Actor     string `query:"actor" doc:"Only changes that this person requested."`
-	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,note,assign,resolve,reopen" doc:"Only changes of this kind."`
+	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume" doc:"Only changes of this kind."`
 	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
 	Until     string `query:"until" doc:"Only changes before this time."`
 	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries. A page ends early after 4 MiB."`

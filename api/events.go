@@ -27,9 +27,9 @@ const (
 
 // TaskChanges is an event with what has changed in a page since the event before.
 type TaskChanges struct {
-	Tasks   []holdfast.Task   `json:"tasks" doc:"The tasks that are new in the page or have changed."`
-	Removed []holdfast.TaskID `json:"removed" doc:"The tasks that are no longer in the page."`
-	Next    *holdfast.TaskID  `json:"next"`
+	Tasks   []surface.ListedTask `json:"tasks" doc:"The tasks that are new in the page or have changed."`
+	Removed []holdfast.TaskID    `json:"removed" doc:"The tasks that are no longer in the page."`
+	Next    *holdfast.TaskID     `json:"next"`
 }
 
 // eventsRoute registers the route of the live list of tasks.
@@ -137,16 +137,16 @@ func withUnseen(newest, before surface.TaskPage, limit int) surface.TaskPage {
 
 // difference returns what has changed from one page to the next.
 func difference(before, now surface.TaskPage) (changes TaskChanges, changed bool) {
-	changes = TaskChanges{Tasks: []holdfast.Task{}, Removed: []holdfast.TaskID{}, Next: now.Next}
-	text := func(task holdfast.Task) string { return fmt.Sprintf("%+v", task) }
+	changes = TaskChanges{Tasks: []surface.ListedTask{}, Removed: []holdfast.TaskID{}, Next: now.Next}
+	text := func(task surface.ListedTask) string { return fmt.Sprintf("%+v %v", task.Task, task.Gate) }
 	for _, task := range now.Tasks {
-		i := slices.IndexFunc(before.Tasks, func(other holdfast.Task) bool { return other.ID == task.ID })
+		i := slices.IndexFunc(before.Tasks, func(other surface.ListedTask) bool { return other.ID == task.ID })
 		if i < 0 || text(before.Tasks[i]) != text(task) {
 			changes.Tasks = append(changes.Tasks, task)
 		}
 	}
 	for _, task := range before.Tasks {
-		if !slices.ContainsFunc(now.Tasks, func(other holdfast.Task) bool { return other.ID == task.ID }) {
+		if !slices.ContainsFunc(now.Tasks, func(other surface.ListedTask) bool { return other.ID == task.ID }) {
 			changes.Removed = append(changes.Removed, task.ID)
 		}
 	}

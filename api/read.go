@@ -45,8 +45,7 @@ func (a *API) listTasks(ctx context.Context, in *query) (surface.TaskPage, error
 	if err != nil {
 		return surface.TaskPage{}, err
 	}
-	page, err := a.b.Store.List(ctx, f)
-	return surface.NewTaskPage(page), err
+	return surface.List(ctx, a.b, f)
 }
 
 // TaskPath has the parameter of routes about one task. It is exported, because the library sets only exported members.

@@ -63,8 +63,9 @@ type StoreSchema interface {
 	MigrationStatus(ctx context.Context) ([]store.Migration, error)
 }
 
-// StoreWork reads the workers and the queues.
+// StoreWork reads the workers, the queues and the gates.
 type StoreWork interface {
+	Gates(ctx context.Context) ([]store.Gate, error)
 	QueueNames(ctx context.Context) ([]string, error)
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Workers(ctx context.Context, ended bool) ([]store.Worker, error)

@@ -20,6 +20,7 @@ type world struct {
 	workers                                   []store.Worker
 	janitors                                  Janitors
 	depths                                    map[string]broker.Depth
+	gates                                     []store.Gate
 	missing                                   bool // all objects are missing in the broker
 	closed                                    []string
 }
@@ -44,6 +45,7 @@ func (s *storeDouble) CheckSchema(context.Context) error                     { r
 func (s *storeDouble) Incarnation(context.Context) (string, error)           { return "1", nil }
 func (s *storeDouble) QueueNames(context.Context) ([]string, error)          { return []string{"a"}, nil }
 func (s *storeDouble) Queues(context.Context) ([]store.Queue, error)         { return s.queues, nil }
+func (s *storeDouble) Gates(context.Context) ([]store.Gate, error)           { return s.gates, nil }
 func (s *storeDouble) Settings(context.Context) ([]Check, error)             { return nil, nil }
 func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error) { return s.workers, nil }
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
@@ -87,6 +89,8 @@ func TestExamine(t *testing.T) {
 	live := store.Worker{WorkerInfo: store.WorkerInfo{Name: "ann", Concurrency: 4}, LeaseUntil: time.Now().Add(time.Hour)}
 	dead := live
 	dead.LeaseUntil = time.Now().Add(-time.Hour)
+	paused := store.Gate{Subject: store.Subject{Queue: "a"}, ClosedAt: time.Now().Add(-time.Hour)}
+	forgotten := store.Gate{Subject: store.Subject{Type: "mail"}, ClosedAt: time.Now().Add(-48 * time.Hour)}
 	due := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}}
 	unavailable := fmt.Errorf("%w: refused", holdfast.ErrUnavailable)
 	consumed := map[string]broker.Depth{"p.main.a": {Consumers: 1}}
@@ -119,6 +123,11 @@ func TestExamine(t *testing.T) {
 			"restore warning restart_workers", false, "broker store"},
 		"a served file":    {world{workers: []store.Worker{live}, janitors: Janitors{LastTurn: -1}}, true, "dead letters skipped ", false, "store"},
 		"an unserved file": {world{servedErr: unavailable}, true, "broker warning serve\nworkers warning serve\ndead letters skipped ", false, "store"},
+		"a paused queue without consumers": {world{queues: due, workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.main.a": {}}, gates: []store.Gate{paused}}, false,
+			"", false, "broker store"},
+		"no worker, and a paused queue": {world{queues: due, gates: []store.Gate{paused}}, false, "workers warning serve", false, "broker store"},
+		"a pause of two days": {world{workers: []store.Worker{live}, gates: []store.Gate{forgotten, paused}}, false,
+			"gates warning resume_type", false, "broker store"},
 		"dead letters": {world{workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.rescue": {Ready: 1}, "p.quarantine": {Ready: 2}}}, false,
 			"dead letters warning advice\ndead letters warning read_quarantine", false, "broker store"},
 	} {

@@ -20,6 +20,8 @@ const (
 	maxTurnAge = 2 * time.Minute
 	// restoreWarning is how long after a restore the doctor warns.
 	restoreWarning = 24 * time.Hour
+	// maxGateAge is how long a gate may be closed before the doctor asks whether people have forgotten it.
+	maxGateAge = 24 * time.Hour
 )
 
 // examineWork checks whether tasks are processed.
@@ -33,14 +35,20 @@ func (e *examination) examineWork(ctx context.Context) {
 	if err == nil {
 		queues, err = e.store.Queues(ctx)
 	}
+	var gates []store.Gate
+	if err == nil {
+		gates, err = e.store.Gates(ctx)
+	}
 	if err != nil {
 		e.failed("work", err, holdfast.HintRetry)
 		return
 	}
+	queues = withoutPaused(queues, gates)
 	live := slices.DeleteFunc(slices.Clone(workers), func(w store.Worker) bool { return w.LeaseUntil.Before(now) })
 	e.examineWorkers(live, queues)
 	e.examineJanitors(ctx, now, queues, len(workers)-len(live))
 	e.examineQueues(ctx, live, queues)
+	e.examineGates(now, gates)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)
@@ -154,6 +162,39 @@ func (e *examination) examineQueues(ctx context.Context, live []store.Worker, qu
 	}
 	if len(e.Checks) == before {
 		e.ok("queues", "every queue with overdue tasks has a worker")
+	}
+}
+
+// withoutPaused returns the queues as if no task of a paused queue was due, because nothing has to take these tasks.
+func withoutPaused(queues []store.Queue, gates []store.Gate) []store.Queue {
+	queues = slices.Clone(queues)
+	for i := range queues {
+		if slices.ContainsFunc(gates, func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queues[i].Name} }) {
+			queues[i].Due, queues[i].OldestDue = 0, 0
+		}
+	}
+	return queues
+}
+
+// examineGates warns of gates that have been closed for more than a day.
+func (e *examination) examineGates(now time.Time, gates []store.Gate) {
+	before := len(e.Checks)
+	for _, gate := range gates {
+		closed := now.Sub(gate.ClosedAt)
+		if closed <= maxGateAge {
+			continue
+		}
+		detail := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, closed.Round(time.Second))
+		if gate.Reason != "" {
+			detail += fmt.Sprintf(" (%s)", gate.Reason)
+		}
+		if gate.Blocked > 0 {
+			detail += ", and " + counted(int64(gate.Blocked), "task waits", "tasks wait") + " there"
+		}
+		e.add(Check{Name: "gates", Severity: Warning, Detail: detail, Remedy: gate.ResumeHint()})
+	}
+	if len(e.Checks) == before {
+		e.ok("gates", "%s closed, none for more than a day", counted(int64(len(gates)), "gate is", "gates are"))
 	}
 }
 

@@ -78,6 +78,18 @@ func TestLateQueuesAreAnnouncedOnce(t *testing.T) {
 	expect("old after it was well", "queue_late "+queue)
 	age(0)
 	expect("well again")
+	anna := store.Actor{Name: "anna", Surface: store.CommandLine}
+	if _, err := w.store.Pause(t.Context(), anna, store.Subject{Queue: queue}, 0); err != nil {
+		t.Fatal(err)
+	}
+	age(2 * limit)
+	expect("old, and paused by a person")
+	if _, err := w.store.Resume(t.Context(), anna, store.Subject{Queue: queue}); err != nil {
+		t.Fatal(err)
+	}
+	expect("old after the pause", "queue_late "+queue)
+	age(0)
+	expect("well after the pause")
 	janitors = []*Janitor{withLimit(0)}
 	age(2 * limit)
 	expect("without a limit")

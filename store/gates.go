@@ -24,13 +24,16 @@ type Gates interface {
 	//
 	// When Pause returns, no claim takes a task of the subject, in any process, until the gate is open again. If Pause
 	// returns an error because ctx has ended, the pause may be stored, and claims that were in progress may still take
-	// tasks. A worker whose build has no gates ignores them.
+	// tasks. A worker whose build has no gates ignores them; see Worker.Gateless.
 	Pause(ctx context.Context, by Actor, s Subject, d time.Duration) (Gate, error)
 	// Resume opens the gate that Pause has closed, and adds an entry to the audit log. Returns ErrNotFound if the subject
 	// is not paused.
 	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
 	// Gates returns the closed gates, in the order in which they were first closed.
 	Gates(ctx context.Context) ([]Gate, error)
+	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
+	// its blocked tasks. Other tasks are not in the result.
+	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
 	// ReleaseBlocked makes at most limit tasks due that were blocked at a gate that is no longer closed, and returns
 	// their number. Before that it opens the gates whose time has passed, and records that in the audit log. Janitors
 	// call it often. Without an open gate it only reads one small table.
@@ -54,6 +57,17 @@ func (s Subject) String() string {
 		return "type " + s.Type
 	}
 	return "target " + s.Target
+}
+
+// ResumeHint returns the hint that says how to resume the subject.
+func (s Subject) ResumeHint() holdfast.Hint {
+	switch {
+	case s.Queue != "":
+		return holdfast.Hint{Kind: holdfast.HintResumeQueue, Arg: s.Queue}
+	case s.Type != "":
+		return holdfast.Hint{Kind: holdfast.HintResumeType, Arg: s.Type}
+	}
+	return holdfast.Hint{Kind: holdfast.HintResumeTarget, Arg: s.Target}
 }
 
 // Validate returns ErrInvalid if not exactly one field is set, or if its value cannot be that of a task.

@@ -81,6 +81,8 @@ type Worker struct {
 	Settled    int64 // every page up to this one is settled
 	Running    int   // handlers that were running at the latest renewal
 	Report     WorkerReport
+	// Gateless means that the build of the worker ignores gates; see Gates.
+	Gateless bool
 }
 
 // Renewal is the argument of Leases.Renew.

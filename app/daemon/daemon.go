@@ -72,7 +72,8 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	observer := newMetrics(registry)
-	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups))
+	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups),
+		newGateCollector(o.Backend.Store.Gates))
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {

@@ -9,8 +9,8 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue worker holding migrate export import topology verify recover doctor bench token config completion version help",
-		"ta":                       "task",
+		"":                         "demo serve enqueue task dead operation audit queue type target gate worker holding migrate export import topology verify recover doctor bench token config completion version help",
+		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
 		"help dead ":               "groups show note assign resolve reopen list retry archive restore purge",
@@ -18,6 +18,10 @@ func TestCandidates(t *testing.T) {
 		"task get ":                "",
 		"worker drain --o":         "--output",
 		"task list --st":           "--state",
+		"queue ":                   "list pause resume",
+		"targets ":                 "list pause resume",
+		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"gate ":                    "list",
 		"task list --state d":      "done dead",
 		"task list -o ":            "table json jsonl",
 		"task list -o json --lim":  "--limit",

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -39,9 +39,9 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return listTasks(ctx, t.tool, c, f, "no dead tasks match",
-		column[holdfast.Task]{"failures", failures},
-		column[holdfast.Task]{"crashes", func(task holdfast.Task) string { return nonzero(task.Crashes) }},
-		column[holdfast.Task]{"died", func(task holdfast.Task) string { return t.stamp(task.FinishedAt) }},
-		column[holdfast.Task]{"error", func(task holdfast.Task) string { return clipped(task.LastError, 80) }},
+		column[surface.ListedTask]{"failures", func(task surface.ListedTask) string { return failures(task.Task) }},
+		column[surface.ListedTask]{"crashes", func(task surface.ListedTask) string { return nonzero(task.Crashes) }},
+		column[surface.ListedTask]{"died", func(task surface.ListedTask) string { return t.stamp(task.FinishedAt) }},
+		column[surface.ListedTask]{"error", func(task surface.ListedTask) string { return clipped(task.LastError, 80) }},
 	)
 }

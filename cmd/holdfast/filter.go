@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -105,22 +106,18 @@ func deadFilter(c *cli.Context) (store.Filter, error) {
 }
 
 // listTasks lists the tasks that a filter selects.
-func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, none string, columns ...column[holdfast.Task]) error {
-	columns = append([]column[holdfast.Task]{
-		{"id", func(task holdfast.Task) string { return task.ID.String() }},
-		{"type", func(task holdfast.Task) string { return task.Type }},
-		{"queue", func(task holdfast.Task) string { return task.Queue }},
+func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, none string, columns ...column[surface.ListedTask]) error {
+	columns = append([]column[surface.ListedTask]{
+		{"id", func(task surface.ListedTask) string { return task.ID.String() }},
+		{"type", func(task surface.ListedTask) string { return task.Type }},
+		{"queue", func(task surface.ListedTask) string { return task.Queue }},
 	}, columns...)
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		page, err := b.Store.List(ctx, f)
+		page, err := surface.List(ctx, b, f)
 		if err != nil {
 			return err
 		}
-		tasks := page.Tasks
-		var next *holdfast.TaskID
-		if page.Next > 0 {
-			next = &page.Next
-		}
+		tasks, next := page.Tasks, page.Next
 		if chosen, _ := format(c); chosen == asJSON {
 			return jsonPage(t, c, tasks, next, columns)
 		}
@@ -139,7 +136,7 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 }
 
 // jsonPage writes tasks as JSON with the cursor for the next page. The cursor is null on the last page.
-func jsonPage(t *tool, c *cli.Context, tasks []holdfast.Task, next *holdfast.TaskID, columns []column[holdfast.Task]) error {
+func jsonPage(t *tool, c *cli.Context, tasks []surface.ListedTask, next *holdfast.TaskID, columns []column[surface.ListedTask]) error {
 	tasks, err := sorted(c, tasks, columns)
 	if err != nil {
 		return err

@@ -40,6 +40,10 @@ var hintTexts = map[holdfast.HintKind]string{
 
 	holdfast.HintServe:          "start one with: holdfast serve",
 	holdfast.HintServeQueue:     "start one with: holdfast serve --queues ARG",
+	holdfast.HintKnownQueues:    "the queues are: ARG",
+	holdfast.HintResumeQueue:    "to resume it: holdfast queue resume ARG",
+	holdfast.HintResumeType:     "to resume it: holdfast type resume ARG",
+	holdfast.HintResumeTarget:   "to resume it: holdfast target resume ARG",
 	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
 	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
 	holdfast.HintServeJanitor:   "start one with: holdfast serve --roles janitor; without a janitor, tasks are neither retried nor handed back",

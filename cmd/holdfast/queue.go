@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // queueCommands implements the command queue and its subcommands.
@@ -17,8 +18,8 @@ func (t queueCommands) command() *cli.Command {
 	return &cli.Command{
 		Name:    "queue",
 		Aliases: []string{"queues"},
-		Usage:   "list queues",
-		Subcommands: []*cli.Command{{
+		Usage:   "list, pause and resume queues",
+		Subcommands: append([]*cli.Command{{
 			Name:  "list",
 			Usage: "list queues with their tasks, workers and messages",
 			Description: `The store counts these columns:
@@ -28,6 +29,7 @@ func (t queueCommands) command() *cli.Command {
   OLDEST   how long the first of the due tasks has been due
   RUNNING  tasks that a worker is running
   WORKERS  live workers that take tasks of the queue
+  PAUSED   who has paused the queue, and until when
 
 The broker counts these columns, with a delay of a few seconds:
 
@@ -42,8 +44,19 @@ Example:
   holdfast queue list -o json`,
 			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
 			Action: t.do(t.list),
-		}},
+		}}, gateCommands{t.tool}.pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...),
 	}
+}
+
+// paused returns who has paused a queue, and until when.
+func (t queueCommands) paused(gate *store.Gate) string {
+	switch {
+	case gate == nil:
+		return ""
+	case gate.Until.IsZero():
+		return clipped("by "+gate.Name, 40)
+	}
+	return clipped("by "+gate.Name, 40) + ", until " + t.stamp(gate.Until)
 }
 
 // queueLabel returns the name of a queue in a table. The name of an AMQP queue is its kind in parentheses.
@@ -85,6 +98,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 			storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
 			storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
 			storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
+			storeColumn("paused", func(q surface.QueueCounts) string { return t.paused(q.Paused) }),
 		}
 		if _, embedded := b.Embedded(); embedded {
 			if unknown != nil {

@@ -89,11 +89,11 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return listTasks(ctx, t.tool, c, f, "no tasks match",
-		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
-		column[holdfast.Task]{"failures", failures},
-		column[holdfast.Task]{"created", func(task holdfast.Task) string { return t.stamp(task.CreatedAt) }},
-		column[holdfast.Task]{"due", func(task holdfast.Task) string { return t.stamp(due(task)) }},
-		column[holdfast.Task]{"note", note},
+		column[surface.ListedTask]{"state", func(task surface.ListedTask) string { return string(task.State) }},
+		column[surface.ListedTask]{"failures", func(task surface.ListedTask) string { return failures(task.Task) }},
+		column[surface.ListedTask]{"created", func(task surface.ListedTask) string { return t.stamp(task.CreatedAt) }},
+		column[surface.ListedTask]{"due", func(task surface.ListedTask) string { return t.stamp(due(task.Task)) }},
+		column[surface.ListedTask]{"note", note},
 	)
 }
 
@@ -112,7 +112,10 @@ func due(task holdfast.Task) time.Time {
 	return task.NextRunAt
 }
 
-func note(task holdfast.Task) string {
+func note(task surface.ListedTask) string {
+	if task.Gate != nil {
+		return clipped(task.Gate.String(), 60)
+	}
 	if task.Parked != "" {
 		return clipped("parked: "+task.Parked, 60)
 	}
@@ -172,8 +175,8 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		return one(t.tool, c, details, func() error {
-			task, attempts := details.Task, details.Attempts
-			name, err := workerOf(ctx, b, task, attempts)
+			task, attempts := details.ListedTask, details.Attempts
+			name, err := workerOf(ctx, b, task.Task, attempts)
 			if err != nil {
 				return err
 			}
@@ -243,7 +246,11 @@ func groupOf(task holdfast.Task, attempts []holdfast.Attempt) string {
 const labelWidth = 17
 
 // describe prints a task as lines with a label and a text. It leaves out lines without a text.
-func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, name string) error {
+func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.Attempt, name string) error {
+	task, gate := listed.Task, ""
+	if listed.Gate != nil {
+		gate = listed.Gate.String()
+	}
 	var details json.RawMessage // stored by the handler at the last failure
 	if len(attempts) > 0 && task.State != holdfast.Done {
 		details = attempts[len(attempts)-1].Details
@@ -254,6 +261,7 @@ func (t taskCommands) describe(task holdfast.Task, attempts []holdfast.Attempt, 
 		{"type", task.Type},
 		{"queue", task.Queue},
 		{"state", string(task.State)},
+		{"gate", gate},
 		{"parked", task.Parked},
 		{"unique", task.Unique},
 		{"tags", strings.Join(task.Tags, " ")},

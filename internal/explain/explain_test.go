@@ -46,6 +46,13 @@ func TestCauses(t *testing.T) {
 			f.Attempts = []holdfast.Attempt{{Attempt: 2, Event: event, Class: "http_503", Error: "POST x: 503"}}
 		}
 	}
+	pause := func(s store.Subject, d time.Duration) store.Gate {
+		gate := store.Gate{ID: 1, Kind: store.GatePause, Subject: s, Actor: store.Actor{Name: "anna", Reason: "upkeep"}, ClosedAt: now.Add(-10 * time.Minute)}
+		if d > 0 {
+			gate.Until = now.Add(d)
+		}
+		return gate
+	}
 	type codes = []explain.Code
 	for name, c := range map[string]struct {
 		change func(*explain.Facts)
@@ -76,6 +83,20 @@ func TestCauses(t *testing.T) {
 			"2 attempts crashed its worker, and the next crash makes it dead"},
 		"not published": {func(f *explain.Facts) { f.Position.Ticketed = false }, codes{explain.NotPublished},
 			"it has no ticket yet; a janitor publishes one as soon as the broker accepts it"},
+		"paused": {func(f *explain.Facts) {
+			f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)}
+			f.Workers = nil
+		}, codes{explain.Paused, explain.NoWorker},
+			"anna has paused the queue default for 10m0s (upkeep); the pause has no end until somebody resumes it; no live worker"},
+		"paused for an hour": {func(f *explain.Facts) { f.Gates = []store.Gate{pause(store.Subject{Type: "mail"}, time.Hour)} }, codes{explain.Paused},
+			"anna has paused the type mail for 10m0s (upkeep); the pause ends in 1h0m0s"},
+		"paused twice": {func(f *explain.Facts) {
+			f.Gates = []store.Gate{pause(store.Subject{Target: "https://example.com:443"}, time.Hour), pause(store.Subject{Queue: "default"}, 0)}
+		}, codes{explain.Paused, explain.Paused}, "has paused the target https://example.com:443 for 10m0s (upkeep); the pause ends in 1h0m0s; anna has paused the queue"},
+		"delayed and paused": {func(f *explain.Facts) { later(f); f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)} },
+			codes{explain.NotDue, explain.Paused}, "attempt 1 is due in 1m30s"},
+		"running in a paused queue": {func(f *explain.Facts) { running(f); f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)} },
+			codes{explain.Running}, "has run attempt 1 for 20s"},
 		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
 		"running with a time limit": {func(f *explain.Facts) { running(f); f.Settings.Timeout = time.Minute }, codes{explain.Running}, "; its time limit is 1m0s"},
 		"in the buffer of a worker": {func(f *explain.Facts) { running(f); f.Task.Buffered = true }, codes{explain.Running}, "the attempt starts when an executor is free"},
@@ -120,9 +141,43 @@ func TestCauses(t *testing.T) {
 		if !slices.Equal(got, c.want) || !strings.Contains(strings.Join(texts, "; "), c.text) {
 			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
 		}
-		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer"
+		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer" || name == "paused for an hour" || name == "paused twice"
 		if timed != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
 			t.Errorf("%s: it ends at %s", name, e.Causes[0].Until)
+		}
+	}
+}
+
+// A task behind several gates starts after the last of them has opened. If one has no end, the time is not known.
+func TestNextStartBehindGates(t *testing.T) {
+	t.Parallel()
+	gate := func(d time.Duration) store.Gate {
+		g := store.Gate{Kind: store.GatePause, Subject: store.Subject{Queue: "default"}, ClosedAt: now}
+		if d > 0 {
+			g.Until = now.Add(d)
+		}
+		return g
+	}
+	for name, c := range map[string]struct {
+		gates []store.Gate
+		delay time.Duration
+		want  time.Time
+	}{
+		"one":                  {[]store.Gate{gate(time.Hour)}, 0, now.Add(time.Hour)},
+		"two":                  {[]store.Gate{gate(time.Hour), gate(time.Minute)}, 0, now.Add(time.Hour)},
+		"one without end":      {[]store.Gate{gate(time.Hour), gate(0)}, 0, time.Time{}},
+		"due after the pause":  {[]store.Gate{gate(time.Minute)}, time.Hour, now.Add(time.Hour)},
+		"no gate":              {nil, time.Hour, now.Add(time.Hour)},
+		"due during the pause": {[]store.Gate{gate(time.Hour)}, time.Minute, now.Add(time.Hour)},
+	} {
+		e := explain.Of(facts(func(f *explain.Facts) {
+			f.Gates = c.gates
+			if c.delay > 0 {
+				f.Task.NextRunAt, f.Position.Ticketed = now.Add(c.delay), false
+			}
+		}))
+		if !e.NextStart.Equal(c.want) || e.Backlog != nil && c.gates != nil {
+			t.Errorf("%s: the next start is %s, want %s; backlog %+v", name, e.NextStart, c.want, e.Backlog)
 		}
 	}
 }

@@ -41,6 +41,8 @@ type QueueCounts struct {
 	Oldest  Duration `json:"oldest_due" required:"false"`
 	Running int64    `json:"running" required:"false"`
 	Workers int      `json:"workers" required:"false"` // live workers that take tasks of the queue
+	// Paused is the gate that a person has closed for the queue; nil if there is none.
+	Paused *store.Gate `json:"paused,omitempty"`
 }
 
 // setDepth sets the figures of the broker.
@@ -81,6 +83,16 @@ func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
 	if err != nil {
 		return nil, err
 	}
+	gates, err := b.Store.Gates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	paused := make(map[string]*store.Gate)
+	for i := range gates {
+		if queue := gates[i].Queue; queue != "" && gates[i].Subject == (store.Subject{Queue: queue}) {
+			paused[queue] = &gates[i]
+		}
+	}
 	var rows []Queue
 	for _, queue := range found {
 		count := 0
@@ -92,7 +104,7 @@ func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
 		names := b.Topology.Queue(queue.Name)
 		rows = append(rows, Queue{
 			Kind: KindQueue, Queue: queue.Name, AMQPQueue: names[0], others: names[1:],
-			QueueCounts: &QueueCounts{queue.Ready, queue.Due, Duration(queue.OldestDue), queue.Running, count},
+			QueueCounts: &QueueCounts{queue.Ready, queue.Due, Duration(queue.OldestDue), queue.Running, count, paused[queue.Name]},
 		})
 	}
 	return rows, nil

@@ -8,25 +8,42 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// ListedTask is a task of a list, without its payload.
+type ListedTask struct {
+	holdfast.Task
+	Gate *TaskGate `json:"gate,omitempty" doc:"What keeps the ready task from starting, such as a pause."`
+}
+
 // TaskPage is a page of tasks without payloads.
 type TaskPage struct {
-	Tasks []holdfast.Task `json:"tasks"`
+	Tasks []ListedTask `json:"tasks"`
 	// Next is the cursor of the next page, and null on the last page.
 	Next *holdfast.TaskID `json:"next"`
 }
 
-// NewTaskPage returns the form of a page.
-func NewTaskPage(p store.Page) TaskPage {
-	page := TaskPage{Tasks: append([]holdfast.Task{}, p.Tasks...)}
-	if p.Next > 0 {
-		page.Next = &p.Next
+// List reads a page of tasks with their gates.
+func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error) {
+	found, err := b.Store.List(ctx, f)
+	if err != nil {
+		return TaskPage{}, err
 	}
-	return page
+	gateOf, err := gatesOf(ctx, b, found.Tasks...)
+	if err != nil {
+		return TaskPage{}, err
+	}
+	page := TaskPage{Tasks: []ListedTask{}}
+	for _, task := range found.Tasks {
+		page.Tasks = append(page.Tasks, ListedTask{task, gateOf(task.ID)})
+	}
+	if found.Next > 0 {
+		page.Next = &found.Next
+	}
+	return page, nil
 }
 
 // TaskDetails is a task with its payload and its attempts.
 type TaskDetails struct {
-	holdfast.Task
+	ListedTask
 	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
@@ -40,7 +57,11 @@ func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails,
 	if err != nil {
 		return TaskDetails{}, err
 	}
-	return TaskDetails{task, append([]holdfast.Attempt{}, attempts...)}, nil
+	gateOf, err := gatesOf(ctx, b, task)
+	if err != nil {
+		return TaskDetails{}, err
+	}
+	return TaskDetails{ListedTask{task, gateOf(id)}, append([]holdfast.Attempt{}, attempts...)}, nil
 }
 
 // TaskState is the state of a task after a change.

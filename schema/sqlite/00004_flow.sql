@@ -30,6 +30,10 @@ create table blocked (
 
 create index blocked_gate on blocked (gate_id, task_id);
 
+-- Whether the build of the worker obeys gates. Null: a build without gates registered the worker.
+alter table workers add column gates integer;
+
 -- +goose Down
+alter table workers drop column gates;
 drop table blocked;
 drop table gates;

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
+	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
 // Pause waits for claims in progress that could not see it. Meanwhile the worker renews its lease and claims other tasks.
@@ -77,5 +78,28 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	}
 	if err := <-paused; err != nil {
 		t.Errorf("Pause: %v", err)
+	}
+}
+
+// A worker that a build without gates has registered is reported, and a pause does not change that.
+func TestWorkersWithoutGates(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	worker := registerWorker(t, s)
+	if _, err := callersDB(t).Exec("update "+s.Schema()+".workers set gate_epoch = null where id = $1", int64(worker)); err != nil {
+		t.Fatal(err)
+	}
+	registerWorker(t, s)
+	if _, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.Subject{Type: "t"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	workers, err := s.Workers(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range workers {
+		if w.Gateless != (w.ID == worker) {
+			t.Errorf("worker %s: gateless is %t", w.ID, w.Gateless)
+		}
 	}
 }

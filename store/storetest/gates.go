@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ var gateTests = []test{
 	{"a second pause replaces the reason and the end", testGateReplaced},
 	{"refuses subjects that are not valid", testGateInvalid},
 	{"records pauses in the audit log", testGateAudit},
+	{"finds the gates of tasks", testGatesOf},
 	{"a gate that is open blocks nothing", testGateOpen},
 	{"the next gate blocks a task that the first one releases", testGateNext},
 	{"a task leaves its gate when a person changes it", testGateChanged},
@@ -246,6 +248,41 @@ func testGateAudit(s *suite) {
 				s.Errorf("entry %d has %q", i, document)
 			}
 		}
+	}
+}
+
+func testGatesOf(s *suite) {
+	worker := s.registerWorker()
+	mail, free := newTask(), newTask()
+	mail.Queue, free.Type = "mail", other
+	inQueue, ofType, slow, running, without := s.insert(mail)[0], s.insert(newTask())[0], s.insert(deliveryTo(slowURL))[0], s.insert(newTask())[0], s.insert(free)[0]
+	s.mustClaim(worker, running)
+	tasks := []holdfast.TaskID{inQueue.Task, ofType.Task, slow.Task, running.Task, without.Task, 1 << 40}
+	want := func(when string, want map[holdfast.TaskID]store.ID) {
+		s.Helper()
+		gates, err := s.GatesOf(s.ctx, tasks)
+		s.must(err)
+		got := make(map[holdfast.TaskID]store.ID)
+		for task, gate := range gates {
+			if got[task] = gate.ID; gate.Name != anna.Name || gate.ClosedAt.IsZero() || gate.Kind != store.GatePause {
+				s.Errorf("%s, task %s has the gate %+v", when, task, gate)
+			}
+		}
+		if !maps.Equal(got, want) {
+			s.Errorf("%s, the gates are %v, want %v", when, got, want)
+		}
+	}
+	want("before a pause", map[holdfast.TaskID]store.ID{})
+	queue := s.pause(store.Subject{Queue: "mail"}, 0)
+	byType, target := s.pause(store.Subject{Type: kind}, 0), s.pause(store.Subject{Target: slowTarget}, 0)
+	s.block(worker, byType.ID, ofType)
+	want("after the pauses", map[holdfast.TaskID]store.ID{inQueue.Task: queue.ID, ofType.Task: byType.ID, slow.Task: target.ID})
+	s.resume(queue.Subject)
+	want("after the end of one", map[holdfast.TaskID]store.ID{inQueue.Task: byType.ID, ofType.Task: byType.ID, slow.Task: target.ID})
+	s.resume(byType.Subject)
+	want("after the end of two", map[holdfast.TaskID]store.ID{slow.Task: target.ID})
+	if gates, err := s.GatesOf(s.ctx, nil); err != nil || len(gates) > 0 {
+		s.Errorf("without tasks: %v, %v", gates, err)
 	}
 }
 

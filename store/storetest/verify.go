@@ -193,6 +193,12 @@ func testVerifyOverdueTicket(s *suite) {
 	s.eventually("a sentinel left the queue ten seconds ago", func() bool {
 		return slices.Equal(s.verify(strict)[store.OverdueTicket], []holdfast.TaskID{ticket.Task})
 	})
+	gate := s.pause(store.Subject{Queue: defaultQueue}, 0)
+	if found := s.verify(strict)[store.OverdueTicket]; len(found) > 0 {
+		s.Errorf("tickets of a paused queue are overdue: %v", found)
+	}
+	s.resume(gate.Subject)
+	s.wantFault(store.OverdueTicket, strict, ticket.Task)
 	s.mustClaim(idle, ticket)
 	s.wantNoFault(strict)
 }

@@ -21,6 +21,11 @@ func (d *database) closedGates(now time.Time) []store.Gate {
 	return closed
 }
 
+// pausedQueue reports whether a closed gate concerns all tasks of the queue.
+func (d *database) pausedQueue(queue string, now time.Time) bool {
+	return slices.ContainsFunc(d.closedGates(now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
+}
+
 // gateOf returns the oldest closed gate that concerns the task, or 0.
 func (d *database) gateOf(task *Task, now time.Time) store.ID {
 	for _, g := range d.closedGates(now) {
@@ -110,6 +115,29 @@ func (c *Client) Gates(ctx context.Context) (gates []store.Gate, err error) {
 		return nil
 	})
 	return gates, err
+}
+
+// GatesOf implements store.Gates.
+func (c *Client) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
+	of := make(map[holdfast.TaskID]store.Gate)
+	err := c.do(ctx, Step{Op: "GatesOf"}, func(now time.Time) error {
+		closed := c.store.db.closedGates(now)
+		for _, id := range tasks {
+			task := c.store.db.task(id)
+			if task == nil || task.State != holdfast.Ready {
+				continue
+			}
+			first := c.store.db.gateOf(task, now)
+			if i := slices.IndexFunc(closed, func(g store.Gate) bool { return g.ID == first }); i >= 0 {
+				of[id] = closed[i]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return of, nil
 }
 
 // ReleaseBlocked implements store.Gates.

@@ -122,7 +122,7 @@ func (s *Store) ticketFault(task *Task, l store.VerifyLimits, now time.Time, ove
 	switch {
 	case !task.Requeued && task.TicketedAt.Before(ago(proved, margin)) && !s.Full():
 		return store.LostTicket
-	case task.TicketedAt.Before(ago(passed, margin)) && overdue(waiting):
+	case task.TicketedAt.Before(ago(passed, margin)) && overdue(waiting) && !s.db.pausedQueue(task.Queue, now):
 		return store.OverdueTicket
 	}
 	return ""

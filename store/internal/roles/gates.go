@@ -17,8 +17,8 @@ type Gates struct {
 	change       func(ctx context.Context, tx Transaction, f func() error) error
 }
 
-// NewGates returns the role, which uses the statements gates, gate_get, gate_close, gate_lift, gates_expired, gates_open,
-// gates_delete and audit_record. change calls a function that closes and opens gates; the adapter does there what makes
+// NewGates returns the role, which uses the statements gates, gates_of, gate_get, gate_close, gate_lift, gates_expired,
+// gates_open, gates_delete and audit_record. change calls a function that closes and opens gates; the adapter does there what makes
 // claims see the change.
 func NewGates(t Transactions, change func(ctx context.Context, tx Transaction, f func() error) error) Gates {
 	return Gates{t, change}
@@ -102,6 +102,22 @@ func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
 		return nil, err
 	}
 	return scan.Gates(rows), nil
+}
+
+// GatesOf implements store.Gates.
+func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
+	of := make(map[holdfast.TaskID]store.Gate)
+	if len(tasks) == 0 {
+		return of, nil
+	}
+	var rows []scan.TaskGate
+	if err := g.transactions.Read(ctx, "read gates of tasks", "gates_of", &rows, tasks); err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		of[rows[i].Task] = rows[i].Value()
+	}
+	return of, nil
 }
 
 // OpenExpired opens the gates whose time has passed. It reports whether there may be blocked tasks to release.

@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -17,6 +18,12 @@ type Gate struct {
 	ClosedAt Time `db:"closed_at"`
 	Until    Time
 	Blocked  int
+}
+
+// TaskGate is a gate that concerns a task.
+type TaskGate struct {
+	Task holdfast.TaskID
+	Gate
 }
 
 // Value returns the gate.

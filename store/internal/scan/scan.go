@@ -267,6 +267,7 @@ type Worker struct {
 	Settled     int64
 	Running     int
 	Report      *string // JSON; nil if the worker reported nothing
+	Gateless    bool
 }
 
 // WorkerReport returns the report of a worker as JSON, or "" if it is empty.
@@ -287,7 +288,7 @@ func Workers(rows []Worker) ([]store.Worker, error) {
 			WorkerInfo: store.WorkerInfo{Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, Concurrency: r.Concurrency},
 			State:      r.State, Draining: r.Draining,
 			StartedAt: r.StartedAt.Time, RenewedAt: r.RenewedAt.Time, LeaseUntil: r.LeaseUntil.Time, EndedAt: r.EndedAt.Time,
-			Taken: r.Taken, Settled: r.Settled, Running: r.Running,
+			Taken: r.Taken, Settled: r.Settled, Running: r.Running, Gateless: r.Gateless,
 		}
 		if err := json.Unmarshal([]byte(r.Queues), &workers[i].Queues); err != nil {
 			return nil, fmt.Errorf("read the queues of worker %s: %w", r.ID, err)

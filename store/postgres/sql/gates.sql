@@ -15,6 +15,12 @@ from holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
 order by g.id
 
+-- name: gates_of
+-- The first closed gate of each ready task of $1 that has one.
+select t.id as task, {{gate}}, 0 as blocked
+from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by g.id limit 1) g
+where t.id = any($1::bigint[]) and t.state = 'ready'
+
 -- name: gate_get
 -- The closed gate of the kind $1 for the subject $2, $3 and $4.
 select {{gate}}, 0 as blocked

@@ -21,9 +21,7 @@ select draining, {{history}} as history, (extract(epoch from renewed_at) * 10000
   array(select task_id from notices order by id) as tasks,
   array(select attempt from notices order by id) as attempts,
   array(
-    select queue from holdfast.gates
-    where lifted_at is null and (until is null or until > now()) and queue <> '' and type = '' and target = ''
-    order by queue collate "C"
+    select g.queue from holdfast.gates g where {{pauses_queue}} order by g.queue collate "C"
   ) as paused
 from renewed
 

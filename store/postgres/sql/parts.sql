@@ -21,6 +21,9 @@ holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
   and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.target = '' or g.target = holdfast.target_of(t.type, t.payload))
 
+-- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
+g.lifted_at is null and (g.until is null or g.until > now()) and g.queue <> '' and g.type = '' and g.target = ''
+
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 

@@ -20,15 +20,16 @@ select coalesce(max(after), 0) as after, coalesce(max(last), 0) as last from nex
 
 -- name: verify_tickets
 -- The ids above $1 up to $2. $3 is the slack, and $4 how long a due task may wait. See unticket_lost: this statement
--- uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten seconds ago.
+-- uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten seconds ago. The
+-- tickets of a paused queue wait in the broker, however idle the workers are.
 with evidence as materialized (
   select q.name,
     coalesce(case when q.drained_through >= q.held_at + $3::bigint * interval '1 microsecond' then q.held_through end, q.proved_through) as proved,
-    greatest(
+    case when not exists (select from holdfast.gates g where g.queue = q.name and {{pauses_queue}}) then greatest(
       case when q.drained_at <= now() - interval '10 seconds' then q.drained_through end,
       case when q.held_at <= now() - interval '10 seconds' then q.held_through end,
       q.proved_through
-    ) as passed,
+    ) end as passed,
     (select min(o.created_at) from holdfast.outbox o where o.queue = q.name) as uncertain
   from holdfast.queues q
   where q.drained_at is not null and greatest(q.drained_through, q.drained_at, q.held_at) <= now() + interval '2 seconds'

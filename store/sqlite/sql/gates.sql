@@ -11,6 +11,13 @@ order by g.id
 select queue from gates
 where lifted_at is null and (until is null or until > ?1) and queue <> '' and type = '' and target = ''
 
+-- name: gates_of
+-- The first closed gate of each ready task of ?1 that has one.
+select tasks.id as task, {{gate}}, 0 as blocked
+from json_each(?1) as listed cross join tasks on tasks.id = listed.value
+  join gates g on g.id = (select min(g.id) from {{closed_gates}})
+where tasks.state = 'ready'
+
 -- name: gate_get
 -- The closed gate of the kind ?1 for the subject ?2, ?3 and ?4.
 select {{gate}}, 0 as blocked

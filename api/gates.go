@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// gateList is a list of closed gates.
+type gateList struct {
+	Gates []store.Gate `json:"gates"`
+}
+
+func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
+	found, err := a.b.Store.Gates(ctx)
+	return gateList{append([]store.Gate{}, found...)}, err
+}
+
+// newGate is a request to close a gate.
+type newGate struct {
+	Kind   string `json:"kind" enum:"pause"`
+	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
+	Type   string `json:"type,omitempty" doc:"Pause the tasks of this type."`
+	Target string `json:"target,omitempty" doc:"Pause the tasks of type http that call this target: a URL, of which the scheme, the host and the port count."`
+	For    string `json:"for,omitempty" doc:"End the pause after this duration, such as 1h; if it is missing, the pause has no end."`
+	Reason string `json:"reason,omitempty" doc:"Why, for the audit log."`
+}
+
+func (a *API) closeGate(ctx context.Context, in *rawBody) (surface.Paused, error) {
+	var request newGate
+	if err := decode(in.RawBody, &request); err != nil {
+		return surface.Paused{}, err
+	}
+	if request.Kind != string(store.GatePause) {
+		return surface.Paused{}, newProblem(http.StatusUnprocessableEntity, "invalid", "kind %q is not pause", request.Kind)
+	}
+	subject := store.Subject{Queue: request.Queue, Type: request.Type, Target: request.Target}
+	if target, ok := holdfast.ParseTarget(request.Target); ok {
+		subject.Target = target
+	}
+	var d time.Duration
+	if request.For != "" {
+		var err error
+		if d, err = time.ParseDuration(request.For); err != nil || d <= 0 {
+			return surface.Paused{}, newProblem(http.StatusUnprocessableEntity, "invalid", "for %q is not a duration like 1h", request.For)
+		}
+	}
+	paused, err := a.b.Pause(ctx, actor(ctx, request.Reason), subject, d)
+	if err != nil {
+		return surface.Paused{}, err
+	}
+	return surface.PausedOf(paused), nil
+}
+
+// gatePath has the parameters of routes about one gate.
+type gatePath struct {
+	ID     int64  `path:"id" minimum:"1" doc:"The id of the gate."`
+	Reason string `query:"reason" doc:"Why, for the audit log."`
+}
+
+func (a *API) openGate(ctx context.Context, in *gatePath) (store.Gate, error) {
+	return a.b.ResumeGate(ctx, actor(ctx, in.Reason), store.ID(in.ID))
+}

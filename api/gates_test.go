@@ -1,0 +1,70 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func TestGatesOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		if r := w.call("GET", "/api/v1/gates", "", operator...); r.status != 200 || r.text != "{\"gates\":[]}\n" {
+			w.Errorf("no gates: %d %s", r.status, r.text)
+		}
+		for body, want := range map[string]int{
+			`{"kind":"pause","queue":"nosuch"}`: 404, `{"kind":"pause"}`: 422, `{"kind":"limit","queue":"default"}`: 422, `{"queue":"default"}`: 422,
+			`{"kind":"pause","queue":"default","type":"mail"}`: 422, `{"kind":"pause","target":"ftp://example.com"}`: 422,
+			`{"kind":"pause","queue":"No Queue"}`: 422, `{"kind":"pause","queue":"default","for":"soon"}`: 422, `{"kind":"pause","queue":"default","for":"-1h"}`: 422,
+			`{"kind":"pause","queue":"default","until":"1h"}`: 400, `[`: 400,
+		} {
+			if r := w.call("POST", "/api/v1/gates", body, operator...); r.status != want || r.at("detail") == nil {
+				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
+			}
+		}
+		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"nosuch"}`, operator...); r.at("hint") != "known_queues" {
+			w.Errorf("an unknown queue has no hint: %s", r.text)
+		}
+		queue := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"default","for":"1h","reason":"upkeep"}`, operator...)
+		if queue.status != http.StatusCreated || queue.at("queue") != "default" || queue.at("actor") != "ada" || queue.at("reason") != "upkeep" ||
+			queue.at("until") == nil || queue.at("warnings.0") != nil || queue.at("surface") != "api" {
+			w.Fatalf("a queue: %d %s", queue.status, queue.text)
+		}
+		target := w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"https://API.example.com/hook"}`, operator...)
+		if target.status != http.StatusCreated || target.at("target") != "https://api.example.com:443" || target.at("until") != nil {
+			w.Errorf("a target: %d %s", target.status, target.text)
+		}
+		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","type":"invoice"}`, operator...); r.status != http.StatusCreated || r.at("warnings.0") == nil {
+			w.Errorf("an unknown type: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", "/api/v1/gates", "", operator...); r.at("gates.0.id") != queue.at("id") || r.at("gates.1.target") != target.at("target") || r.at("gates.2.type") != "invoice" {
+			w.Errorf("gates: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/queues", "", operator...); r.at("queues.0.queue") != "default" || r.at("queues.0.paused.id") != queue.at("id") {
+			w.Errorf("queues: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/tasks", "", operator...); r.at("tasks.0.id") != id.String() || r.at("tasks.0.gate.queue") != "default" {
+			w.Errorf("tasks: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...); r.at("gate.id") != queue.at("id") || r.at("gate.kind") != "pause" {
+			w.Errorf("task: %s", r.text)
+		}
+		path := fmt.Sprintf("/api/v1/gates/%v", queue.at("id"))
+		if r := w.call("DELETE", path+"?reason=works", "", operator...); r.status != 200 || r.at("queue") != "default" {
+			w.Errorf("resume: %d %s", r.status, r.text)
+		}
+		if r := w.call("DELETE", path, "", operator...); r.status != http.StatusNotFound || r.at("detail") == nil {
+			w.Errorf("a second resume: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...); r.at("gate") != nil {
+			w.Errorf("task after the pause: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/audit?action=resume", "", operator...); r.at("entries.0.subject") != "queue default" || r.at("entries.0.reason") != "works" || r.at("entries.0.actor") != "ada" {
+			w.Errorf("audit: %s", r.text)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Paused is the result of Backend.Pause.
+type Paused struct {
+	Gate store.Gate
+	// Gateless are the live workers that ignore the pause, because their builds have no gates.
+	Gateless []store.Worker
+	// UnknownType means that no task of the paused type is stored, and that no live worker reports a handler for it.
+	UnknownType bool
+}
+
+// Pause closes a gate; see store.Gates. A queue must exist, because a pause of a misspelled name would have no effect.
+// Pause returns an ErrNotFound if it does not.
+func (b *Backend) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (Paused, error) {
+	if err := s.Validate(); err != nil {
+		return Paused{}, err
+	}
+	if err := b.checkQueue(ctx, s); err != nil {
+		return Paused{}, err
+	}
+	gate, err := b.Store.Pause(ctx, by, s, d)
+	if err != nil {
+		return Paused{}, err
+	}
+	paused := Paused{Gate: gate}
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil {
+		return paused, fmt.Errorf("%s is paused, but the workers are unknown: %w", s, err)
+	}
+	for _, w := range workers {
+		if w.Gateless {
+			paused.Gateless = append(paused.Gateless, w)
+		}
+	}
+	if s.Type != "" && !slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
+		counts, err := b.Store.Count(ctx, store.Filter{Type: s.Type})
+		if err != nil {
+			return paused, fmt.Errorf("%s is paused, but its tasks are unknown: %w", s, err)
+		}
+		paused.UnknownType = true
+		for _, n := range counts.By {
+			paused.UnknownType = paused.UnknownType && n == 0
+		}
+	}
+	return paused, nil
+}
+
+// Resume opens the gate that Pause has closed. It returns an ErrNotFound if the subject is not paused.
+func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (store.Gate, error) {
+	if err := s.Validate(); err != nil {
+		return store.Gate{}, err
+	}
+	if err := b.checkQueue(ctx, s); err != nil {
+		return store.Gate{}, err
+	}
+	return b.Store.Resume(ctx, by, s)
+}
+
+// ResumeGate opens the closed gate with the given id. It returns an ErrNotFound if no closed gate has that id.
+func (b *Backend) ResumeGate(ctx context.Context, by store.Actor, id store.ID) (store.Gate, error) {
+	gates, err := b.Store.Gates(ctx)
+	if err != nil {
+		return store.Gate{}, err
+	}
+	i := slices.IndexFunc(gates, func(g store.Gate) bool { return g.ID == id })
+	if i < 0 {
+		return store.Gate{}, fmt.Errorf("%w: there is no closed gate %s", holdfast.ErrNotFound, id)
+	}
+	return b.Store.Resume(ctx, by, gates[i].Subject)
+}
+
+// checkQueue returns an ErrNotFound if the subject is a queue that does not exist.
+func (b *Backend) checkQueue(ctx context.Context, s store.Subject) error {
+	if s.Queue == "" {
+		return nil
+	}
+	names, err := b.Store.QueueNames(ctx)
+	if err != nil || slices.Contains(names, s.Queue) {
+		return err
+	}
+	err = fmt.Errorf("%w: there is no queue %q", holdfast.ErrNotFound, s.Queue)
+	if len(names) == 0 {
+		return err
+	}
+	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintKnownQueues, Arg: strings.Join(names, ", ")})
+}

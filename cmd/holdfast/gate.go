@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// gateCommands implements the commands gate, type and target, and those of queue that pause and resume.
+type gateCommands struct{ *tool }
+
+func (t gateCommands) command() *cli.Command {
+	return &cli.Command{
+		Name:    "gate",
+		Aliases: []string{"gates"},
+		Usage:   "list what keeps ready tasks from starting",
+		Subcommands: []*cli.Command{{
+			Name:  "list",
+			Usage: "list the closed gates, oldest first",
+			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause" or
+"target pause". BLOCKED is the number of tasks that wait at the gate, counted up to 100,000. The tasks of
+a paused queue wait in the broker and are not in it; see "queue list".
+
+Example:
+  holdfast gate list -o json`,
+			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
+			Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.list(ctx, c, "no gate is closed", anyGate) }),
+		}},
+	}
+}
+
+func (t gateCommands) typeCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "type",
+		Aliases:     []string{"types"},
+		Usage:       "pause and resume the tasks of a type",
+		Subcommands: t.pauseCommands(pausable{"type", "NAME", "http", ofType}),
+	}
+}
+
+func (t gateCommands) targetCommand() *cli.Command {
+	return &cli.Command{
+		Name:    "target",
+		Aliases: []string{"targets"},
+		Usage:   "list, pause and resume the hosts that tasks of type http call",
+		Subcommands: append([]*cli.Command{{
+			Name:  "list",
+			Usage: "list the targets that have a closed gate",
+			Description: `A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
+with a closed gate; "dead groups" shows the hosts of dead tasks.
+
+Example:
+  holdfast target list`,
+			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
+			Action: t.do(func(ctx context.Context, c *cli.Context) error {
+				return t.list(ctx, c, "no target has a closed gate", func(g store.Gate) bool { return g.Target != "" })
+			}),
+		}}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...),
+	}
+}
+
+// pausable is a kind of subjects that people can pause.
+type pausable struct {
+	noun, argument, example string
+	subject                 func(argument string) (store.Subject, error)
+}
+
+func ofQueue(name string) (store.Subject, error) { return store.Subject{Queue: name}, nil }
+func ofType(name string) (store.Subject, error)  { return store.Subject{Type: name}, nil }
+
+// ofTarget returns the target that a URL, or a host with or without a port, names. A host alone means https.
+func ofTarget(text string) (store.Subject, error) {
+	url := text
+	if !strings.Contains(text, "://") {
+		url = "https://" + text
+	}
+	if target, ok := holdfast.ParseTarget(url); ok {
+		return store.Subject{Target: target}, nil
+	}
+	return store.Subject{}, usage("%q is not a target; a target is a scheme, a host and a port, such as https://api.example.com:443, or a URL there", text)
+}
+
+// pauseCommands returns the commands pause and resume of a noun.
+func (t gateCommands) pauseCommands(p pausable) []*cli.Command {
+	about := map[string]string{
+		"queue": `The tickets of the queue stay in the broker.`,
+		"type":  `Workers take their tickets, and their tasks wait in the store. Other tasks of the same queues start.`,
+		"target": `TARGET is a URL, or a host with or without a port. The pause is for the tasks of type http whose URL has
+the same scheme, host and port; without a scheme, https. Other tasks of the same queues start.`,
+	}[p.noun]
+	return []*cli.Command{{
+		Name:      "pause",
+		Usage:     fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
+		ArgsUsage: p.argument,
+		Description: fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends.
+Handlers that run continue. %s A second pause replaces the reason and
+the end of the first one. The audit log has each pause.
+
+Example:
+  holdfast %s pause %s --for 1h --reason "deploy"`, p.noun, about, p.noun, p.example),
+		Flags: append([]cli.Flag{
+			outputFlag(),
+			&cli.StringFlag{Name: "for", Usage: fmt.Sprintf(`end the pause after the duration ` + "`TIME`" + `, such as 30m or 2h; without it, the pause has no end`)},
+		}, actorFlags()...),
+		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.pause(ctx, c, p) }),
+	}, {
+		Name:      "resume",
+		Usage:     fmt.Sprintf("end the pause of a %s", p.noun),
+		ArgsUsage: p.argument,
+		Description: fmt.Sprintf(`A janitor makes the waiting tasks due in small steps. The exit code is 3 if the %s is not paused.
+
+Example:
+  holdfast %s resume %s`, p.noun, p.noun, p.example),
+		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.resume(ctx, c, p) }),
+	}}
+}
+
+func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) error {
+	subject, by, err := t.request(c, p)
+	if err != nil {
+		return err
+	}
+	var d time.Duration
+	if text := c.String("for"); text != "" || c.IsSet("for") {
+		if d, err = time.ParseDuration(text); err != nil || d <= 0 {
+			return usageOf(commandName(c), "--for %q is not a duration like 30m or 2h", text)
+		}
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		result, err := b.Pause(ctx, by, subject, d)
+		if err != nil {
+			return err
+		}
+		paused := surface.PausedOf(result)
+		for _, warning := range paused.Warnings {
+			t.say("warning: %s", warning)
+		}
+		end := "until somebody resumes it"
+		if !paused.Until.IsZero() {
+			end = "until " + t.absoluteAndRelative(paused.Until)
+		}
+		t.say("%s is paused %s; handlers that run continue", subject, end)
+		t.hint(hintText(subject.ResumeHint()))
+		return t.print(c, paused, paused.Gate)
+	})
+}
+
+func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) error {
+	subject, by, err := t.request(c, p)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		gate, err := b.Resume(ctx, by, subject)
+		if err != nil {
+			if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
+				return &failure{err: err, code: exitNotFound, hint: "see: holdfast gate list"}
+			}
+			return err
+		}
+		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", subject)
+		return t.print(c, gate, gate)
+	})
+}
+
+// request returns the subject and the actor of a command.
+func (t gateCommands) request(c *cli.Context, p pausable) (store.Subject, store.Actor, error) {
+	subject, err := p.subject(c.Args().First())
+	if err == nil {
+		err = subject.Validate()
+	}
+	if err != nil {
+		return subject, store.Actor{}, err
+	}
+	by, err := t.actor(c)
+	return subject, by, err
+}
+
+// print writes a value as JSON, or the gate as a table.
+func (t gateCommands) print(c *cli.Context, value any, gate store.Gate) error {
+	return one(t.tool, c, value, func() error { return list(t.tool, c, []store.Gate{gate}, "", t.columns()...) })
+}
+
+func anyGate(store.Gate) bool { return true }
+
+// list lists the closed gates for which wanted returns true.
+func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(store.Gate) bool) error {
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		gates, err := b.Store.Gates(ctx)
+		if err != nil {
+			return err
+		}
+		gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !wanted(g) })
+		return list(t.tool, c, gates, none, t.columns()...)
+	})
+}
+
+func (t gateCommands) columns() []column[store.Gate] {
+	return []column[store.Gate]{
+		{"gate", func(g store.Gate) string { return g.ID.String() }},
+		{"kind", func(g store.Gate) string { return string(g.Kind) }},
+		{"subject", func(g store.Gate) string { return g.Subject.String() }},
+		{"by", func(g store.Gate) string { return clipped(g.Name, 40) }},
+		{"since", func(g store.Gate) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g store.Gate) string { return t.stamp(g.Until) }},
+		{"blocked", func(g store.Gate) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g store.Gate) string { return clipped(g.Reason, 60) }},
+	}
+}
