@@ -118,6 +118,7 @@ func TestLayers(t *testing.T) {
 		"broker/brokertest": {".", "presence", "broker", "doctor"},
 
 		"internal/payload":       {},
+		"internal/settings":      {".", "store", "configs"},
 		"internal/change":        {".", "internal/payload", "store"},
 		"internal/operate":       {".", "internal/change", "store"},
 		"internal/hosts":         {},

@@ -160,6 +160,12 @@ func (t TypeSettings) PolicyOf(cause Cause) (policy Policy, err error) {
 	return policy, nil
 }
 
+// SettingsSource returns the settings of task types. They may change between two calls, so a caller calls For for each
+// decision and keeps no result. For is fast and safe for concurrent use. Settings is a source that never changes.
+type SettingsSource interface {
+	For(taskType string) TypeSettings
+}
+
 // Settings has two levels: defaults for all types, and complete settings for single types. The zero value means
 // DefaultPolicy and no timeout.
 type Settings struct {

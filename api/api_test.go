@@ -179,7 +179,7 @@ func TestSettingsAreRedacted(t *testing.T) {
 		for _, entry := range w.Config.Entries() {
 			want = append(want, entry.Key+" "+entry.Value+" "+entry.Origin)
 		}
-		list, _ := w.get("/api/v1/settings").at("settings").([]any)
+		list, _ := w.get("/api/v1/config").at("settings").([]any)
 		for _, item := range list {
 			entry := item.(map[string]any)
 			got = append(got, fmt.Sprint(entry["key"], " ", entry["value"], " ", entry["origin"]))

@@ -65,7 +65,8 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/dead-groups/{fingerprint}": "viewer", "PATCH /api/v1/dead-groups/{fingerprint}": "operator",
 		"GET /api/v1/gates": "viewer", "POST /api/v1/gates": "operator", "DELETE /api/v1/gates/{id}": "operator",
 		"GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
-		"GET /api/v1/settings": "admin", "GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
+		"GET /api/v1/settings": "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
+		"GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"GET /api/v1/openapi.json": "anyone",
 	}
 	rank := map[store.TokenRole]int{"anyone": 0, "viewer": 1, "operator": 2, "admin": 3}
@@ -241,8 +242,8 @@ func TestUsersOfAProxy(t *testing.T) {
 	}{
 		{"default role", "/api/v1/tasks", "10.1.2.3:4", []string{"X-User", "ada"}, 200},
 		{"mapped address", "/api/v1/tasks", "[::ffff:10.1.2.3]:4", []string{"X-User", "ada"}, 200},
-		{"default role is too low", "/api/v1/settings", "10.1.2.3:4", []string{"X-User", "ada"}, 403},
-		{"role", "/api/v1/settings", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "Admin"}, 200},
+		{"default role is too low", "/api/v1/config", "10.1.2.3:4", []string{"X-User", "ada"}, 403},
+		{"role", "/api/v1/config", "10.1.2.3:4", []string{"X-User", "ada", "X-Role", "Admin"}, 200},
 		{"another address", "/api/v1/tasks", "10.2.2.3:4", []string{"X-User", "ada"}, 401},
 		{"loopback", "/api/v1/tasks", "127.0.0.1:4", []string{"X-User", "ada"}, 401},
 		{"no user", "/api/v1/tasks", "10.1.2.3:4", nil, 401},

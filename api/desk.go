@@ -77,9 +77,10 @@ func (a *API) undoTask(ctx context.Context, in *TaskAction) (*tagged[surface.Tas
 // auditQuery has the parameters of the audit log.
 type auditQuery struct {
 	Task      string `query:"task" doc:"Only changes of the task with this id."`
+	Setting   string `query:"setting" doc:"Only changes of the setting with this key."`
 	Operation int64  `query:"operation" minimum:"0" doc:"Only changes that the operation with this id made."`
 	Actor     string `query:"actor" doc:"Only changes that this person requested."`
-	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume" doc:"Only changes of this kind."`
+	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume,set,unset" doc:"Only changes of this kind."`
 	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
 	Until     string `query:"until" doc:"Only changes before this time."`
 	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries. A page ends early after 4 MiB."`
@@ -94,6 +95,9 @@ type auditPage struct {
 
 func (a *API) listAudit(ctx context.Context, in *auditQuery) (auditPage, error) {
 	f := store.AuditFilter{Operation: store.ID(in.Operation), Actor: in.Actor, Action: store.Action(in.Action), Before: store.ID(in.Before), Limit: in.Limit + 1}
+	if in.Setting != "" {
+		f.Subject = store.SettingSubject(in.Setting)
+	}
 	var err error
 	if in.Task != "" {
 		if f.Task, err = holdfast.ParseTaskID(in.Task); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
@@ -161,13 +160,4 @@ type types struct {
 func (a *API) listTypes(ctx context.Context, _ *struct{}) (types, error) {
 	found, err := a.b.Store.TypeSchemas(ctx, "")
 	return types{append([]store.TypeSchema{}, found...)}, err
-}
-
-// settings is a list of settings.
-type settings struct {
-	Settings []configs.Entry `json:"settings"`
-}
-
-func (a *API) listSettings(context.Context, *struct{}) (settings, error) {
-	return settings{a.b.Config.Entries()}, nil
 }

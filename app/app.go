@@ -33,7 +33,8 @@ type Backend struct {
 	// return that error.
 	Check map[string]func(payload []byte) error
 
-	file *file // of the embedded backend; nil with servers
+	file *file         // of the embedded backend; nil with servers
+	live *liveSettings // nil from OpenStore
 }
 
 // OpenStore opens the store without a broker, and does not check its schema. It returns an ErrInvalid if the
@@ -100,6 +101,9 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err != nil {
 		return nil, err
 	}
+	if err := b.watchSettings(ctx); err != nil {
+		return nil, err
+	}
 	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
@@ -150,15 +154,20 @@ func (b *Backend) Embedded() (path string, ok bool) {
 	return b.file.store.Path(), true
 }
 
-// Producer returns a producer over the backend. observer may be nil. Producer panics if the backend has no broker, as
-// after OpenStore: that is a mistake in the program.
+// Producer returns a producer over the backend, which uses the settings of the backend. observer may be nil. Producer
+// panics if the backend has no broker, as after OpenStore: that is a mistake in the program.
 func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
+	return b.ProducerWith(b.Settings(), observer)
+}
+
+// ProducerWith is Producer with other settings than those of the backend.
+func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfast.Observer) *producer.Producer {
 	var inserter store.Inserter = b.Store
 	if b.file != nil {
 		inserter = b.file.inserter()
 	}
 	p, err := producer.New(producer.Options{
-		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: settings,
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
 	})
@@ -179,9 +188,12 @@ func (b *Backend) CheckTask(task holdfast.NewTask) error {
 	return nil
 }
 
-// Close closes the broker, then the store.
+// Close ends the reading of settings, and closes the broker, then the store.
 func (b *Backend) Close() error {
 	var err error
+	if b.live != nil {
+		b.live.close()
+	}
 	if b.Broker != nil {
 		err = b.Broker.Close()
 	}

@@ -120,7 +120,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	var present presence.Servers
 	present.Store, present.Broker = b.presence()
 	return janitor.New(janitor.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: c.Settings(),
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
 		SentinelInterval: c.Janitor.SentinelInterval, SentinelSlack: c.Janitor.SentinelSlack, RebuildEvery: c.Janitor.RebuildEvery,
 		Prune: store.PruneAges{
@@ -159,7 +159,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 		present.Store, present.Broker = b.presence()
 	}
 	return consumer.New(consumer.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: c.Settings(),
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
 		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
 		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: o.Observer,
 	})

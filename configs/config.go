@@ -9,7 +9,8 @@
 // An unknown key, HOLDFAST_ variable or flag is an error that suggests the closest known one. [Load] reports all
 // problems and not only the first.
 //
-// Task settings have two levels, defaults and types.<name>. A type inherits every key that it does not set.
+// Task settings have two levels, defaults and types.<name>. A type inherits every key that it does not set. A store may
+// have the same keys; [Config.WithStored] joins both.
 //
 // Secrets, and passwords in URLs, never appear in [Entry] values or in errors.
 package configs

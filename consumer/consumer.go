@@ -69,7 +69,7 @@ type Options struct {
 	Broker   Broker
 	Topology broker.Topology
 	Handlers *Registry
-	Settings holdfast.Settings
+	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
 
 	// Concurrency is the number of handlers that may run at once; 0 means 50.
 	Concurrency int
@@ -135,6 +135,9 @@ func (o *Options) complete() error {
 	}
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
+	}
+	if o.Settings == nil {
+		o.Settings = holdfast.Settings{}
 	}
 	o.Log = logs.Limited(o.Log)
 	return nil

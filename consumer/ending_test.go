@@ -305,10 +305,11 @@ func TestAbandonedHandlersAreCountedAcrossWorkers(t *testing.T) {
 		}
 		return nil
 	}))
+	abandoning := settings(time.Millisecond)
+	abandoning.Defaults.AbandonAfter = time.Millisecond
 	o := consumer.Options{
-		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(time.Millisecond), Concurrency: 10,
+		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: abandoning, Concurrency: 10,
 	}
-	o.Settings.Defaults.AbandonAfter = time.Millisecond
 	c, err := consumer.New(o)
 	w.must(err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -13,8 +13,7 @@ import (
 // execute calls the handler of a job and settles its result. parent ends when the worker must stop.
 func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
-	settings := s.policies[j.task.Type]
-	attempt, stop := bounded(ctx, settings.Timeout)
+	attempt, stop := bounded(ctx, s.o.Settings.For(j.task.Type).Timeout)
 	err := errGoexit
 	defer func() { // a handler can end its goroutine with runtime.Goexit
 		if v := recover(); v != nil {
@@ -100,7 +99,7 @@ func (s *session) finish(j *job, cause holdfast.Cause) {
 
 // settle decides what the end of a job means, frees its capacity, and adds its result to those that wait to be written.
 func (s *session) settle(j *job, cause holdfast.Cause) {
-	policy, err := s.policies[j.task.Type].PolicyOf(cause)
+	policy, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
 	if err != nil {
 		s.log.WithError(err).WithField("task", j.task.ID).Error("policy function failed: using the policy of the task's type")
 	}

@@ -28,6 +28,9 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	o.Log, o.Observer = silent, holdfast.Discard
+	if o.Settings == nil {
+		o.Settings = holdfast.Settings{}
+	}
 	return newSession(t.Context(), o, nil, 1, began)
 }
 

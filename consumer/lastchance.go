@@ -3,9 +3,9 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -72,14 +72,26 @@ func (s *session) acquireTurn(ctx context.Context) error {
 	return context.Cause(patience)
 }
 
-// wantedOrdinary returns the wanted tasks that may run beside others: all except last-chance tasks. If the policy
-// allows one crash only, tasks without a crash count as ordinary.
-func wantedOrdinary(types []string, policies map[string]holdfast.TypeSettings) []store.Wanted {
-	wanted := store.AnyOf(types...)
-	for i, t := range types {
-		wanted[i].MostCrashes = max(0, policies[t].Policy.MaxCrashes-2)
+// ordinary returns the wanted tasks that may run beside others: all except last-chance tasks. It makes a new list only
+// after a setting has changed.
+func (s *session) ordinary() []store.Wanted {
+	if known := s.wanted.Load(); known != nil && !slices.ContainsFunc(*known, func(w store.Wanted) bool {
+		return w.MostCrashes != s.mostCrashes(w.Type)
+	}) {
+		return *known
 	}
+	wanted := store.AnyOf(s.types...)
+	for i := range wanted {
+		wanted[i].MostCrashes = s.mostCrashes(wanted[i].Type)
+	}
+	s.wanted.Store(&wanted)
 	return wanted
+}
+
+// mostCrashes returns how many crashes an ordinary task of a type has at most. If the policy allows one crash only,
+// tasks without a crash count as ordinary.
+func (s *session) mostCrashes(taskType string) int {
+	return max(0, s.o.Settings.For(taskType).Policy.MaxCrashes-2)
 }
 
 // takeLastChances runs the page's last-chance tasks in an exclusive turn, and parks those that got no turn. After an

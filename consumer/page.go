@@ -30,7 +30,7 @@ type page struct {
 	number      int64
 }
 
-func (s *session) newPage() *page { return &page{s: s, wanted: s.wanted} }
+func (s *session) newPage() *page { return &page{s: s, wanted: s.ordinary()} }
 
 // decoded is a delivery with its decoded message, or the error of the decoder.
 type decoded struct {

@@ -37,10 +37,9 @@ type session struct {
 	jobs      *jobs
 	results   *results
 	ended     *throughput
-	policies  map[string]holdfast.TypeSettings // by type
-	types     []string                         // that have a handler
-	wanted    []store.Wanted                   // tasks that may run beside others
-	exclusive chan turnGap                     // has a value while no page has the exclusive turn
+	types     []string                       // that have a handler
+	wanted    atomic.Pointer[[]store.Wanted] // tasks that may run beside others; see ordinary
+	exclusive chan turnGap                   // has a value while no page has the exclusive turn
 
 	cancelHandling context.CancelCauseFunc // of all handlers
 
@@ -85,7 +84,6 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker ho
 		pages:          newPages(),
 		results:        newResults(),
 		ended:          newThroughput(time.Now()),
-		policies:       make(map[string]holdfast.TypeSettings),
 		types:          o.Handlers.Types(),
 		intakes:        make(map[string]error),
 		exclusive:      make(chan turnGap, 1),
@@ -97,10 +95,6 @@ func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker ho
 	s.disowned = make(chan struct{})
 	s.disown = sync.OnceFunc(func() { close(s.disowned) })
 	s.jobs = newJobs(s.capacity, func(j *job) { s.execute(handling, j) }, s.results.expect)
-	for _, t := range s.types {
-		s.policies[t] = o.Settings.For(t)
-	}
-	s.wanted = wantedOrdinary(s.types, s.policies)
 	return s
 }
 

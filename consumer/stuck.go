@@ -48,7 +48,7 @@ func (s *session) watchHandlers(ctx context.Context, stopIntake context.CancelCa
 			return
 		case <-tick.C:
 		}
-		for _, found := range s.jobs.lookForStuck(time.Now(), func(j *job) time.Duration { return s.policies[j.task.Type].AbandonAfter }) {
+		for _, found := range s.jobs.lookForStuck(time.Now(), func(j *job) time.Duration { return s.o.Settings.For(j.task.Type).AbandonAfter }) {
 			s.handleStuck(found)
 		}
 		if _, abandoned := s.jobs.stuckHandlers(); abandoned >= max(leastAbandoned, s.o.Concurrency) {

@@ -145,11 +145,7 @@ func TestTooManyAbandonedHandlersEndTheWorker(t *testing.T) {
 	s := hangingSession(t, release)
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	for name := range s.policies {
-		settings := s.policies[name]
-		settings.AbandonAfter = 1
-		s.policies[name] = settings
-	}
+	s.o.Settings = holdfast.Settings{Defaults: holdfast.TypeSettings{Timeout: time.Millisecond, AbandonAfter: 1}}
 	for id := range leastAbandoned - 1 {
 		s.start(id+1, "returns")
 	}

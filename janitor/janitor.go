@@ -72,7 +72,7 @@ type Options struct {
 	Store    Store
 	Broker   broker.Broker
 	Topology broker.Topology
-	Settings holdfast.Settings
+	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
 
 	// Lease is the length of the workers' leases; 0 means 5 s. The janitor fences no worker until it has reached the
 	// store without a gap for Lease + FenceGrace.
@@ -125,6 +125,9 @@ func (o *Options) complete() error {
 	}
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
+	}
+	if o.Settings == nil {
+		o.Settings = holdfast.Settings{}
 	}
 	o.Log = logs.Limited(o.Log)
 	return nil

@@ -37,7 +37,7 @@ type Options struct {
 	Topology broker.Topology
 
 	// Settings give a task its queue and maximum attempts if the task has none.
-	Settings holdfast.Settings
+	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
 	// MaxPayload is the maximum size of a payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
 	// Check has a function for each type whose payloads are checked. Its error is returned to the caller, and the task
@@ -93,6 +93,9 @@ func (o *Options) complete() error {
 	}
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard
+	}
+	if o.Settings == nil {
+		o.Settings = holdfast.Settings{}
 	}
 	o.Log = logs.Limited(o.Log)
 	return nil

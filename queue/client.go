@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -26,10 +27,11 @@ var ErrClosed = producer.ErrClosed
 
 // Client stores tasks and runs them. Make one with [Open]. It is safe for concurrent use.
 type Client struct {
-	backend  *app.Backend
-	owned    bool // Close closes the backend
+	backend  *app.Backend // its configuration has the settings that options of Handle set
+	owned    bool         // Close closes the backend
 	producer *producer.Producer
 	options  options
+	settings atomic.Pointer[holdfast.SettingsSource] // of backend
 
 	mu       sync.Mutex
 	handlers map[string]typeHandler
@@ -45,11 +47,10 @@ type running struct {
 	ended chan struct{}
 }
 
-// typeHandler is a handler that Handle registered, with the settings of its type.
+// typeHandler is a handler that Handle registered.
 type typeHandler struct {
-	handle   Handler
-	settings holdfast.TypeSettings
-	payload  reflect.Type // nil if it accepts any payload
+	handle  Handler
+	payload reflect.Type // nil if it accepts any payload
 }
 
 // Open reads the settings, opens the store and starts to connect to the broker. It does not wait for the broker. If the
@@ -104,23 +105,27 @@ func newClient(backend *app.Backend, o options) *Client {
 	if own.Log == nil || o.logChosen {
 		own.Log = o.log
 	}
-	return &Client{
-		backend: &own, options: o, handlers: make(map[string]typeHandler),
-		producer: withoutLimits(&own).Producer(o.observer),
-	}
+	c := &Client{backend: &own, options: o, handlers: make(map[string]typeHandler)}
+	c.use(own.Config)
+	c.producer = own.ProducerWith(withoutLimits{c}, o.observer)
+	return c
 }
 
-// withoutLimits returns a copy of the backend whose producers store a limit of attempts only if the task has its own.
-// For all other tasks the settings of the worker decide.
-func withoutLimits(backend *app.Backend) *app.Backend {
-	own := *backend
-	own.Config.Types = maps.Clone(own.Config.Types)
-	own.Config.Defaults.Policy.MaxAttempts = 0
-	for name, settings := range own.Config.Types {
-		settings.Policy.MaxAttempts = 0
-		own.Config.Types[name] = settings
-	}
-	return &own
+// use makes cfg the configuration of the client.
+func (c *Client) use(cfg configs.Config) {
+	c.backend.Config = cfg
+	c.settings.Store(new(c.backend.Settings()))
+}
+
+// withoutLimits is the settings of the producer of a client. It stores a limit of attempts only if the task has its
+// own. For all other tasks the settings of the worker decide.
+type withoutLimits struct{ c *Client }
+
+// For implements holdfast.SettingsSource.
+func (w withoutLimits) For(taskType string) holdfast.TypeSettings {
+	t := (*w.c.settings.Load()).For(taskType)
+	t.Policy.MaxAttempts = 0
+	return t
 }
 
 // Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains
@@ -166,7 +171,7 @@ func (c *Client) run(ctx context.Context) error {
 	})
 }
 
-// begin records the call of Run. It returns the handlers, and a copy of the backend with the settings of their types.
+// begin records the call of Run. It returns the handlers and the backend.
 func (c *Client) begin(call *running) (map[string]typeHandler, *app.Backend, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,15 +186,7 @@ func (c *Client) begin(call *running) (map[string]typeHandler, *app.Backend, err
 		return nil, nil, fmt.Errorf("%w: there is no handler; call Handle first", holdfast.ErrInvalid)
 	}
 	c.ran, c.running = true, call
-	own := *c.backend
-	own.Config.Types = maps.Clone(own.Config.Types)
-	if own.Config.Types == nil {
-		own.Config.Types = make(map[string]holdfast.TypeSettings)
-	}
-	for name, h := range c.handlers {
-		own.Config.Types[name] = h.settings
-	}
-	return maps.Clone(c.handlers), &own, nil
+	return maps.Clone(c.handlers), c.backend, nil
 }
 
 // onSignals calls stop at the first signal and closes abort at the second. The caller must call done, which stops the

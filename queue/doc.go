@@ -28,7 +28,8 @@
 //
 // A task type has the settings of its type in the configuration. The options of [Handle] override single settings of
 // the type. They apply to the attempts that this process runs. If a janitor in another process handles a crash, it uses
-// the settings of its own process.
+// the settings of its own process. Settings that a person changes in the store, with holdfast setting set, apply to all
+// processes within two seconds. A setting of a type there replaces an option of Handle.
 //
 // If Enqueue got the option [MaxAttempts], that is the limit of attempts. Otherwise the limit comes from the settings
 // of the worker that runs the attempt.

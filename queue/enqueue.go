@@ -126,7 +126,7 @@ func (q queueName) applyToTask(t *holdfast.NewTask) error {
 // Returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If ctx ends
 // before the store has answered, the task may or may not be stored. With a [Unique] key it is safe to repeat the call.
 func (c *Client) Enqueue(ctx context.Context, taskType string, payload any, opts ...TaskOption) (Result, error) {
-	task, err := c.newTask(NewTask{taskType, payload, opts})
+	task, err := NewTask{taskType, payload, opts}.Complete()
 	if err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w", err)
 	}
@@ -139,33 +139,23 @@ func (c *Client) Enqueue(ctx context.Context, taskType string, payload any, opts
 // all others, EnqueueMany returns a TaskErrors, which lists the refused ones. After any other error the results cover
 // only the leading tasks that are certainly stored.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
-	list, err := c.newTasks(tasks)
+	list, err := newTasks(tasks)
 	if err != nil {
 		return nil, err
 	}
 	return c.producer.EnqueueMany(ctx, list)
 }
 
-func (c *Client) newTasks(tasks []NewTask) ([]holdfast.NewTask, error) {
+// newTasks converts tasks for the producer, which validates them.
+func newTasks(tasks []NewTask) ([]holdfast.NewTask, error) {
 	list := make([]holdfast.NewTask, len(tasks))
 	for i, task := range tasks {
 		var err error
-		if list[i], err = c.newTask(task); err != nil {
+		if list[i], err = task.Complete(); err != nil {
 			return nil, &TaskError{Index: i, Err: err}
 		}
 	}
 	return list, nil
-}
-
-// newTask converts n for the producer and sets the queue of its type. The producer validates the task.
-func (c *Client) newTask(n NewTask) (holdfast.NewTask, error) {
-	task, err := n.Complete()
-	if err == nil && task.Queue == "" {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		task.Queue = c.handlers[n.Type].settings.Queue
-	}
-	return task, err
 }
 
 // Complete returns the task in the form that package producer takes. If no option sets them, the queue is empty and the
@@ -218,7 +208,7 @@ func (t Tx) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Result, error) 
 	if t.tx == nil {
 		return nil, fmt.Errorf("enqueue in transaction: %w: the transaction is nil", holdfast.ErrInvalid)
 	}
-	list, err := t.client.newTasks(tasks)
+	list, err := newTasks(tasks)
 	if err != nil {
 		return nil, err
 	}

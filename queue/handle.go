@@ -28,7 +28,7 @@ type TypeOption interface{ applyToType(*typeOptions) error }
 
 // typeOptions are the options of a task type.
 type typeOptions struct {
-	settings   holdfast.TypeSettings // initially those of the configuration
+	settings   holdfast.TypeSettings
 	middleware []Middleware
 	payload    reflect.Type // into which the handler decodes payloads; nil if it accepts any payload
 }
@@ -80,17 +80,24 @@ func (c *Client) register(taskType string, handle Handler, payload reflect.Type,
 	case handle == nil:
 		return fmt.Errorf("%w: the handler is nil", holdfast.ErrInvalid)
 	}
-	t := typeOptions{settings: c.backend.Config.Settings().For(taskType), payload: payload}
-	t.settings.Policy.Delays = slices.Clone(t.settings.Policy.Delays)
-	for _, option := range opts {
-		if option == nil {
-			continue
+	var t typeOptions
+	cfg, err := c.backend.Config.WithType(taskType, func(settings *holdfast.TypeSettings) error {
+		t = typeOptions{settings: *settings, payload: payload}
+		for _, option := range opts {
+			if option == nil {
+				continue
+			}
+			if err := option.applyToType(&t); err != nil {
+				return err
+			}
 		}
-		if err := option.applyToType(&t); err != nil {
-			return err
-		}
+		*settings = t.settings
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if err := (holdfast.Settings{Defaults: t.settings}).Validate(); err != nil {
+	if err := (holdfast.Settings{Defaults: cfg.Types[taskType]}).Validate(); err != nil {
 		return err
 	}
 	for _, wrap := range slices.Backward(slices.Concat(c.options.middleware, t.middleware)) {
@@ -98,7 +105,8 @@ func (c *Client) register(taskType string, handle Handler, payload reflect.Type,
 			return fmt.Errorf("%w: a middleware returned a nil handler", holdfast.ErrInvalid)
 		}
 	}
-	c.handlers[taskType] = typeHandler{handle, t.settings, t.payload}
+	c.handlers[taskType] = typeHandler{handle, t.payload}
+	c.use(cfg)
 	return nil
 }
 
@@ -218,8 +226,9 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	if !ok {
 		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
-	cause := consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, h.settings.Timeout)
-	policy, err := h.settings.PolicyOf(cause)
+	settings := (*c.settings.Load()).For(task.Type)
+	cause := consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
+	policy, err := settings.PolicyOf(cause)
 	if err != nil {
 		c.log().WithError(err).WithField("task", task.ID).Error("policy function failed: using the policy of the task's type")
 	}

@@ -64,8 +64,8 @@ const (
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates, and the
-// others tasks.
+// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates, set and
+// unset settings, and the others tasks. Undo concerns tasks and settings.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -83,13 +83,15 @@ const (
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate
 	ActionResume  Action = "resume" // opens a gate
+	ActionSet     Action = "set"    // changes a setting
+	ActionUnset   Action = "unset"  // removes a setting
 )
 
 // Actions returns every action, in the order in which lists show them.
 func Actions() []Action {
 	return []Action{
 		ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke,
-		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionResume,
+		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionResume, ActionSet, ActionUnset,
 	}
 }
 

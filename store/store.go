@@ -51,6 +51,7 @@ type Store interface {
 	Counters
 	Operations
 	Gates
+	Settings
 	Migrations
 
 	// Close closes the connections. A second call does nothing.

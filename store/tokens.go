@@ -27,7 +27,7 @@ type TokenRole string
 const (
 	Viewer   TokenRole = "viewer"   // reads
 	Operator TokenRole = "operator" // also stores and changes tasks
-	Admin    TokenRole = "admin"    // also reads settings and changes tokens
+	Admin    TokenRole = "admin"    // also reads the configuration, and changes settings and tokens
 )
 
 // TokenRoles returns all roles of tokens, each of which includes the ones before it.

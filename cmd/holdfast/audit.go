@@ -25,8 +25,9 @@ func (t auditCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list the changes that people made, newest first",
-			Description: `Each change of a task or a group has an entry with the values before and after it; -o json shows them. A page ends early after
-4 MiB of values. For the next page, give --before with the last id of this page.
+			Description: `Each change of a task, a group, a gate, a token or a setting has an entry with the values before and after it;
+-o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the last id of
+this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,
@@ -34,6 +35,7 @@ Example:
 				outputFlag(),
 				&cli.StringFlag{Name: "task", Usage: "only changes of the task with the `ID`"},
 				&cli.StringFlag{Name: "group", Usage: "only changes of the group with the `FINGERPRINT`"},
+				&cli.StringFlag{Name: "setting", Usage: "only changes of the setting with the `KEY`"},
 				&cli.StringFlag{Name: "operation", Usage: "only changes that the operation with the `ID` made"},
 				&cli.StringFlag{Name: "actor", Usage: "only changes that the person with the `NAME` requested"},
 				&cli.StringFlag{Name: "action", Usage: "only changes of the kind `ACTION`: " + strings.Join(actionNames(), ", ")},
@@ -88,7 +90,7 @@ func auditSubject(e store.AuditEntry) string {
 
 func auditFilter(c *cli.Context) (store.AuditFilter, error) {
 	f := store.AuditFilter{Actor: c.String("actor"), Action: store.Action(c.String("action")), Limit: c.Int("limit")}
-	for _, name := range []string{"task", "group", "operation", "actor", "action", "since", "until", "before"} {
+	for _, name := range []string{"task", "group", "setting", "operation", "actor", "action", "since", "until", "before"} {
 		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" {
 			return f, usageOf(commandName(c), "--%s is empty; leave it out to match any", name)
 		}
@@ -111,6 +113,12 @@ func auditFilter(c *cli.Context) (store.AuditFilter, error) {
 			return f, usageOf(commandName(c), "--group %q is not a fingerprint of 16 hexadecimal digits", c.String("group"))
 		}
 		f.Subject = store.GroupSubject(c.String("group"))
+	}
+	if c.IsSet("setting") {
+		if f.Subject != "" {
+			return f, usageOf(commandName(c), "give --group or --setting, not both")
+		}
+		f.Subject = store.SettingSubject(c.String("setting"))
 	}
 	for name, into := range map[string]*store.ID{"operation": &f.Operation, "before": &f.Before} {
 		if !c.IsSet(name) {

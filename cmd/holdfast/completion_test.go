@@ -9,10 +9,13 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type target gate worker holding migrate export import topology verify recover doctor bench token config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type target gate worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
+		"setting ":                 "set get list unset diff undo",
+		"policy ":                  "simulate",
+		"policy simulate --f":      "--from",
 		"help dead ":               "groups show note assign resolve reopen list retry archive restore purge",
 		"nosuch ":                  "",
 		"task get ":                "",

@@ -48,11 +48,16 @@ func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return errors.Join(err, list(t.tool, c, entries, "there are no settings",
-		column[configs.Entry]{"key", func(e configs.Entry) string { return e.Key }},
-		column[configs.Entry]{"value", func(e configs.Entry) string { return e.Value }},
-		column[configs.Entry]{"origin", func(e configs.Entry) string { return e.Origin }},
-	))
+	return errors.Join(err, list(t.tool, c, entries, "there are no settings", entryColumns()...))
+}
+
+// entryColumns returns the columns of a list of settings.
+func entryColumns() []column[configs.Entry] {
+	return []column[configs.Entry]{
+		{"key", func(e configs.Entry) string { return e.Key }},
+		{"value", func(e configs.Entry) string { return e.Value }},
+		{"origin", func(e configs.Entry) string { return e.Origin }},
+	}
 }
 
 func (t configCommands) validate(_ context.Context, c *cli.Context) error {

@@ -120,6 +120,8 @@ func commands(t *tool) []*cli.Command {
 		doctorCommand{t}.command(),
 		benchCommand{t}.command(),
 		tokenCommands{t}.command(),
+		settingCommands{t}.command(),
+		policyCommands{t}.command(),
 		configCommands{t}.command(),
 		completionCommands{t}.command(),
 		completionCommands{t}.candidatesCommand(),

@@ -79,7 +79,8 @@ func (t *tool) load(c *cli.Context) (configs.Config, error) {
 			return configs.Config{}, usage("--config needs the path of a file")
 		}
 	}
-	for _, pair := range c.StringSlice("set") {
+	program := c.Lineage()[1] // a command may have a flag --set of its own
+	for _, pair := range program.StringSlice("set") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
 			return configs.Config{}, usage("--set %s: use the form key=value", pair)

@@ -25,7 +25,7 @@ func (t tokenCommands) command() *cli.Command {
 			ArgsUsage: "NAME",
 			Description: `A program sends the secret in the header "Authorization: Bearer SECRET". The store has only a hash of it,
 so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin
-also reads the settings and changes tokens.
+also reads the configuration, and changes settings and tokens.
 
 Example:
   holdfast token create billing --role operator --expires 2160h`,

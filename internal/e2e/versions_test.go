@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/sim/patch"
+	"github.com/holdfastq/holdfast/schema"
 )
 
 // nextVersion builds the program of the next version once and returns its path. That program has one more migration and
@@ -27,8 +29,8 @@ var nextVersion = sync.OnceValues(func() (string, error) {
 	}
 	migration := "-- +goose Up\nalter table tasks add column note text;\n\n-- +goose Down\nalter table tasks drop column note;\n"
 	return path, patch.Program(root, work, "./cmd/holdfast", path, []patch.Edit{
-		{File: "schema/postgres/00003_note.sql", New: migration},
-		{File: "schema/sqlite/00003_note.sql", New: migration},
+		{File: fmt.Sprintf("schema/postgres/%05d_note.sql", schema.Latest()+1), New: migration},
+		{File: fmt.Sprintf("schema/sqlite/%05d_note.sql", schema.Latest()+1), New: migration},
 		{File: "internal/message/encoding.go", Old: "const Version = 1\n", New: "const Version = 2\n"},
 	})
 })

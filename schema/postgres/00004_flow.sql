@@ -72,7 +72,19 @@ end
 $$;
 -- +goose StatementEnd
 
+-- The task settings that people change while processes run. A process ignores keys and values that it does not know.
+create table settings (
+  key   text primary key,
+  value text not null
+);
+
+-- Each change of a setting increases the version. It is at least the time of the change in microseconds since 1970, so
+-- that a server that has lost commits does not use a version again.
+insert into meta (key, value) values ('settings_version', '0');
+
 -- +goose Down
+delete from meta where key = 'settings_version';
+drop table settings;
 drop function target_of;
 alter table workers drop column gate_epoch;
 drop table gate_epoch, blocked, gates;

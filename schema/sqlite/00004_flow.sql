@@ -33,7 +33,19 @@ create index blocked_gate on blocked (gate_id, task_id);
 -- Whether the build of the worker obeys gates. Null: a build without gates registered the worker.
 alter table workers add column gates integer;
 
+-- The task settings that people change while processes run. A process ignores keys and values that it does not know.
+create table settings (
+  key   text primary key,
+  value text not null
+) strict, without rowid;
+
+-- Each change of a setting increases the version. It is at least the time of the change in microseconds since 1970, so
+-- that a restored copy of the file does not use a version again.
+insert into meta (key, value) values ('settings_version', '0');
+
 -- +goose Down
+delete from meta where key = 'settings_version';
+drop table settings;
 alter table workers drop column gates;
 drop table blocked;
 drop table gates;

@@ -104,6 +104,7 @@ type Store struct {
 	counters
 	operator
 	gatekeeper
+	settable
 	migrator
 	transfers
 	presenter
@@ -188,6 +189,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		counters:   counters{d, roles.NewCounters(named{d})},
 		operator:   roles.NewOperations(named{d}),
 		gatekeeper: newGatekeeper(d),
+		settable:   roles.NewSettings(named{d}),
 		migrator:   migrator{d, make(chan struct{}, 1)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, open(&connector{config: direct, settings: directSession.with(presenceSettings)}, unpooled), newPresenceSessions()},

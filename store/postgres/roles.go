@@ -27,6 +27,7 @@ type (
 	answers   = roles.Answers
 	operator  = roles.Operations
 	gates     = roles.Gates
+	settable  = roles.Settings
 )
 
 // named executes statements for the shared roles.

@@ -25,6 +25,7 @@ type (
 	answers   = roles.Answers
 	operator  = roles.Operations
 	gates     = roles.Gates
+	settable  = roles.Settings
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

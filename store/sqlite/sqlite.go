@@ -75,6 +75,7 @@ type Store struct {
 	counters
 	operator
 	gatekeeper
+	settable
 	migrator
 	transfers
 	ownership
@@ -127,6 +128,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		counters:   counters{roles.NewCounters(named{d})},
 		operator:   roles.NewOperations(named{d}),
 		gatekeeper: newGatekeeper(d),
+		settable:   roles.NewSettings(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

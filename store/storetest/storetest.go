@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
 		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
 		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests},
+		{"Settings", settingTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()

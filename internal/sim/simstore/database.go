@@ -30,10 +30,13 @@ type database struct {
 	operations    []Operation           // by id
 	gates         []store.Gate          // by id, closed; the slice is replaced, never changed
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
+	settings      map[string]string     // by key; the map is replaced, never changed
 	last          sequences
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
+
+	settingsVersion int64 // see store.StoredSettings
 
 	generation int       // how often the tables were created
 	migratedAt time.Time // zero if there are no tables

@@ -1,0 +1,248 @@
+package configs
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// The origins of values that no layer of Load has.
+const (
+	StoreOrigin = "store"
+	CodeOrigin  = "code" // an option of the program, see WithType
+)
+
+const defaultsPrefix = "defaults."
+
+// WithStored returns the configuration with the task settings of a store. A key of a type has the first of these
+// values: types.<name> in the store, types.<name> in c, defaults in the store, defaults in c. ignored are the stored
+// settings without effect: keys and values that this build does not know, and values that do not fit the others in c.
+// They never make the result invalid.
+func (c Config) WithStored(stored map[string]string) (merged Config, ignored []*Error) {
+	merged = c
+	merged.origins, merged.Types = make(map[string]string), make(map[string]holdfast.TypeSettings)
+	maps.Copy(merged.origins, c.origins)
+	ignore := func(key, text string) { ignored = append(ignored, &Error{key, StoreOrigin, text}) }
+	valid := make(map[string]map[string]string) // by the prefix of the keys, then by the rest of the key
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		text, err := StoredValue(key, stored[key])
+		if err != nil {
+			ignore(key, problemText(err))
+			continue
+		}
+		prefix, suffix, _ := splitTaskKey(key)
+		if valid[prefix] == nil {
+			valid[prefix] = make(map[string]string)
+		}
+		valid[prefix][suffix] = text
+	}
+
+	defaults := c.Defaults
+	if c.overlay(&merged, &defaults, c.Defaults, defaultsPrefix, valid[defaultsPrefix], nil, ignore) {
+		merged.Defaults = defaults
+	} else {
+		delete(valid, defaultsPrefix)
+	}
+	names := slices.Collect(maps.Keys(c.Types))
+	for prefix := range valid {
+		if name, ok := typeOfPrefix(prefix); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		base, configured := c.Types[name]
+		if !configured {
+			base = c.Defaults
+		}
+		t, prefix := base, typesPrefix+name+"."
+		if !c.overlay(&merged, &t, base, prefix, valid[prefix], valid[defaultsPrefix], ignore) {
+			t = base
+			for _, s := range taskSettings(prefix, &t) { // not inherited from the defaults of the store
+				merged.origins[s.key] = c.Origin(s.key)
+			}
+		}
+		merged.Types[name] = t
+	}
+	return merged, ignored
+}
+
+// overlay sets the settings in t, which has the values of base, and their origins in merged: own are those with the
+// prefix, and inherited those that apply where c has no value with the prefix. It returns false if the result is not
+// valid.
+func (c Config) overlay(
+	merged *Config, t *holdfast.TypeSettings, base holdfast.TypeSettings, prefix string, own, inherited map[string]string, ignore func(key, text string),
+) bool {
+	t.Policy.Delays = slices.Clone(base.Policy.Delays)
+	general := taskSettings("", new(c.Defaults))
+	for i, s := range taskSettings(prefix, t) {
+		suffix := general[i].key
+		_, set := c.origins[s.key]
+		text, ok := own[suffix]
+		if ok {
+			merged.origins[s.key] = StoreOrigin
+		} else if !set && s.value.text() == general[i].value.text() { // a type of a Config that Load has not made has no origins
+			text, ok = inherited[suffix]
+		}
+		if ok {
+			_ = s.value.set(text) // StoredValue has checked it
+		}
+	}
+	valid := true
+	combination(*t, prefix, func(key, text string) {
+		ignore(key, text)
+		valid = false
+	})
+	if !valid {
+		for suffix := range own {
+			delete(merged.origins, prefix+suffix)
+			if origin, ok := c.origins[prefix+suffix]; ok {
+				merged.origins[prefix+suffix] = origin
+			}
+		}
+	}
+	return valid
+}
+
+// splitTaskKey splits the key of a task setting after "defaults." or "types.<name>.".
+func splitTaskKey(key string) (prefix, suffix string, ok bool) {
+	if rest, ok := strings.CutPrefix(key, defaultsPrefix); ok {
+		return defaultsPrefix, rest, slices.Contains(taskSuffixes(), rest)
+	}
+	name, suffix, ok := splitTypeKey(key)
+	return typesPrefix + name + ".", suffix, ok && taskType(name) == nil
+}
+
+func typeOfPrefix(prefix string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(strings.TrimSuffix(prefix, "."), typesPrefix)
+	return name, ok
+}
+
+// StoredValue returns the canonical form of a value of a task setting, for the store. Returns an *Error if the value is
+// out of range, or if the key is not one of a task setting: its text says where the key is set, or names a similar key.
+func StoredValue(key, text string) (string, error) {
+	_, suffix, ok := splitTaskKey(key)
+	if !ok {
+		return "", notStored(key)
+	}
+	for _, s := range taskSettings("", new(holdfast.TypeSettings)) {
+		if s.key != suffix {
+			continue
+		}
+		err := s.value.set(text)
+		if err == nil {
+			err = s.value.check()
+		}
+		if err != nil {
+			return "", &Error{key, StoreOrigin, s.describe(err)}
+		}
+		return s.value.text(), nil
+	}
+	return "", notStored(key)
+}
+
+// notStored returns the error for a key that is not one of a task setting.
+func notStored(key string) *Error {
+	n := newNames()
+	if name, _, ok := splitTypeKey(key); ok {
+		return &Error{key, StoreOrigin, fmt.Sprintf("%q %s", name, taskType(name))}
+	}
+	if key != "" && n.known(key) {
+		return &Error{key, StoreOrigin, fmt.Sprintf("is a setting of a process: set %s in its file or %s in its environment, and restart it",
+			key, variableFor(key))}
+	}
+	text := "unknown task setting"
+	var similar []string
+	for _, suffix := range taskSuffixes() {
+		similar = append(similar, defaultsPrefix+suffix)
+	}
+	similar = append(similar, slices.DeleteFunc(n.similarKeys(key), func(known string) bool { return !strings.HasPrefix(known, typesPrefix) })...)
+	if len(key) <= 200 {
+		if best := closest(key, similar); best != "" {
+			text += "; did you mean " + best + "?"
+		}
+	}
+	return &Error{key, StoreOrigin, text}
+}
+
+func problemText(err error) string {
+	if e, ok := err.(*Error); ok {
+		return e.Problem
+	}
+	return err.Error()
+}
+
+// TaskEntries returns the task settings: with all, every key of the defaults and of each known type, and otherwise
+// those that a layer or the store sets.
+func (c Config) TaskEntries(all bool) []Entry {
+	entries := []Entry{}
+	for _, s := range c.settings() {
+		if _, _, ok := splitTaskKey(s.key); !ok {
+			continue
+		}
+		if _, set := c.origins[s.key]; set && c.Origin(s.key) != "default" || all {
+			entries = append(entries, Entry{s.key, s.value.text(), c.Origin(s.key)})
+		}
+	}
+	return entries
+}
+
+// TaskEntry returns one task setting. The type in the key need not be known. Returns an *Error if the key is not one of
+// a task setting.
+func (c Config) TaskEntry(key string) (Entry, error) {
+	prefix, suffix, ok := splitTaskKey(key)
+	if !ok {
+		return Entry{}, notStored(key)
+	}
+	t := c.Defaults
+	if name, ok := typeOfPrefix(prefix); ok {
+		if own, known := c.Types[name]; known {
+			t = own
+		}
+	}
+	for _, s := range taskSettings("", &t) {
+		if s.key == suffix {
+			return Entry{key, s.value.text(), c.Origin(key)}, nil
+		}
+	}
+	return Entry{}, notStored(key)
+}
+
+// WithType returns the configuration after change has changed the settings of a type. Each key that change sets, also
+// to the value that it has, then counts as set in c. change must not depend on the settings in other ways.
+func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error) (Config, error) {
+	t := c.Settings().For(name)
+	t.Policy.Delays = slices.Clone(t.Policy.Delays)
+	// No program sets these values, so a key that differs afterward was set.
+	const odd = 7919 * time.Nanosecond
+	probe := holdfast.TypeSettings{
+		Policy: holdfast.Policy{
+			Strategy: "-", Base: odd, Factor: 1.00007919, Max: odd, Jitter: 0.00007919, Delays: []time.Duration{odd}, Deadline: odd,
+			MaxAttempts: 2_000_007_919, MaxCrashes: 2_000_007_919, MaxDeferrals: 2_000_007_919, KeepAttempts: "-",
+		},
+		Timeout: odd, AbandonAfter: odd, Queue: "-",
+	}
+	before := probe
+	if err := change(&t); err != nil {
+		return c, err
+	}
+	if err := change(&probe); err != nil {
+		return c, err
+	}
+	origins, types := make(map[string]string), make(map[string]holdfast.TypeSettings)
+	maps.Copy(origins, c.origins)
+	maps.Copy(types, c.Types)
+	untouched := taskSettings("", &before)
+	for i, s := range taskSettings(typesPrefix+name+".", &probe) {
+		if s.value.text() != untouched[i].value.text() {
+			origins[s.key] = CodeOrigin
+		}
+	}
+	types[name] = t
+	c.origins, c.Types = origins, types
+	return c, nil
+}

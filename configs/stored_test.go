@@ -1,0 +1,171 @@
+package configs_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
+)
+
+func load(t *testing.T, env ...string) configs.Config {
+	t.Helper()
+	c, err := configs.Load(configs.Options{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestPrecedenceOfStoredSettings sets one key in each combination of the four places.
+func TestPrecedenceOfStoredSettings(t *testing.T) {
+	t.Parallel()
+	for set := range 1 << 4 {
+		has := func(place int) bool { return set&(1<<place) != 0 }
+		var env []string
+		stored := make(map[string]string)
+		want, origin := "10s", "default"
+		if has(0) {
+			env = append(env, "HOLDFAST_DEFAULTS_RETRY_BASE=1s")
+			want, origin = "1s", "env HOLDFAST_DEFAULTS_RETRY_BASE"
+		}
+		if has(1) {
+			stored["defaults.retry.base"] = "2s"
+			want, origin = "2s", configs.StoreOrigin
+		}
+		general := want
+		if has(2) {
+			env = append(env, "HOLDFAST_TYPES_HTTP_RETRY_BASE=3s")
+			want, origin = "3s", "env HOLDFAST_TYPES_HTTP_RETRY_BASE"
+		}
+		if has(3) {
+			stored["types.http.retry.base"] = "4s"
+			want, origin = "4s", configs.StoreOrigin
+		}
+		c, ignored := load(t, env...).WithStored(stored)
+		if len(ignored) > 0 {
+			t.Fatalf("%04b: ignored %v", set, ignored)
+		}
+		entry, err := c.TaskEntry("types.http.retry.base")
+		if err != nil || entry.Value != want || entry.Origin != origin {
+			t.Errorf("%04b: %+v, %v; want %s (%s)", set, entry, err, want, origin)
+		}
+		if got := c.Settings().For("http").Policy.Base.String(); got != want {
+			t.Errorf("%04b: the policy has the base %s, want %s", set, got, want)
+		}
+		if got := c.Settings().For("other").Policy.Base.String(); got != general {
+			t.Errorf("%04b: another type has the base %s, want %s", set, got, general)
+		}
+	}
+}
+
+// A value in the file that is equal to the default is set, and the defaults of the store do not replace it.
+func TestAValueEqualToTheDefaultIsSet(t *testing.T) {
+	t.Parallel()
+	c, _ := load(t, "HOLDFAST_TYPES_HTTP_RETRY_BASE=10s").WithStored(map[string]string{"defaults.retry.base": "2s"})
+	if got := c.Settings().For("http").Policy.Base; got != 10*time.Second {
+		t.Errorf("the base is %s, want 10s", got)
+	}
+	code, err := load(t).WithType("http", func(t *holdfast.TypeSettings) error { t.Policy.Base = 10 * time.Second; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ = code.WithStored(map[string]string{"defaults.retry.base": "2s", "defaults.retry.max": "3h", "types.http.timeout": "1m"})
+	got := c.Settings().For("http")
+	if got.Policy.Base != 10*time.Second || got.Policy.Max != 3*time.Hour || got.Timeout != time.Minute {
+		t.Errorf("the settings of the program with those of the store are %+v", got)
+	}
+	if entry, _ := c.TaskEntry("types.http.retry.base"); entry.Origin != configs.CodeOrigin {
+		t.Errorf("the origin is %q", entry.Origin)
+	}
+}
+
+// TestStoredSettingsWithoutEffect has settings that another build or a process with another file has stored. They
+// change nothing else.
+func TestStoredSettingsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	env := []string{"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential", "HOLDFAST_TYPES_MAIL_RETRY_STRATEGY=fixed"}
+	for name, stored := range map[string]map[string]string{
+		"a key of a newer build":      {"defaults.retry.spread": "1"},
+		"a value of a newer build":    {"defaults.retry.strategy": "fibonacci"},
+		"a setting of a process":      {"worker.lease": "9s"},
+		"a value out of range":        {"types.http.retry.jitter": "7"},
+		"a type with a bad name":      {"types.a b.timeout": "1s"},
+		"a combination":               {"types.http.retry.base": "0s"},
+		"a list without delays":       {"types.new.retry.strategy": "list"},
+		"defaults that do not fit":    {"defaults.retry.base": "0s"},
+		"an empty key":                {"": ""},
+		"a prefix":                    {"types.": "", "types..timeout": "1s", "defaults.": "x"},
+		"the name of a type in a key": {"types.http": "x"},
+	} {
+		stored["types.mail.timeout"] = "7s"
+		base := load(t, env...)
+		c, ignored := base.WithStored(stored)
+		if len(ignored) == 0 {
+			t.Errorf("%s: nothing is ignored", name)
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: the result is not valid: %v", name, err)
+		}
+		for _, kind := range []string{"http", "mail", "new", "other"} {
+			want := base.Settings().For(kind)
+			if kind == "mail" {
+				want.Timeout = 7 * time.Second
+			}
+			if got := c.Settings().For(kind); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: type %s has %+v, want %+v", name, kind, got, want)
+			}
+		}
+		for _, e := range c.TaskEntries(true) {
+			if e.Origin == configs.StoreOrigin && e.Key != "types.mail.timeout" {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+	}
+}
+
+// The defaults of the store may fit most types and not one of them. This type then has the settings of the file.
+func TestStoredDefaultsThatDoNotFitOneType(t *testing.T) {
+	t.Parallel()
+	base := load(t, "HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential")
+	c, ignored := base.WithStored(map[string]string{"defaults.retry.strategy": "fixed", "defaults.retry.base": "0s"})
+	if len(ignored) != 1 || !strings.HasPrefix(ignored[0].Key, "types.http.") {
+		t.Errorf("ignored: %v", ignored)
+	}
+	if got := c.Settings().For("other").Policy; got.Strategy != holdfast.Fixed || got.Base != 0 {
+		t.Errorf("other types have the policy %+v", got)
+	}
+	if entry, err := c.TaskEntry("types.http.retry.base"); err != nil || entry != (configs.Entry{Key: "types.http.retry.base", Value: "10s", Origin: "default"}) {
+		t.Errorf("the type has %+v, %v", entry, err)
+	}
+}
+
+func TestStoredValues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ key, value, want, problem string }{
+		{"defaults.retry.base", " 168h0m0s", "168h", ""},
+		{"types.report.monthly.retry.delays", "1m, 10m,1h", "1m,10m,1h", ""},
+		{"types.http.max_attempts", "0", "", "must be between 1"},
+		{"types.http.queue", "No Queue", "", "lower-case"},
+		{"types.http.retry.base", "soon", "", "is not a duration"},
+		{"worker.lease", "9s", "", "set worker.lease in its file or HOLDFAST_WORKER_LEASE"},
+		{"database.url", "postgres://u:secret@h/d", "", "set database.url in its file or HOLDFAST_DATABASE_URL"},
+		{"webhook.secrets.billing", "whsec_secret", "", "is a setting of a process"},
+		{"defaults.retry.bas", "1s", "", "did you mean defaults.retry.base?"},
+		{"types.http.retry.bas", "1s", "", "did you mean types.http.retry.base?"},
+		{"types.a b.timeout", "1s", "", `"a b" must be`},
+		{"types", "1s", "", "unknown task setting"},
+		{"", "", "", "unknown task setting"},
+	} {
+		got, err := configs.StoredValue(c.key, c.value)
+		if got != c.want || (err != nil) != (c.problem != "") || err != nil && (!errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), c.problem)) {
+			t.Errorf("%s=%s: %q, %v; want %q, %s", c.key, c.value, got, err, c.want, c.problem)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: the error has the value: %v", c.key, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+)
+
+// Settings implements store.Settings.
+type Settings struct{ transactions Transactions }
+
+// NewSettings returns the role, which uses the statements of settings.sql, and audit_record.
+func NewSettings(t Transactions) Settings { return Settings{t} }
+
+// settingsVersion is the key of the version.
+const settingsVersion = "settings_version"
+
+// settingRow is a row of the statement stored_settings.
+type settingRow struct {
+	Version    int64
+	Key, Value string // "" if the row has only the version
+}
+
+// StoredSettings implements store.Settings.
+func (s *Settings) StoredSettings(ctx context.Context, known int64) (store.StoredSettings, error) {
+	var rows []settingRow
+	if err := s.transactions.Read(ctx, "read settings", "stored_settings", &rows, settingsVersion, known); err != nil {
+		return store.StoredSettings{}, err
+	}
+	if len(rows) == 0 {
+		return store.StoredSettings{}, fmt.Errorf("read settings: %w: the store has no version of its settings", holdfast.ErrNotFound)
+	}
+	stored := store.StoredSettings{Version: rows[0].Version}
+	if stored.Version != known {
+		stored.Values = settingsOf(rows)
+	}
+	return stored, nil
+}
+
+func settingsOf(rows []settingRow) map[string]string {
+	values := make(map[string]string, len(rows))
+	for _, row := range rows {
+		if row.Key != "" {
+			values[row.Key] = row.Value
+		}
+	}
+	return values
+}
+
+// ChangeSettings implements store.Settings.
+func (s *Settings) ChangeSettings(ctx context.Context, by store.Actor, seen int64, changes []store.SettingChange) (version int64, err error) {
+	const operation = "change settings"
+	if err := store.ValidateSettingChanges(changes); err != nil {
+		return 0, fmt.Errorf("%s: %w", operation, err)
+	}
+	err = s.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		version = seen
+		var rows []settingRow
+		if err := tx.Read(ctx, "stored_settings", &rows, settingsVersion, int64(-1)); err != nil {
+			return err
+		}
+		if len(rows) == 0 || rows[0].Version != seen {
+			return errSettingsChanged
+		}
+		entries, changes := settingEntries(by, settingsOf(rows), changes)
+		if len(changes) == 0 {
+			return by.Validate()
+		}
+		var next []struct{ Version int64 }
+		if err := tx.Read(ctx, "settings_next_version", &next, settingsVersion, seen); err != nil {
+			return err
+		}
+		if len(next) == 0 { // another change has committed since the read
+			return errSettingsChanged
+		}
+		version = next[0].Version
+		for _, c := range changes {
+			statement, args := "setting_unset", []any{c.Key}
+			if c.Value != nil {
+				statement, args = "setting_set", []any{c.Key, *c.Value}
+			}
+			if _, err := tx.Change(ctx, statement, args...); err != nil {
+				return err
+			}
+		}
+		return record(ctx, tx, entries)
+	})
+	return version, err
+}
+
+var errSettingsChanged = fmt.Errorf("%w: the settings have changed meanwhile", holdfast.ErrConflict)
+
+// settingEntries returns the changes that make a difference, with their texts as a column stores them, and their audit
+// entries.
+func settingEntries(by store.Actor, present map[string]string, changes []store.SettingChange) (entries []auditRow, different []store.SettingChange) {
+	for _, c := range slices.Clone(changes) {
+		c.Key = column.Text(c.Key)
+		was, had := present[c.Key]
+		if c.Value != nil {
+			is := column.Text(*c.Value)
+			c.Value = &is
+		}
+		if had == (c.Value != nil) && (!had || was == *c.Value) {
+			continue
+		}
+		entry := auditRow{
+			Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: c.Action, Subject: store.SettingSubject(c.Key),
+		}
+		if had {
+			entry.Before = text([]byte(encode(store.SettingValue{Value: was})))
+		}
+		if c.Value != nil {
+			entry.After = text([]byte(encode(store.SettingValue{Value: *c.Value})))
+		}
+		entries, different = append(entries, entry), append(different, c)
+	}
+	return entries, different
+}

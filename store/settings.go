@@ -1,0 +1,67 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Settings keeps the task settings that people change while processes run. A store knows neither the keys nor the
+// values: the caller validates them before a change, and ignores what it does not understand.
+type Settings interface {
+	// StoredSettings returns all stored settings with their version. If known is the current version, the result has no
+	// values. That costs one read of one row, so every process can call it each second.
+	StoredSettings(ctx context.Context, known int64) (StoredSettings, error)
+	// ChangeSettings makes the changes in one transaction, adds an entry for each to the audit log, and returns the new
+	// version. A change to the present value makes no difference and is not recorded; without any difference, the
+	// version stays. Returns ErrConflict, and changes nothing, if the version is not seen: the caller has validated the
+	// changes against that version. Returns ErrInvalid if a key or a value is too long or a key appears twice.
+	ChangeSettings(ctx context.Context, by Actor, seen int64, changes []SettingChange) (version int64, err error)
+}
+
+// StoredSettings are the settings in a store.
+type StoredSettings struct {
+	// Version changes with each change. It is 0 if there was no change yet. Versions are compared only for equality: a
+	// store that has lost commits may return an earlier one, but it does not use a version again for other values.
+	Version int64
+	Values  map[string]string // by key, like types.http.retry.base; nil if the caller knows the version
+}
+
+// SettingChange is a change of one setting.
+type SettingChange struct {
+	Action Action // ActionSet, ActionUnset or ActionUndo
+	Key    string
+	Value  *string // nil removes the setting
+}
+
+// The limits of a setting, in bytes.
+const (
+	maxSettingKey   = 300
+	maxSettingValue = 10_000
+)
+
+// ValidateSettingChanges returns the ErrInvalid of ChangeSettings, or nil.
+func ValidateSettingChanges(changes []SettingChange) error {
+	seen := make(map[string]bool, len(changes))
+	for _, c := range changes {
+		switch {
+		case c.Key == "" || len(c.Key) > maxSettingKey:
+			return fmt.Errorf("%w: the key of a setting must have 1 to %d bytes", holdfast.ErrInvalid, maxSettingKey)
+		case c.Value != nil && len(*c.Value) > maxSettingValue:
+			return fmt.Errorf("%w: the value of %s has %d bytes; at most %d are allowed", holdfast.ErrInvalid, c.Key, len(*c.Value), maxSettingValue)
+		case seen[c.Key]:
+			return fmt.Errorf("%w: %s is changed twice", holdfast.ErrInvalid, c.Key)
+		}
+		seen[c.Key] = true
+	}
+	return nil
+}
+
+// SettingSubject returns the subject of the audit entries about a setting.
+func SettingSubject(key string) string { return "setting " + key }
+
+// SettingValue is the form of a setting in an audit entry.
+type SettingValue struct {
+	Value string `json:"value"`
+}
