@@ -36,14 +36,15 @@ Example:
 		}, {
 			Name:      "drain",
 			Usage:     "stop workers after they have finished their running tasks",
-			ArgsUsage: "WORKER...",
+			ArgsUsage: "[WORKER...]",
 			Description: `Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
 within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
-some workers could be drained.
+some workers could be drained. --all drains the workers that are live now; tasks wait until a process
+starts. To keep tasks from starting for a while, see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
-			Flags:  []cli.Flag{outputFlag()},
+			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "drain every live worker"}},
 			Action: t.do(t.drain),
 		}},
 	}
@@ -103,6 +104,9 @@ type drainedRow struct {
 }
 
 func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
+	if all := c.Bool("all"); all != (c.NArg() == 0) {
+		return usageOf(commandName(c), "worker drain needs either workers or --all")
+	}
 	workers := make([]holdfast.WorkerID, c.NArg())
 	for i, text := range c.Args().Slice() {
 		if err := workers[i].UnmarshalText([]byte(text)); err != nil || workers[i] == 0 {
@@ -110,6 +114,18 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 		}
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
+		if c.Bool("all") {
+			live, err := b.Store.Workers(ctx, false)
+			if err != nil {
+				return err
+			}
+			for _, w := range live {
+				workers = append(workers, w.ID)
+			}
+			if len(live) == 0 {
+				t.say("no live workers")
+			}
+		}
 		drained := []drainedRow{}
 		var failed []error
 		for _, worker := range workers {
