@@ -65,6 +65,12 @@ func TestEvents(t *testing.T) {
 		if name, data := next(); name != "change" || !strings.Contains(data, `"tasks":[],"removed":["`+first.String()+`"]`) {
 			w.Errorf("third event: %s %s", name, data)
 		}
+		if _, err := w.Pause(w.Context(), tester, store.Subject{Type: "mail"}, 0); err != nil {
+			w.Fatal(err)
+		}
+		if name, data := next(); name != "change" || !strings.Contains(data, `"id":"`+second.String()+`"`) || !strings.Contains(data, `"kind":"pause","type":"mail"`) {
+			w.Errorf("event after a pause: %s %s", name, data)
+		}
 		w.revoke("viewer")
 		if name, data := next(); name != "" {
 			w.Errorf("after the revocation: %s %s", name, data)

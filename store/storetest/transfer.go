@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"return the error of the caller", testExportEnds},
 		{"export one point in time", testExportPointInTime},
 		{"make ready tasks due", testImportDue},
+		{"import blocked tasks as due", testImportBlocked},
 		{"continue to lengthen the parks of an imported task", testImportParks},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -286,6 +288,26 @@ func testImportDue(s *suite, here, _ Transferable) {
 	s.must(err)
 	if claims[0].Verdict != store.Claimed || claims[1].Verdict != store.Stale {
 		s.Errorf("Claim returned %+v", claims)
+	}
+}
+
+// testImportBlocked exports a task that a gate blocks, and imports a copy of it. No gate blocks the copy, so it is due.
+func testImportBlocked(s *suite, here, elsewhere Transferable) {
+	worker, tickets := s.registerWorker(), s.insertN(1)
+	gate := s.pause(store.Subject{Type: kind}, 0)
+	s.block(worker, gate.ID, tickets...)
+	s.must(s.DeregisterWorker(s.ctx, worker, true))
+	records, _ := s.exported(here)
+	if len(records) != 1 || records[0].Task.State != holdfast.Ready || records[0].Task.NextRunAt.After(s.now()) {
+		s.Fatalf("exported %+v", records)
+	}
+	const imported = holdfast.TaskID(100)
+	records[0].Task.ID, records[0].Task.Key = imported, "task_100_key"
+	if _, err := elsewhere.Import(s.ctx, records, 0); err != nil {
+		s.Fatal(err)
+	}
+	if due := s.due(); !slices.Equal(due, []holdfast.TaskID{imported}) {
+		s.Errorf("due are %v, want the imported task", due)
 	}
 }
 
