@@ -70,3 +70,14 @@ func (e *fileInserter) Insert(ctx context.Context, tasks []holdfast.NewTask, gra
 	}
 	return e.Inserter.Insert(ctx, tasks, grace)
 }
+
+// InsertTx implements store.Inserter. If this process does not serve the file, the result has no outbox entries,
+// because the producer cannot publish their tickets.
+func (e *fileInserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	if e.file.serving.Load() {
+		return e.Inserter.InsertTx(ctx, tx, tasks, grace)
+	}
+	inserted, err := e.Inserter.InsertTx(ctx, tx, tasks, 0)
+	inserted.Entries = nil
+	return inserted, err
+}

@@ -99,7 +99,7 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&j.SentinelSlack, duration(tick)}},
 		{key: "janitor.rebuild_every", doc: "How often a janitor checks the AMQP queues and declares those that are missing.",
 			value: one[time.Duration]{&j.RebuildEvery, duration(tick)}},
-		{key: "janitor.outbox_grace", doc: "How long a producer has to publish a stored task before a janitor does.",
+		{key: "janitor.outbox_grace", doc: "How long a producer has to publish a stored task before a janitor does; at most 1s for tasks that are stored in a transaction of the caller.",
 			value: one[time.Duration]{&j.OutboxGrace, duration(tick)}},
 		{key: "janitor.keep_done", doc: "How long done tasks are kept; 0s means forever.",
 			value: one[time.Duration]{&j.KeepDone, duration(0)}},

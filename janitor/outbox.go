@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// outboxEvery is how often the outbox duty runs. Tasks of a caller's own transaction wait at most this long for
-	// their tickets.
+	// outboxEvery is how often the outbox duty runs. Tasks that were stored without a producer, and those of a caller's
+	// transaction that took long, wait at most this long for their tickets.
 	outboxEvery = 200 * time.Millisecond
 	outboxBatch = 20 // outbox entries, with up to a thousand tickets each
 )

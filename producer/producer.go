@@ -3,7 +3,8 @@
 // When a call returns without an error, its tasks are committed, and they reach a final state whatever happens next.
 // The producer publishes their tickets after the call has returned. If that fails, no task is lost: each insert stores
 // outbox entries for its tickets. The producer deletes an outbox entry when the broker has confirmed its tickets. A
-// janitor publishes the tickets of entries that remain, after OutboxGrace.
+// janitor publishes the tickets of entries that remain, after OutboxGrace. EnqueueTx returns before the commit, so the
+// producer then looks for the commit in the store.
 //
 // A queue that is down or takes no messages delays its own tasks, but no callers and no other queues. If a queue takes
 // tickets more slowly than callers store tasks, these callers wait.
@@ -46,7 +47,8 @@ type Options struct {
 	// ConfirmTimeout is how long the producer waits for the broker's confirms; 0 means 5 s. Tickets without a confirm
 	// stay in the outbox.
 	ConfirmTimeout time.Duration
-	// OutboxGrace is how old an outbox entry must be before janitors publish it; 0 means 2 s.
+	// OutboxGrace is how old an outbox entry must be before janitors publish it; 0 means 2 s. For EnqueueTx it is a
+	// second at most, from the begin of the transaction.
 	OutboxGrace time.Duration
 	Log         logrus.FieldLogger // nil discards
 	Observer    holdfast.Observer  // nil discards
@@ -63,6 +65,7 @@ const (
 type Producer struct {
 	o         Options
 	publisher *publisher
+	commits   *commitWatch
 
 	mu           sync.Mutex
 	plain, keyed callBacklog // calls without and with a unique key
@@ -107,9 +110,13 @@ func New(o Options) (*Producer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Producer{o: o, publisher: &publisher{
+	p := &publisher{
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
 		queues: make(map[string]*outgoingQueue), closing: make(chan struct{}),
+	}
+	return &Producer{o: o, publisher: p, commits: &commitWatch{
+		store: o.Store, publisher: p, limit: min(o.OutboxGrace, txGrace), log: o.Log,
+		sooner: make(chan struct{}, 1), closing: make(chan struct{}),
 	}}, nil
 }
 
@@ -134,8 +141,10 @@ func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1
 
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// EnqueueTx stores the tasks in the caller's transaction. They exist if and only if it commits. After the commit, a
-// janitor publishes their tickets. tx is a *sql.Tx, a *sqlx.Tx, or another type with the methods of store.Tx, on the
+// EnqueueTx stores the tasks in the caller's transaction. They exist if and only if it commits. If it commits within a
+// second of its begin, the producer publishes their tickets: after the call, it looks for the commit on a connection of
+// its store, with growing pauses. After a later commit, or if the producer is closed or cannot reach the store, a
+// janitor publishes the tickets. tx is a *sql.Tx, a *sqlx.Tx, or another type with the methods of store.Tx, on the
 // database of the producer's store. A pool such as *sql.DB is an ErrInvalid.
 //
 // If a task is invalid, the error is a *TaskError, and nothing was stored. After any error the caller must roll back.
@@ -160,9 +169,13 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	}
 	for len(sorted) > 0 { // in parts, so that no outbox entry has too many tickets for a publish group
 		n := fitting(sorted, payloadOf)
-		inserted, err := p.o.Store.InsertTx(ctx, tx, sorted[:n], 0)
+		grace := p.commits.grace()
+		inserted, err := p.o.Store.InsertTx(ctx, tx, sorted[:n], grace)
 		if err != nil {
 			return nil, fmt.Errorf("store tasks: %w", err)
+		}
+		if grace > 0 {
+			p.commits.add(ctx, inserted.Entries)
 		}
 		for k, result := range p.resultsOf(inserted) {
 			results[order[k]] = result
@@ -184,13 +197,15 @@ func keyOrder(tasks []holdfast.NewTask) []int {
 }
 
 // Close makes later calls return ErrClosed. It waits for the calls in progress, and until the tickets of stored tasks
-// are confirmed or left to the outbox. If the broker confirms nothing, that takes ConfirmTimeout. Close may be called
+// are confirmed or left to the outbox. It does not wait for the open transactions of EnqueueTx: janitors publish their
+// tickets. If the broker confirms nothing, that takes ConfirmTimeout. Close may be called
 // more than once. A process that ends without Close leaves the tickets to the janitors.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	p.calls.Wait()
+	p.commits.close()
 	p.publisher.close()
 	logs.Flush(p.o.Log)
 	return nil

@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,6 +152,18 @@ func (p *publisher) add(ctx context.Context, entries []store.OutboxEntry, calls 
 			p.running.Go(func() { p.publishAll(context.WithoutCancel(ctx), q) })
 		}
 	}
+}
+
+// addCommitted adds outbox entries of callers' transactions, whose callers do not wait for admission. So it leaves them
+// to the outbox if their queue has too many tickets.
+func (p *publisher) addCommitted(ctx context.Context, entries []store.OutboxEntry) {
+	p.mu.Lock()
+	entries = slices.DeleteFunc(entries, func(entry store.OutboxEntry) bool {
+		q := p.queues[entry.Queue]
+		return q != nil && q.tickets >= p.share()
+	})
+	p.mu.Unlock()
+	p.add(ctx, entries, 1)
 }
 
 // close returns when all added entries are confirmed or left to the outbox. add must not be called afterwards.

@@ -162,11 +162,13 @@ type inserts struct {
 	gate chan struct{} // if not nil, each insert receives from it first
 	fail func(call int, tasks []holdfast.NewTask) error
 
-	seeTx func(tasks []holdfast.NewTask) // if not nil, called for each InsertTx
+	seeTx   func(tasks []holdfast.NewTask) // if not nil, called for each InsertTx
+	seeLook func()                         // if not nil, called before each look for commits; the test may set it before EnqueueTx
 
 	mu        sync.Mutex
 	sizes     []int
 	confirmed int
+	looked    int
 }
 
 func (s *inserts) begin(tasks []holdfast.NewTask) error {
@@ -202,6 +204,24 @@ func (s *inserts) DeleteOutbox(ctx context.Context, entries []int64) error {
 	s.confirmed += len(entries)
 	s.mu.Unlock()
 	return s.Inserter.DeleteOutbox(ctx, entries)
+}
+
+func (s *inserts) CommittedOutbox(ctx context.Context, entries []int64) ([]store.OutboxEntry, error) {
+	if s.seeLook != nil {
+		s.seeLook()
+	}
+	found, err := s.Inserter.CommittedOutbox(ctx, entries)
+	s.mu.Lock()
+	s.looked++
+	s.mu.Unlock()
+	return found, err
+}
+
+// looks returns how many looks for commits have ended.
+func (s *inserts) looks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looked
 }
 
 // calls lists the sizes of the inserts so far.

@@ -187,8 +187,10 @@ type Tx struct {
 }
 
 // Tx returns a Tx that stores tasks inside tx, a transaction on the database of the store. tx is a *sql.Tx, a *sqlx.Tx
-// or any type with the same two methods. If tx commits, the tasks exist, and a janitor publishes them as soon as
-// possible. If tx does not commit, no task is stored. For pgx, use package pgxqueue.
+// or any type with the same two methods. If tx commits, the tasks exist. They usually start a few
+// milliseconds later, because the client looks for the commit on a connection of its own. If tx commits more than a
+// second after its begin, they start up to 200 ms later. If tx does not commit, no task is stored. For pgx, use package
+// pgxqueue.
 //
 // If the tasks are in a file, tx must be a transaction of the driver modernc.org/sqlite on that file, opened with
 // _txlock=immediate.

@@ -24,6 +24,11 @@ type Inserter interface {
 	// InsertTx does the same in a transaction of the caller. It neither commits nor rolls back. The settings of that
 	// transaction determine how long InsertTx waits for a unique key. After an error the caller must roll back.
 	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
+	// CommittedOutbox returns those of the outbox entries that are committed, still exist and are younger than their
+	// grace, in any order. A producer calls it to notice the commit of a transaction that it has passed to InsertTx. If
+	// that transaction was rolled back, another one may have got the same ids, so the tickets may differ from those that
+	// InsertTx returned.
+	CommittedOutbox(ctx context.Context, entries []int64) ([]OutboxEntry, error)
 	// DeleteOutbox deletes outbox entries after the broker has confirmed their tickets. It ignores entries that do not
 	// exist.
 	DeleteOutbox(ctx context.Context, entries []int64) error

@@ -49,7 +49,8 @@ func (s *silent) Publish(ctx context.Context, messages []broker.Message) ([]brok
 }
 
 // A queue confirms nothing, and thousands of outbox entries are pending for it. Tasks of another queue still start and
-// finish, both those of Enqueue, which the producer publishes, and those of EnqueueTx, which a janitor publishes.
+// finish, both those of Enqueue, which the producer publishes, and those that were inserted without a producer, which a
+// janitor publishes.
 // Meanwhile the producer waits for confirms of the silent queue. When that queue confirms again, its tasks finish too.
 func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 	onBothBackends(t, func(t *testing.T, w *world) {
@@ -75,7 +76,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		defer end()
 
 		db := w.callersDB(t)
-		enqueueTx := func(queue string, n int) []holdfast.TaskID {
+		insertTx := func(queue string, n int) []holdfast.TaskID {
 			t.Helper()
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -84,11 +85,11 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			defer func() { _ = tx.Rollback() }()
 			ids := make([]holdfast.TaskID, n)
 			for i := range ids { // each call adds an outbox entry
-				results, err := p.EnqueueTx(t.Context(), tx, holdfast.NewTask{Type: kind, Queue: queue})
+				inserted, err := w.Store.InsertTx(t.Context(), tx, []holdfast.NewTask{{Type: kind, Queue: queue, MaxAttempts: 1}}, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
-				ids[i] = results[0].ID
+				ids[i] = inserted.Tasks[0].ID
 			}
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)
@@ -105,14 +106,14 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		}
 		done := func(id holdfast.TaskID) { w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done)) }
 
-		done(enqueueTx("fine", 1)[0]) // from now on the AMQP queues exist
-		enqueueTx("stuck", entries)
+		done(insertTx("fine", 1)[0]) // from now on the AMQP queues exist
+		insertTx("stuck", entries)
 		enqueue("stuck")
 		poll(t, 30*time.Second, func() string { return "the producer and the janitor do not both publish for the silent queue" },
 			func(context.Context) bool { return janitorBroker.tries.Load() > 0 && producerBroker.tries.Load() > 0 })
 		for range rounds {
 			done(enqueue("fine"))
-			done(enqueueTx("fine", 1)[0])
+			done(insertTx("fine", 1)[0])
 		}
 		counts, err := w.Store.Count(t.Context(), store.Filter{Queue: "stuck"})
 		if err != nil || counts.By[holdfast.Ready] != entries+1 {

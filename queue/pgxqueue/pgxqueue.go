@@ -26,7 +26,7 @@ import (
 )
 
 // Tx returns a queue.Tx that stores tasks inside tx, a transaction on the database of the client's store. If tx
-// commits, the tasks exist, and a janitor publishes them as soon as possible. If tx does not commit, no task is stored.
+// commits, the tasks exist, and start as those of [queue.Client.Tx]. If tx does not commit, no task is stored.
 // After an error the caller must roll back. Errors of PostgreSQL wrap a *pgconn.PgError.
 //
 // As everywhere in pgx, only one goroutine at a time may use a transaction.

@@ -360,6 +360,19 @@ func (s *inserter) knowsQueue(queue string) bool {
 	return known
 }
 
+// CommittedOutbox implements store.Inserter.
+func (s *inserter) CommittedOutbox(ctx context.Context, entries []int64) ([]store.OutboxEntry, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	rows, err := list[insertedRow](ctx, s, "find committed outbox entries", "committed_outbox", numbers(entries))
+	committed := make([]store.OutboxEntry, len(rows))
+	for i, row := range rows {
+		committed[i] = scan.Entry(row.ID, row.Queue, row.Tasks)
+	}
+	return committed, err
+}
+
 // DeleteOutbox implements store.Inserter.
 func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
 	if len(entries) == 0 {

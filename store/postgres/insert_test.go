@@ -54,7 +54,7 @@ func TestInsertTx(t *testing.T) {
 			if _, err := tx.ExecContext(t.Context(), "set local search_path = pg_catalog"); err != nil {
 				t.Fatal(err)
 			}
-			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Second)
+			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Hour)
 			if err != nil || len(plain.Entries) != 1 {
 				t.Fatalf("%s: %+v, %v", name, plain, err)
 			}
@@ -69,6 +69,13 @@ func TestInsertTx(t *testing.T) {
 			if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "new", MaxAttempts: 1}}, 0); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+			checkCommitted := func(want bool) {
+				t.Helper()
+				if found, err := s.CommittedOutbox(t.Context(), []int64{plain.Entries[0].ID}); err != nil || (len(found) == 1) != want {
+					t.Errorf("%s, commit %t: found %v, %v; want the outbox entry: %t", name, commit, found, err, want)
+				}
+			}
+			checkCommitted(false)
 			end := tx.Rollback
 			if commit {
 				end = tx.Commit
@@ -76,6 +83,7 @@ func TestInsertTx(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
+			checkCommitted(commit)
 			task, err := s.Task(t.Context(), plain.Tasks[0].ID)
 			if stored := err == nil && string(task.Payload) == string(tasks[0].Payload); stored != commit {
 				t.Errorf("%s, commit %t: %+v, %v", name, commit, task, err)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"sync"
@@ -139,8 +138,8 @@ func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, li
 	}
 	defer release(&s.entries, rows, dueEntryRow.key)
 	for i, row := range rows {
-		if err := json.Unmarshal([]byte(row.Tasks), &rows[i].ids); err != nil {
-			return 0, fmt.Errorf("%s: the tasks of outbox entry %d: %w", operation, row.ID, err)
+		if rows[i].ids, err = row.taskIDs(); err != nil {
+			return 0, fmt.Errorf("%s: %w", operation, err)
 		}
 	}
 	published, refused, err := scan.Publish(ctx, rows, func(r dueEntryRow) store.OutboxEntry { return scan.Entry(r.ID, r.Queue, r.ids) }, publish)
@@ -154,11 +153,9 @@ func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, li
 }
 
 type dueEntryRow struct {
-	ID    int64
-	Queue string
-	Tasks string
-	Late  bool    // the tickets are published much later than ticketed_at of the tasks
-	ids   []int64 // of the tasks
+	entryRow
+	Late bool    // the tickets are published much later than ticketed_at of the tasks
+	ids  []int64 // of the tasks
 }
 
 func (r dueEntryRow) key() int64 { return r.ID }

@@ -271,6 +271,41 @@ func insertEntries(ctx context.Context, q querier, b batch, tasks []store.Insert
 	return entries, nil
 }
 
+// CommittedOutbox implements store.Inserter.
+func (s *inserter) CommittedOutbox(ctx context.Context, entries []int64) ([]store.OutboxEntry, error) {
+	const operation = "find committed outbox entries"
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	rows, err := list[entryRow](ctx, s, operation, "committed_outbox", numbers(entries), s.now().UnixMicro())
+	if err != nil {
+		return nil, err
+	}
+	committed := make([]store.OutboxEntry, len(rows))
+	for i, row := range rows {
+		ids, err := row.taskIDs()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", operation, err)
+		}
+		committed[i] = scan.Entry(row.ID, row.Queue, ids)
+	}
+	return committed, nil
+}
+
+// entryRow is an outbox entry.
+type entryRow struct {
+	ID    int64
+	Queue string
+	Tasks string
+}
+
+func (r entryRow) taskIDs() (ids []int64, err error) {
+	if err = json.Unmarshal([]byte(r.Tasks), &ids); err != nil {
+		return nil, fmt.Errorf("the tasks of outbox entry %d: %w", r.ID, err)
+	}
+	return ids, nil
+}
+
 // DeleteOutbox implements store.Inserter.
 func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
 	if len(entries) == 0 {

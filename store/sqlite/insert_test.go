@@ -52,7 +52,7 @@ func TestInsertTx(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Second)
+			plain, err := s.InsertTx(t.Context(), tx, tasks[:2], time.Hour)
 			if err != nil || len(plain.Entries) != 1 {
 				t.Fatalf("%s: %+v, %v", name, plain, err)
 			}
@@ -63,6 +63,13 @@ func TestInsertTx(t *testing.T) {
 			if _, err := s.Task(t.Context(), plain.Tasks[0].ID); !errors.Is(err, holdfast.ErrNotFound) {
 				t.Errorf("%s: the task is visible before the commit: %v", name, err)
 			}
+			checkCommitted := func(want bool) {
+				t.Helper()
+				if found, err := s.CommittedOutbox(t.Context(), []int64{plain.Entries[0].ID}); err != nil || (len(found) == 1) != want {
+					t.Errorf("%s, commit %t: found %v, %v; want the outbox entry: %t", name, commit, found, err, want)
+				}
+			}
+			checkCommitted(false)
 			end := tx.Rollback
 			if commit {
 				end = tx.Commit
@@ -70,6 +77,7 @@ func TestInsertTx(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
+			checkCommitted(commit)
 			for i, task := range plain.Tasks {
 				got, err := s.Task(t.Context(), task.ID)
 				if stored := err == nil && bytes.Equal(got.Payload, tasks[i].Payload); stored != commit {

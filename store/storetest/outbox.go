@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 var outboxTests = []test{
 	{"publishes entries after their grace", testEntriesGrace},
 	{"deletes entries", testDeleteOutbox},
+	{"finds committed entries until their grace ends", testCommittedOutbox},
 	{"passes an entry to the publish function again until it is published", testEntriesUnpublished},
 	{"reaches entries behind refused ones", testEntriesReached},
 	{"passes an entry to one caller at a time", testEntriesExclusive},
@@ -94,6 +97,34 @@ func testDeleteOutbox(s *suite) {
 	s.must(s.DeleteOutbox(s.ctx, nil))
 	if given, _ := s.dispatchEntries(true); len(given) != 1 || given[0].ID != kept.ID {
 		s.Errorf("published %v, want only the entry %d", given, kept.ID)
+	}
+}
+
+func testCommittedOutbox(s *suite) {
+	committed := func(entries ...int64) []store.OutboxEntry {
+		s.Helper()
+		found, err := s.CommittedOutbox(s.ctx, entries)
+		s.must(err)
+		slices.SortFunc(found, func(a, b store.OutboxEntry) int { return cmp.Compare(a.ID, b.ID) })
+		return found
+	}
+	first, other, second, ripe := s.insertEntry(time.Hour), s.insertEntry(time.Hour), s.insertEntry(time.Hour), s.insertEntry(0)
+	const never = 1 << 60 // like the entry of a transaction that is open or was rolled back
+	asked := []int64{second.ID, never, ripe.ID, first.ID}
+	if found := committed(asked...); !reflect.DeepEqual(found, []store.OutboxEntry{first, second}) {
+		s.Errorf("found %v of %v, want %v and %v", found, asked, first, second)
+	}
+	if found := committed(); len(found) > 0 {
+		s.Errorf("found %v of no entries", found)
+	}
+	s.must(s.DeleteOutbox(s.ctx, []int64{first.ID}))
+	if found := committed(first.ID, other.ID); !reflect.DeepEqual(found, []store.OutboxEntry{other}) {
+		s.Errorf("found %v, want only %v: the entry %d is deleted", found, other, first.ID)
+	}
+	soon := s.insertEntry(50 * time.Millisecond)
+	s.eventually("the entry is older than its grace", func() bool { return len(committed(soon.ID)) == 0 })
+	if given, _ := s.dispatchEntries(false); !slices.ContainsFunc(given, func(e store.OutboxEntry) bool { return e.ID == soon.ID }) {
+		s.Errorf("the entry %d is neither a producer's nor a janitor's", soon.ID)
 	}
 }
 

@@ -170,6 +170,29 @@ func addToEntry(entries *[]store.OutboxEntry, task *Task) {
 	*entries = append(*entries, store.OutboxEntry{Queue: task.Queue, Tickets: []message.Ticket{ticket}})
 }
 
+// CommittedOutbox implements store.Inserter.
+func (c *Client) CommittedOutbox(ctx context.Context, entries []int64) ([]store.OutboxEntry, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	ids := slices.Clone(entries)
+	var committed []store.OutboxEntry
+	err := c.do(ctx, Step{Op: "CommittedOutbox", ids: ids}, func(now time.Time) error {
+		for _, row := range c.store.db.entries {
+			if row.PublishAfter.After(now) && slices.Contains(ids, row.ID) {
+				entry := row.OutboxEntry
+				entry.Tickets = slices.Clone(entry.Tickets)
+				committed = append(committed, entry)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return committed, nil
+}
+
 // DeleteOutbox implements store.Inserter. It skips an outbox entry that another call is publishing; that call may
 // publish it again.
 func (c *Client) DeleteOutbox(ctx context.Context, entries []int64) error {

@@ -90,6 +90,12 @@ select id, unique_key as key from holdfast.tasks where unique_key = any($1::text
 -- name: insert_queues
 insert into holdfast.queues (name) select unnest($1::text[]) on conflict do nothing
 
+-- name: committed_outbox
+-- The entries are looked up by id. Without "offset 0" the server may read all entries by publish_after.
+select id, queue, task_ids as tasks
+from (select id, queue, task_ids, publish_after from holdfast.outbox where id = any($1::bigint[]) offset 0) as found
+where publish_after > now()
+
 -- name: delete_outbox
 -- The statement skips an outbox entry that a janitor is publishing right now. The janitor deletes it, and its tickets
 -- may be published twice.

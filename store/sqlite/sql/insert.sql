@@ -34,5 +34,8 @@ on conflict do nothing
 -- name: insert_outbox
 insert into outbox (queue, task_ids, created_at, publish_after) values (?1, ?2, ?3, ?3 + ?4) returning id
 
+-- name: committed_outbox
+select id, queue, task_ids as tasks from outbox where id in (select value from json_each(?1)) and publish_after > ?2
+
 -- name: delete_outbox
 delete from outbox where id in (select value from json_each(?1))
