@@ -15,21 +15,26 @@ import (
 // pauseTargets are the targets of a test of pauses. Half of the tasks call the first one, in the queue mail; the others
 // call the second one, in the default queue.
 type pauseTargets struct {
-	paused, other *target
-	long          atomic.Bool   // the next call of the paused target waits for the channel
-	release       chan struct{} // closed to answer that call
+	first, other *target
+	long         atomic.Bool   // the next call of the paused target waits for the channel
+	release      chan struct{} // closed to answer that call
+	paused       atomic.Bool   // the command that pauses has returned
 }
 
 func newPauseTargets(t *testing.T) *pauseTargets {
 	p := &pauseTargets{release: make(chan struct{})}
 	answer := func(c call) int {
+		took := 150 * time.Millisecond // so that tasks are left when the command returns
+		if p.paused.Load() {
+			took = 10 * time.Millisecond
+		}
 		select {
-		case <-time.After(20 * time.Millisecond): // so that tasks are left when the command returns
+		case <-time.After(took):
 		case <-c.ctx.Done():
 		}
 		return 200
 	}
-	p.paused = newTarget(t, func(c call) int {
+	p.first = newTarget(t, func(c call) int {
 		if p.long.CompareAndSwap(true, false) {
 			select {
 			case <-p.release:
@@ -64,20 +69,20 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 	}
 	for _, noun := range []string{"queue", "target", "type"} {
 		targets := newPauseTargets(t)
-		name := map[string]string{"queue": "mail", "target": targets.paused.URL + "/hook", "type": "http"}[noun]
-		const half = 300
-		mail := httpTask(targets.paused)
+		name := map[string]string{"queue": "mail", "target": targets.first.URL + "/hook", "type": "http"}[noun]
+		const half = 200
+		mail := httpTask(targets.first)
 		mail.Queue = "mail"
 		targets.long.Store(true)
 		ids := w.enqueue(t, 1, mail)
-		targets.paused.await(t, 30*time.Second, "the long task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+		targets.first.await(t, 30*time.Second, "the long task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 		ids = append(ids, w.enqueue(t, half, mail)...)
 		others := w.enqueue(t, half, httpTask(targets.other))
 		concerned := ids
 		if noun == "type" {
 			concerned = append(append([]holdfast.TaskID{}, ids...), others...)
 		}
-		targets.paused.await(t, 60*time.Second, "some tasks run", func(calls []call) bool { return len(calls) > 20 })
+		targets.first.await(t, 60*time.Second, "some tasks run", func(calls []call) bool { return len(calls) > 20 })
 
 		cut()
 		if _, problems, code := w.run(t, noun, "pause", name, "--reason", "test"); code != 0 {
@@ -88,6 +93,7 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		heal()
+		targets.paused.Store(true)
 		if noun == "type" {
 			poll(t, 30*time.Second, func() string { return "the time does not pass" }, func(ctx context.Context) bool {
 				now, err := w.Store.Now(ctx)
@@ -126,7 +132,7 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 		for _, id := range append(append([]holdfast.TaskID{}, ids...), others...) {
 			w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done))
 		}
-		for _, tg := range []*target{targets.paused, targets.other} {
+		for _, tg := range []*target{targets.first, targets.other} {
 			calls, _ := tg.snapshot()
 			eachAttemptOnce(t, w, calls)
 		}
