@@ -23,7 +23,7 @@ type mutant struct {
 var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
 // mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, fence workers of live
-// processes, or make operations change or count the wrong tasks. Several guards prevent a wrong early fence, and each
+// processes, make operations change or count the wrong tasks, or use settings that were changed. Several guards prevent a wrong early fence, and each
 // still prevents it if another one fails. So some mutants weaken two guards together. The guard against crowds is not
 // here: it protects against a network fault between many machines, which the simulator does not have.
 // TestACrowdIsLeftToItsLeases of package janitor tests it.
@@ -59,6 +59,10 @@ var mutants = []mutant{
 	{"explanation takes the delay for shorter than it is", "internal/explain/explain.go",
 		"\t\t\te.NextStart = f.Task.NextRunAt\n", "\t\t\te.NextStart = f.Task.NextRunAt.Add(-2 * time.Second)\n",
 		[]patch.Edit{{File: "internal/explain/explain.go", Old: "add(NotDue, f.Task.NextRunAt,", New: "add(NotDue, f.Task.NextRunAt.Add(-2*time.Second),"}}},
+	{"process keeps the settings of its start", "internal/settings/settings.go",
+		"if known == nil || known.stored != stored {", "if known == nil {", nil},
+	{"process reads the settings every ten seconds", "internal/settings/settings.go",
+		"every = time.Second", "every = 10 * time.Second", nil},
 	{"producer deletes outbox entries that are not confirmed", "producer/publish.go",
 		"\t\tif outcome != broker.Stored {\n", "\t\tif outcome == broker.Returned {\n", nil},
 	{"worker forgets the tickets for which it has no capacity", "consumer/page.go",

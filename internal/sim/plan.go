@@ -21,6 +21,7 @@ type Plan struct {
 	Tasks    []TaskPlan
 	// Operations are what the person does.
 	Operations []OperationPlan
+	Settings   []SettingPlan
 	Faults     []Fault
 	Net        NetPlan
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
@@ -182,6 +183,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == StoreLeap && f.For > longestFault }) {
 		p.noDelays()
+	}
+	if r.IntN(6) == 0 || len(p.Faults) == 0 && r.IntN(2) == 0 {
+		p.changeSettings(r)
 	}
 	return p
 }
@@ -395,14 +399,15 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks, faults and operations (such as "t3", "f0" and "o1"). The names
-// "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults, operations and settings (such as "t3", "f0", "o1" and "b0").
+// The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
 	p.Tasks = slices.DeleteFunc(slices.Clone(p.Tasks), func(t TaskPlan) bool { return gone(t.Name) })
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return gone(f.Name) })
 	p.Operations = slices.DeleteFunc(slices.Clone(p.Operations), func(o OperationPlan) bool { return gone(o.Name) })
+	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return gone(s.Name) })
 	if gone("slow") {
 		p.Net.PerMilleSlow = 0
 	}
@@ -430,6 +435,9 @@ func (p Plan) Parts() []string {
 	for _, o := range p.Operations {
 		names = append(names, o.Name)
 	}
+	for _, s := range p.Settings {
+		names = append(names, s.Name)
+	}
 	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
@@ -452,6 +460,9 @@ func (p Plan) String() string {
 	}
 	for _, o := range p.Operations {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", o.Name, o.At, o)
+	}
+	for _, s := range p.Settings {
+		fmt.Fprintf(&b, "%-4s at %v the delay is %v\n", s.Name, s.At, s.Base)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)

@@ -50,6 +50,8 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	settings holdfast.SettingsSource
+
 	dead         bool          // the process was killed or has ended
 	gone         chan struct{} // closed when dead becomes true
 	killed       time.Time     // when it was killed; zero if it was not
@@ -94,6 +96,8 @@ func (w *world) start(index, life int) {
 // runServices runs the services of the process and returns when they have ended.
 func (p *process) runServices() {
 	log := p.logger()
+	var stopSettings func()
+	p.settings, stopSettings = p.watchSettings(log)
 	services := make(chan struct{}, 2)
 	running := 0
 	run := func(f func()) {
@@ -118,6 +122,7 @@ func (p *process) runServices() {
 	for range running {
 		<-services
 	}
+	stopSettings()
 	p.world.mu.Lock()
 	p.die()
 	p.world.mu.Unlock()
@@ -134,7 +139,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
-		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: settings(),
+		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: p.settings,
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
 		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
@@ -196,7 +201,7 @@ func (c checks) StoreVerifyResult(ctx context.Context, result store.VerifyResult
 
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
-		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: settings(), Lease: lease,
+		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: p.settings, Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
 		Name: p.name, Log: log, Present: presence.Servers{Store: p.store, Broker: p.broker}, Machine: p,
 	})
@@ -222,7 +227,7 @@ func settings() holdfast.Settings {
 func (p *process) produce() {
 	w := p.world
 	source, err := producer.New(producer.Options{
-		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: settings(), ConfirmTimeout: time.Second, OutboxGrace: time.Second,
+		Store: p.store, Broker: p.broker, Topology: w.topology, Settings: p.settings, ConfirmTimeout: time.Second, OutboxGrace: time.Second,
 	})
 	if err != nil {
 		panic(err) // the options are constants

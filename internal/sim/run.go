@@ -90,6 +90,9 @@ func (w *world) run() Result {
 	for _, f := range w.plan.Faults {
 		w.after(f.At, &step{what: "fault " + f.Name + ": " + f.Kind.String(), run: func() { w.inject(f) }})
 	}
+	for _, s := range w.plan.Settings {
+		w.after(s.At, &step{what: fmt.Sprintf("setting %s: the delay is %v", s.Name, s.Base), run: func() { w.set(s) }})
+	}
 	w.mu.Unlock()
 	w.drive()
 	result := Result{

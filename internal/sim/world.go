@@ -43,6 +43,8 @@ type world struct {
 	silences         map[string]int  // by AMQP queue: the number of active faults that make it confirm nothing
 	todo             map[string]bool // names of the tasks and operations that no process has begun to enqueue or to start
 	faults           int             // the number of faults that have not ended
+	settingsChanged  time.Time       // when a person last changed the delay after a failure
+	base             time.Duration   // the delay that the person has set; 0 means none
 	following        int             // the number of operations with which a person has begun and not finished
 }
 
