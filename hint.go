@@ -77,6 +77,8 @@ const (
 	HintResumeQueue HintKind = "resume_queue"
 	// HintResumeType: a task type is paused. Arg is the type.
 	HintResumeType HintKind = "resume_type"
+	// HintResumeKey: a key is paused. Arg is the key.
+	HintResumeKey HintKind = "resume_key"
 	// HintResumeTarget: a target is paused. Arg is the target.
 	HintResumeTarget HintKind = "resume_target"
 	// HintListDead: there are dead tasks.

@@ -19,8 +19,8 @@ var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 // payload or the incarnation differs. A task with an edited payload has a new key, because its receiver must treat it
 // as another request.
 func (t Task) IdempotencyKey() string {
-	if t.Key != "" {
-		return t.Key
+	if t.ImportedKey != "" {
+		return t.ImportedKey
 	}
 	input := make([]byte, 0, 128)
 	input = append(strconv.AppendInt(input, int64(len(t.incarnation)), 10), ' ')

@@ -56,7 +56,7 @@ func TestIdempotencyKeysStayTheSame(t *testing.T) {
 	if got := later.WithIncarnation("0b5f4c1e-1d1f-4c7a-9b07-6f0a8f1f2b3c").IdempotencyKey(); got != want {
 		t.Errorf("a later attempt has the key %s, the first one %s", got, want)
 	}
-	later.Key = "kept"
+	later.ImportedKey = "kept"
 	if got := later.WithIncarnation("another-store").IdempotencyKey(); got != "kept" {
 		t.Errorf("an imported task with the key \"kept\" has %s", got)
 	}

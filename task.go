@@ -68,6 +68,7 @@ const (
 	DefaultMaxPayload  = 1 << 20 // bytes
 	MaxNameLength      = 100     // of a type or queue, in bytes
 	MaxUniqueLength    = 255     // of a unique key, in bytes
+	MaxKeyLength       = 255     // of a key, in bytes
 	MaxTags            = 16      // of a task
 	MaxTagLength       = 64      // of a tag, in bytes
 )
@@ -111,6 +112,9 @@ type NewTask struct {
 	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
 	// exists.
 	Unique string
+	// Key names what the task is for, such as a tenant or an endpoint, in plain text of at most MaxKeyLength bytes. Many
+	// tasks can have the same key. A person can pause a key, and the store finds the tasks of a key without a scan.
+	Key string
 	// Tags are words by which people find the task, at most MaxTags different ones. A tag has at most MaxTagLength bytes
 	// of printable characters, and no space, comma, quote or backslash. The store finds tasks by tag without a scan.
 	Tags []string
@@ -143,8 +147,23 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: max attempts %d must be between 0 and %d", ErrInvalid, n.MaxAttempts, math.MaxInt32)
 	case len(n.Unique) > MaxUniqueLength:
 		return fmt.Errorf("%w: the unique key has %d bytes, the limit is %d", ErrInvalid, len(n.Unique), MaxUniqueLength)
+	case n.Key != "":
+		if err := CheckKey(n.Key); err != nil {
+			return err
+		}
 	}
 	return checkTags(n.Tags)
+}
+
+// CheckKey returns an ErrInvalid if no task can have the key; see NewTask.
+func CheckKey(key string) error {
+	switch {
+	case key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+		return fmt.Errorf("%w: the key %.120q must be UTF-8 text without control characters, and not empty", ErrInvalid, key)
+	case len(key) > MaxKeyLength:
+		return fmt.Errorf("%w: the key has %d bytes, the limit is %d", ErrInvalid, len(key), MaxKeyLength)
+	}
+	return nil
 }
 
 func checkTags(tags []string) error {
@@ -180,6 +199,7 @@ type Task struct {
 	State       State           `json:"state"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Unique      string          `json:"unique,omitempty"`
+	Key         string          `json:"key,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
 	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the setting of the type in the worker
@@ -198,9 +218,9 @@ type Task struct {
 	// Parked is the reason why a ready task waits although it is due. For example, the worker that received its ticket
 	// has no handler for its type.
 	Parked string `json:"parked,omitempty"`
-	// Key is the idempotency key of a task that was imported from another store, and "" for all other tasks. Handlers
+	// ImportedKey is the idempotency key of a task that was imported from another store, and "" for all other tasks. Handlers
 	// call [Task.IdempotencyKey].
-	Key string `json:"idempotency_key,omitempty"`
+	ImportedKey string `json:"idempotency_key,omitempty"`
 
 	incarnation string // see WithIncarnation
 }

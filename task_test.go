@@ -103,6 +103,8 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		`the tag "a\u2028" must be`:                {Type: "a", Tags: []string{"a\u2028"}},
 		`the tag "xxxxx`:                           {Type: "a", Tags: []string{strings.Repeat("x", 65)}},
 		"the tag b appears twice":                  {Type: "a", Tags: []string{"b", "c", "b"}},
+		"the key has 256 bytes":                    {Type: "a", Key: strings.Repeat("x", 256)},
+		`the key "a\nb" must be`:                   {Type: "a", Key: "a\nb"},
 		"the unique key has 256 bytes":             {Type: "a", Unique: strings.Repeat("x", 256)},
 		"the delay -1s is negative":                {Type: "a", Delay: -time.Second},
 		"give a delay or a time, not both":         {Type: "a", Delay: 1, At: now},
@@ -116,7 +118,7 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		}
 	}
 	for _, task := range []holdfast.NewTask{
-		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Queue: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1", Tags: []string{"größe:1/2", strings.Repeat("x", 64)}},
+		{Type: "a"}, {Type: "Mail.send_v2:eu/x-1", Queue: "bulk-2_x", Payload: json.RawMessage(" null "), Delay: math.MaxInt64, Unique: "é☃ 1", Key: "Kunde 7, é☃", Tags: []string{"größe:1/2", strings.Repeat("x", 64)}},
 		{Type: long[1:], Queue: long[1:], Unique: strings.Repeat("x", 255), At: time.Unix(0, 0), MaxAttempts: math.MaxInt32},
 		{Type: "0", Payload: json.RawMessage(`"` + strings.Repeat("x", 18) + `"`)},
 	} {

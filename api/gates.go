@@ -25,6 +25,7 @@ type newGate struct {
 	Kind   string `json:"kind" enum:"pause"`
 	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
 	Type   string `json:"type,omitempty" doc:"Pause the tasks of this type."`
+	Key    string `json:"key,omitempty" doc:"Pause the tasks of this key."`
 	Target string `json:"target,omitempty" doc:"Pause the tasks of type http that call this target: a URL, of which the scheme, the host and the port count."`
 	For    string `json:"for,omitempty" doc:"End the pause after this duration, such as 1h; if it is missing, the pause has no end."`
 	Reason string `json:"reason,omitempty" doc:"Why, for the audit log."`
@@ -38,7 +39,7 @@ func (a *API) closeGate(ctx context.Context, in *rawBody) (surface.Paused, error
 	if request.Kind != string(store.GatePause) {
 		return surface.Paused{}, newProblem(http.StatusUnprocessableEntity, "invalid", "kind %q is not pause", request.Kind)
 	}
-	subject := store.Subject{Queue: request.Queue, Type: request.Type, Target: request.Target}
+	subject := store.Subject{Queue: request.Queue, Type: request.Type, Key: request.Key, Target: request.Target}
 	if target, ok := holdfast.ParseTarget(request.Target); ok {
 		subject.Target = target
 	}

@@ -19,6 +19,7 @@ func TestGatesOverHTTP(t *testing.T) {
 		for body, want := range map[string]int{
 			`{"kind":"pause","queue":"nosuch"}`: 404, `{"kind":"pause"}`: 422, `{"kind":"limit","queue":"default"}`: 422, `{"queue":"default"}`: 422,
 			`{"kind":"pause","queue":"default","type":"mail"}`: 422, `{"kind":"pause","target":"ftp://example.com"}`: 422,
+			`{"kind":"pause","key":"a\nb"}`:       422,
 			`{"kind":"pause","queue":"No Queue"}`: 422, `{"kind":"pause","queue":"default","for":"soon"}`: 422, `{"kind":"pause","queue":"default","for":"-1h"}`: 422,
 			`{"kind":"pause","queue":"default","until":"1h"}`: 400, `[`: 400,
 		} {
@@ -52,6 +53,9 @@ func TestGatesOverHTTP(t *testing.T) {
 		}
 		if r := w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...); r.at("gate.id") != queue.at("id") || r.at("gate.kind") != "pause" {
 			w.Errorf("task: %s", r.text)
+		}
+		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","key":"tenant 7"}`, operator...); r.status != http.StatusCreated || r.at("key") != "tenant 7" {
+			w.Errorf("a key: %d %s", r.status, r.text)
 		}
 		path := fmt.Sprintf("/api/v1/gates/%v", queue.at("id"))
 		if r := w.call("DELETE", path+"?reason=works", "", operator...); r.status != 200 || r.at("queue") != "default" {

@@ -22,7 +22,7 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	if err != nil {
 		return holdfast.Task{}, err
 	}
-	task.Key = task.WithIncarnation(incarnation).IdempotencyKey()
+	task.ImportedKey = task.WithIncarnation(incarnation).IdempotencyKey()
 	return task, nil
 }
 

@@ -67,6 +67,15 @@ func Unique(key string) TaskOption {
 	})
 }
 
+// Key sets what the task is for, such as a tenant or an endpoint. Many tasks can have the same key. People can pause a key,
+// and find its tasks.
+func Key(key string) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.Key = key
+		return holdfast.CheckKey(key)
+	})
+}
+
 // Tags adds tags to the task, by which people find it. See [holdfast.NewTask] for the characters of a tag.
 func Tags(tags ...string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {

@@ -114,8 +114,8 @@ func TestOptionsOfATask(t *testing.T) {
 			w.must(err)
 			return task
 		}
-		later := read(w.enqueue(q, "mail", json.RawMessage(`{"a": 1}`), queue.In(time.Hour), queue.Unique("k"), queue.MaxAttempts(3), queue.Tags("ada", "order:7")))
-		if d := later.NextRunAt.Sub(later.CreatedAt); d != time.Hour || later.Unique != "k" || later.MaxAttempts != 3 || later.Queue != "post" || !slices.Equal(later.Tags, []string{"ada", "order:7"}) {
+		later := read(w.enqueue(q, "mail", json.RawMessage(`{"a": 1}`), queue.In(time.Hour), queue.Unique("k"), queue.MaxAttempts(3), queue.Key("tenant 7"), queue.Tags("ada", "order:7")))
+		if d := later.NextRunAt.Sub(later.CreatedAt); d != time.Hour || later.Unique != "k" || later.Key != "tenant 7" || later.MaxAttempts != 3 || later.Queue != "post" || !slices.Equal(later.Tags, []string{"ada", "order:7"}) {
 			t.Errorf("delay %s: %+v", d, later)
 		}
 		due := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)

@@ -109,7 +109,7 @@ type Change struct {
 // be neither running nor done.
 type Edit struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`
-	Key         string          `json:"-"` // see holdfast.Task.Key; stored with a new payload
+	Key         string          `json:"-"` // see holdfast.Task.ImportedKey; stored with a new payload
 	Queue       string          `json:"queue,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
 	RunAt       time.Time       `json:"run_at,omitzero"`        // when a ready task becomes due
@@ -203,7 +203,7 @@ type Version struct {
 	RunAt       time.Time       `json:"run_at,omitzero"`
 	Tags        *[]string       `json:"tags,omitempty"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
-	Key         string          `json:"idempotency_key,omitempty"` // see holdfast.Task.Key; present with a payload
+	Key         string          `json:"idempotency_key,omitempty"` // see holdfast.Task.ImportedKey; present with a payload
 	Error       string          `json:"error,omitempty"`           // of a purged task
 	// SkippedValidation is set after an edit whose payload was not validated.
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
@@ -241,7 +241,7 @@ func (c *Change) Versions() (before Version, after *Version) {
 		next.Attempt++
 		if len(c.Edit.Payload) > 0 {
 			before.Payload, next.Payload = t.Payload, c.Edit.Payload
-			before.Key, next.Key = t.Key, c.Edit.Key
+			before.Key, next.Key = t.ImportedKey, c.Edit.Key
 			next.SkippedValidation = c.Edit.SkippedValidation
 		}
 		if c.Edit.Queue != "" {

@@ -44,17 +44,21 @@ type Gates interface {
 type Subject struct {
 	Queue string `json:"queue,omitempty"`
 	Type  string `json:"type,omitempty"`
+	Key   string `json:"key,omitempty"`
 	// Target has the form of [holdfast.TargetOf].
 	Target string `json:"target,omitempty"`
 }
 
-// String returns the subject as the audit log names it: "queue mail", "type http", "target https://example.com:443".
+// String returns the subject as the audit log names it: "queue mail", "type http", "key tenant-7",
+// "target https://example.com:443".
 func (s Subject) String() string {
 	switch {
 	case s.Queue != "":
 		return "queue " + s.Queue
 	case s.Type != "":
 		return "type " + s.Type
+	case s.Key != "":
+		return "key " + s.Key
 	}
 	return "target " + s.Target
 }
@@ -66,6 +70,8 @@ func (s Subject) ResumeHint() holdfast.Hint {
 		return holdfast.Hint{Kind: holdfast.HintResumeQueue, Arg: s.Queue}
 	case s.Type != "":
 		return holdfast.Hint{Kind: holdfast.HintResumeType, Arg: s.Type}
+	case s.Key != "":
+		return holdfast.Hint{Kind: holdfast.HintResumeKey, Arg: s.Key}
 	}
 	return holdfast.Hint{Kind: holdfast.HintResumeTarget, Arg: s.Target}
 }
@@ -73,26 +79,28 @@ func (s Subject) ResumeHint() holdfast.Hint {
 // Validate returns ErrInvalid if not exactly one field is set, or if its value cannot be that of a task.
 func (s Subject) Validate() error {
 	set := 0
-	for _, field := range []string{s.Queue, s.Type, s.Target} {
+	for _, field := range []string{s.Queue, s.Type, s.Key, s.Target} {
 		if field != "" {
 			set++
 		}
 	}
 	switch parsed, ok := holdfast.ParseTarget(s.Target); {
 	case set != 1:
-		return fmt.Errorf("%w: a gate needs one queue, type or target, and no more", holdfast.ErrInvalid)
+		return fmt.Errorf("%w: a gate needs one queue, type, key or target, and no more", holdfast.ErrInvalid)
 	case s.Target != "" && (!ok || parsed != s.Target):
 		return fmt.Errorf("%w: %q is not a target; a target has the form https://example.com:443", holdfast.ErrInvalid, s.Target)
 	case s.Target != "":
 		return nil
+	case s.Key != "":
+		return holdfast.CheckKey(s.Key)
 	}
 	return holdfast.NewTask{Queue: cmp.Or(s.Queue, holdfast.DefaultQueue), Type: cmp.Or(s.Type, "any")}.Validate(0)
 }
 
-// Selects reports whether the subject selects a task. The payload is needed only for a target.
-func (s Subject) Selects(queue, taskType string, payload []byte) bool {
-	return s != Subject{} && (s.Queue == "" || s.Queue == queue) && (s.Type == "" || s.Type == taskType) &&
-		(s.Target == "" || s.Target == holdfast.TargetOf(taskType, payload))
+// Selects reports whether the subject selects a task. The task needs its payload only for a target.
+func (s Subject) Selects(t *holdfast.Task) bool {
+	return s != Subject{} && (s.Queue == "" || s.Queue == t.Queue) && (s.Type == "" || s.Type == t.Type) && (s.Key == "" || s.Key == t.Key) &&
+		(s.Target == "" || s.Target == holdfast.TargetOf(t.Type, t.Payload))
 }
 
 // GateKind says why a gate is closed.

@@ -62,7 +62,8 @@ type Filter struct {
 	Queue  string            `json:"queue,omitempty"`
 	Error  string            `json:"error,omitempty"`  // text that the last error contains, ignoring case
 	Unique string            `json:"unique,omitempty"` // the unique key
-	IDs    []holdfast.TaskID `json:"ids,omitempty"`    // if not empty, only these tasks
+	Key    string            `json:"key,omitempty"`
+	IDs    []holdfast.TaskID `json:"ids,omitempty"` // if not empty, only these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`

@@ -68,6 +68,6 @@ func Clash(records []Record, existing []holdfast.Task, holder func(unique string
 
 // isOf reports whether the record and the task are the same task. Its state may have changed in one of the stores.
 func (r Record) isOf(task holdfast.Task) bool {
-	return r.Type == task.Type && r.Queue == task.Queue && r.Unique == task.Unique && r.CreatedAt.Equal(task.CreatedAt) &&
+	return r.Type == task.Type && r.Queue == task.Queue && r.Unique == task.Unique && r.Key == task.Key && r.CreatedAt.Equal(task.CreatedAt) &&
 		string(r.Payload) == string(task.Payload)
 }

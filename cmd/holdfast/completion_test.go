@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type target gate worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -23,6 +23,7 @@ func TestCandidates(t *testing.T) {
 		"task list --st":           "--state",
 		"queue ":                   "list pause resume",
 		"targets ":                 "list pause resume",
+		"key ":                     "pause resume",
 		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"gate ":                    "list",
 		"task list --state d":      "done dead",

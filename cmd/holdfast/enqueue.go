@@ -53,6 +53,7 @@ Example:
 			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
 			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
+			&cli.StringFlag{Name: "key", Usage: "what the task is for, such as a tenant; people can pause a `KEY` and find its tasks"},
 			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
 			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
@@ -185,9 +186,9 @@ func (k *checker) check(task holdfast.NewTask) error {
 // taskFromFlags returns the task that the flags describe. The task may be incomplete.
 func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
 	task := holdfast.NewTask{
-		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Tags: c.StringSlice("tag"),
+		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Key: c.String("key"), Tags: c.StringSlice("tag"),
 	}
-	for _, name := range []string{"type", "queue", "unique", "delay", "at", "jsonl"} {
+	for _, name := range []string{"type", "queue", "unique", "key", "delay", "at", "jsonl"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
 			return task, usageOf(commandName(c), "--%s is empty", name)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gateCommands implements the commands gate, type and target, and those of queue that pause and resume.
+// gateCommands implements the commands gate, type, key and target, and those of queue that pause and resume.
 type gateCommands struct{ *tool }
 
 func (t gateCommands) command() *cli.Command {
@@ -27,8 +27,8 @@ func (t gateCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list the closed gates, oldest first",
-			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause" or
-"target pause". BLOCKED is the number of tasks that wait at the gate, counted up to 100,000. The tasks of
+			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
+"key pause" or "target pause". BLOCKED is the number of tasks that wait at the gate, counted up to 100,000. The tasks of
 a paused queue wait in the broker and are not in it; see "queue list".
 
 Example:
@@ -45,6 +45,15 @@ func (t gateCommands) typeCommand() *cli.Command {
 		Aliases:     []string{"types"},
 		Usage:       "pause and resume the tasks of a type",
 		Subcommands: t.pauseCommands(pausable{"type", "NAME", "http", ofType}),
+	}
+}
+
+func (t gateCommands) keyCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "key",
+		Aliases:     []string{"keys"},
+		Usage:       "pause and resume the tasks of a key, such as a tenant",
+		Subcommands: t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey}),
 	}
 }
 
@@ -77,6 +86,7 @@ type pausable struct {
 
 func ofQueue(name string) (store.Subject, error) { return store.Subject{Queue: name}, nil }
 func ofType(name string) (store.Subject, error)  { return store.Subject{Type: name}, nil }
+func ofKey(key string) (store.Subject, error)    { return store.Subject{Key: key}, nil }
 
 // ofTarget returns the target that a URL, or a host with or without a port, names. A host alone means https.
 func ofTarget(text string) (store.Subject, error) {
@@ -95,6 +105,8 @@ func (t gateCommands) pauseCommands(p pausable) []*cli.Command {
 	about := map[string]string{
 		"queue": `The tickets of the queue stay in the broker.`,
 		"type":  `Workers take their tickets, and their tasks wait in the store. Other tasks of the same queues start.`,
+		"key": `The tasks of the key were enqueued with --key. Workers take their tickets, and the tasks wait in the
+store. Other tasks of the same queues start.`,
 		"target": `TARGET is a URL, or a host with or without a port. The pause is for the tasks of type http whose URL has
 the same scheme, host and port; without a scheme, https. Other tasks of the same queues start.`,
 	}[p.noun]

@@ -43,6 +43,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintKnownQueues:    "the queues are: ARG",
 	holdfast.HintResumeQueue:    "to resume it: holdfast queue resume ARG",
 	holdfast.HintResumeType:     "to resume it: holdfast type resume ARG",
+	holdfast.HintResumeKey:      "to resume it: holdfast key resume 'ARG'",
 	holdfast.HintResumeTarget:   "to resume it: holdfast target resume ARG",
 	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
 	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
@@ -68,7 +69,9 @@ var hintTexts = map[holdfast.HintKind]string{
 
 // hintText returns the text of a hint, and "" for the zero Hint.
 func hintText(h holdfast.Hint) string {
-	return strings.ReplaceAll(hintTexts[h.Kind], "ARG", h.Arg)
+	text := hintTexts[h.Kind]
+	text = strings.ReplaceAll(text, "'ARG'", "'"+strings.ReplaceAll(h.Arg, "'", `'\''`)+"'") // for a shell
+	return strings.ReplaceAll(text, "ARG", h.Arg)
 }
 
 // hintHook adds the hint of an error to its log entry, as the field hint.

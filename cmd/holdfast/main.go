@@ -107,6 +107,7 @@ func commands(t *tool) []*cli.Command {
 		auditCommands{t}.command(),
 		queueCommands{t}.command(),
 		gateCommands{t}.typeCommand(),
+		gateCommands{t}.keyCommand(),
 		gateCommands{t}.targetCommand(),
 		gateCommands{t}.command(),
 		workerCommands{t}.command(),

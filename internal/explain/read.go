@@ -51,7 +51,7 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		if err != nil {
 			return Explanation{}, err
 		}
-		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !g.Selects(f.Task.Queue, f.Task.Type, f.Task.Payload) })
+		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !g.Selects(&f.Task) })
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err

@@ -73,6 +73,7 @@ var fields = []Field{
 	{"queue", "the queue", false, text(func(f *store.Filter) *string { return &f.Queue })},
 	{"id", "the id: 42, a list such as 42,43, a range such as 100..200, or >100, >=100, <100 or <=100", false, setID},
 	{"unique", "the unique key", false, text(func(f *store.Filter) *string { return &f.Unique })},
+	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
 	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
 	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
 	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", false, setSince},

@@ -30,6 +30,7 @@ func TestParse(t *testing.T) {
 		"error:a:b":                   {Error: "a:b"},
 		`"a:b"`:                       {Error: "a:b"},
 		"unique:ada@example.com":      {Unique: "ada@example.com"},
+		`key:"tenant 7"`:              {Key: "tenant 7"},
 		"attempt:3":                   {MinAttempt: 3, MaxAttempt: 3},
 		"attempt:=3":                  {MinAttempt: 3, MaxAttempt: 3},
 		"attempt:>3":                  {MinAttempt: 4},

@@ -23,6 +23,7 @@ type NewTask struct {
 	At          string          `json:"at"`
 	MaxAttempts *int            `json:"max_attempts"`
 	Unique      string          `json:"unique"`
+	Key         string          `json:"key"`
 	Tags        []string        `json:"tags"`
 }
 
@@ -65,6 +66,9 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 		}
 	}
 	task.Unique = l.Unique
+	if l.Key != "" {
+		task.Key = l.Key
+	}
 	if l.Tags != nil {
 		task.Tags = l.Tags
 	}

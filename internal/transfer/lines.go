@@ -40,6 +40,7 @@ type taskLine struct {
 	State       holdfast.State  `json:"state"`
 	Payload     string          `json:"payload"`
 	Unique      string          `json:"unique_key,omitempty"`
+	Key         string          `json:"key,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
 	Attempt     int             `json:"attempt"`
 	MaxAttempts int             `json:"max_attempts"`
@@ -74,7 +75,7 @@ type attemptLine struct {
 // lineOf returns the line of a task in the store with the given incarnation.
 func lineOf(r store.Record, incarnation string) line {
 	t := &taskLine{
-		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Tags: r.Tags,
+		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Key: r.Key, Tags: r.Tags,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		NextRunAt: jsonTime(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Requeued: r.Requeued, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
@@ -94,7 +95,7 @@ func (t *taskLine) record() store.Record {
 			ID: t.ID, Type: t.Type, Queue: t.Queue, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags,
 			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
 			NextRunAt: storedTime(t.NextRunAt), CreatedAt: storedTime(t.CreatedAt), StartedAt: storedTime(t.StartedAt), FinishedAt: storedTime(t.FinishedAt),
-			LastError: t.LastError, Parked: t.Parked, Key: t.IdempotencyKey,
+			LastError: t.LastError, Parked: t.Parked, Key: t.Key, ImportedKey: t.IdempotencyKey,
 		},
 		Requeued: t.Requeued, Parks: t.Parks,
 	}
@@ -125,7 +126,7 @@ func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecon
 
 // check returns an error for the first value that no store can store.
 func (t *taskLine) check() error {
-	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags}
+	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Tags: t.Tags}
 	switch err := task.Validate(math.MaxInt); {
 	case err != nil:
 		return err

@@ -193,6 +193,7 @@ func matches(task holdfast.Task, want holdfast.NewTask) bool {
 		(want.Payload == nil || sameJSON(task.Payload, want.Payload)) &&
 		(want.Queue == "" || task.Queue == want.Queue) &&
 		(want.Unique == "" || task.Unique == want.Unique) &&
+		(want.Key == "" || task.Key == want.Key) &&
 		!slices.ContainsFunc(want.Tags, func(tag string) bool { return !slices.Contains(task.Tags, tag) }) &&
 		(want.MaxAttempts == 0 || task.MaxAttempts == want.MaxAttempts) &&
 		(due.IsZero() || task.NextRunAt.Sub(due).Abs() <= dueTolerance)

@@ -95,7 +95,7 @@ create index answers_created on answers (created_at);
 -- +goose StatementBegin
 create function enqueue(
   type text, payload json default 'null', queue text default 'default', delay interval default '0', unique_key text default null,
-  max_attempts integer default 0, tags text[] default null
+  max_attempts integer default 0, tags text[] default null, key text default null
 ) returns bigint
 language plpgsql set search_path from current as $$
 #variable_conflict use_column
@@ -118,6 +118,8 @@ begin
     raise exception 'max_attempts is negative or null' using errcode = 'invalid_parameter_value';
   elsif octet_length(enqueue.unique_key) > 255 then
     raise exception 'the unique key has % bytes, the limit is 255', octet_length(enqueue.unique_key) using errcode = 'invalid_parameter_value';
+  elsif octet_length(enqueue.key) > 255 or enqueue.key ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'the key % must be at most 255 bytes of text without control characters', quote_nullable(enqueue.key) using errcode = 'invalid_parameter_value';
   elsif array_ndims(enqueue.tags) > 1 then
     raise exception 'the tags are an array of arrays' using errcode = 'invalid_parameter_value';
   elsif cardinality(enqueue.tags) > 16 then
@@ -137,9 +139,9 @@ begin
   select enqueue.queue where not exists (select from queues q where q.name = enqueue.queue)
   on conflict do nothing;
   loop
-    insert into tasks (type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
+    insert into tasks (type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at)
     values (enqueue.type, enqueue.queue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
-      case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, coalesce(later, now()), later,
+      case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, nullif(enqueue.key, ''), coalesce(later, now()), later,
       case when later is null then now() end)
     on conflict (unique_key) where unique_key is not null do nothing
     returning id into task;
@@ -150,6 +152,7 @@ begin
     end if; -- else the task with that key has been deleted meanwhile
   end loop;
   insert into tags (tag, task_id) select unnest(enqueue.tags), task;
+  insert into keys (key, task_id) select enqueue.key, task where enqueue.key <> '';
   insert into count_deltas (queue, type, state, block, n) values (enqueue.queue, enqueue.type, 'all', task / 100000, 1);
   if later is null then
     insert into outbox (queue, task_ids, publish_after) values (enqueue.queue, array[task], now());
@@ -158,6 +161,28 @@ begin
 end
 $$;
 -- +goose StatementEnd
+
+-- What a task is for, such as a tenant; see holdfast.NewTask. No claim and no success writes it.
+alter table tasks add column key text;
+
+-- The tasks with a key, for the list of the tasks of a key. It is a table, because an index on tasks would block writes while
+-- it is created. Each statement that inserts tasks with a key adds their rows. A trigger deletes them with the task.
+create table keys (
+  key     text collate "C" not null,
+  task_id bigint not null, -- no foreign key: each claim and success would read the old row once more
+  primary key (key, task_id)
+) with (autovacuum_vacuum_scale_factor = 0.05);
+
+-- +goose StatementBegin
+create function delete_key() returns trigger language plpgsql set search_path from current as $$
+begin
+  delete from keys where key = old.key and task_id = old.id;
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger tasks_key after delete on tasks for each row when (old.key is not null) execute function delete_key();
 
 -- The tags of a task, a JSON list. Null if it has none, which takes no space. No claim and no success writes it.
 alter table tasks add column tags json;
@@ -348,10 +373,14 @@ drop table operations;
 drop function payload_has;
 alter table workers drop column tasks;
 drop table count_scan, count_deltas, counts;
+drop trigger tasks_key on tasks;
+drop function delete_key;
+drop table keys;
 drop trigger tasks_tags on tasks;
 drop function delete_tags;
 drop table tags;
 alter table tasks drop column tags;
+alter table tasks drop column key;
 drop table dead_groups;
 drop table audit;
 drop table verify_results;

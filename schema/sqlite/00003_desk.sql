@@ -87,6 +87,11 @@ create table answers (
 
 create index answers_created on answers (created_at);
 
+-- What a task is for, such as a tenant; see holdfast.NewTask. No claim and no success writes it.
+alter table tasks add column key text;
+
+create index tasks_key on tasks (key, id) where key is not null;
+
 -- The tags of a task, a JSON list, or null if it has none.
 alter table tasks add column tags text;
 
@@ -241,6 +246,8 @@ drop table operations;
 drop trigger tasks_tags;
 drop table tags;
 alter table tasks drop column tags;
+drop index tasks_key;
+alter table tasks drop column key;
 drop table dead_groups;
 drop table audit;
 drop table verify_results;

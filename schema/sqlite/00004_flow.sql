@@ -1,13 +1,14 @@
 -- +goose Up
 
--- What keeps ready tasks from starting; see store.Gate. A gate concerns the tasks that match each of queue, type and
--- target that is not empty. It is closed until lifted_at or until. A row whose gate is no longer closed remains until its
+-- What keeps ready tasks from starting; see store.Gate. A gate concerns the tasks that match each of queue, type,
+-- key and target that is not empty. It is closed until lifted_at or until. A row whose gate is no longer closed remains until its
 -- blocked tasks are released.
 create table gates (
   id        integer primary key autoincrement,
   kind      text not null,
   queue     text not null default '',
   type      text not null default '',
+  key       text not null default '',
   target    text not null default '',
   actor     text not null,
   surface   text not null,
@@ -17,7 +18,7 @@ create table gates (
   lifted_at integer
 ) strict;
 
-create unique index gates_subject on gates (kind, queue, type, target) where lifted_at is null;
+create unique index gates_subject on gates (kind, queue, type, key, target) where lifted_at is null;
 
 -- The tasks that a gate blocks. Such a task is ready and has no ticket, and its due_at is the year 9999. A row is
 -- outdated if its task is at another attempt.

@@ -69,7 +69,7 @@ func TestEnqueueInSQL(t *testing.T) {
 	}
 
 	tx = begin()
-	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3, tags => array['order:7', 'größe', '<b>']`)
+	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3, tags => array['order:7', 'größe', '<b>'], key => 'tenant 7'`)
 	again := enqueue(tx, `'mail', unique_key => 'u', tags => array['again']`)
 	later := enqueue(tx, `'report', delay => '1 hour'`)
 	if got := published(); len(got) != 0 {
@@ -82,7 +82,7 @@ func TestEnqueueInSQL(t *testing.T) {
 		t.Errorf("the duplicate is task %s, want %s", again, first)
 	}
 	task, err := s.Task(t.Context(), first)
-	if err != nil || task.Type != "mail" || task.Queue != "slow" || task.Unique != "u" || task.MaxAttempts != 3 || string(task.Payload) != `{"a":  1e400}` || task.State != holdfast.Ready ||
+	if err != nil || task.Type != "mail" || task.Queue != "slow" || task.Unique != "u" || task.Key != "tenant 7" || task.MaxAttempts != 3 || string(task.Payload) != `{"a":  1e400}` || task.State != holdfast.Ready ||
 		!slices.Equal(task.Tags, []string{"order:7", "größe", "<b>"}) {
 		t.Errorf("task %+v, %v", task, err)
 	}
@@ -91,6 +91,9 @@ func TestEnqueueInSQL(t *testing.T) {
 		if err != nil || len(page.Tasks) != want {
 			t.Errorf("the tag %s: %+v, %v; want %d tasks", tag, page.Tasks, err, want)
 		}
+	}
+	if page, err := s.List(t.Context(), store.Filter{Key: "tenant 7"}); err != nil || len(page.Tasks) != 1 {
+		t.Errorf("the key has %+v, %v; want one task", page.Tasks, err)
 	}
 	if task, err = s.Task(t.Context(), later); err != nil || task.NextRunAt.Sub(task.CreatedAt) < time.Hour-time.Minute || task.Queue != holdfast.DefaultQueue || len(task.Tags) != 0 {
 		t.Errorf("delayed task %+v, %v", task, err)
@@ -112,6 +115,8 @@ func TestEnqueueInSQL(t *testing.T) {
 		`'mail', delay => '9000 years'`:          "after the year 9999",
 		`'mail', max_attempts => -1`:             "max_attempts",
 		`'mail', unique_key => repeat('k', 256)`: "unique key",
+		`'mail', key => repeat('k', 256)`:        "the key",
+		`'mail', key => E'a\tb'`:                 "the key",
 		`'mail', tags => array['a', 'b', 'a']`:   "the tag a appears twice",
 		`'mail', tags => array[null]`:            "the tag NULL must be",
 		`'mail', tags => array['a b']`:           "the tag 'a b' must be",

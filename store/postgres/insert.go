@@ -23,8 +23,8 @@ type inserter struct{ *database }
 // keyWait is how long an insert waits for a unique key that another open transaction holds.
 const keyWait = 500 * time.Millisecond
 
-// Insert implements store.Inserter. Tasks without unique keys take one statement and one round trip. Tags have a
-// statement of their own, so that tasks without tags do not pay for them.
+// Insert implements store.Inserter. Tasks without unique keys take one statement and one round trip. Tags and
+// keys have a statement of their own, so that tasks without them do not pay for them.
 func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (inserted store.Inserted, err error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil
@@ -46,7 +46,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 			return err
 		}
 		switch {
-		case !batch.unique && !batch.tagged():
+		case !batch.unique && !batch.marked():
 			inserted, err = s.insert(ctx, s.db, batch, batch.binary())
 			return err
 		case !batch.unique:
@@ -84,7 +84,7 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	switch {
 	case batch.unique:
 		inserted, err = s.insertUnique(ctx, tx, batch)
-	case batch.tagged():
+	case batch.marked():
 		inserted, err = s.insertFree(ctx, tx, batch)
 	default:
 		inserted, err = s.insert(ctx, tx, batch, batch.text())
@@ -103,9 +103,11 @@ type batch struct {
 	grace                         int64
 	unique                        bool
 	tags                          pq.StringArray // JSON lists
+	groups                        pq.StringArray // the keys that several tasks can have; see holdfast.NewTask.Key
 }
 
-func (b *batch) tagged() bool { return len(b.tags) > 0 }
+// marked reports whether a task has tags or a key.
+func (b *batch) marked() bool { return len(b.tags)+len(b.groups) > 0 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
@@ -135,6 +137,10 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		if len(task.Tags) > 0 {
 			b.tags = sized(b.tags, n)
 			b.tags[i] = column.Tags(task.Tags)
+		}
+		if task.Key != "" {
+			b.groups = sized(b.groups, n)
+			b.groups[i] = task.Key
 		}
 	}
 	return b, nil
@@ -223,7 +229,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys, b.tags)...); err != nil {
+	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys, b.tags, b.groups)...); err != nil {
 		return store.Inserted{}, err
 	}
 	return insertedUniqueOf(rows, b.size)

@@ -19,7 +19,7 @@ import (
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
-		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || len(t.Tags) > 0
+		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || t.Key != "" || len(t.Tags) > 0
 	})
 }
 

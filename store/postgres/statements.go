@@ -33,6 +33,8 @@ func statements(schema string) map[string]string {
 		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
+		statement.Variant{Name: "list_key", Of: "list", Part: "window", Is: "keyed"},
+		statement.Variant{Name: "count_key", Of: "count", Part: "window", Is: "keyed"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},

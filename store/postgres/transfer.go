@@ -200,7 +200,7 @@ type taskColumns struct {
 	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
 	parks                                               pq.Int64Array
-	tags                                                pq.StringArray
+	tags, groups                                        pq.StringArray
 }
 
 type attemptColumns struct {
@@ -219,7 +219,8 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.startedAt, c.finishedAt = append(c.startedAt, timeText(r.StartedAt)), append(c.finishedAt, timeText(r.FinishedAt))
 		c.requeued = append(c.requeued, r.Requeued)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
-		c.idempotencyKeys = append(c.idempotencyKeys, r.Key)
+		c.idempotencyKeys = append(c.idempotencyKeys, r.ImportedKey)
+		c.groups = append(c.groups, r.Key)
 		c.parks, c.tags = append(c.parks, int64(r.Parks)), append(c.tags, column.Tags(r.Tags))
 	}
 	return c
@@ -245,7 +246,7 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 func (c *taskColumns) args() []any {
 	return []any{
 		c.ids, c.types, c.queues, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.groups,
 	}
 }
 

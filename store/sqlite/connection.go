@@ -250,6 +250,8 @@ func statements() map[string]string {
 		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
 		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
+		statement.Variant{Name: "list_key", Of: "list", Part: "window", Is: "keyed"},
+		statement.Variant{Name: "count_key", Of: "count", Part: "window", Is: "keyed"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
 		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},

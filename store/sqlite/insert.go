@@ -156,7 +156,7 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 
 // rows returns the tasks in the form that the statement insert takes.
 func (b batch) rows() (string, error) {
-	rows := make([][7]any, len(b.tasks))
+	rows := make([][8]any, len(b.tasks))
 	for i := range b.tasks {
 		task := &b.tasks[i]
 		row := &rows[i]
@@ -172,6 +172,9 @@ func (b batch) rows() (string, error) {
 		}
 		if len(task.Tags) > 0 {
 			row[6] = column.Tags(task.Tags)
+		}
+		if task.Key != "" {
+			row[7] = task.Key
 		}
 	}
 	return encode(rows)

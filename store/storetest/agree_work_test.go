@@ -73,6 +73,7 @@ func (p *pair) insert(t *rapid.T) {
 			Type: types.Draw(t, "type"), Queue: queues.Draw(t, "queue"), Payload: []byte(payloads.Draw(t, "payload")),
 			MaxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
 			Unique:      rapid.SampledFrom([]string{"", "", "", "k", "K", "k ", "ключ\"\\"}).Draw(t, "unique"),
+			Key:         rapid.SampledFrom([]string{"", "", "t", "ключ \""}).Draw(t, "key"),
 			Tags:        rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"a", "b"}, {"<é>"}}).Draw(t, "tags"),
 		}
 		switch rapid.IntRange(0, 5).Draw(t, "when") {

@@ -499,14 +499,14 @@ func testEditImportedKey(s *suite) {
 	_, err := here.Import(s.ctx, sampleRecords(s.now()), 50)
 	s.must(err)
 	imported := s.task(3)
-	if imported.Key == "" {
+	if imported.ImportedKey == "" {
 		s.Fatal("the imported task has no key of its own")
 	}
 	s.mustChange(editOf(imported, store.Edit{Payload: json.RawMessage(`{"x":1}`)}))
 	if edited := s.task(3); edited.IdempotencyKey() == imported.IdempotencyKey() {
 		s.Errorf("after the edit the key is still %q", edited.IdempotencyKey())
 	}
-	s.mustChange(editOf(s.task(3), store.Edit{Payload: imported.Payload, Key: imported.Key}))
+	s.mustChange(editOf(s.task(3), store.Edit{Payload: imported.Payload, Key: imported.ImportedKey}))
 	if got := s.task(3); got.IdempotencyKey() != imported.IdempotencyKey() || string(got.Payload) != string(imported.Payload) {
 		s.Errorf("after the second edit the key is %q and the payload %s", got.IdempotencyKey(), got.Payload)
 	}

@@ -76,7 +76,7 @@ func testClaimVerdicts(s *suite) {
 
 func testClaimTask(s *suite) {
 	task := newTask()
-	task.Payload, task.Unique = []byte(`{"n": 1}`), "key"
+	task.Payload, task.Unique, task.Key = []byte(`{"n": 1}`), "key", "tenant 7"
 	ticket := s.insert(task)[0]
 	worker := s.registerWorker()
 	claim := s.claim(worker, ticket)[0]
@@ -103,7 +103,7 @@ func equalTasks(a, b holdfast.Task) bool {
 	}
 	type fields struct {
 		id                                                 holdfast.TaskID
-		kind, queue, unique, err, parked, idempotency      string
+		kind, queue, unique, key, err, parked, idempotency string
 		state                                              holdfast.State
 		attempt, maxAttempts, failures, crashes, deferrals int
 		worker                                             holdfast.WorkerID
@@ -111,7 +111,7 @@ func equalTasks(a, b holdfast.Task) bool {
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
 	key := func(t holdfast.Task) fields {
-		return fields{t.ID, t.Type, t.Queue, t.Unique, t.LastError, t.Parked, t.Key, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+		return fields{t.ID, t.Type, t.Queue, t.Unique, t.Key, t.LastError, t.Parked, t.ImportedKey, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
 			t.Worker, t.Buffered, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)

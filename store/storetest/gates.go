@@ -102,13 +102,13 @@ const (
 )
 
 func testGateBlocks(s *suite) {
-	paused, plain := newTask(), newTask()
-	paused.Queue, plain.Type = "mail", other
+	paused, plain, keyed := newTask(), newTask(), newTask()
+	paused.Queue, plain.Type, keyed.Key = "mail", other, "tenant 7"
 	for _, subject := range []struct {
 		store.Subject
 		task holdfast.NewTask
 	}{
-		{store.Subject{Queue: "mail"}, paused}, {store.Subject{Type: kind}, newTask()}, {store.Subject{Target: slowTarget}, deliveryTo(slowURL)},
+		{store.Subject{Queue: "mail"}, paused}, {store.Subject{Type: kind}, newTask()}, {store.Subject{Key: "tenant 7"}, keyed}, {store.Subject{Target: slowTarget}, deliveryTo(slowURL)},
 	} {
 		worker := s.registerWorker()
 		free := plain
@@ -211,7 +211,7 @@ func testGateReplaced(s *suite) {
 func testGateInvalid(s *suite) {
 	for _, subject := range []store.Subject{
 		{}, {Queue: "q", Type: "t"}, {Queue: "Q!"}, {Type: "a b"}, {Target: "example.com"}, {Target: "https://example.com"},
-		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)},
+		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)}, {Key: strings.Repeat("k", 256)}, {Key: "a\nb"}, {Key: "k", Type: kind},
 	} {
 		if _, err := s.Pause(s.ctx, anna, subject, 0); !errors.Is(err, holdfast.ErrInvalid) {
 			s.Errorf("%+v: %v", subject, err)

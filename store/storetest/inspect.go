@@ -23,7 +23,7 @@ func testList(s *suite) {
 	foreign := newTask()
 	foreign.Type, foreign.Queue = other, "elsewhere"
 	keyed := newTask()
-	keyed.Unique = "ada"
+	keyed.Unique, keyed.Key = "ada", "tenant 7"
 	tickets := s.insert(keyed, foreign, newTask(), newTask(), newTask())
 	worker := s.registerWorker()
 	s.move(s.mustClaim(worker, tickets[2])[0], holdfast.Returned(holdfast.Permanent(errors.New(`no: Connection refused 100% by "host_1"`))))
@@ -57,6 +57,8 @@ func testList(s *suite) {
 		{"an underscore", store.Filter{Error: "HOST_1"}, []int{2}},
 		{"a limit", store.Filter{Limit: 2}, []int{4, 3}},
 		{"a unique key", store.Filter{Unique: "ada"}, []int{0}},
+		{"a key", store.Filter{Key: "tenant 7"}, []int{0}},
+		{"an unknown key", store.Filter{Key: "ada"}, nil},
 		{"an unknown unique key", store.Filter{Unique: "grace"}, nil},
 		{"a unique key and another state", store.Filter{Unique: "ada", States: []holdfast.State{holdfast.Done}}, nil},
 		{"the second attempt", store.Filter{MinAttempt: 2}, []int{3}},

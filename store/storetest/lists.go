@@ -65,7 +65,7 @@ func (m ManyTasks) BenchmarkLists(b *testing.B, s store.Store) {
 			}
 			return store.Filter{IDs: ids}
 		}},
-		{"key", func() store.Filter { return store.Filter{Unique: fmt.Sprint("key", anyID()/10*10)} }},
+		{"unique key", func() store.Filter { return store.Filter{Unique: fmt.Sprint("key", anyID()/10*10)} }},
 		{"tag of one task", func() store.Filter { return store.Filter{Tags: []string{fmt.Sprint("order:", anyID()/5*5)}} }},
 		{"tag of thousands", func() store.Filter { return store.Filter{Tags: []string{fmt.Sprint("tenant:", rand.IntN(200))}} }},
 		{"tag of a million", func() store.Filter { return store.Filter{Tags: []string{"all"}, Before: anyID()} }},

@@ -253,6 +253,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 		}
 		if i%10 == 0 {
 			task.Unique = fmt.Sprint("key", i)
+			task.Key = "tenant"
 		}
 		if i%15 == 14 {
 			task.Type = other
@@ -303,6 +304,7 @@ func selects(f *store.Filter, x *sample) bool {
 		(f.Type == "" || x.Type == f.Type) && (f.Queue == "" || x.Queue == f.Queue) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(x.LastError), strings.ToLower(f.Error))) &&
 		(f.Unique == "" || x.Unique == f.Unique) &&
+		(f.Key == "" || x.Key == f.Key) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) &&
 		x.ID >= f.MinID && (f.MaxID == 0 || x.ID <= f.MaxID) &&
 		store.MatchPayload(f.Payload, x.Payload) &&
@@ -333,6 +335,9 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 			f.Error = []string{"DATABASE", "order", "5"}[random.IntN(3)]
 		case 4:
 			f.Unique = from.Unique
+			if random.IntN(2) == 0 {
+				f.Unique, f.Key = "", from.Key
+			}
 		case 5:
 			f.IDs = []holdfast.TaskID{from.ID, x().ID, x().ID}
 		case 6:

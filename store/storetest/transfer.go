@@ -65,7 +65,7 @@ func sampleRecords(now time.Time) []store.Record {
 	ready.Crashes, ready.Attempt, ready.StartedAt, ready.LastError = 1, 2, at(-time.Minute), "gone\n'quoted'"
 	later.Parked, later.Deferrals = "no worker, \\ here", 4
 	later.NextRunAt = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
-	later.Key = "task_3_key"
+	later.ImportedKey, later.Key = "task_3_key", "tenant 3"
 	later.Tags, dead.Tags = []string{"ada", "größe"}, []string{"<ada>&"}
 	done.StartedAt, done.FinishedAt, done.Payload = at(-time.Minute), at(-time.Second), json.RawMessage(`"`+strings.Repeat("long ", 2000)+`"`)
 	dead.Failures, dead.Attempt, dead.FinishedAt, dead.LastError = 3, 3, at(-time.Second), strings.Repeat("x", 8000)

@@ -86,7 +86,7 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 	s.changing(task)
 	task.Attempt++
 	if len(edit.Payload) > 0 {
-		task.Payload, task.Key = slices.Clone(edit.Payload), edit.Key
+		task.Payload, task.ImportedKey = slices.Clone(edit.Payload), edit.Key
 	}
 	if edit.Queue != "" {
 		s.db.deleted(task)

@@ -29,7 +29,7 @@ func (d *database) pausedQueue(queue string, now time.Time) bool {
 // gateOf returns the oldest closed gate that concerns the task, or 0.
 func (d *database) gateOf(task *Task, now time.Time) store.ID {
 	for _, g := range d.closedGates(now) {
-		if g.Selects(task.Queue, task.Type, task.Payload) {
+		if g.Selects(&task.Task) {
 			return g.ID
 		}
 	}

@@ -130,6 +130,7 @@ func matches(f *store.Filter, task *Task) bool {
 		(f.Type == "" || task.Type == f.Type) &&
 		(f.Queue == "" || task.Queue == f.Queue) &&
 		(f.Unique == "" || task.Unique == f.Unique) &&
+		(f.Key == "" || task.Key == f.Key) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) &&
 		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&

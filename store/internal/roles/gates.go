@@ -34,10 +34,10 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, s store.Subject, d ti
 	}
 	err = g.changing(ctx, "pause "+s.String(), func(ctx context.Context, tx Transaction) error {
 		var before, closed []scan.Gate
-		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), s.Queue, s.Type, s.Target); err != nil {
+		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target); err != nil {
 			return err
 		}
-		err := tx.Read(ctx, "gate_close", &closed, string(store.GatePause), s.Queue, s.Type, s.Target,
+		err := tx.Read(ctx, "gate_close", &closed, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target,
 			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), d)
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 	}
 	err = g.changing(ctx, "resume "+s.String(), func(ctx context.Context, tx Transaction) error {
 		var rows []scan.Gate
-		if err := tx.Read(ctx, "gate_get", &rows, string(store.GatePause), s.Queue, s.Type, s.Target); err != nil {
+		if err := tx.Read(ctx, "gate_get", &rows, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target); err != nil {
 			return err
 		}
 		if len(rows) == 0 {

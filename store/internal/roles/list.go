@@ -76,6 +76,8 @@ func (i *Inspector) source(operation string, q *query) source {
 		return source{statement: operation + "_ids"}
 	case q.Unique != "":
 		return source{statement: operation + "_unique"}
+	case q.Key != "":
+		return source{operation + "_key", "last_id_key", q.Key}
 	case len(q.Tags) > 0 && !dead:
 		return source{operation + "_tag", "last_id_tag", q.Tags[0]}
 	case len(q.Tags) > 0 && !q.commonTags:
@@ -102,7 +104,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 	return []any{
 		q.States, column.Text(q.Type), column.Text(q.Queue), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
-		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status,
+		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key),
 	}
 }
 

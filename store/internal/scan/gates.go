@@ -11,6 +11,7 @@ type Gate struct {
 	Kind     store.GateKind
 	Queue    string
 	Type     string
+	Key      string
 	Target   string
 	Actor    string
 	Surface  store.Surface
@@ -29,7 +30,7 @@ type TaskGate struct {
 // Value returns the gate.
 func (r *Gate) Value() store.Gate {
 	return store.Gate{
-		ID: store.ID(r.ID), Kind: r.Kind, Subject: store.Subject{Queue: r.Queue, Type: r.Type, Target: r.Target},
+		ID: store.ID(r.ID), Kind: r.Kind, Subject: store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key, Target: r.Target},
 		Actor:    store.Actor{Name: r.Actor, Surface: r.Surface, Reason: r.Reason},
 		ClosedAt: r.ClosedAt.Time, Until: r.Until.Time, Blocked: r.Blocked,
 	}

@@ -110,7 +110,8 @@ type Task struct {
 	FinishedAt  Time              `db:"finished_at"`
 	LastError   string            `db:"last_error"`
 	Parked      string
-	Key         string `db:"idempotency_key"`
+	Key         string
+	ImportedKey string `db:"idempotency_key"`
 	Buffered    bool
 	Tags        Tags
 }
@@ -122,7 +123,7 @@ func (r *Task) Value() holdfast.Task {
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Worker: r.WorkerID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
-		LastError: r.LastError, Parked: r.Parked, Key: r.Key, Buffered: r.Buffered, Tags: r.Tags,
+		LastError: r.LastError, Parked: r.Parked, Key: r.Key, ImportedKey: r.ImportedKey, Buffered: r.Buffered, Tags: r.Tags,
 	}
 }
 

@@ -47,28 +47,30 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- insert for tasks of which some have a unique key or tags. A task is not stored if its key is taken, by a stored task or
+-- insert for tasks of which some have a unique key, a key or tags. A task is not stored if its key is taken, by a stored task or
 -- by an earlier task of the same call.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
-    nullif(tags, '')::json as tags,
+    nullif(tags, '')::json as tags, nullif(key, '') as key,
     {{later}}
-  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[])
-    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags)
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[], $10::text[])
+    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key)
 ), {{stored_queues}}, stored as (
-  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, next_run_at, due_at, ticketed_at)
-  select id, type, queue, payload::json, max_attempts, unique_key, tags, coalesce(later, now()), later, case when later is null then now() end
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at)
+  select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()), later, case when later is null then now() end
   from input
   -- All callers insert keys in the same order, so that callers that wait for each other's keys do not deadlock.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
-  returning id, queue, type, due_at, tags
+  returning id, queue, type, due_at, tags, key
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, 'all', id / {{block}}, count(*) from stored group by 1, 2, 4
 ), tagged as (
   insert into holdfast.tags (tag, task_id)
   select word, id from stored, json_array_elements_text(tags) as w (word) where tags is not null
+), keyed as (
+  insert into holdfast.keys (key, task_id) select key, id from stored where key is not null
 ), entries as (
   insert into holdfast.outbox (queue, task_ids, publish_after)
   select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'

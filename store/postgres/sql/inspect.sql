@@ -2,35 +2,35 @@
 select {{columns}}
 from {{window}} {{filter}}
 order by t.id desc
-limit $19
+limit $20
 
 -- name: list_tag
 select {{columns}}
 from {{tagged}} and g.task_id >= $11::bigint and g.task_id < $5::bigint
   and {{filter}}
 order by g.task_id desc
-limit $19
+limit $20
 
 -- name: list_group
 select {{columns}}
 from {{grouped}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $19
+limit $20
 
 -- name: list_deaths
 select {{columns}}
 from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $19
+limit $20
 
 -- name: list_running
 with {{recorded}}, {{running_ids}}
 select {{columns}}
 from {{running_tasks}} {{filter}}
 order by t.id desc
-limit $19
+limit $20
 
 -- name: count_running
 with {{recorded}}, {{running_ids}}
@@ -47,6 +47,9 @@ select coalesce(max(id), 0) as id from holdfast.tasks where dead_at is not null 
 
 -- name: last_id_tag
 select coalesce(max(task_id), 0) as id from holdfast.tags where tag = $2 and task_id < $1::bigint
+
+-- name: last_id_key
+select coalesce(max(task_id), 0) as id from holdfast.keys where key = $2 and task_id < $1::bigint
 
 -- name: last_id_group
 select coalesce(max(task_id), 0) as id from holdfast.deaths where fingerprint = $2 and task_id < $1::bigint

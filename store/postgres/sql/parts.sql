@@ -5,7 +5,7 @@ t.id, t.type, t.queue, t.state, coalesce(t.unique_key, '') as unique_key,
 t.attempt, t.max_attempts, t.failures, t.crashes, t.deferrals, coalesce(t.worker_id, 0) as worker_id,
 t.next_run_at, t.created_at, t.started_at, t.finished_at,
 coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coalesce(t.idempotency_key, '') as idempotency_key,
-coalesce(t.buffered and t.state = 'running', false) as buffered, t.tags
+coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags
 
 -- {{claimable}}: the condition for the tasks t that can be claimed. $4 is the wanted types, and $5 how many crashes
 -- each type allows. live is empty if the claiming worker is not live. $7 is whether there are gates.
@@ -19,10 +19,11 @@ t.state = 'ready' and t.type = any($4::text[])
 -- {{closed_gates}}: the closed gates g that concern the task t.
 holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
-  and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.target = '' or g.target = holdfast.target_of(t.type, t.payload))
+  and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
+  and (g.target = '' or g.target = holdfast.target_of(t.type, t.payload))
 
 -- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
-g.lifted_at is null and (g.until is null or g.until > now()) and g.queue <> '' and g.type = '' and g.target = ''
+g.lifted_at is null and (g.until is null or g.until > now()) and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
 
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
@@ -33,13 +34,13 @@ t.next_run_at < {{blocked}} and not exists (
 )
 
 -- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
+g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
 t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.idempotency_key, t.tags, t.payload
+t.last_error, t.idempotency_key, t.key, t.tags, t.payload
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
 -- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.
@@ -107,6 +108,9 @@ holdfast.tasks t where t.dead_at is not null and t.id >= $11::bigint and t.id < 
 -- {{unique_task}}: the task with the unique key $8.
 holdfast.tasks t where t.unique_key = $8 and
 
+-- {{keyed}}: the tasks with the key $19 and the ids from $11 on and below $5.
+holdfast.keys k join holdfast.tasks t on t.id = k.task_id where k.key = $19 and k.task_id >= $11::bigint and k.task_id < $5::bigint and
+
 -- {{listed_tasks}}: the tasks with the ids $14.
 holdfast.tasks t where t.id = any($14::bigint[]) and
 
@@ -129,7 +133,7 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- {{condition}}: the condition for a task t. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5 an
 -- exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is a
 -- unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a JSON list of tags, $13
--- one of conditions for the payload, and $14 ids. The condition for the payload comes last, because it takes longest.
+-- one of conditions for the payload, $14 ids, and $19 a key. The condition for the payload comes last, because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and ($3 = '' or t.queue = $3)
@@ -138,6 +142,7 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($6::bigint = 0 or coalesce(t.finished_at, t.created_at) >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
   and ($7::bigint = 0 or coalesce(t.finished_at, t.created_at) < timestamptz 'epoch' + $7::bigint * interval '1 microsecond')
   and ($8 = '' or t.unique_key = $8)
+  and ($19 = '' or t.key = $19)
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
   and ($11::bigint = 0 or t.id >= $11)

@@ -9,7 +9,7 @@ order by g.id
 
 -- name: paused_queues
 select queue from gates
-where lifted_at is null and (until is null or until > ?1) and queue <> '' and type = '' and target = ''
+where lifted_at is null and (until is null or until > ?1) and queue <> '' and type = '' and key = '' and target = ''
 
 -- name: gates_of
 -- The first closed gate of each ready task of ?1 that has one.
@@ -19,19 +19,19 @@ from json_each(?1) as listed cross join tasks on tasks.id = listed.value
 where tasks.state = 'ready'
 
 -- name: gate_get
--- The closed gate of the kind ?1 for the subject ?2, ?3 and ?4.
+-- The closed gate of the kind ?1 for the subject ?2 to ?5.
 select {{gate}}, 0 as blocked
 from gates g
-where g.lifted_at is null and (g.until is null or g.until > ?5) and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.target = ?4
+where g.lifted_at is null and (g.until is null or g.until > ?6) and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.key = ?4 and g.target = ?5
 
 -- name: gate_close
--- Closes the gate of the kind ?1 for the subject ?2, ?3 and ?4, for ?8 microseconds or, with 0, until a person resumes.
+-- Closes the gate of the kind ?1 for the subject ?2 to ?5, for ?9 microseconds or, with 0, until a person resumes.
 -- If the gate is closed already, the statement replaces its reason and its end.
-insert into gates as g (kind, queue, type, target, actor, surface, reason, until, closed_at)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, iif(?8 > 0, ?9 + ?8, null), ?9)
-on conflict (kind, queue, type, target) where lifted_at is null
+insert into gates as g (kind, queue, type, key, target, actor, surface, reason, until, closed_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?9 > 0, ?10 + ?9, null), ?10)
+on conflict (kind, queue, type, key, target) where lifted_at is null
 do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, until = excluded.until,
-  closed_at = iif(g.until <= ?9, ?9, g.closed_at)
+  closed_at = iif(g.until <= ?10, ?10, g.closed_at)
 returning {{gate_columns}}, 0 as blocked
 
 -- name: gate_lift

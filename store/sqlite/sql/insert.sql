@@ -7,11 +7,11 @@ insert into queues (name, created_at) select value, ?2 from json_each(?1) where 
 select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 
 -- name: insert
--- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags]. The payload is null if it is long, the due time
--- if the task is due at once, and the unique key and the tags if there are none. ?2 is now, and ?3 is the id of the first task. A
+-- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key]. The payload is null if it is long, the
+-- due time if the task is due at once, and the last three if there are none. ?2 is now, and ?3 is the id of the first task. A
 -- task is not stored if its key is taken, by a stored task or by an earlier task of the same list.
-insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, created_at, next_run_at, due_at, ticketed_at)
-select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6,
+insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at)
+select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
   ?2, coalesce(e.value ->> 4, ?2), e.value ->> 4, iif(e.value ->> 4 is null, ?2, null)
 from json_each(?1) as e
 where true

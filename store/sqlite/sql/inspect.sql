@@ -1,26 +1,26 @@
 -- name: list
-select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?19
+select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?20
 
 -- name: list_tag
 select {{columns}}
 from {{tagged}} and g.task_id >= ?11 and g.task_id < ?5
   and {{filter}}
 order by g.task_id desc
-limit ?19
+limit ?20
 
 -- name: list_group
 select {{columns}}
 from {{grouped}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?19
+limit ?20
 
 -- name: list_deaths
 select {{columns}}
 from {{died}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?19
+limit ?20
 
 -- name: last_id
 -- The highest id below ?1.
@@ -31,6 +31,9 @@ select coalesce(max(id), 0) as id from tasks indexed by tasks_dead where dead_at
 
 -- name: last_id_tag
 select coalesce(max(task_id), 0) as id from tags where tag = ?2 and task_id < ?1
+
+-- name: last_id_key
+select coalesce(max(id), 0) as id from tasks where key = ?2 and id < ?1
 
 -- name: last_id_group
 select coalesce(max(task_id), 0) as id from deaths indexed by deaths_group where fingerprint = ?2 and task_id < ?1

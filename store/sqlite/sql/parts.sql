@@ -6,7 +6,7 @@ tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferral
 tasks.next_run_at, tasks.created_at, tasks.started_at, tasks.finished_at,
 coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as parked,
 coalesce(tasks.idempotency_key, '') as idempotency_key,
-coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, tasks.tags
+coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags
 
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 {{payload_text}} as payload
@@ -14,7 +14,7 @@ coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, tasks.tags
 -- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2.
 gates g
 where g.lifted_at is null and (g.until is null or g.until > ?2)
-  and g.queue in ('', tasks.queue) and g.type in ('', tasks.type)
+  and g.queue in ('', tasks.queue) and g.type in ('', tasks.type) and (g.key = '' or g.key = tasks.key)
   and (g.target = '' or g.target = target_of(tasks.type, {{payload_text}}))
 
 -- {{payload_text}}: the same as {{payload}}, as an expression.
@@ -29,10 +29,10 @@ t.next_run_at < {{blocked}} and not exists (
 )
 
 -- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
+g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
 
 -- {{gate_columns}}: the same without the name of the table, which SQLite does not accept after returning.
-id, kind, queue, type, target, actor, surface, reason, closed_at, until
+id, kind, queue, type, key, target, actor, surface, reason, closed_at, until
 
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
@@ -45,6 +45,9 @@ tasks indexed by tasks_worker where tasks.worker_id is not null and
 
 -- {{unique_task}}: the task with the unique key ?8.
 tasks where tasks.unique_key = ?8 and
+
+-- {{keyed}}: the tasks with the key ?19 and the ids from ?11 on and below ?5.
+tasks indexed by tasks_key where tasks.key = ?19 and tasks.id >= ?11 and tasks.id < ?5 and
 
 -- {{listed_tasks}}: the tasks with the ids ?14.
 tasks not indexed where tasks.id in (select value from json_each(?14)) and
@@ -69,7 +72,7 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- {{condition}}: the condition for a task. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5 an
 -- exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is a
 -- unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a JSON list of tags, ?13
--- one of conditions for the payload, and ?14 ids. The condition for the payload comes last, because it takes longest.
+-- one of conditions for the payload, ?14 ids, and ?19 a key. The condition for the payload comes last, because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '' or tasks.queue = ?3)
@@ -78,6 +81,7 @@ and (?5 = 0 or tasks.id < ?5)
 and (?6 = 0 or coalesce(tasks.finished_at, tasks.created_at) >= ?6)
 and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 and (?8 = '' or tasks.unique_key = ?8)
+and (?19 = '' or tasks.key = ?19)
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
 and (?11 = 0 or tasks.id >= ?11)
