@@ -168,7 +168,7 @@ func classOf(err error) string {
 	for _, known := range []struct {
 		err  error
 		name string
-	}{{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"}, {ErrInvalid, "invalid"}, {errCrashed, "crash"}} {
+	}{{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"}, {ErrInvalid, "invalid"}, {errCrashed, "crash"}, {errExpired, "deadline"}} {
 		if errors.Is(err, known.err) {
 			return known.name
 		}

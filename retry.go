@@ -101,6 +101,14 @@ func (p Policy) Validate() error {
 	return nil
 }
 
+// Expired reports whether the next attempt of t must not begin at the time now, because the deadline passed while t waited
+// for it. It is false for a task that became due only after the deadline, such as one that a person has retried since
+// then. Such a task gets one attempt.
+func (p Policy) Expired(t Task, now time.Time) bool {
+	deadline := t.CreatedAt.Add(p.Deadline)
+	return p.Deadline > 0 && now.After(deadline) && !t.NextRunAt.After(deadline)
+}
+
 // maxDelay keeps every sum of a time and a delay in the range of the stores.
 const maxDelay = 100 * 365 * 24 * time.Hour
 

@@ -8,14 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// Cause is the reason to settle a task. Returned, Crashed, Interrupted and Requested make one.
+// Cause is the reason to settle a task. Returned, Crashed, Expired, Interrupted and Requested make one.
 type Cause struct {
 	event  Event // "" if the error of the handler decides
 	err    error
 	counts [3]int // failures, crashes and deferrals before a retry, for EventUndo
 }
 
-var errCrashed = errors.New("the worker of the task died")
+var (
+	errCrashed = errors.New("the worker of the task died")
+	errExpired = errors.New("the deadline passed before the attempt began")
+)
 
 // Returned is the cause "the handler returned err". A nil err means success.
 func Returned(err error) Cause { return Cause{err: err} }
@@ -24,6 +27,10 @@ func Returned(err error) Cause { return Cause{err: err} }
 func Crashed(worker WorkerID) Cause {
 	return Cause{event: EventCrash, err: fmt.Errorf("%w (worker %s)", errCrashed, worker)}
 }
+
+// Expired is the cause "the deadline passed before the attempt began"; see Policy.Expired. The task is given up, and
+// nothing is counted.
+func Expired() Cause { return Cause{event: EventGiveUp, err: errExpired} }
 
 // Interrupted is the cause "the worker handed the task back unfinished". why appears in the record of the attempt and
 // may be nil.
@@ -83,7 +90,7 @@ type Transition struct {
 //   - the number of failures reaches MaxAttempts,
 //   - the number of crashes reaches MaxCrashes,
 //   - the number of deferrals exceeds MaxDeferrals,
-//   - the next attempt would begin after the deadline.
+//   - the next attempt would begin after the deadline, or this one would have (Expired).
 func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, error) {
 	move := Transition{
 		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, Queue: t.Queue, Type: t.Type, NextAttempt: t.Attempt,
@@ -132,7 +139,9 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 			move.Event = EventGiveUp
 		}
 	case EventGiveUp:
-		move.Failures++
+		if cause.event == "" { // otherwise the attempt has not begun
+			move.Failures++
+		}
 	case EventRequeue: // the operator has probably fixed the cause, so all counters restart
 		move.Failures, move.Crashes, move.Deferrals = 0, 0, 0
 	case EventUndo:

@@ -48,6 +48,7 @@ func TestEveryCauseInEveryState(t *testing.T) {
 		{"Permanent", holdfast.Returned(holdfast.Permanent(errBoom)), [6]holdfast.Event{no, "give_up", no, no, no, no}},
 		{"Cancel", holdfast.Returned(holdfast.Cancel(errBoom)), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
 		{"crash", holdfast.Crashed(9), [6]holdfast.Event{no, "crash", no, no, no, no}},
+		{"expired", holdfast.Expired(), [6]holdfast.Event{no, "give_up", no, no, no, no}},
 		{"interrupt", holdfast.Interrupted(holdfast.ErrDraining), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
 		{"interrupt for no reason", holdfast.Interrupted(nil), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
 		{"request requeue", holdfast.Requested(holdfast.EventRequeue), [6]holdfast.Event{no, no, no, "requeue", "requeue", no}},
@@ -113,6 +114,7 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "crash of a buffered task", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
 		{name: "failure of a buffered task", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
 		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
+		{name: "expired", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Expired(), event: "give_up"},
 		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
 	} {
 		task := running()
@@ -175,6 +177,32 @@ func TestTheDeadline(t *testing.T) {
 	move, err = holdfast.Settle(running(), holdfast.Interrupted(nil), now.Add(time.Hour), policy)
 	if err != nil || move.Event != "interrupt" {
 		t.Errorf("a hand-back after the deadline: got %+v, %v", move, err)
+	}
+}
+
+// A task must not begin an attempt after its deadline if it was due before.
+func TestTheDeadlineOfATaskThatWaits(t *testing.T) {
+	t.Parallel()
+	task := running() // a minute old
+	for name, test := range map[string]struct {
+		deadline, due time.Duration // due is how long after its creation
+		want          bool
+	}{
+		"no deadline":                 {0, 0, false},
+		"before the deadline":         {time.Minute, 0, false},
+		"after the deadline":          {59 * time.Second, 0, true},
+		"due at the deadline":         {59 * time.Second, 59 * time.Second, true},
+		"due only after the deadline": {59 * time.Second, 60 * time.Second, false},
+	} {
+		policy := exact()
+		policy.Deadline, task.NextRunAt = test.deadline, task.CreatedAt.Add(test.due)
+		if got := policy.Expired(task, now); got != test.want {
+			t.Errorf("%s: expired is %t", name, got)
+		}
+	}
+	move, err := holdfast.Settle(task, holdfast.Expired(), now, exact())
+	if err != nil || move.Report.Class != "deadline" || move.Report.Error != "the deadline passed before the attempt began" || !move.Recorded || move.Fingerprint == "" {
+		t.Errorf("the transition is %+v, %v", move, err)
 	}
 }
 

@@ -13,13 +13,18 @@ import (
 // execute calls the handler of a job and settles its result. parent ends when the worker must stop.
 func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
-	attempt, stop := bounded(ctx, s.o.Settings.For(j.task.Type).Timeout)
-	err := errGoexit
+	settings := s.o.Settings.For(j.task.Type)
+	attempt, stop := bounded(ctx, settings.Timeout)
+	err, expired := errGoexit, false
 	defer func() { // a handler can end its goroutine with runtime.Goexit
 		if v := recover(); v != nil {
 			err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
 		}
-		s.finish(j, causeOf(attempt, err))
+		cause := causeOf(attempt, err)
+		if expired {
+			cause = holdfast.Expired()
+		}
+		s.finish(j, cause)
 		stop()
 		cancel(nil)
 	}()
@@ -29,6 +34,8 @@ func (s *session) execute(parent context.Context, j *job) {
 	case !s.lease.valid(): // for example because the process was suspended after the claim
 		cancel(holdfast.ErrLeaseLost)
 		err = holdfast.ErrLeaseLost
+	case settings.Policy.Expired(j.task, j.storeTime()):
+		expired = true
 	default:
 		err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation))
 		switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,6 +161,46 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	}
 	if free := s.capacity.free(); free < 5 {
 		t.Errorf("capacity for %d tasks is free, want 5", free)
+	}
+}
+
+// An attempt does not begin if the deadline passed while its task waited. A task that became due later gets its attempt.
+func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	var called sync.Map
+	var registry Registry
+	registry.Add("x", HandlerFunc(func(_ context.Context, task holdfast.Task) error { called.Store(task.ID, true); return nil }))
+	policy := holdfast.DefaultPolicy()
+	policy.Deadline = time.Minute
+	s := testSession(t, Options{
+		Handlers: &registry, Concurrency: 3, Lease: time.Hour, Settings: holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: policy}},
+	}, time.Now())
+	due := map[holdfast.TaskID]time.Duration{1: 0, 2: 2 * time.Minute, 3: 0}
+	for id, after := range due {
+		j := jobFor(int(id))
+		j.task.Type, j.now = "x", time.Now()
+		j.task.CreatedAt = j.now.Add(-time.Hour)
+		if id == 3 {
+			j.task.CreatedAt = j.now.Add(-time.Second)
+		}
+		j.task.NextRunAt, j.task.Failures = j.task.CreatedAt.Add(after), 2
+		s.capacity.add(1)
+		s.jobs.add(j)
+	}
+	s.jobs.stop()
+	<-s.jobs.done()
+	results := s.results.take(9)
+	if len(results) != len(due) {
+		t.Errorf("%d results, want %d", len(results), len(due))
+	}
+	for _, r := range results {
+		want := holdfast.EventComplete
+		if r.job.task.ID == 1 {
+			want = holdfast.EventGiveUp
+		}
+		if _, ran := called.Load(r.job.task.ID); ran != (want == holdfast.EventComplete) || r.move.Event != want || r.move.Failures != 2 {
+			t.Errorf("task %s: the handler was called: %t; the transition is %+v", r.job.task.ID, ran, r.move)
+		}
 	}
 }
 

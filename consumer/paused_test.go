@@ -116,6 +116,42 @@ func TestAPausedTypeBlocksItsTasksOnly(t *testing.T) {
 	}
 }
 
+// A task whose deadline passes while it is blocked is dead when its gate opens, without an attempt. If a person retries it
+// then, it gets one.
+func TestADeadlinePassesWhileATaskIsBlocked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.janitor()
+	var executed executions
+	policy := holdfast.DefaultPolicy()
+	policy.Deadline = time.Millisecond
+	w.pause(store.Subject{Type: kind})
+	w.work(func(_ context.Context, task holdfast.Task) error {
+		executed.note(task)
+		return nil
+	}, func(o *consumer.Options) {
+		o.Settings = holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: policy}}
+	})
+	tickets := w.enqueue(2)
+	w.eventually("the tasks are blocked", func() bool {
+		gates, err := w.store.Gates(t.Context())
+		w.must(err)
+		return gates[0].Blocked == len(tickets)
+	})
+	w.resume(store.Subject{Type: kind})
+	w.awaitState(holdfast.Dead, tickets...)
+	dead := w.task(tickets[0].Task)
+	if executed.total() > 0 || dead.Attempt != 1 || dead.Failures+dead.Crashes+dead.Deferrals > 0 || dead.LastError != "the deadline passed before the attempt began" {
+		t.Errorf("%d handlers ran, and the task is %+v", executed.total(), dead)
+	}
+	retry, err := holdfast.Settle(dead, holdfast.Requested(holdfast.EventRequeue), time.Time{}, policy)
+	w.must(err)
+	if accepted, err := w.store.Apply(t.Context(), []holdfast.Transition{retry}); err != nil || !accepted[0] {
+		t.Fatal(accepted, err)
+	}
+	w.awaitState(holdfast.Done, tickets[0])
+}
+
 // A pause with an end ends without a Resume.
 func TestAPauseEndsByItself(t *testing.T) {
 	t.Parallel()

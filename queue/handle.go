@@ -227,7 +227,10 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
 	settings := (*c.settings.Load()).For(task.Type)
-	cause := consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
+	cause := holdfast.Expired()
+	if !settings.Policy.Expired(task, now) {
+		cause = consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
+	}
 	policy, err := settings.PolicyOf(cause)
 	if err != nil {
 		c.log().WithError(err).WithField("task", task.ID).Error("policy function failed: using the policy of the task's type")

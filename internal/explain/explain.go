@@ -101,6 +101,9 @@ func Of(f Facts) Explanation {
 			e.NextStart = latest(e.NextStart, gate.Until)
 		}
 		e.Next = f.outcomes("the next attempt")
+		if f.Settings.Policy.Expired(f.Task, latest(e.NextStart, f.Now)) {
+			e.Next = []string{"its deadline passes before its next start, so that the task is dead then, without another attempt"}
+		}
 		e.Limits = f.limits()
 	case holdfast.Running:
 		e.Causes = []Cause{f.whyRunning()}

@@ -210,6 +210,16 @@ func TestNext(t *testing.T) {
 	if want := []string{"2 of 5 failures used", "0 of 3 crashes used", "0 of 9 deferrals used", "no attempt starts after 2030-01-31T09:59:00Z"}; !slices.Equal(limits, want) {
 		t.Errorf("limits: %q, want %q", limits, want)
 	}
+	for name, change := range map[string]func(*explain.Facts){
+		"now":             func(f *explain.Facts) { f.Settings.Policy.Deadline = 30 * time.Second },
+		"after the pause": func(f *explain.Facts) { f.Gates = []store.Gate{{Until: now.Add(time.Hour)}} },
+		"some time":       func(f *explain.Facts) { f.Settings.Policy.Deadline, f.Gates = time.Second, []store.Gate{{}} },
+	} {
+		expired := explain.Of(facts(func(f *explain.Facts) { f.Settings.Policy.Deadline = 10 * time.Minute; change(f) }))
+		if len(expired.Next) != 1 || !strings.Contains(expired.Next[0], "its deadline passes before its next start") {
+			t.Errorf("a task that starts %s after its deadline: next: %q", name, expired.Next)
+		}
+	}
 	dead := explain.Of(facts(func(f *explain.Facts) { f.Task.State = holdfast.Dead }))
 	if want := []string{"an operator can archive it", "an operator can cancel it", "an operator can retry it, with all its attempts"}; !slices.Equal(dead.Next, want) {
 		t.Errorf("next: %q, want %q", dead.Next, want)
