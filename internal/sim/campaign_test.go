@@ -43,9 +43,11 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	o := build(t)
 	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
+	pauses, blocked, released, expired := 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
+		pauses, blocked, released, expired = pauses+s.Pauses, blocked+s.Blocked, released+s.Released, expired+s.Expired
 		if s.Operated > 0 {
 			operating++
 			interrupted += s.Interrupted
@@ -61,6 +63,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		t.Errorf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile; want many more", operating, interrupted)
 	}
 	t.Logf("%d tasks were accepted and executed %d times; %d workers were fenced early, %d of them of live processes", tasks, started, early, excused)
+	if pauses < o.Seeds/2 || blocked < o.Seeds/2 || released < o.Seeds/2 || expired < o.Seeds/10 {
+		t.Errorf("%d pauses blocked %d tasks, %d were released, and %d are dead by their deadline; want many more", pauses, blocked, released, expired)
+	}
+	t.Logf("%d pauses blocked %d tasks, %d were released, and %d are dead by their deadline", pauses, blocked, released, expired)
 	t.Logf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile", operating, interrupted)
 }
 

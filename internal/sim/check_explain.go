@@ -42,6 +42,15 @@ type prediction struct {
 	attempt  int
 	leap     time.Duration // of the store's clock
 	fellBack int
+	made     time.Time
+}
+
+// exact is how late the task may start. After a pause, it takes some time until the tasks start.
+func (p *prediction) exact() time.Duration {
+	if has(p.Explanation, explain.Paused) {
+		return exact + openDelay
+	}
+	return exact
 }
 
 func newExplanations(c *checker) *explanations {
@@ -68,7 +77,7 @@ func (e *explanations) read(id holdfast.TaskID, settings holdfast.Settings) (exp
 func (e *explanations) afterStep() {
 	w := e.check.world
 	for id, p := range e.open {
-		if !p.NextStart.IsZero() && w.clock.now().After(p.NextStart.Add(exact)) {
+		if !p.NextStart.IsZero() && w.clock.now().After(p.NextStart.Add(p.exact())) {
 			e.overdue(id, p)
 		}
 	}
@@ -85,9 +94,10 @@ func (e *explanations) afterStep() {
 	}
 	if found, ok := e.explain(task.ID); ok {
 		e.checkCauses(task, found)
-		p := &prediction{found, e.nextWith(task.ID), task.Attempt, w.clock.leap, w.state.fellBack}
+		e.check.gates.checkExplained(task, found)
+		p := &prediction{found, e.nextWith(task.ID), task.Attempt, w.clock.leap, w.state.fellBack, time.Now()}
 		e.open[task.ID] = p
-		if p.Backlog != nil && e.steady() {
+		if p.Backlog != nil && e.steady() && len(w.plan.Pauses) == 0 {
 			e.backlogs[task.ID] = append(e.backlogs[task.ID], p)
 		}
 	}
@@ -100,7 +110,7 @@ func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanatio
 	}
 	for _, cause := range found.Causes {
 		timed := cause.Code == explain.NotDue || cause.Code == explain.Parked
-		if timed && !cause.Until.IsZero() && !cause.Until.Equal(found.NextStart) {
+		if timed && !cause.Until.IsZero() && !cause.Until.Equal(found.NextStart) && !has(found, explain.Paused) {
 			e.check.fail("task %s starts at %s, but its cause %s ends at %s", task.ID, found.NextStart, cause.Code, cause.Until)
 		}
 	}
@@ -131,7 +141,8 @@ func (e *explanations) overdue(id holdfast.TaskID, p *prediction) {
 	// Until a janitor corrects the times from before a setback of the clock, a task that loses its ticket is not due.
 	case has(now, explain.NotDue) && (has(p.Explanation, explain.NotDue) || e.check.world.state.leapt.IsZero()):
 		e.check.fail("task %s was to start at %s, and still is not due: %+v", id, p.NextStart, now.Causes)
-	case has(p.Explanation, explain.NotDue) && e.idle() && !has(now, explain.Parked):
+	case (has(p.Explanation, explain.NotDue) || has(p.Explanation, explain.Paused)) && e.idle() && !has(now, explain.Parked) &&
+		!has(now, explain.Paused) && e.check.gates.settled():
 		e.check.fail("task %s was to start at %s, has not started a second later, and nothing is wrong: %+v", id, p.NextStart, now.Causes)
 	default:
 		e.changed++
@@ -183,7 +194,7 @@ func (e *explanations) observe(change simstore.Change) {
 		switch early := p.NextStart.Sub(after.StartedAt); {
 		case early <= exact:
 			e.kept++
-		case e.check.world.state.leapt.IsZero():
+		case e.check.world.state.leapt.IsZero() && !e.pauseMoved(p):
 			e.check.fail("task %s started %s before the predicted time", before.ID, early)
 		default: // the ticket may be published early, and then the task may start
 			e.changed++
@@ -192,6 +203,12 @@ func (e *explanations) observe(change simstore.Change) {
 		delete(e.open, before.ID)
 		e.checkResult(before, p, change.Move)
 	}
+}
+
+// pauseMoved reports whether the task may start before the end of a pause that was predicted: a person has resumed early,
+// or the claim was in progress when the pause was stored.
+func (e *explanations) pauseMoved(p *prediction) bool {
+	return has(p.Explanation, explain.Paused) && e.check.gates.changed.After(p.made.Add(-lockWait))
 }
 
 // started counts how many of the ranges that were predicted for the start of a task contain it. A range is an estimate,
@@ -220,6 +237,9 @@ func (e *explanations) checkResult(task *simstore.Task, p *prediction, move *hol
 		when = "fails, "
 	default:
 		return // a deferral or an interruption
+	}
+	if task.Type == "brief" && move.Event != holdfast.EventComplete {
+		return // the deadline may have passed since the prediction
 	}
 	want := when + explain.Result(*move)
 	said := func(text string) bool { return strings.HasSuffix(text, want) }

@@ -86,8 +86,8 @@ func (c *checker) messageEntered(m *simbroker.Message) {
 	}
 }
 
-// checkTickets checks that no unfinished task can be forgotten: it is due, or an outbox entry, a ticket or a manifest
-// contains its current attempt.
+// checkTickets checks that no unfinished task can be forgotten: it is due or blocked, or an outbox entry, a ticket or a
+// manifest contains its current attempt. The checks of gates look at due and blocked tasks.
 func (c *checker) checkTickets() {
 	clear(c.named)
 	entries := c.world.store.OutboxEntries()

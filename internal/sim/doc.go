@@ -25,6 +25,7 @@
 //	machine.go       the process ids of the simulated machines
 //	faults.go        the faults
 //	operations.go    the person who starts operations
+//	pauses.go        the person who pauses queues and types
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
 //
@@ -35,4 +36,5 @@
 //	check_fences.go      fenced workers
 //	check_explain.go     what package explain predicts
 //	check_operations.go  operations
+//	check_gates.go       gates, and deadlines that pass while a task waits
 package sim

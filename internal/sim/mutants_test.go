@@ -23,10 +23,10 @@ type mutant struct {
 var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
 // mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, fence workers of live
-// processes, make operations change or count the wrong tasks, or use settings that were changed. Several guards prevent a wrong early fence, and each
-// still prevents it if another one fails. So some mutants weaken two guards together. The guard against crowds is not
-// here: it protects against a network fault between many machines, which the simulator does not have.
-// TestACrowdIsLeftToItsLeases of package janitor tests it.
+// processes, make operations change or count the wrong tasks, use settings that were changed, or make gates stop too
+// little, too much or for too long. Several guards prevent a wrong early fence, and each still prevents it if another one
+// fails. So some mutants weaken two guards together. The guard against crowds is not here: it protects against a network
+// fault between many machines, which the simulator does not have. TestACrowdIsLeftToItsLeases of package janitor tests it.
 var mutants = []mutant{
 	{"consumer acks a page before its manifest is confirmed", "consumer/page.go",
 		"\terr := p.take(ctx)\n", "\tgo func() { _ = acks.finish(p.tags) }()\n\terr := p.take(ctx)\n", nil},
@@ -144,6 +144,36 @@ var mutants = []mutant{
 		"States: []store.OperationState{store.OperationRunning}", "States: []store.OperationState{store.OperationRunning, store.OperationCancelled}", nil},
 	{"a step of an operation overrides a pause or a cancellation", "internal/sim/simstore/operations.go",
 		"o == nil || o.Version != own.From.Version {", "o == nil {", nil},
+	{"gate does not stop claims", "internal/sim/simstore/claim.go",
+		" || gateOf(gates, task, now) != 0 ||", " ||", nil},
+	{"gate closes before the claims in progress have ended", "internal/sim/simstore/gates.go",
+		"c.awaitClaims(ctx, before)", "c.awaitClaims(ctx, before[:0])", nil},
+	{"gate blocks tasks although it has opened", "internal/sim/simstore/work.go",
+		"\t\t\tif closed {\n", "\t\t\tif closed || true {\n", nil},
+	{"gate keeps the mark of the ticket of a blocked task", "internal/sim/simstore/work.go",
+		"\t\t\ttask.TicketedAt, task.Parked = time.Time{}, \"\"\n\t\t\tc.store.changed(\"Block\"", "\t\t\ttask.Parked = \"\"\n\t\t\tc.store.changed(\"Block\"", nil},
+	{"gate counts a deferral for a blocked task", "internal/sim/simstore/work.go",
+		"task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n", "task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n\t\t\t\ttask.Deferrals++\n", nil},
+	{"gate that has opened forgets tasks after the first step of the release", "internal/sim/simstore/gates.go",
+		"if released == 0 {", "if released >= 0 {", []patch.Edit{
+			{File: "internal/sim/simstore/gates.go", Old: "return g.lifted && db.blockedAt(g.ID) == 0", New: "return g.lifted"},
+		}},
+	{"gate that is closed releases its tasks", "internal/sim/simstore/gates.go",
+		"\t\t\tif db.gates[i].lifted {\n", "\t\t\tif db.gates[i].ID > 0 {\n", nil},
+	{"gate stays closed for a worker whose queue was resumed", "consumer/intake.go",
+		"s.paused.awaitOpen(worker, queue)", "<-worker.Done()", nil},
+	{"gate blocks no task, and the worker acks its ticket", "consumer/page.go",
+		"\tp.block(ctx, blocked)\n", "", nil},
+	{"explanation does not name a pause", "internal/explain/explain.go",
+		"add(Paused, gate.Until, \"%s\", f.whyPaused(gate))", "_ = gate", nil},
+	{"explanation forgets the end of a pause", "internal/explain/explain.go",
+		"e.NextStart = latest(e.NextStart, gate.Until)", "_ = gate", nil},
+	{"deadline that passes while a task waits is ignored", "consumer/execute.go",
+		"case settings.Policy.Expired(j.task, j.storeTime()):", "case false:", nil},
+	{"deadline is taken for earlier than it is", "consumer/execute.go",
+		"Expired(j.task, j.storeTime()):", "Expired(j.task, j.storeTime().Add(1800*time.Millisecond)):", nil},
+	{"deadline that passes while a task waits is counted as a failure", "settle.go",
+		"\t\tif cause.event == \"\" { // otherwise", "\t\tif true { // otherwise", nil},
 	{"watcher fences although it has just lost its own presence", "presence/quiet.go",
 		"present(q.watch) && present(q.ownPresence) && time.Since(q.since) >= period", "period > 0", nil},
 }

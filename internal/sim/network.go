@@ -96,11 +96,11 @@ func (p *process) send(ctx context.Context, s *step, arrives func(*request)) err
 
 // storeGate is the simstore.Gate of a process.
 func (p *process) storeGate(ctx context.Context, s simstore.Step, effect func()) error {
-	return p.send(ctx, &step{direction: toStore, what: s.Op, note: s.Note}, func(req *request) { p.atStore(req, effect) })
+	return p.send(ctx, &step{direction: toStore, what: s.Op, note: s.Note}, func(req *request) { p.atStore(req, s, effect) })
 }
 
 // atStore is the arrival of a request at the store.
-func (p *process) atStore(req *request, effect func()) {
+func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	w := p.world
 	switch {
 	case w.state.storeDown:
@@ -111,7 +111,7 @@ func (p *process) atStore(req *request, effect func()) {
 		wait := driverTimeout
 		again.run = func() { req.reply(errNoAnswer) }
 		if left := time.Until(p.storeCutUntil); left < driverTimeout { // the connection is restored in time
-			wait, again.run = left, func() { p.atStore(req, effect) }
+			wait, again.run = left, func() { p.atStore(req, s, effect) }
 		}
 		w.after(wait, again)
 		return
@@ -120,8 +120,30 @@ func (p *process) atStore(req *request, effect func()) {
 	if before {
 		return
 	}
+	if len(w.plan.Pauses) > 0 && w.rng.IntN(4) == 0 && s.Begin() {
+		began := time.Now()
+		w.after(time.Duration(w.rng.Int64N(int64(lockWait))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
+			if w.state.storeDown {
+				req.reply(errNoAnswer)
+				return
+			}
+			effect() // even if the process is gone
+			p.answer(req, after || !p.storeBrokenAt.Before(began))
+		}})
+		return
+	}
 	effect()
-	if after {
+	p.answer(req, after)
+}
+
+// lockWait is how long a statement of the store may wait for a lock.
+const lockWait = 100 * time.Millisecond
+
+// answer sends the answer to a request that the store has carried out. If the process or its connection is gone, the
+// answer is lost.
+func (p *process) answer(req *request, lost bool) {
+	if lost {
+		req.reply(errNoAnswer)
 		return
 	}
 	var err error

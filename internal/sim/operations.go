@@ -67,10 +67,7 @@ func (p *Plan) operate(r *rand.Rand) {
 		}
 		p.Operations = append(p.Operations, o)
 	}
-	if r.IntN(2) == 0 || len(p.Faults) == 0 { // keeps plans without faults, and those with silent queues only
-		return
-	}
-	if _, silence := p.onlySilence(); silence {
+	if r.IntN(2) == 0 || !p.faulty() { // keeps plans without faults, and those with silent queues only
 		return
 	}
 	for i, o := range p.Operations {
@@ -153,25 +150,10 @@ func (p *process) operate() {
 
 // follow plans and starts one operation and makes its moves.
 func (p *process) follow(o OperationPlan) {
-	w := p.world
-	if !p.sleep(o.At - time.Since(w.began)) {
+	if !p.sleep(o.At-time.Since(p.world.began)) || !p.undertake(o.Name) {
 		return
 	}
-	w.mu.Lock()
-	gone := p.dead
-	if !gone {
-		delete(w.todo, o.Name)
-		w.following++
-	}
-	w.mu.Unlock()
-	if gone {
-		return
-	}
-	defer func() {
-		w.mu.Lock()
-		w.following--
-		w.mu.Unlock()
-	}()
+	defer p.finish()
 	var created store.Operation
 	ok := p.insist(func() (err error) {
 		created, err = p.createOperation(o)
@@ -189,7 +171,28 @@ func (p *process) follow(o OperationPlan) {
 	}
 }
 
-// person is who starts the operations.
+// undertake notes that the person begins with an operation or a pause of the plan. It returns false if the process has
+// ended. The caller must call finish.
+func (p *process) undertake(name string) bool {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.dead {
+		return false
+	}
+	delete(w.todo, name)
+	w.following++
+	return true
+}
+
+// finish notes that the person has finished with an operation or a pause.
+func (p *process) finish() {
+	p.world.mu.Lock()
+	p.world.following--
+	p.world.mu.Unlock()
+}
+
+// person is who starts the operations and pauses queues and types.
 var person = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 // createOperation counts the tasks and stores the operation.

@@ -22,6 +22,7 @@ type Plan struct {
 	// Operations are what the person does.
 	Operations []OperationPlan
 	Settings   []SettingPlan
+	Pauses     []PausePlan
 	Faults     []Fault
 	Net        NetPlan
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
@@ -40,7 +41,7 @@ const (
 	Worker              // a worker
 	Janitor             // a janitor
 	Produce             // a producer
-	Person              // a person who starts operations
+	Person              // a person who starts operations and pauses queues and types
 )
 
 // TaskPlan is one task and the behavior of its handler.
@@ -60,6 +61,7 @@ type TaskPlan struct {
 	Hangs    int  // number of first executions that ignore their timeout for HangFor and then succeed
 	HangFor  time.Duration
 	Poison   bool // every execution kills the process
+	Brief    bool // no attempt begins later than briefDeadline after the task was created
 }
 
 // FaultKind is a kind of fault.
@@ -176,6 +178,9 @@ func NewPlan(seed uint64) Plan {
 	if r.IntN(3) == 0 {
 		p.operate(r)
 	}
+	if r := rand.New(rand.NewPCG(seed, 0x1f83d9abfb41bd6b)); r.IntN(3) == 0 {
+		p.pause(r)
+	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
 			f.For *= 1440 // two hours instead of five seconds
@@ -230,12 +235,17 @@ func (p *Plan) hang(r *rand.Rand) {
 	}
 }
 
-// noDelays removes the delays of the tasks, and makes the person retry tasks only after all faults. It is for plans in
-// which the store's clock leaps by hours: the store cannot distinguish a requested delay, or the time of a retry, from
-// one that a clock ahead has prolonged.
+// noDelays removes the delays of the tasks and the ends of the pauses, and makes the person retry tasks only after all
+// faults. It is for plans in which the store's clock leaps by hours: the store cannot distinguish a requested delay, or
+// the time of a retry, from one that a clock ahead has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0
+	}
+	for i := range p.Pauses {
+		if g := &p.Pauses[i]; g.For > 0 {
+			g.For, g.Resume = 0, max(g.For, g.Resume)
+		}
 	}
 	for i := range p.Operations {
 		if o := &p.Operations[i]; o.Request.Action == store.ActionRetry {
@@ -399,8 +409,8 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks, faults, operations and settings (such as "t3", "f0", "o1" and "b0").
-// The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults, operations, settings and pauses (such as "t3", "f0", "o1", "b0"
+// and "g2"). The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
@@ -408,6 +418,7 @@ func (p Plan) Without(names ...string) Plan {
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), func(f Fault) bool { return gone(f.Name) })
 	p.Operations = slices.DeleteFunc(slices.Clone(p.Operations), func(o OperationPlan) bool { return gone(o.Name) })
 	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return gone(s.Name) })
+	p.Pauses = slices.DeleteFunc(slices.Clone(p.Pauses), func(g PausePlan) bool { return gone(g.Name) })
 	if gone("slow") {
 		p.Net.PerMilleSlow = 0
 	}
@@ -438,6 +449,9 @@ func (p Plan) Parts() []string {
 	for _, s := range p.Settings {
 		names = append(names, s.Name)
 	}
+	for _, g := range p.Pauses {
+		names = append(names, g.Name)
+	}
 	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
@@ -464,6 +478,9 @@ func (p Plan) String() string {
 	for _, s := range p.Settings {
 		fmt.Fprintf(&b, "%-4s at %v the delay is %v\n", s.Name, s.At, s.Base)
 	}
+	for _, g := range p.Pauses {
+		fmt.Fprintf(&b, "%-4s at %v %s\n", g.Name, g.At, g)
+	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)
 	}
@@ -478,6 +495,7 @@ func (t TaskPlan) how() string {
 	}{
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
 		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
+		{t.Brief, ", brief"},
 	} {
 		if h.yes {
 			how += h.text

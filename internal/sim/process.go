@@ -68,6 +68,8 @@ type process struct {
 	storeBrokenAt  time.Time // when its sessions at the store were last ended
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
 	unawareUntil   time.Time // until when it may not know that its presence was lost
+
+	pausing map[store.Subject]int // of a person: the number of pauses of the subject that are to go on
 }
 
 // start starts a process of the plan, with the given number of the start. The caller holds w.mu.
@@ -109,6 +111,7 @@ func (p *process) runServices() {
 		run(p.produce)
 	case Person:
 		run(p.operate)
+		run(p.pauseAndResume)
 	}
 	var j *janitor.Janitor
 	if p.role == Serve || p.role == Janitor {
@@ -135,7 +138,7 @@ func (p *process) runServices() {
 
 func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer.Consumer {
 	handlers := new(consumer.Registry)
-	for _, kind := range []string{"work", "poison", "hang"} {
+	for _, kind := range []string{"work", "poison", "hang", "brief"} {
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
@@ -214,10 +217,13 @@ func settings() holdfast.Settings {
 		MaxAttempts: maxAttempts, MaxCrashes: 1000, MaxDeferrals: 10}
 	poison := policy
 	poison.MaxCrashes = poisonLimit
+	brief := policy
+	brief.Deadline = briefDeadline
 	return holdfast.Settings{
 		Defaults: holdfast.TypeSettings{Policy: policy},
 		Types: map[string]holdfast.TypeSettings{
 			"poison": {Policy: poison},
+			"brief":  {Policy: brief},
 			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
 		},
 	}
@@ -271,6 +277,8 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		kind = "poison"
 	case task.Hangs > 0:
 		kind = "hang"
+	case task.Brief:
+		kind = "brief"
 	}
 	payload, _ := json.Marshal(task.Name)
 	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Delay: task.Delay, Payload: payload})

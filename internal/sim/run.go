@@ -34,6 +34,10 @@ type Result struct {
 	InRange     int           // the part of Ranges that was in the range
 	Operated    int           // changes of tasks by operations
 	Interrupted int           // kills of janitors while an operation was running
+	Pauses      int           // gates that were closed
+	Blocked     int           // tasks that were blocked at a gate
+	Released    int           // tasks that were released from a gate
+	Expired     int           // tasks that are dead because their deadline passed while they waited
 	Exact       bool          // the edited runtime of package patch was active
 	Journal     []string      // the printed journal, if it was kept
 }
@@ -79,6 +83,9 @@ func newWorld(plan Plan, keep bool) *world {
 	for _, o := range plan.Operations {
 		w.todo[o.Name] = true
 	}
+	for _, g := range plan.Pauses {
+		w.todo[g.Name] = true
+	}
 	return w
 }
 
@@ -101,6 +108,7 @@ func (w *world) run() Result {
 		Predicted: w.check.explanations.kept, Changed: w.check.explanations.changed,
 		Ranges: w.check.explanations.ranges, InRange: w.check.explanations.inRange,
 		Operated: w.check.operations.changes, Interrupted: w.check.operations.interrupted,
+		Pauses: w.check.gates.pauses, Blocked: w.check.gates.blocked, Released: w.check.gates.released, Expired: w.check.gates.expired,
 	}
 	w.end()
 	result.Journal = w.log.lines

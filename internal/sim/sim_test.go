@@ -42,6 +42,10 @@ type reportLine struct {
 	Changed     int
 	Operated    int
 	Interrupted int
+	Pauses      int
+	Blocked     int
+	Released    int
+	Expired     int
 	Exact       bool
 }
 
@@ -76,7 +80,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Expired, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -202,6 +202,7 @@ func (p *pair) prune(t *rapid.T) {
 	limit := rapid.SampledFrom([]int{0, 1000, 1000}).Draw(t, "limit")
 	p.check(fmt.Sprint("prune ", ages, limit), func(h *handle, _ int) (string, error) {
 		n, err := h.Prune(p.ctx, ages, limit)
+		p.pruned = true
 		return fmt.Sprint(n), err
 	})
 }

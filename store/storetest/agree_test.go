@@ -70,6 +70,7 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"dispatch due": p.dispatchDue, "dispatch outbox": p.dispatchOutbox,
 		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
 		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
+		"pause": p.pause, "resume": p.resume, "block": p.block, "release": p.releaseBlocked,
 		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
 		"list": p.list, "count": p.count,
 		// These actions appear several times, so that sequences reach more states.
@@ -89,8 +90,9 @@ type pair struct {
 	sent    [][2]message.Sentinel
 	steps   int
 	durations
-	slack time.Duration // of all calls of the sequence; 0 means that each call draws its own
-	exact bool          // both stores have the same clock, which does not advance during a call
+	pruned bool          // rows may have been pruned
+	slack  time.Duration // of all calls of the sequence; 0 means that each call draws its own
+	exact  bool          // both stores have the same clock, which does not advance during a call
 }
 
 // handle is one of the two stores, with the ids that it assigned, in the order of creation.
@@ -101,6 +103,7 @@ type handle struct {
 	tasks   []holdfast.TaskID
 	workers []holdfast.WorkerID
 	entries []int64
+	gates   []store.ID
 	now     time.Time
 }
 
@@ -292,6 +295,7 @@ func (p *pair) compare(*rapid.T) {
 		}
 		return fmt.Sprint(len(states), text), err
 	})
+	p.compareGates()
 	if p.steps%4 != 0 {
 		return
 	}

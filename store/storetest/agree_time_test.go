@@ -62,6 +62,10 @@ var actionSets = [][]string{
 		"dispatch outbox",
 	},
 	{
+		"", "wait", "insert", "register worker", "renew", "claim", "claim more", "claim the rest", "apply", "dispatch due", "pause", "resume", "block",
+		"release", "park", "interrupt",
+	},
+	{
 		"", "wait", "wait more", "insert", "register worker", "claim", "apply", "apply more", "apply another", "dispatch due",
 		"dispatch outbox", "delete outbox", "deliver sentinels", "deliver sentinels again", "lose", "interrupt",
 		"unticket lost", "unticket lost again",

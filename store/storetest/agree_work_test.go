@@ -140,7 +140,7 @@ func (p *pair) renew(t *rapid.T) {
 	worker, lease, n := p.drawWorker(t), p.leases.Draw(t, "lease"), rapid.Int64Range(0, 9).Draw(t, "cursor")
 	p.check("renew", func(h *handle, _ int) (string, error) {
 		result, err := h.Renew(p.ctx, store.Renewal{Worker: h.workerID(worker), Lease: lease, Taken: n, Settled: n / 2, Running: int(n)})
-		return fmt.Sprint(h.formatTickets(result.Cancelled), result.Draining, result.Queues), err
+		return fmt.Sprint(h.formatTickets(result.Cancelled), result.Draining, result.Queues, result.Paused), err
 	})
 }
 
@@ -176,7 +176,7 @@ func (p *pair) claim(t *rapid.T) {
 		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), into)
 		text := ""
 		for _, c := range claims {
-			text += fmt.Sprintf("\n   %d %s owner=%s now=%s", c.Verdict, h.formatTask(c.Task), h.workerName(c.Owner), h.formatTime(c.Now))
+			text += fmt.Sprintf("\n   %d %s owner=%s gate=%s now=%s", c.Verdict, h.formatTask(c.Task), h.workerName(c.Owner), h.gateName(c.Gate), h.formatTime(c.Now))
 		}
 		return text, err
 	})

@@ -53,6 +53,10 @@ type Seed struct {
 	Changed     int // predictions that another cause replaced
 	Operated    int // changes of tasks by operations
 	Interrupted int // kills of janitors while an operation was running
+	Pauses      int // gates that were closed
+	Blocked     int // tasks that were blocked at a gate
+	Released    int // tasks that were released from a gate
+	Expired     int // tasks that are dead because their deadline passed while they waited
 	Exact       bool
 }
 
@@ -69,12 +73,15 @@ func (s Seed) Replay() string {
 // simulation never has that many.
 var shareMore = patch.Edit{File: "internal/message/message.go", Old: "\tcase calls >= 4:\n\t\treturn min(max(n/8, 1), 64)\n", New: "\tcase n > 1:\n\t\treturn min(n/2, 64)\n"}
 
+// releaseFew makes a janitor release blocked tasks in steps of two. A simulation has too few tasks for larger steps.
+var releaseFew = patch.Edit{File: "janitor/gates.go", Old: "releaseBatch = 1000", New: "releaseBatch = 2"}
+
 // Build compiles the simulator into o.Work. The error contains the output of the compiler.
 func Build(o Options) error {
 	if err := os.MkdirAll(o.Work, 0o755); err != nil {
 		return err
 	}
-	return patch.Build(o.Root, o.Work, pkg, o.binary(), slices.Concat(patch.Deterministic(), []patch.Edit{shareMore}, o.Mutant))
+	return patch.Build(o.Root, o.Work, pkg, o.binary(), slices.Concat(patch.Deterministic(), []patch.Edit{shareMore, releaseFew}, o.Mutant))
 }
 
 func (o Options) binary() string { return filepath.Join(o.Work, "sim.test") }

@@ -50,6 +50,9 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	task.Failures, task.Crashes, task.Deferrals, task.MaxAttempts = move.Failures, move.Crashes, move.Deferrals, move.MaxAttempts
 	task.Requeued = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
 	task.TicketedAt, task.Parked, task.Buffered = time.Time{}, "", false
+	if before == holdfast.Ready {
+		task.Gate = 0
+	}
 	if move.To == holdfast.Ready {
 		task.DueAt, task.FinishedAt = later(now, move.Wait), time.Time{}
 		task.NextRunAt = task.DueAt

@@ -103,7 +103,7 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 	if edit.Tags != nil {
 		task.Tags = slices.Clone(*edit.Tags)
 	}
-	task.DueAt, task.TicketedAt, task.Parked = time.Time{}, time.Time{}, ""
+	task.DueAt, task.TicketedAt, task.Parked, task.Gate = time.Time{}, time.Time{}, "", 0
 	if task.State == holdfast.Ready {
 		task.DueAt = task.NextRunAt
 	}

@@ -14,7 +14,7 @@ import (
 // maxTries is how often Claim repeats its effects if a task changes between them each time.
 const maxTries = 6
 
-// Claim implements store.Work. If every ticket can be claimed, it is one effect. Otherwise a second effect inspects the
+// Claim implements store.Work. If every ticket can be claimed, it is one effect, which a gate may begin earlier. Otherwise a second effect inspects the
 // other tasks, and a third one claims again those that the worker already holds.
 func (c *Client) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
@@ -78,7 +78,15 @@ type claiming struct {
 
 // try runs the effects once. If a task became ready between the first and the second effect, its ticket stays open.
 func (g *claiming) try(ctx context.Context) error {
-	if err := g.do(ctx, Step{Op: "Claim", worker: g.worker, tickets: g.tickets}, g.take); err != nil || len(g.open) == 0 {
+	statement := &claimStatement{store: g.store}
+	err := g.do(ctx, Step{Op: "Claim", worker: g.worker, tickets: g.tickets, begin: statement.begin}, func(now time.Time) error {
+		statement.begin()
+		if err := statement.end(); err != nil {
+			return err
+		}
+		return g.take(now, statement.gates)
+	})
+	if err != nil || len(g.open) == 0 {
 		return err
 	}
 	if err := g.do(ctx, Step{Op: "Claim refused", worker: g.worker, tickets: g.tickets}, g.refuse); err != nil || len(g.held) == 0 {
@@ -92,15 +100,15 @@ func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
 	g.claims[i], g.now = claim, now
 }
 
-// take claims the tasks that can be claimed.
-func (g *claiming) take(now time.Time) error {
+// take claims the tasks that can be claimed and that none of the gates concerns.
+func (g *claiming) take(now time.Time, gates []gate) error {
 	s := g.store
 	if !s.db.live(g.worker) {
 		return nil
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || s.db.gateOf(task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || gateOf(gates, task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)
@@ -147,7 +155,7 @@ func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (cl
 	case task.State == holdfast.Running:
 		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
 	case task.runnable(now):
-		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, g.store.db.gateOf(task, now)
+		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, gateOf(g.store.db.gates, task, now)
 		switch {
 		case gate != 0:
 			return store.Claim{Verdict: store.Blocked, Task: named, Gate: gate}, true

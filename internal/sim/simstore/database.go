@@ -28,7 +28,7 @@ type database struct {
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
-	gates         []store.Gate          // by id, closed; the slice is replaced, never changed
+	gates         []gate                // by id; the slice is replaced, never changed
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	settings      map[string]string     // by key; the map is replaced, never changed
 	last          sequences
@@ -58,13 +58,18 @@ type Task struct {
 	Parks       int       // how often it was parked
 	ParkAttempt int       // the attempt that Parks counts for
 	Attempts    []holdfast.Attempt
-	Gate        store.ID // the gate at which the task is blocked, if it is; see Blocked
+	// Gate is the gate at which the task was blocked last, until that gate releases it. The task may have left the gate
+	// since then; see Blocked.
+	Gate        store.ID
+	GateAttempt int // the attempt at which it was blocked
 
 	lock *transaction
 }
 
 // Blocked reports whether the task is blocked at a gate.
-func (t *Task) Blocked() bool { return t.DueAt.Equal(store.BlockedUntil) && t.Gate != 0 }
+func (t *Task) Blocked() bool {
+	return t.DueAt.Equal(store.BlockedUntil) && t.Gate != 0 && t.GateAttempt == t.Attempt
+}
 
 // Ticketed reports whether the task has a published ticket or an outbox entry.
 func (t *Task) Ticketed() bool { return !t.TicketedAt.IsZero() }

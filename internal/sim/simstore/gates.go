@@ -7,15 +7,26 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 )
 
+// gate is a stored gate. A gate that is no longer closed remains until its blocked tasks are released.
+type gate struct {
+	store.Gate
+	lifted bool
+}
+
+func (g *gate) closed(now time.Time) bool {
+	return !g.lifted && (g.Until.IsZero() || g.Until.After(now))
+}
+
 // closedGates returns the gates that are closed.
-func (d *database) closedGates(now time.Time) []store.Gate {
+func closedGates(gates []gate, now time.Time) []store.Gate {
 	var closed []store.Gate
-	for _, g := range d.gates {
-		if g.Until.IsZero() || g.Until.After(now) {
-			closed = append(closed, g)
+	for i := range gates {
+		if gates[i].closed(now) {
+			closed = append(closed, gates[i].Gate)
 		}
 	}
 	return closed
@@ -23,55 +34,115 @@ func (d *database) closedGates(now time.Time) []store.Gate {
 
 // pausedQueue reports whether a closed gate concerns all tasks of the queue.
 func (d *database) pausedQueue(queue string, now time.Time) bool {
-	return slices.ContainsFunc(d.closedGates(now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
+	return slices.ContainsFunc(closedGates(d.gates, now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
 }
 
 // gateOf returns the oldest closed gate that concerns the task, or 0.
-func (d *database) gateOf(task *Task, now time.Time) store.ID {
-	for _, g := range d.closedGates(now) {
-		if g.Selects(&task.Task) {
-			return g.ID
+func gateOf(gates []gate, task *Task, now time.Time) store.ID {
+	for i := range gates {
+		if gates[i].closed(now) && gates[i].Selects(&task.Task) {
+			return gates[i].ID
 		}
 	}
 	return 0
 }
 
-// Pause implements store.Gates.
-func (c *Client) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (gate store.Gate, err error) {
+// claimStatement is a claim in progress at the server. It sees the gates as they were at its begin.
+type claimStatement struct {
+	store *Store
+	begun bool
+	gates []gate
+}
+
+// begin begins the statement, unless the caller of Step.Begin has already begun it.
+func (c *claimStatement) begin() {
+	if !c.begun {
+		c.begun, c.gates = true, c.store.db.gates
+		c.store.claims = append(c.store.claims, c)
+	}
+}
+
+// end ends the statement. It returns an ErrUnavailable if the server has stopped since the begin.
+func (c *claimStatement) end() error {
+	i := slices.Index(c.store.claims, c)
+	if i < 0 {
+		return fmt.Errorf("%w: the server stopped during the statement", holdfast.ErrUnavailable)
+	}
+	c.store.claims = slices.Delete(slices.Clone(c.store.claims), i, i+1)
+	return nil
+}
+
+// Pause implements store.Gates. After its commit it waits for the claims in progress, as store/postgres does.
+func (c *Client) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (store.Gate, error) {
 	if err := s.Validate(); err != nil {
-		return gate, err
+		return store.Gate{}, err
 	}
 	if d < 0 {
-		return gate, fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, d)
+		return store.Gate{}, fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, d)
 	}
-	err = c.do(ctx, Step{Op: "Pause", text: s.String()}, func(now time.Time) error {
+	closed := store.Gate{Kind: store.GatePause, Subject: s, Actor: by}
+	var before []*claimStatement
+	err := c.do(ctx, Step{Op: "Pause", text: s.String()}, func(now time.Time) error {
 		if err := by.Validate(); err != nil {
 			return err
 		}
-		db := &c.store.db
-		gate = store.Gate{Kind: store.GatePause, Subject: s, Actor: by, ClosedAt: now}
-		if d > 0 {
-			gate.Until = later(now, d)
+		if closed.ClosedAt = now; d > 0 {
+			closed.Until = later(now, d)
 		}
-		entry := store.AuditEntry{At: now, Actor: by, Action: store.ActionPause, Subject: s.String(), After: gate.Version()}
-		// A gate whose time has passed is closed again, with the tasks that it has not released.
-		gates, found := slices.Clone(db.gates), slices.IndexFunc(db.gates, func(g store.Gate) bool { return g.Subject == s })
-		if found >= 0 {
-			if old := gates[found]; old.Until.IsZero() || old.Until.After(now) {
-				entry.Before, gate.ClosedAt = old.Version(), old.ClosedAt
-			}
-			gate.ID = gates[found].ID
-			gates[found] = gate
-		} else {
-			db.last.gate++
-			gate.ID = store.ID(db.last.gate)
-			gates = append(gates, gate)
-		}
-		db.gates = gates
-		c.store.recordAudit(entry)
+		c.store.close(&closed, now)
+		before = c.store.claims
 		return nil
 	})
-	return gate, err
+	if err != nil {
+		return store.Gate{}, err
+	}
+	return closed, c.awaitClaims(ctx, before)
+}
+
+// close stores a gate, and sets its id. If the subject has a gate, close replaces it; if that gate is still closed, it
+// has been closed since then.
+func (s *Store) close(closed *store.Gate, now time.Time) {
+	entry := store.AuditEntry{At: now, Actor: closed.Actor, Action: store.ActionPause, Subject: closed.String(), After: closed.Version()}
+	gates := slices.Clone(s.db.gates)
+	i := slices.IndexFunc(gates, func(g gate) bool { return !g.lifted && g.Subject == closed.Subject })
+	if i >= 0 {
+		if old := &gates[i]; old.closed(now) {
+			entry.Before, closed.ClosedAt = old.Version(), old.ClosedAt
+		}
+		closed.ID = gates[i].ID
+		gates[i].Gate = *closed
+	} else {
+		s.db.last.gate++
+		closed.ID = store.ID(s.db.last.gate)
+		gates = append(gates, gate{Gate: *closed})
+	}
+	s.db.gates = gates
+	s.recordAudit(entry)
+}
+
+// The first and the longest pause between two looks for claims in progress.
+const (
+	firstLook = 2 * time.Millisecond
+	longLook  = 50 * time.Millisecond
+)
+
+// awaitClaims waits until the given claims have ended.
+func (c *Client) awaitClaims(ctx context.Context, before []*claimStatement) error {
+	for pause := backoff.New(firstLook, longLook); len(before) > 0; {
+		if err := pause.Wait(ctx); err != nil {
+			return contextError("Pause", err)
+		}
+		var inProgress []*claimStatement
+		err := c.do(ctx, Step{Op: "Claims in progress"}, func(time.Time) error {
+			inProgress = c.store.claims
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		before = slices.DeleteFunc(slices.Clone(before), func(s *claimStatement) bool { return !slices.Contains(inProgress, s) })
+	}
+	return nil
 }
 
 // Resume implements store.Gates.
@@ -83,34 +154,34 @@ func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (g
 		if err := by.Validate(); err != nil {
 			return err
 		}
-		closed := c.store.db.closedGates(now)
-		found := slices.IndexFunc(closed, func(g store.Gate) bool { return g.Subject == s })
-		if found < 0 {
+		closed := closedGates(c.store.db.gates, now)
+		i := slices.IndexFunc(closed, func(g store.Gate) bool { return g.Subject == s })
+		if i < 0 {
 			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
 		}
-		gate = closed[found]
-		c.store.open(by, gate, now)
+		gate = closed[i]
+		c.store.lift(by, gate, now)
 		return nil
 	})
 	return gate, err
 }
 
-// open opens a gate.
-func (s *Store) open(by store.Actor, gate store.Gate, now time.Time) {
-	s.db.gates = slices.DeleteFunc(slices.Clone(s.db.gates), func(g store.Gate) bool { return g.ID == gate.ID })
-	s.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionResume, Subject: gate.String(), Before: gate.Version()})
+// lift opens a gate.
+func (s *Store) lift(by store.Actor, opened store.Gate, now time.Time) {
+	gates := slices.Clone(s.db.gates)
+	for i := range gates {
+		gates[i].lifted = gates[i].lifted || gates[i].ID == opened.ID
+	}
+	s.db.gates = gates
+	s.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionResume, Subject: opened.String(), Before: opened.Version()})
 }
 
 // Gates implements store.Gates.
 func (c *Client) Gates(ctx context.Context) (gates []store.Gate, err error) {
 	err = c.do(ctx, Step{Op: "Gates"}, func(now time.Time) error {
-		gates = c.store.db.closedGates(now)
+		gates = closedGates(c.store.db.gates, now)
 		for i := range gates {
-			for k := range c.store.db.tasks {
-				if task := &c.store.db.tasks[k]; task.Blocked() && task.Gate == gates[i].ID {
-					gates[i].Blocked = min(gates[i].Blocked+1, store.MaxCountedBlocked)
-				}
-			}
+			gates[i].Blocked = min(c.store.db.blockedAt(gates[i].ID), store.MaxCountedBlocked)
 		}
 		return nil
 	})
@@ -121,15 +192,15 @@ func (c *Client) Gates(ctx context.Context) (gates []store.Gate, err error) {
 func (c *Client) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
 	of := make(map[holdfast.TaskID]store.Gate)
 	err := c.do(ctx, Step{Op: "GatesOf"}, func(now time.Time) error {
-		closed := c.store.db.closedGates(now)
+		gates := c.store.db.gates
 		for _, id := range tasks {
 			task := c.store.db.task(id)
 			if task == nil || task.State != holdfast.Ready {
 				continue
 			}
-			first := c.store.db.gateOf(task, now)
-			if i := slices.IndexFunc(closed, func(g store.Gate) bool { return g.ID == first }); i >= 0 {
-				of[id] = closed[i]
+			first := gateOf(gates, task, now)
+			if i := slices.IndexFunc(gates, func(g gate) bool { return g.ID == first }); i >= 0 {
+				of[id] = gates[i].Gate
 			}
 		}
 		return nil
@@ -140,28 +211,54 @@ func (c *Client) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[hold
 	return of, nil
 }
 
+// blockedAt returns the number of tasks that the gate has blocked and not released.
+func (d *database) blockedAt(id store.ID) (n int) {
+	for i := range d.tasks {
+		if d.tasks[i].Gate == id {
+			n++
+		}
+	}
+	return n
+}
+
 // ReleaseBlocked implements store.Gates.
 func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (released int, err error) {
 	err = c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
 		db := &c.store.db
-		closed := db.closedGates(now)
-		for _, gate := range db.gates {
-			if !slices.ContainsFunc(closed, func(g store.Gate) bool { return g.ID == gate.ID }) {
+		for i := range db.gates {
+			if g := &db.gates[i]; !g.lifted && !g.closed(now) {
 				by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-				c.store.open(by, gate, now)
+				c.store.lift(by, g.Gate, now)
 			}
 		}
-		for i := range db.tasks {
-			task := &db.tasks[i]
-			if released == limit || !task.Blocked() || slices.ContainsFunc(closed, func(g store.Gate) bool { return g.ID == task.Gate }) {
-				continue
+		for i := range db.gates {
+			if db.gates[i].lifted {
+				released += c.store.release(db.gates[i].ID, limit-released, now)
 			}
-			c.store.changing(task)
-			task.DueAt, task.Gate = now, 0
-			c.store.changed("ReleaseBlocked", task, nil)
-			released++
+		}
+		if released == 0 {
+			db.gates = slices.DeleteFunc(slices.Clone(db.gates), func(g gate) bool { return g.lifted && db.blockedAt(g.ID) == 0 })
 		}
 		return nil
 	})
 	return released, err
+}
+
+// release releases at most limit tasks that the gate has blocked. It makes those due that have not left the gate.
+func (s *Store) release(id store.ID, limit int, now time.Time) (released int) {
+	for i := range s.db.tasks {
+		task := &s.db.tasks[i]
+		if released == limit || task.Gate != id {
+			continue
+		}
+		released++
+		if !task.Blocked() {
+			task.Gate = 0
+			continue
+		}
+		s.changing(task)
+		task.DueAt, task.Gate = now, 0
+		s.changed("ReleaseBlocked", task, nil)
+	}
+	return released
 }

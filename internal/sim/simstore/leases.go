@@ -84,7 +84,7 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		}
 		result.History = strconv.Itoa(c.store.history)
 		result.Draining, result.Queues = worker.Draining, d.queueNames()
-		for _, gate := range d.closedGates(now) {
+		for _, gate := range closedGates(d.gates, now) {
 			if gate.Queue != "" {
 				result.Paused = append(result.Paused, gate.Queue)
 			}

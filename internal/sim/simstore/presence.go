@@ -173,8 +173,11 @@ func (s *Store) endSessions(match func(*Client) bool) {
 	s.renewers = slices.DeleteFunc(s.renewers, func(r *renewer) bool { return match(r.client) })
 }
 
-// Stopped ends all sessions, as a server does when it stops or fails.
-func (s *Store) Stopped() { s.endSessions(func(*Client) bool { return true }) }
+// Stopped ends all sessions and all statements in progress, as a server does when it stops or fails.
+func (s *Store) Stopped() {
+	s.claims = nil
+	s.endSessions(func(*Client) bool { return true })
+}
 
 // renewer is a session that carries the renewals of one worker.
 type renewer struct {

@@ -21,6 +21,18 @@ type Step struct {
 	names     []string
 	count     int  // number of tasks
 	tableless bool // the effect needs no tables
+	begin     func()
+}
+
+// Begin begins the effect, and reports whether that is possible. The effect then sees a part of the database as it is
+// now, as a statement does that has to wait for a lock. A Gate may call Begin once before it calls the effect. It must
+// do so like an effect, never during one.
+func (s Step) Begin() bool {
+	if s.begin == nil {
+		return false
+	}
+	s.begin()
+	return true
 }
 
 // Note describes the step in a few words, such as "worker 3, tickets 1/1 2/1". It builds the text when it is called,

@@ -24,6 +24,7 @@ type Store struct {
 	presenceLocks []*presenceLock // in the order of the requests
 	// renewers are the sessions that carry the renewals of one worker each.
 	renewers []*renewer
+	claims   []*claimStatement // in progress; the slice is replaced, never changed
 	observe  func(Change)
 	// Recount has found a difference.
 	miscounted bool
@@ -102,6 +103,9 @@ func (s *Store) Selects(f store.Filter, t *Task) bool {
 	f = normalize(f)
 	return matches(&f, t)
 }
+
+// ClosedGates returns every gate that is closed.
+func (s *Store) ClosedGates() []store.Gate { return closedGates(s.db.gates, s.now()) }
 
 // Operations returns every operation.
 func (s *Store) Operations() []Operation { return s.db.operations }

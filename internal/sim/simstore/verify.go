@@ -80,7 +80,10 @@ func (s *Store) faultOf(task *Task, part store.VerifyPart, l store.VerifyLimits,
 		}
 	case task.State == holdfast.Running && s.orphanFault(task, l, now) != "":
 		return s.orphanFault(task, l, now)
-	case task.State == holdfast.Ready && task.Blocked():
+	case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil) && task.NextRunAt.Before(store.BlockedUntil):
+		if !task.Blocked() || !slices.ContainsFunc(s.db.gates, func(g gate) bool { return g.ID == task.Gate }) {
+			return store.LostRecord
+		}
 	case task.State == holdfast.Ready && task.DueAt.After(now.Add(10*time.Second)) && overdue(task.NextRunAt):
 		return store.OverduePostponed
 	case !task.State.Final() && slices.ContainsFunc(task.Attempts, func(a holdfast.Attempt) bool { return a.Attempt >= task.Task.Attempt }):

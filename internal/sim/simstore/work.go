@@ -53,16 +53,16 @@ func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Tic
 	}
 	own := slices.Clone(tickets)
 	return c.do(ctx, Step{Op: "Block", tickets: own}, func(now time.Time) error {
-		closed := slices.ContainsFunc(c.store.db.closedGates(now), func(g store.Gate) bool { return g.ID == gate })
+		closed := slices.ContainsFunc(closedGates(c.store.db.gates, now), func(g store.Gate) bool { return g.ID == gate })
 		for _, ticket := range own {
 			task := c.store.db.task(ticket.Task)
 			if task == nil || task.Attempt != ticket.Attempt || !task.runnable(now) {
 				continue
 			}
 			c.store.changing(task)
-			task.DueAt, task.Gate = now, 0
+			task.DueAt = now
 			if closed {
-				task.DueAt, task.Gate = store.BlockedUntil, gate
+				task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt
 			}
 			task.TicketedAt, task.Parked = time.Time{}, ""
 			c.store.changed("Block", task, nil)

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// PausePlan is one pause by the person. A pause without an end is resumed after Resume. A pause with an end is resumed
+// before it, or ends by itself if Resume is 0.
+type PausePlan struct {
+	Name    string
+	At      time.Duration // from the start of the simulation
+	Subject store.Subject
+	For     time.Duration // the end that the person gives; 0 means none
+	Resume  time.Duration // from the answer to the pause; 0 means never
+}
+
+// String describes the pause for people.
+func (g PausePlan) String() string {
+	text := fmt.Sprintf("%s is paused", g.Subject)
+	if g.For > 0 {
+		text += fmt.Sprintf(" for %v", g.For)
+	}
+	if g.Resume > 0 {
+		text += fmt.Sprintf(", resumed after %v", g.Resume)
+	}
+	return text
+}
+
+// briefDeadline is the deadline of the tasks of type brief.
+const briefDeadline = 2 * time.Second
+
+// pause adds a person who pauses queues and types one to six times, and tasks that have a deadline. In half of the plans,
+// processes are killed around the pauses.
+func (p *Plan) pause(r *rand.Rand) {
+	by := p.lastProducer()
+	if !slices.Contains(p.Roles, Person) {
+		p.Roles = append(p.Roles, Person)
+	}
+	for i := range 3 + r.IntN(6) {
+		p.Tasks = append(p.Tasks, TaskPlan{
+			Name: fmt.Sprint("e", i), At: between(r, 0, loadTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 100*time.Millisecond), Brief: true,
+		})
+	}
+	for i := range 1 + r.IntN(6) {
+		g := PausePlan{Name: fmt.Sprint("g", i), At: between(r, 0, loadTime)}
+		if r.IntN(4) == 0 {
+			g.At = between(r, 0, faultTime)
+		}
+		if r.IntN(2) == 0 {
+			g.Subject.Queue = queues[r.IntN(len(queues))]
+		} else {
+			g.Subject.Type = []string{"work", "work", "brief", "poison", "hang"}[r.IntN(5)]
+		}
+		lasts := between(r, 10*time.Millisecond, 5*time.Second)
+		switch r.IntN(4) {
+		case 0:
+			g.For, g.Resume = 2*lasts, lasts
+		case 1:
+			g.For = lasts
+		default:
+			g.Resume = lasts
+		}
+		p.Pauses = append(p.Pauses, g)
+	}
+	if r.IntN(2) == 0 || !p.faulty() {
+		return
+	}
+	for i, g := range p.Pauses {
+		kill := newFault(r, i, len(p.Roles))
+		kill.Name, kill.Kind, kill.At = fmt.Sprint("q", i), Kill, g.At+between(r, 0, g.For+g.Resume)
+		p.Faults = append(p.Faults, kill)
+	}
+}
+
+// faulty reports whether the plan has faults other than silent queues.
+func (p *Plan) faulty() bool {
+	_, silence := p.onlySilence()
+	return len(p.Faults) > 0 && !silence
+}
+
+// pauses reports whether the plan pauses the queue or the type of the task.
+func (p *Plan) pauses(task holdfast.Task) bool {
+	return slices.ContainsFunc(p.Pauses, func(g PausePlan) bool { return g.Subject.Selects(&task) })
+}
+
+// lookAgain is how often the person looks for pauses that must not go on.
+const lookAgain = time.Second
+
+// pauseAndResume plays the person. The person makes the pauses that no earlier start of this process has begun. The
+// person also resumes what an earlier start of the process has left paused, and what is paused again because the store
+// has lost commits.
+func (p *process) pauseAndResume() {
+	w := p.world
+	if len(w.plan.Pauses) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	n := 0
+	w.mu.Lock()
+	for _, g := range w.plan.Pauses {
+		if w.todo[g.Name] {
+			n++
+			go func() { p.keepPaused(g); done <- struct{}{} }()
+		}
+	}
+	w.mu.Unlock()
+	for p.sleep(lookAgain) {
+		p.resumeForgotten()
+	}
+	for range n {
+		<-done
+	}
+}
+
+// keepPaused makes one pause.
+func (p *process) keepPaused(g PausePlan) {
+	w := p.world
+	if !p.sleep(g.At-time.Since(w.began)) || !p.undertake(g.Name) {
+		return
+	}
+	defer p.finish()
+	w.mu.Lock()
+	if p.pausing == nil {
+		p.pausing = make(map[store.Subject]int)
+	}
+	p.pausing[g.Subject]++
+	w.mu.Unlock()
+	if p.insist(func() error { return p.pause(g) }) && g.Resume > 0 && p.sleep(g.Resume) {
+		p.insist(func() error { return p.resume(g.Subject) })
+	}
+	w.mu.Lock()
+	p.pausing[g.Subject]--
+	w.mu.Unlock()
+}
+
+// pause pauses a subject, and reports the answer to the checker.
+func (p *process) pause(g PausePlan) error {
+	gate, err := p.store.Pause(p.ctx, person, g.Subject, g.For)
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if err == nil && !p.dead {
+		p.world.check.gates.answered(gate)
+	}
+	return err
+}
+
+func (p *process) resume(subject store.Subject) error {
+	p.world.mu.Lock()
+	p.world.check.gates.resuming(subject)
+	p.world.mu.Unlock()
+	_, err := p.store.Resume(p.ctx, person, subject)
+	return err
+}
+
+// resumeForgotten resumes what is paused without an end and without the will of the person.
+func (p *process) resumeForgotten() {
+	gates, err := p.store.Gates(p.ctx)
+	if err != nil {
+		return // the person looks again
+	}
+	for _, gate := range gates {
+		p.world.mu.Lock()
+		wanted := p.pausing[gate.Subject] > 0
+		p.world.mu.Unlock()
+		if !wanted && gate.Until.IsZero() {
+			if err := p.resume(gate.Subject); err != nil && !unavailable(err) && !errors.Is(err, holdfast.ErrNotFound) && p.ctx.Err() == nil {
+				p.must(err)
+			}
+		}
+	}
+}
