@@ -44,7 +44,7 @@ Example:
   holdfast queue list -o json`,
 			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
 			Action: t.do(t.list),
-		}}, gateCommands{t.tool}.pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...),
+		}}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...),
 	}
 }
 
