@@ -25,7 +25,7 @@
 //	machine.go       the process ids of the simulated machines
 //	faults.go        the faults
 //	operations.go    the person who starts operations
-//	pauses.go        the person who pauses queues and types
+//	pauses.go        the person who pauses queues, types and keys
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
 //

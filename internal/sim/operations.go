@@ -192,7 +192,7 @@ func (p *process) finish() {
 	p.world.mu.Unlock()
 }
 
-// person is who starts the operations and pauses queues and types.
+// person is who starts the operations, and pauses queues, types and keys.
 var person = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 // createOperation counts the tasks and stores the operation.

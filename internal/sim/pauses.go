@@ -33,11 +33,14 @@ func (g PausePlan) String() string {
 	return text
 }
 
+// keys are the keys that plans use.
+var keys = []string{"x", "y"}
+
 // briefDeadline is the deadline of the tasks of type brief.
 const briefDeadline = 2 * time.Second
 
-// pause adds a person who pauses queues and types one to six times, and tasks that have a deadline. In half of the plans,
-// processes are killed around the pauses.
+// pause adds a person who pauses queues, types and keys one to six times, and tasks that have a key and a deadline. In half
+// of the plans, processes are killed around the pauses.
 func (p *Plan) pause(r *rand.Rand) {
 	by := p.lastProducer()
 	if !slices.Contains(p.Roles, Person) {
@@ -46,6 +49,7 @@ func (p *Plan) pause(r *rand.Rand) {
 	for i := range 3 + r.IntN(6) {
 		p.Tasks = append(p.Tasks, TaskPlan{
 			Name: fmt.Sprint("e", i), At: between(r, 0, loadTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 100*time.Millisecond), Brief: true,
+			Key: keys[r.IntN(len(keys))],
 		})
 	}
 	for i := range 1 + r.IntN(6) {
@@ -53,9 +57,12 @@ func (p *Plan) pause(r *rand.Rand) {
 		if r.IntN(4) == 0 {
 			g.At = between(r, 0, faultTime)
 		}
-		if r.IntN(2) == 0 {
+		switch r.IntN(5) {
+		case 0, 1:
 			g.Subject.Queue = queues[r.IntN(len(queues))]
-		} else {
+		case 2:
+			g.Subject.Key = keys[r.IntN(len(keys))]
+		default:
 			g.Subject.Type = []string{"work", "work", "brief", "poison", "hang"}[r.IntN(5)]
 		}
 		lasts := between(r, 10*time.Millisecond, 5*time.Second)

@@ -41,7 +41,7 @@ const (
 	Worker              // a worker
 	Janitor             // a janitor
 	Produce             // a producer
-	Person              // a person who starts operations and pauses queues and types
+	Person              // a person who starts operations, and pauses queues, types and keys
 )
 
 // TaskPlan is one task and the behavior of its handler.
@@ -50,6 +50,7 @@ type TaskPlan struct {
 	At    time.Duration // when it is enqueued, from the start of the simulation
 	By    int           // index of the producer in Plan.Roles
 	Queue string
+	Key   string
 	Delay time.Duration
 	Takes time.Duration // of one execution
 

@@ -281,7 +281,7 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		kind = "brief"
 	}
 	payload, _ := json.Marshal(task.Name)
-	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Delay: task.Delay, Payload: payload})
+	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Key: task.Key, Delay: task.Delay, Payload: payload})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil && !p.dead {
