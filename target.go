@@ -23,10 +23,10 @@ func TargetOf(taskType string, payload []byte) string {
 }
 
 // ParseTarget returns the target that a URL names, in the form of [TargetOf]. ok is false if text is not an http or https
-// URL with a host and without a user.
+// URL with a host, without a user, and without an escape in the host.
 func ParseTarget(text string) (target string, ok bool) {
 	u, err := url.Parse(text)
-	if err != nil || u.User != nil || u.Hostname() == "" || strings.Contains(u.Host, "%") {
+	if err != nil || u.User != nil || u.Hostname() == "" || escapedHost(text) {
 		return "", false
 	}
 	port := map[string]uint64{"http": 80, "https": 443}[u.Scheme]
@@ -43,6 +43,15 @@ func ParseTarget(text string) (target string, ok bool) {
 		host = "[" + host + "]"
 	}
 	return u.Scheme + "://" + host + ":" + strconv.FormatUint(port, 10), true
+}
+
+// escapedHost reports whether the host of a URL contains a zone or an escape. Parse decodes the escapes of some hosts.
+func escapedHost(text string) bool {
+	_, rest, _ := strings.Cut(text, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return strings.Contains(rest, "%")
 }
 
 // lowerASCII converts only ASCII letters, so that every store computes the same target.

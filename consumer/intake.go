@@ -28,7 +28,7 @@ const (
 func (s *session) consume(worker context.Context, amqpQueue, queue string, by rank) {
 	for worker.Err() == nil {
 		ctx, stop := s.paused.whileOpen(worker, queue)
-		s.consumeOpen(ctx, amqpQueue, s.o.Topology.Requeue(queue), by)
+		s.consumeOpen(ctx, worker, amqpQueue, s.o.Topology.Requeue(queue), by)
 		stop()
 		if worker.Err() == nil {
 			s.setIntake(amqpQueue, errPaused)
@@ -38,8 +38,9 @@ func (s *session) consume(worker context.Context, amqpQueue, queue string, by ra
 	}
 }
 
-// consumeOpen does the same until ctx is done, and pays no attention to pauses.
-func (s *session) consumeOpen(ctx context.Context, amqpQueue, requeue string, by rank) {
+// consumeOpen does the same until ctx is done, and pays no attention to pauses. A pause ends ctx, but not worker, which is
+// for the pages that were taken before.
+func (s *session) consumeOpen(ctx, worker context.Context, amqpQueue, requeue string, by rank) {
 	log := s.log.WithField("queue", amqpQueue)
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
@@ -47,7 +48,7 @@ func (s *session) consumeOpen(ctx context.Context, amqpQueue, requeue string, by
 		if err == nil {
 			s.setIntake(amqpQueue, nil)
 			began := time.Now()
-			err = s.receive(ctx, sub, requeue, by)
+			err = s.receive(ctx, worker, sub, requeue, by)
 			if closeErr := sub.Close(); closeErr != nil {
 				log.WithError(closeErr).Debug("close subscription")
 			}
@@ -83,9 +84,9 @@ type intake struct {
 	prefetch     int // of the subscription; smaller than the estimate after a pause
 }
 
-// receive takes pages until the subscription ends or ctx is done. It returns when no page is being processed: the
-// messages of each are acked, or the broker will deliver them again.
-func (s *session) receive(ctx context.Context, sub broker.Subscription, requeue string, by rank) error {
+// receive takes pages until the subscription ends or ctx is done. It processes them until worker is done. It returns when
+// no page is being processed: the messages of each are acked, or the broker will deliver them again.
+func (s *session) receive(ctx, worker context.Context, sub broker.Subscription, requeue string, by rank) error {
 	in := &intake{
 		s: s, rank: by, sub: sub, acks: &acks{sub: sub}, requeue: requeue,
 		turns: make(chan struct{}, maxProcessing), estimate: newPrefetchEstimate(s.o.Concurrency, s.fullPrefetch()), prefetch: s.fullPrefetch(),
@@ -103,7 +104,7 @@ func (s *session) receive(ctx context.Context, sub broker.Subscription, requeue 
 			if !open {
 				return broker.ErrSubscriptionEnded
 			}
-			if err := in.take(ctx, in.received(delivery)); err != nil {
+			if err := in.take(ctx, worker, in.received(delivery)); err != nil {
 				return err
 			}
 		}
@@ -120,7 +121,7 @@ func (in *intake) received(d broker.Delivery) decoded {
 
 // take starts a page with the first delivery and those that follow it at once. It waits until a page may start and
 // until there is capacity for the tasks. While it waits, deliveries accumulate, so pages grow with the load.
-func (in *intake) take(ctx context.Context, first decoded) error {
+func (in *intake) take(ctx, worker context.Context, first decoded) error {
 	limit := patience
 	if in.rank == preferred {
 		limit = preferredPatience
@@ -133,12 +134,12 @@ func (in *intake) take(ctx context.Context, first decoded) error {
 	p := in.s.newPage()
 	next, found := in.addTicketless(p, first)
 	if !found {
-		in.start(ctx, p)
+		in.start(worker, p)
 		return nil
 	}
 	reserved := in.s.capacity.reserve(ctx, len(next.message.Tickets), maxPage, limit, in.rank)
 	if reserved == 0 {
-		in.start(ctx, p)
+		in.start(worker, p)
 		return in.pauseUntilFree(ctx, next.Delivery)
 	}
 	p.add(next)
@@ -151,7 +152,7 @@ func (in *intake) take(ctx context.Context, first decoded) error {
 	}
 	p.into = in.s.capacity.assign(reserved, len(p.tickets), in.rank)
 	err := in.restorePrefetch()
-	in.start(ctx, p)
+	in.start(worker, p)
 	return err
 }
 

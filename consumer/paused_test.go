@@ -2,10 +2,12 @@ package consumer_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
@@ -164,4 +166,29 @@ func TestAPauseEndsByItself(t *testing.T) {
 		}
 	}
 	w.awaitState(holdfast.Done, w.enqueue(3)...)
+}
+
+// A pause does not interrupt the pages that the worker has taken: their manifests are published, and their messages acked.
+func TestAPauseLetsPagesFinish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var confirms, renewals atomic.Int64
+	b := &faultyBroker{Broker: w.broker, publish: func(_ broker.Message, next func() broker.Outcome) broker.Outcome {
+		if confirms.Load() == 0 {
+			return broker.Unknown
+		}
+		return next()
+	}}
+	s := &faultyStore{Store: w.store, renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
+		defer renewals.Add(1)
+		return next()
+	}}
+	worker := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Broker, o.Store = b, s })
+	w.awaitState(holdfast.Done, w.enqueue(1)...)
+	w.pause(store.Subject{Queue: queue})
+	paused := renewals.Load() + 2 // the first of them may have begun before the pause
+	w.eventually("the worker knows the pause", func() bool { return renewals.Load() >= paused })
+	confirms.Store(1)
+	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })
+	w.eventually("the subscription has ended", func() bool { return len(worker.Status().Paused) == 2 })
 }

@@ -36,7 +36,7 @@ func Example() {
 	}
 	defer deliver.Close()
 	err = deliver.Handle(context.Background(), holdfast.Task{
-		ID: 42, Key: "task_42_vxtgm5wrkz2cpbnqxj4kkd6aqe", Attempt: 3,
+		ID: 42, ImportedKey: "task_42_vxtgm5wrkz2cpbnqxj4kkd6aqe", Attempt: 3,
 		Payload: []byte(`{"url": "` + receiver.URL + `", "body": {"paid": true}, "secret_ref": "billing"}`),
 	})
 	fmt.Println(holdfast.ReportOf(err).Class)

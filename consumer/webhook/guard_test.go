@@ -97,6 +97,6 @@ func TestTheDialIsGuarded(t *testing.T) {
 
 func task(payload string) holdfast.Task {
 	return holdfast.Task{
-		ID: 42, Type: Type, State: holdfast.Running, Attempt: 3, Payload: []byte(payload), Key: "task_42_key",
+		ID: 42, Type: Type, State: holdfast.Running, Attempt: 3, Payload: []byte(payload), ImportedKey: "task_42_key",
 	}
 }

@@ -27,7 +27,7 @@ func TestNoNetworkIsTheWorkersFault(t *testing.T) {
 	}
 	defer h.Close()
 	for _, url := range []string{"http://1.1.1.1/", "http://[2606:4700::1111]/"} {
-		err := h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, Key: "key", Payload: []byte(`{"url": "` + url + `"}`)})
+		err := h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, ImportedKey: "key", Payload: []byte(`{"url": "` + url + `"}`)})
 		if !holdfast.IsWorkerFault(err) {
 			t.Errorf("%s: %v", url, err)
 		}
@@ -62,7 +62,7 @@ func TestUsedUpPortsAreTheWorkersFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, Key: "key", Payload: []byte(`{"url": "http://192.0.2.1:8080/"}`)})
+	err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, ImportedKey: "key", Payload: []byte(`{"url": "http://192.0.2.1:8080/"}`)})
 	if !holdfast.IsWorkerFault(err) || !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("got %v", err)
 	}

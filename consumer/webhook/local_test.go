@@ -145,7 +145,7 @@ func TestASilentNameIsTheTasksFailure(t *testing.T) {
 			dialer.Timeout = time.Second
 			dialer.Resolver = &net.Resolver{PreferGo: true, Dial: h.resolver.dial}
 			h.transport = newTransport(dialer)
-			err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, Key: "key",
+			err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, ImportedKey: "key",
 				Payload: []byte(`{"url": "http://target.dead.example./"}`)})
 			if err == nil || holdfast.IsWorkerFault(err) != test.workerFault {
 				t.Errorf("worker fault %t, want %t: %v", holdfast.IsWorkerFault(err), test.workerFault, err)

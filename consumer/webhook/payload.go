@@ -92,7 +92,8 @@ func (p *request) checkURL() error {
 		return errors.New("the url contains a user or password; use the Authorization header instead")
 	case !validPort(u.Port()):
 		return fmt.Errorf("the port %.20q of the url is not between 1 and 65535", u.Port())
-	case strings.Contains(u.Host, "%"):
+	}
+	if _, ok := holdfast.ParseTarget(p.URL); !ok {
 		return errors.New("the host of the url contains a zone or an escape")
 	}
 	p.url = u

@@ -270,7 +270,7 @@ func entry(t *testing.T, c store.Change) store.AuditEntry {
 func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	t.Parallel()
 	before := task(holdfast.Ready)
-	before.Tags, before.Key = []string{"ada"}, "imported"
+	before.Tags, before.ImportedKey = []string{"ada"}, "imported"
 	to := change.Document{Payload: json.RawMessage(`2`), Queue: "other", MaxAttempts: 0, RunAt: due.Add(time.Hour), Tags: []string{"ben"}}
 	edit, err := change.Edit(before, to, change.Rules{MaxPayload: 1000})
 	if err != nil {
@@ -278,13 +278,13 @@ func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	}
 	after := before
 	after.Attempt, after.Payload, after.Queue, after.MaxAttempts, after.NextRunAt = 4, to.Payload, to.Queue, 0, to.RunAt
-	after.Key = ""
+	after.ImportedKey = ""
 	undo, err := change.Undo(after, entry(t, edit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e := undo.Edit; string(e.Payload) != string(before.Payload) || e.Queue != before.Queue || e.MaxAttempts != before.MaxAttempts || !e.RunAt.Equal(before.NextRunAt) ||
-		e.Tags == nil || !slices.Equal(*e.Tags, before.Tags) || e.Key != before.Key {
+		e.Tags == nil || !slices.Equal(*e.Tags, before.Tags) || e.Key != before.ImportedKey {
 		t.Errorf("undo: %+v", e)
 	}
 

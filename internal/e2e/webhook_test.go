@@ -36,8 +36,8 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	if len(calls) != 2 || calls[0].key != calls[1].key {
 		t.Fatalf("the calls have the ids %v, want the same id twice", keys(calls))
 	}
-	if task, err := w.Backend.Task(t.Context(), first); err != nil || task.Key != calls[0].key {
-		t.Errorf("the task has the key %q, the target received %q: %v", task.Key, calls[0].key, err)
+	if task, err := w.Backend.Task(t.Context(), first); err != nil || task.ImportedKey != calls[0].key {
+		t.Errorf("the task has the key %q, the target received %q: %v", task.ImportedKey, calls[0].key, err)
 	}
 
 	// These changes simulate the restore of a backup: the store has lost the task and assigns its id again.
@@ -77,7 +77,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	if key := groups[reused][0].key; key == calls[0].key {
 		t.Errorf("two tasks have the webhook-id %s", key)
 	}
-	if key := groups[edited][0].key; key == before.Key || key == "" {
+	if key := groups[edited][0].key; key == before.ImportedKey || key == "" {
 		t.Errorf("the payload was edited, but the webhook-id is %q, which is empty or the same as before", key)
 	}
 	if key, want := groups[imported][0].key, fmt.Sprintf("task_%s_elsewhere", imported); key != want {

@@ -44,11 +44,20 @@ insert into gate_epoch default values;
 alter table workers add column gate_epoch bigint;
 
 -- The scheme, host and port of the URL of a task of type http, as holdfast.TargetOf computes it. '' if there is none. The
--- name of the field may be in upper case, as for the handler. PostgreSQL cannot read some escapes, such as \u0000, so
+-- last field counts whose name is url in any case, as for the handler. PostgreSQL cannot read some escapes, such as \u0000, so
 -- target_of replaces them if reading fails.
 -- +goose StatementBegin
+create function last_url(payload json) returns text language sql immutable set search_path from current as $$
+  select value from json_each_text(payload) with ordinality
+  where lower(key) = 'url' and value is not null
+  order by ordinality desc
+  limit 1
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 create function target_of(type text, payload json) returns text
-language plpgsql immutable as $$
+language plpgsql immutable set search_path from current as $$
 declare
   url   text;
   parts text[];
@@ -57,11 +66,11 @@ begin
     return '';
   end if;
   begin
-    url := coalesce(payload ->> 'url', (select value from json_each_text(payload) where lower(key) = 'url' limit 1));
+    url := last_url(payload);
   exception when data_exception then
-    url := regexp_replace(payload::text, '\\u(0000|[dD][89abABcdefCDEF][0-9a-fA-F]{2})', '\\u0020', 'g')::json ->> 'url';
+    url := last_url(regexp_replace(payload::text, '\\u(0000|[dD][89abABcdefCDEF][0-9a-fA-F]{2})', '\\u0020', 'g')::json);
   end;
-  parts := regexp_match(url, '^(https?)://([^/?#@:\[\]]+|\[[0-9a-f:.]+\])(?::([0-9]*))?(?:[/?#]|$)', 'i');
+  parts := regexp_match(url, '^(https?)://([^/?#@:%\[\]]+|\[[0-9a-f:.]+\])(?::([0-9]*))?(?:[/?#]|$)', 'i');
   if parts is null then
     return '';
   end if;
@@ -87,5 +96,6 @@ insert into meta (key, value) values ('settings_version', '0');
 delete from meta where key = 'settings_version';
 drop table settings;
 drop function target_of;
+drop function last_url;
 alter table workers drop column gate_epoch;
 drop table gate_epoch, blocked, gates;

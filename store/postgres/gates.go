@@ -26,6 +26,9 @@ type gatekeeper struct {
 
 func newGatekeeper(d *database) gatekeeper {
 	return gatekeeper{d, roles.NewGates(named{d}, func(ctx context.Context, tx roles.Transaction, f func() error) error {
+		if _, err := tx.Change(ctx, "gates_settings"); err != nil {
+			return err
+		}
 		if _, err := tx.Change(ctx, "gates_change"); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -100,6 +101,70 @@ func TestWorkersWithoutGates(t *testing.T) {
 	for _, w := range workers {
 		if w.Gateless != (w.ID == worker) {
 			t.Errorf("worker %s: gateless is %t", w.ID, w.Gateless)
+		}
+	}
+}
+
+// A process that is frozen in the middle of a change of the gates holds up renewals and new workers for about a second.
+func TestAFrozenChangeOfGatesStopsNoRenewals(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	worker, _ := registerWorker(t, s), insert(t, s, 1)
+	frozen, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = frozen.Rollback() }()
+	for _, name := range []string{"gates_settings", "gates_change", "gates_changed"} {
+		if _, err := frozen.Exec(s.Text(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the worker renews its lease", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Renew(ctx, store.Renewal{Worker: worker, Lease: time.Hour})
+		return err
+	})
+	if err := frozen.Commit(); err == nil {
+		t.Error("the frozen change was committed")
+	}
+	if _, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "new"}, time.Hour); err != nil {
+		t.Error(err)
+	}
+}
+
+// A release changes the gates once, and not with each step. Each change makes all claims in progress start again.
+func TestAReleaseKeepsTheEpoch(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	worker, tickets := registerWorker(t, s), insert(t, s, 4)
+	by, subject := store.Actor{Name: "anna"}, store.Subject{Type: "t"}
+	gate, err := s.Pause(t.Context(), by, subject, 0)
+	if err == nil {
+		err = s.Block(t.Context(), gate.ID, tickets)
+	}
+	if err == nil {
+		_, err = s.Resume(t.Context(), by, subject)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := func() (n int64) {
+		t.Helper()
+		if err := pgtest.Admin(t).QueryRow("select gate_epoch from "+s.Schema()+".workers where id = $1", int64(worker)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for before, released := epoch(), 0; released < len(tickets); {
+		n, err := s.ReleaseBlocked(t.Context(), 1)
+		if err != nil || n == 0 {
+			t.Fatalf("released %d tasks, %v", n, err)
+		}
+		released += n
+		if now := epoch(); now != before {
+			t.Fatalf("the epoch has changed from %d to %d", before, now)
 		}
 	}
 }

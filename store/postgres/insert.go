@@ -269,12 +269,7 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 
 // insertFreed inserts the tasks at the indexes, whose keys have become free.
 func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []int, into *store.Inserted) error {
-	part := batch{
-		size: len(free), grace: b.grace, types: pick(b.types, free), queues: pick(b.queues, free), payloads: pick(b.payloads, free),
-		keys: pick(b.keys, free), maxAttempts: pick(b.maxAttempts, free), delays: pick(b.delays, free), moments: pick(b.moments, free),
-		tags: pick(b.tags, free),
-	}
-	inserted, err := s.insertFree(ctx, q, part)
+	inserted, err := s.insertFree(ctx, q, b.part(free))
 	if err != nil {
 		return err
 	}
@@ -283,6 +278,16 @@ func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []
 	}
 	into.Entries = append(into.Entries, inserted.Entries...)
 	return nil
+}
+
+// part returns the tasks at the indexes.
+func (b *batch) part(indexes []int) batch {
+	return batch{
+		size: len(indexes), grace: b.grace, unique: b.unique,
+		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
+		keys: pick(b.keys, indexes), groups: pick(b.groups, indexes), tags: pick(b.tags, indexes),
+		maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
+	}
 }
 
 // pick returns the values at the indexes.

@@ -302,7 +302,7 @@ func testImportBlocked(s *suite, here, elsewhere Transferable) {
 		s.Fatalf("exported %+v", records)
 	}
 	const imported = holdfast.TaskID(100)
-	records[0].Task.ID, records[0].Task.Key = imported, "task_100_key"
+	records[0].Task.ID, records[0].Task.ImportedKey = imported, "task_100_key"
 	if _, err := elsewhere.Import(s.ctx, records, 0); err != nil {
 		s.Fatal(err)
 	}

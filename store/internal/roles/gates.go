@@ -123,9 +123,9 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 // OpenExpired opens the gates whose time has passed. It reports whether there may be blocked tasks to release.
 func (g *Gates) OpenExpired(ctx context.Context) (bool, error) {
 	const operation = "open gates"
-	var open []struct{ Open bool }
-	if err := g.transactions.Read(ctx, operation, "gates_open", &open); err != nil || !open[0].Open {
-		return false, err
+	var open []struct{ Expired, Lifted bool }
+	if err := g.transactions.Read(ctx, operation, "gates_open", &open); err != nil || !open[0].Expired {
+		return err == nil && open[0].Lifted, err
 	}
 	return true, g.changing(ctx, operation, func(ctx context.Context, tx Transaction) error {
 		var expired []scan.Gate

@@ -37,7 +37,7 @@ select count(*) as n from marked
 -- when this transaction began, another caller has locked it, or it was stored since.
 select due_at <= now() as due, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
 from holdfast.tasks
-where due_at is not null and id <> all($1::bigint[]) and ($2::text = '' or queue = $2) and queue <> all($3::text[])
+where due_at < {{blocked}} and id <> all($1::bigint[]) and ($2::text = '' or queue = $2) and queue <> all($3::text[])
 order by due_at
 limit 1
 

@@ -1,10 +1,16 @@
+-- name: gates_settings
+-- Renewals and new workers wait while a change of the gates holds their rows. So both times are limited, even if the process
+-- of the change is frozen.
+set local lock_timeout = '1s';
+set local idle_in_transaction_session_timeout = '1s'
+
 -- name: gates_change
 -- Begins a change of the gates: claims that know only the gates from before are refused. The lock on the row waits for
 -- workers that register, so that the statement sees their rows. It is the first of its transaction.
 update holdfast.gate_epoch set epoch = floor(random() * 9007199254740991)::bigint
 
 -- name: gates_changed
--- Ends the change. Renewals do not wait for it.
+-- Ends the change. Renewals wait until the commit.
 update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
 where state = 'live' and gate_epoch is not null
 
@@ -49,8 +55,9 @@ where g.lifted_at is null and g.until <= now()
 order by g.id
 
 -- name: gates_open
--- Whether there may be tasks to release.
-select exists (select from holdfast.gates where lifted_at is not null or until <= now()) as open
+-- Whether gates are to be opened because their time has passed, and whether there may be tasks to release.
+select coalesce(bool_or(lifted_at is null and until <= now()), false) as expired, coalesce(bool_or(lifted_at is not null), false) as lifted
+from holdfast.gates
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate is not closed any more, the tasks become due instead. The lock on the gate

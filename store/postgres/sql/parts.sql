@@ -16,11 +16,16 @@ t.state = 'ready' and t.type = any($4::text[])
   and (not $7::bool or not exists (select from {{closed_gates}}))
   and exists (select from live)
 
--- {{closed_gates}}: the closed gates g that concern the task t.
-holdfast.gates g
+-- {{closed_gates}}: the closed gates g that concern the task t. Its target is computed once, and only if there are gates
+-- of targets.
+(
+  select case when exists (select from holdfast.gates where target <> '' and lifted_at is null)
+    then holdfast.target_of(t.type, t.payload) else '' end as target
+  offset 0
+) own, holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
   and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
-  and (g.target = '' or g.target = holdfast.target_of(t.type, t.payload))
+  and g.target in ('', own.target)
 
 -- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
 g.lifted_at is null and (g.until is null or g.until > now()) and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''

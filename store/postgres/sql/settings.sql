@@ -6,9 +6,10 @@ from holdfast.meta m left join holdfast.settings s on m.value <> $2::bigint::tex
 where m.key = $1
 
 -- name: settings_next_version
--- Increases the version $2. Returns no row if it is not the current version. Locks out other changes.
+-- Increases the version $2. Returns no row if it is not the current version. Locks out other changes. The step is random,
+-- so that no version is used again after a failover that lost commits.
 update holdfast.meta
-set value = greatest(value::bigint + 1, (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text
+set value = greatest(value::bigint + 1 + floor(random() * 1000)::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text
 where key = $1 and value = $2::bigint::text
 returning value::bigint as version
 

@@ -24,7 +24,7 @@ where t.id = due.value ->> 0 and t.attempt = due.value ->> 1 and +t.due_at = due
 -- name: dispatch_due_next
 -- The next task of the queues to become due.
 select due_at as at from tasks
-where due_at is not null and (?1 = '' or queue = ?1) and queue not in (select value from json_each(?2))
+where due_at < {{blocked}} and (?1 = '' or queue = ?1) and queue not in (select value from json_each(?2))
 order by due_at limit 1
 
 -- name: dispatch_outbox

@@ -46,8 +46,9 @@ where g.lifted_at is null and g.until <= ?1
 order by g.id
 
 -- name: gates_open
--- Whether there may be tasks to release.
-select exists (select 1 from gates where lifted_at is not null or until <= ?1) as open
+-- Whether gates are to be opened because their time has passed, and whether there may be tasks to release.
+select coalesce(max(lifted_at is null and until <= ?1), 0) as expired, coalesce(max(lifted_at is not null), 0) as lifted
+from gates
 
 -- name: block
 -- Blocks tasks at the gate ?2. If the gate is not closed any more, the tasks become due instead.
