@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -27,6 +28,10 @@ type gates struct {
 	resumed map[store.Subject]bool
 	// open has the blocked tasks of gates that are open, and since when that is so.
 	open map[holdfast.TaskID]time.Time
+	// late are the tickets of released tasks for which no record has been seen since the release. A worker that repeats an
+	// unanswered claim may claim such a task, although other workers have acked its ticket while it was blocked. Until the
+	// manifest is confirmed, only the sweep for tasks of ended workers would find the task.
+	late map[message.Ticket]bool
 	// quiet is since when no fault has kept the janitors from working.
 	quiet time.Time
 	// changed is when a gate was last closed or opened, in simulated time.
@@ -44,7 +49,7 @@ type closedGate struct {
 
 func newGates(c *checker) *gates {
 	return &gates{
-		check: c, closed: make(map[store.ID]*closedGate), resumed: make(map[store.Subject]bool), open: make(map[holdfast.TaskID]time.Time), quiet: c.world.began,
+		check: c, closed: make(map[store.ID]*closedGate), resumed: make(map[store.Subject]bool), open: make(map[holdfast.TaskID]time.Time), late: make(map[message.Ticket]bool), quiet: c.world.began,
 	}
 }
 
@@ -92,6 +97,7 @@ func (g *gates) observe(change simstore.Change) {
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
 		g.released++
+		g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
 		if g.isClosed(before.Gate) {
 			g.check.fail("task %s was released from gate %s, which is closed", after.ID, before.Gate)
 		}
@@ -223,7 +229,10 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	if task.State != holdfast.Ready {
 		return
 	}
-	endless, last, named := false, latest(task.NextRunAt, g.check.world.clock.now()), 0
+	endless, last, named := false, g.check.world.clock.now(), 0
+	if !task.Ticketed() { // a task with a ticket may start, although its time lies ahead after a setback of the clock
+		last = latest(last, task.NextRunAt)
+	}
 	for _, gate := range g.check.world.store.ClosedGates() {
 		if !gate.Selects(&task.Task) {
 			continue

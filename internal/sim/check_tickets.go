@@ -103,7 +103,11 @@ func (c *checker) checkTickets() {
 	tasks := c.world.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
-		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.named[message.Ticket{Task: t.ID, Attempt: t.Attempt}] {
+		ticket := message.Ticket{Task: t.ID, Attempt: t.Attempt}
+		if c.named[ticket] && t.State == holdfast.Running {
+			delete(c.gates.late, ticket)
+		}
+		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.named[ticket] || t.State == holdfast.Running && c.gates.late[ticket] {
 			continue
 		}
 		c.fail("task %s is forgotten: it is %s at attempt %d under worker %s, and no outbox entry, ticket or manifest contains it",

@@ -73,7 +73,7 @@ var mutants = []mutant{
 		"confirmed, err := p.publish(ctx, q.queue, group)", "p.turn <- struct{}{}\n\t\tconfirmed, err := p.publish(ctx, q.queue, group)\n\t\t<-p.turn",
 		[]patch.Edit{
 			{File: "producer/publish.go", Old: "\tclosed    sync.Once\n", New: "\tclosed    sync.Once\n\tturn chan struct{}\n"},
-			{File: "producer/producer.go", Old: "closing: make(chan struct{}),", New: "closing: make(chan struct{}), turn: make(chan struct{}, 1),"},
+			{File: "producer/producer.go", Old: "outgoingQueue), closing: make(chan struct{}),", New: "outgoingQueue), closing: make(chan struct{}), turn: make(chan struct{}, 1),"},
 		}},
 	{"janitor deletes outbox entries that are not confirmed", "janitor/outbox.go",
 		"done[i] = allConfirmed(confirmed, e.Tickets)", "done[i] = allConfirmed(confirmed, e.Tickets) || true", nil},
