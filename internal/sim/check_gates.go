@@ -28,9 +28,9 @@ type gates struct {
 	resumed map[store.Subject]bool
 	// open has the blocked tasks of gates that are open, and since when that is so.
 	open map[holdfast.TaskID]time.Time
-	// late are the tickets of released tasks for which no record has been seen since the release. A worker that repeats an
-	// unanswered claim may claim such a task, although other workers have acked its ticket while it was blocked. Until the
-	// manifest is confirmed, only the sweep for tasks of ended workers would find the task.
+	// late are the tickets of blocked tasks that have had no manifest since. When the gate has opened, a worker that
+	// repeats an unanswered claim may claim such a task, although another worker has acked its ticket. Until the manifest
+	// is confirmed, only the sweep for tasks of ended workers would find the task.
 	late map[message.Ticket]bool
 	// quiet is since when no fault has kept the janitors from working.
 	quiet time.Time
@@ -87,6 +87,7 @@ func (g *gates) observe(change simstore.Change) {
 	case change.Op == "Block":
 		g.checkKept(before, after, "blocked")
 		if after.Blocked() {
+			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
 			if !before.Blocked() || before.Gate != after.Gate { // otherwise the block of another copy of the ticket
 				g.blocked++
 			}
@@ -97,7 +98,6 @@ func (g *gates) observe(change simstore.Change) {
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
 		g.released++
-		g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
 		if g.isClosed(before.Gate) {
 			g.check.fail("task %s was released from gate %s, which is closed", after.ID, before.Gate)
 		}
