@@ -146,11 +146,12 @@ func (c *Client) awaitClaims(ctx context.Context, before []*claimStatement) erro
 }
 
 // Resume implements store.Gates.
-func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (gate store.Gate, err error) {
+func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (store.Gate, error) {
 	if err := s.Validate(); err != nil {
-		return gate, err
+		return store.Gate{}, err
 	}
-	err = c.do(ctx, Step{Op: "Resume", text: s.String()}, func(now time.Time) error {
+	var opened store.Gate
+	err := c.do(ctx, Step{Op: "Resume", text: s.String()}, func(now time.Time) error {
 		if err := by.Validate(); err != nil {
 			return err
 		}
@@ -159,11 +160,14 @@ func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (g
 		if i < 0 {
 			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
 		}
-		gate = closed[i]
-		c.store.lift(by, gate, now)
+		opened = closed[i]
+		c.store.lift(by, opened, now)
 		return nil
 	})
-	return gate, err
+	if err != nil {
+		return store.Gate{}, err
+	}
+	return opened, nil
 }
 
 // lift opens a gate.
@@ -177,15 +181,19 @@ func (s *Store) lift(by store.Actor, opened store.Gate, now time.Time) {
 }
 
 // Gates implements store.Gates.
-func (c *Client) Gates(ctx context.Context) (gates []store.Gate, err error) {
-	err = c.do(ctx, Step{Op: "Gates"}, func(now time.Time) error {
+func (c *Client) Gates(ctx context.Context) ([]store.Gate, error) {
+	var gates []store.Gate
+	err := c.do(ctx, Step{Op: "Gates"}, func(now time.Time) error {
 		gates = closedGates(c.store.db.gates, now)
 		for i := range gates {
 			gates[i].Blocked = min(c.store.db.blockedAt(gates[i].ID), store.MaxCountedBlocked)
 		}
 		return nil
 	})
-	return gates, err
+	if err != nil {
+		return nil, err // the effect may still happen and write gates
+	}
+	return gates, nil
 }
 
 // GatesOf implements store.Gates.
@@ -222,8 +230,9 @@ func (d *database) blockedAt(id store.ID) (n int) {
 }
 
 // ReleaseBlocked implements store.Gates.
-func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (released int, err error) {
-	err = c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
+func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
+	released := 0
+	err := c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
 		db := &c.store.db
 		for i := range db.gates {
 			if g := &db.gates[i]; !g.lifted && !g.closed(now) {
@@ -241,7 +250,10 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (released int, e
 		}
 		return nil
 	})
-	return released, err
+	if err != nil {
+		return 0, err
+	}
+	return released, nil
 }
 
 // release releases at most limit tasks that the gate has blocked. It makes those due that have not left the gate.

@@ -23,12 +23,16 @@ func (c *Client) StoredSettings(ctx context.Context, known int64) (store.StoredS
 		}
 		return nil
 	})
-	return stored, err
+	if err != nil {
+		return store.StoredSettings{}, err // the effect may still happen and write stored
+	}
+	return stored, nil
 }
 
 // ChangeSettings implements store.Settings.
-func (c *Client) ChangeSettings(ctx context.Context, by store.Actor, seen int64, changes []store.SettingChange) (version int64, err error) {
-	err = c.do(ctx, Step{Op: "ChangeSettings"}, func(now time.Time) error {
+func (c *Client) ChangeSettings(ctx context.Context, by store.Actor, seen int64, changes []store.SettingChange) (int64, error) {
+	var version int64
+	err := c.do(ctx, Step{Op: "ChangeSettings"}, func(now time.Time) error {
 		db := &c.store.db
 		if err := store.ValidateSettingChanges(changes); err != nil {
 			return fmt.Errorf("change settings: %w", err)
@@ -65,7 +69,10 @@ func (c *Client) ChangeSettings(ctx context.Context, by store.Actor, seen int64,
 		}
 		return nil
 	})
-	return version, err
+	if err != nil {
+		return 0, err
+	}
+	return version, nil
 }
 
 func settingDocument(value string) json.RawMessage {
