@@ -49,8 +49,9 @@ func connServer(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn
 
 // writeRepeatedly writes text until the peer closes the connection or ctx is done.
 func writeRepeatedly(ctx context.Context, conn net.Conn, text string) {
+	data := []byte(text) // once, because TestHostileTargetsBesideGoodOnes counts what the process allocates
 	for ctx.Err() == nil {
-		if _, err := io.WriteString(conn, text); err != nil {
+		if _, err := conn.Write(data); err != nil {
 			return
 		}
 	}
@@ -148,9 +149,9 @@ func hostile(t *testing.T) []string {
 }
 
 // TestHostileTargetsBesideGoodOnes makes 200 deliveries to hostile targets and as many to good ones. Each delivery ends
-// in time, no delivery uses more than its share of memory, and good targets do not wait for hostile ones.
+// in time, no delivery uses more than its share of memory, and good targets do not wait for hostile ones. The test does
+// not run beside others, because it counts what the process allocates.
 func TestHostileTargetsBesideGoodOnes(t *testing.T) {
-	t.Parallel()
 	const each, timeout = 200, time.Second
 	good := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("thanks")) })
 	targets := hostile(t)
@@ -183,7 +184,7 @@ func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 	perTarget := int64(after.TotalAlloc-before.TotalAlloc) / each
 	t.Logf("good targets took at most %s, hostile ones %s; %d kB allocated per pair, %d bytes of details per hostile response",
 		time.Duration(slowestGood.Load()).Round(time.Millisecond), time.Duration(slowest.Load()).Round(time.Millisecond), perTarget>>10, kept.Load()/each)
-	if perTarget > 2<<20 { // includes both ends of the connections, and other parallel tests
+	if perTarget > 1<<20 { // includes both ends of the connections
 		t.Errorf("%d bytes allocated per target", perTarget)
 	}
 	if most := int64(64 << 10); kept.Load()/each > most {
