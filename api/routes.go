@@ -55,7 +55,7 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/operations/{id}/cancel", role: Operator, name: "cancelOperation", summary: "End an operation before its time", register: on(a, a.control(store.OperationCancelled))},
 		{method: "GET", path: "/audit", role: Viewer, name: "listAudit", summary: "List the changes that people made, newest first", register: on(a, a.listAudit)},
 		{method: "GET", path: "/gates", role: Viewer, name: "listGates", summary: "List the closed gates, oldest first", register: on(a, a.listGates)},
-		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type or a target", status: http.StatusCreated, register: taking[newGate](on(a, a.closeGate))},
+		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type, a key or a target", status: http.StatusCreated, register: taking[newGate](on(a, a.closeGate))},
 		{method: "DELETE", path: "/gates/{id}", role: Operator, name: "openGate", summary: "Open a closed gate: end a pause", register: on(a, a.openGate)},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},

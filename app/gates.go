@@ -75,7 +75,7 @@ func (b *Backend) ResumeGate(ctx context.Context, by store.Actor, id store.ID) (
 	}
 	i := slices.IndexFunc(gates, func(g store.Gate) bool { return g.ID == id })
 	if i < 0 {
-		return store.Gate{}, fmt.Errorf("%w: there is no closed gate %s", holdfast.ErrNotFound, id)
+		return store.Gate{}, fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
 	}
 	return b.Store.Resume(ctx, by, gates[i].Subject)
 }

@@ -15,7 +15,7 @@ import (
 //
 //   - Work.Claim claims none of them. It answers Blocked, and Tickets.Block then blocks the task at the gate.
 //   - A blocked task is ready and has no ticket. It costs nothing while it waits.
-//   - When the gate is no longer closed, ReleaseBlocked makes its tasks due in small steps.
+//   - When the gate has opened, ReleaseBlocked makes its tasks due in small steps.
 //
 // A gate does not stop handlers that already run.
 type Gates interface {
@@ -34,9 +34,9 @@ type Gates interface {
 	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
 	// its blocked tasks. Other tasks are not in the result.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
-	// ReleaseBlocked makes at most limit tasks due that were blocked at a gate that is no longer closed, and returns
-	// their number. Before that it opens the gates whose time has passed, and records that in the audit log. Janitors
-	// call it often. Without an open gate it only reads one small table.
+	// ReleaseBlocked makes at most limit blocked tasks of gates that have opened due, and returns their number. Before
+	// that it opens the gates whose time has passed, and records that in the audit log. Janitors call it often. If no
+	// gate has opened, it reads one small table only.
 	ReleaseBlocked(ctx context.Context, limit int) (int, error)
 }
 

@@ -37,8 +37,8 @@ type Tickets interface {
 	// task at an attempt lasts wait. Each further park lasts twice as long as the one before, up to ten minutes or
 	// wait, whichever is longer. Park ignores tasks that have changed since.
 	Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error
-	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate is no longer
-	// closed, the tasks become due at once instead. Block ignores tasks that have changed since.
+	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate has opened,
+	// the tasks become due at once instead. Block ignores tasks that have changed since.
 	Block(ctx context.Context, gate ID, tickets []message.Ticket) error
 	// PassedOn records that the caller is about to publish the tickets to the requeue queue. The sentinels of a queue
 	// prove nothing about its requeue queue. So UnticketLost treats these tasks as requeued, and as ticketed now. If a

@@ -246,7 +246,7 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	}
 	switch {
 	case named == 0 && has(found, explain.Paused):
-		g.check.fail("task %s is not paused, but its explanation says so: %+v", task.ID, found.Causes)
+		g.check.fail("the explanation of task %s names a pause, but its subjects are open: %+v", task.ID, found.Causes)
 	case named == 0:
 	case endless != found.NextStart.IsZero(), !endless && found.NextStart.Sub(last).Abs() > time.Millisecond:
 		g.check.fail("task %s can start at %v, and its explanation says %v", task.ID, last, found.NextStart)

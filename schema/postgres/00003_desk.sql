@@ -165,8 +165,9 @@ $$;
 -- What a task is for, such as a tenant; see holdfast.NewTask. No claim and no success writes it.
 alter table tasks add column key text;
 
--- The tasks with a key, for the list of the tasks of a key. It is a table, because an index on tasks would block writes while
--- it is created. Each statement that inserts tasks with a key adds their rows. A trigger deletes them with the task.
+-- The tasks with a key, for the list of the tasks of a key. It is a table, because an index on tasks would block writes
+-- while it is created. Each statement that inserts tasks with a key adds their rows. A trigger deletes them with the
+-- task.
 create table keys (
   key     text collate "C" not null,
   task_id bigint not null, -- no foreign key: each claim and success would read the old row once more

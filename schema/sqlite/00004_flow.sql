@@ -1,8 +1,8 @@
 -- +goose Up
 
--- What keeps ready tasks from starting; see store.Gate. A gate concerns the tasks that match each of queue, type,
--- key and target that is not empty. It is closed until lifted_at or until. A row whose gate is no longer closed remains until its
--- blocked tasks are released.
+-- What keeps ready tasks from starting; see store.Gate. A gate concerns the tasks that match each of queue, type, key
+-- and target that is not empty. It is closed until lifted_at or until. Its row remains until its blocked tasks are
+-- released.
 create table gates (
   id        integer primary key autoincrement,
   kind      text not null,

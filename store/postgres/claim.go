@@ -117,11 +117,11 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 type claimedRow struct {
 	id, attempt, mostAttempts    int64
 	kind, queue                  string
-	unique, lastError, key       sql.NullString
+	unique, key, importedKey     sql.NullString
 	failures, crashes, deferrals sql.NullInt64
 	created, next, started       sql.RawBytes // see timeOf
 	now                          sql.NullTime
-	group                        sql.NullString
+	lastError                    sql.NullString
 	tags                         scan.Tags
 	payload                      []byte // a new slice for every row
 }
@@ -129,7 +129,7 @@ type claimedRow struct {
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.key, &r.group, &r.tags, &r.payload, &r.now}
+		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.payload, &r.now}
 }
 
 // claim returns the claimed task.
@@ -139,7 +139,7 @@ func (r *claimedRow) claim(c *claiming) store.Claim {
 		State: holdfast.Running, Worker: c.Worker, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
-		Key: r.group.String, ImportedKey: r.key.String, Tags: r.tags,
+		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags,
 	}
 	t.NextRunAt = t.CreatedAt
 	if r.next != nil {

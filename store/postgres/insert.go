@@ -97,24 +97,23 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 
 // batch is a list of tasks as columns. A column that no task uses stays empty, and the statement reads it as null.
 type batch struct {
-	size                          int
-	types, queues, payloads, keys pq.StringArray
-	maxAttempts, delays, moments  pq.Int64Array
-	grace                         int64
-	unique                        bool
-	tags                          pq.StringArray // JSON lists
-	groups                        pq.StringArray // the keys that several tasks can have; see holdfast.NewTask.Key
+	size                         int
+	types, queues, payloads      pq.StringArray
+	uniqueKeys, keys, tags       pq.StringArray // see holdfast.NewTask; tags are JSON lists
+	maxAttempts, delays, moments pq.Int64Array
+	grace                        int64
+	unique                       bool
 }
 
 // marked reports whether a task has tags or a key.
-func (b *batch) marked() bool { return len(b.tags)+len(b.groups) > 0 }
+func (b *batch) marked() bool { return len(b.tags)+len(b.keys) > 0 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
 	b := batch{
 		size: n, types: make(pq.StringArray, n), queues: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
 		maxAttempts: make(pq.Int64Array, n), grace: micros(grace),
-		delays: pq.Int64Array{}, moments: pq.Int64Array{}, keys: pq.StringArray{},
+		delays: pq.Int64Array{}, moments: pq.Int64Array{}, uniqueKeys: pq.StringArray{},
 	}
 	for i, task := range tasks {
 		b.types[i], b.queues[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Queue, string(column.Payload(&task)), int64(task.MaxAttempts)
@@ -131,16 +130,16 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		}
 		if task.Unique != "" {
 			b.unique = true
-			b.keys = sized(b.keys, n)
-			b.keys[i] = task.Unique
+			b.uniqueKeys = sized(b.uniqueKeys, n)
+			b.uniqueKeys[i] = task.Unique
 		}
 		if len(task.Tags) > 0 {
 			b.tags = sized(b.tags, n)
 			b.tags[i] = column.Tags(task.Tags)
 		}
 		if task.Key != "" {
-			b.groups = sized(b.groups, n)
-			b.groups[i] = task.Key
+			b.keys = sized(b.keys, n)
+			b.keys[i] = task.Key
 		}
 	}
 	return b, nil
@@ -218,7 +217,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 			return inserted, err
 		}
 		if attempt == tries {
-			return store.Inserted{}, fmt.Errorf("%w: the task with the unique key %q changes too often to be inserted or found", holdfast.ErrUnavailable, b.keys[free[0]])
+			return store.Inserted{}, fmt.Errorf("%w: the task with the unique key %q changes too often to be inserted or found", holdfast.ErrUnavailable, b.uniqueKeys[free[0]])
 		}
 		if err := s.insertFreed(ctx, q, b, free, &inserted); err != nil {
 			return store.Inserted{}, err
@@ -229,7 +228,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.keys, b.tags, b.groups)...); err != nil {
+	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys)...); err != nil {
 		return store.Inserted{}, err
 	}
 	return insertedUniqueOf(rows, b.size)
@@ -240,7 +239,7 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 	var keys pq.StringArray
 	for i, task := range inserted.Tasks {
 		if task.ID == 0 {
-			keys = append(keys, b.keys[i])
+			keys = append(keys, b.uniqueKeys[i])
 		}
 	}
 	if len(keys) == 0 {
@@ -258,7 +257,7 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 		if task.ID != 0 {
 			continue
 		}
-		if holder, ok := byKey[b.keys[i]]; ok {
+		if holder, ok := byKey[b.uniqueKeys[i]]; ok {
 			inserted.Tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
 		} else {
 			free = append(free, i)
@@ -285,7 +284,7 @@ func (b *batch) part(indexes []int) batch {
 	return batch{
 		size: len(indexes), grace: b.grace, unique: b.unique,
 		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
-		keys: pick(b.keys, indexes), groups: pick(b.groups, indexes), tags: pick(b.tags, indexes),
+		uniqueKeys: pick(b.uniqueKeys, indexes), keys: pick(b.keys, indexes), tags: pick(b.tags, indexes),
 		maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
 	}
 }

@@ -75,7 +75,7 @@ func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	if !errors.As(err, &held) {
 		return err
 	}
-	keys := slices.DeleteFunc(slices.Clone(b.keys), func(key string) bool { return key == "" })
+	keys := slices.DeleteFunc(slices.Clone(b.uniqueKeys), func(key string) bool { return key == "" })
 	slices.Sort(keys)
 	if keys = slices.Compact(keys); len(keys) == 1 {
 		held.Keys = keys
@@ -113,7 +113,7 @@ func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *
 func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
 	one := []int{0}
 	tasks := batch{
-		size: len(keys), keys: keys, unique: true,
+		size: len(keys), uniqueKeys: keys, unique: true,
 		types: slices.Repeat(pick(b.types, one), len(keys)), queues: slices.Repeat(pick(b.queues, one), len(keys)),
 		maxAttempts: slices.Repeat(pick(b.maxAttempts, one), len(keys)), payloads: slices.Repeat([]string{"null"}, len(keys)),
 		delays: b.delays[:0], moments: b.moments[:0],

@@ -194,13 +194,13 @@ func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Reco
 // arguments of the statement import_attempts.
 type taskColumns struct {
 	ids                                                 pq.Int64Array
-	types, queues, states, payloads, keys               pq.StringArray
+	types, queues, states, payloads                     pq.StringArray
 	attempts, maxAttempts, failures, crashes, deferrals pq.Int64Array
 	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
 	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
 	parks                                               pq.Int64Array
-	tags, groups                                        pq.StringArray
+	uniqueKeys, keys, tags                              pq.StringArray
 }
 
 type attemptColumns struct {
@@ -212,7 +212,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 	for _, r := range records {
 		c.ids = append(c.ids, int64(r.ID))
 		c.types, c.queues, c.states = append(c.types, r.Type), append(c.queues, r.Queue), append(c.states, string(r.State))
-		c.payloads, c.keys = append(c.payloads, string(r.Payload)), append(c.keys, r.Unique)
+		c.payloads, c.uniqueKeys = append(c.payloads, string(r.Payload)), append(c.uniqueKeys, r.Unique)
 		c.attempts, c.maxAttempts = append(c.attempts, int64(r.Attempt)), append(c.maxAttempts, int64(r.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(r.Failures)), append(c.crashes, int64(r.Crashes)), append(c.deferrals, int64(r.Deferrals))
 		c.nextRunAt, c.createdAt = append(c.nextRunAt, timeText(r.NextRunAt)), append(c.createdAt, timeText(r.CreatedAt))
@@ -220,7 +220,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.requeued = append(c.requeued, r.Requeued)
 		c.lastErrors, c.parked = append(c.lastErrors, r.LastError), append(c.parked, r.Parked)
 		c.idempotencyKeys = append(c.idempotencyKeys, r.ImportedKey)
-		c.groups = append(c.groups, r.Key)
+		c.keys = append(c.keys, r.Key)
 		c.parks, c.tags = append(c.parks, int64(r.Parks)), append(c.tags, column.Tags(r.Tags))
 	}
 	return c
@@ -245,8 +245,8 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 
 func (c *taskColumns) args() []any {
 	return []any{
-		c.ids, c.types, c.queues, c.states, c.payloads, c.keys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.groups,
+		c.ids, c.types, c.queues, c.states, c.payloads, c.uniqueKeys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.keys,
 	}
 }
 

@@ -28,7 +28,7 @@ var gateTests = []test{
 	{"the next gate blocks a task that the first one releases", testGateNext},
 	{"a task leaves its gate when a person changes it", testGateChanged},
 	{"renewals report the paused queues", testGateRenewals},
-	{"a blocked task is no fault and does not make its queue late", testGateHealthy},
+	{"verify accepts a blocked task, which does not make its queue late", testGateHealthy},
 	{"claims nothing after the call that pauses", testGateExact},
 	{"a worker that registers meanwhile knows the pause", testGateRegister},
 	{"targets agree with the handler of deliveries", testGateTargets},

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gate is a stored gate. A gate that is no longer closed remains until its blocked tasks are released.
+// gate is a stored gate. It remains until its blocked tasks are released.
 type gate struct {
 	store.Gate
 	lifted bool

@@ -60,7 +60,7 @@ select coalesce(bool_or(lifted_at is null and until <= now()), false) as expired
 from holdfast.gates
 
 -- name: block
--- Blocks tasks at the gate $3. If the gate is not closed any more, the tasks become due instead. The lock on the gate
+-- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate
 -- makes a change of the gate wait, so that the release after it finds the tasks.
 with closed as materialized (
   select id from holdfast.gates

@@ -51,7 +51,7 @@ select coalesce(max(lifted_at is null and until <= ?1), 0) as expired, coalesce(
 from gates
 
 -- name: block
--- Blocks tasks at the gate ?2. If the gate is not closed any more, the tasks become due instead.
+-- Blocks tasks at the gate ?2. If the gate has opened, the tasks become due instead.
 insert into blocked (task_id, attempt, gate_id, blocked_at)
 select tasks.id, tasks.attempt, g.id, ?3
 from json_each(?1) as tickets
