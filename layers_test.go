@@ -97,6 +97,7 @@ func TestLayers(t *testing.T) {
 		"schema":                   {".", "store"},
 		"internal/message":         {"."},
 		"store":                    {".", "internal/message"},
+		"internal/permit":          {"store"},
 		"broker":                   {".", "internal/message"},
 		"configs":                  {".", "internal/hosts"},
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
@@ -105,8 +106,8 @@ func TestLayers(t *testing.T) {
 		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
-		"store/internal/roles":     {".", "internal/message", "store", "store/internal/column", "store/internal/scan"},
-		"store/internal/scan":      {".", "internal/message", "store"},
+		"store/internal/roles":     {".", "internal/message", "internal/permit", "store", "store/internal/column", "store/internal/scan"},
+		"store/internal/scan":      {".", "internal/message", "internal/permit", "store"},
 		"store/internal/statement": {},
 		"store/postgres": {".", "presence", "internal/message", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
 			"store/internal/statement", "schema", "doctor"},
@@ -124,7 +125,7 @@ func TestLayers(t *testing.T) {
 		"internal/hosts":         {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "store"},
-		"internal/sim/simstore":  {".", "presence", "internal/message", "store"},
+		"internal/sim/simstore":  {".", "presence", "internal/message", "internal/permit", "store"},
 		"internal/sim/simbroker": {".", "presence", "internal/message", "broker"},
 	}
 	for folder, may := range allowed {

@@ -150,9 +150,10 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	if o.Handlers != nil {
 		o.Handlers(&handlers)
 	}
-	onReady := func(time.Duration) {}
+	var onReady func(time.Duration)
+	var onBlocked func()
 	if jan != nil {
-		onReady = jan.Nudge
+		onReady, onBlocked = jan.Nudge, jan.Blocked
 	}
 	var present presence.Servers
 	if c.Worker.Presence {
@@ -161,7 +162,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
 		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, Log: b.Log, Observer: o.Observer,
+		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, Log: b.Log, Observer: o.Observer,
 	})
 }
 

@@ -97,9 +97,12 @@ type Options struct {
 	Present presence.Servers
 	// OnReady, if set, is called when a task of this process becomes ready again. The argument is how long the task
 	// waits.
-	OnReady  func(wait time.Duration)
-	Log      logrus.FieldLogger // nil discards
-	Observer holdfast.Observer  // nil discards
+	OnReady func(wait time.Duration)
+	// OnBlocked, if set, is called when gates have blocked tasks that this process wanted to claim. A janitor of the same
+	// process then looks at once whether limits allow them.
+	OnBlocked func()
+	Log       logrus.FieldLogger // nil discards
+	Observer  holdfast.Observer  // nil discards
 }
 
 func (o *Options) complete() error {
@@ -132,6 +135,9 @@ func (o *Options) complete() error {
 	}
 	if o.OnReady == nil {
 		o.OnReady = func(time.Duration) {}
+	}
+	if o.OnBlocked == nil {
+		o.OnBlocked = func() {}
 	}
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard

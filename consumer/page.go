@@ -259,6 +259,7 @@ func (p *page) block(ctx context.Context, blocked map[store.ID][]message.Ticket)
 	for gate, tickets := range blocked {
 		if p.orRescue(ctx, "blocked", tickets, func(ctx context.Context) error { return p.s.o.Store.Block(ctx, gate, tickets) }) {
 			p.s.observe(holdfast.ObservedBlocked, len(tickets))
+			p.s.o.OnBlocked()
 		}
 	}
 }

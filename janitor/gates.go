@@ -10,17 +10,56 @@ import (
 const (
 	releaseEvery = 500 * time.Millisecond
 	releaseBatch = 1000
+	// While tasks wait for permits, the pause between two looks is from soonest to latest. It is the soonest after a look
+	// that released tasks, and then doubles.
+	soonestLook = 10 * time.Millisecond
+	latestLook  = 100 * time.Millisecond
 )
 
-// release makes the tasks of gates that have opened due, in short transactions. Several janitors may do it at the same
-// time.
-func (j *Janitor) release(ctx context.Context) error {
+// releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. One of them gives
+// the permits of limits, and the others look seldom.
+func (j *Janitor) releaseLoop(ctx context.Context) {
+	look := soonestLook
 	for {
-		n, err := j.o.Store.ReleaseBlocked(ctx, releaseBatch)
-		if err != nil || n == 0 {
-			return err
+		next, err := j.release(ctx, &look)
+		if err != nil && ctx.Err() == nil {
+			j.o.Log.WithError(err).WithField("duty", "release blocked tasks").Warn("duty failed, trying again")
 		}
-		j.observe(holdfast.ObservedReleased, n)
+		select {
+		case <-time.After(next):
+		case <-j.blocked:
+			look = soonestLook
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// release releases blocked tasks in short transactions. It returns the time until the next look.
+func (j *Janitor) release(ctx context.Context, look *time.Duration) (next time.Duration, err error) {
+	for {
+		released, err := j.o.Store.ReleaseBlocked(ctx, releaseBatch)
+		switch {
+		case err != nil || released.Next < 0 && released.Tasks == 0:
+			return j.beat(releaseEvery), err
+		case released.Tasks == 0:
+			*look = min(2**look, latestLook)
+			return max(soonestLook, min(released.Next, *look)), nil
+		}
+		j.observe(holdfast.ObservedReleased, released.Tasks)
 		j.Nudge(0)
+		*look = soonestLook
+		if released.Next > 0 {
+			return max(soonestLook, min(released.Next, *look)), nil
+		}
+	}
+}
+
+// Blocked notifies the janitor that a limit has blocked tasks, so that it looks at once whether they get permits. It
+// never blocks. It is safe for concurrent use.
+func (j *Janitor) Blocked() {
+	select {
+	case j.blocked <- struct{}{}:
+	default: // a look is already pending
 	}
 }

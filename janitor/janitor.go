@@ -17,7 +17,7 @@
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
 //	operations.go  makes the steps of operations, which is long work on many tasks
-//	gates.go       releases the tasks of gates that have opened
+//	gates.go       releases the tasks of gates that have opened, and gives the permits of limits
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -57,7 +57,7 @@ type Store interface {
 	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
 	Recount(ctx context.Context) (store.Recounted, error)
-	ReleaseBlocked(ctx context.Context, limit int) (int, error) // of store.Gates, like the next one
+	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // of store.Gates, like the next one
 	Gates(ctx context.Context) ([]store.Gate, error)
 	// Queues, Task, List and TypeSchemas are of store.Inspector.
 	Queues(ctx context.Context) ([]store.Queue, error)
@@ -137,6 +137,7 @@ func (o *Options) complete() error {
 type Janitor struct {
 	o         Options
 	nudge     chan time.Duration
+	blocked   chan struct{} // has a value after a limit has blocked tasks
 	fenced    chan struct{} // has a value while tasks of fenced workers wait for a sweep
 	createdAt time.Time
 	watcher   *presence.Watcher
@@ -158,7 +159,7 @@ func New(o Options) (*Janitor, error) {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
 	j := &Janitor{
-		o: o, nudge: make(chan time.Duration, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
+		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
 		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
 		quarantineTicks: time.Tick(quarantineEvery),
 	}
@@ -237,7 +238,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
 	duties.Go(func() { j.repeat(ctx, "recount", recountEvery, j.recount) })
 	duties.Go(func() { j.operations(ctx) })
-	duties.Go(func() { j.repeat(ctx, "release blocked tasks", releaseEvery, j.release) })
+	duties.Go(func() { j.releaseLoop(ctx) })
 	duties.Wait()
 	return nil
 }

@@ -65,7 +65,7 @@ const (
 type Action string
 
 // The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates, set and
-// unset settings, and the others tasks. Undo concerns tasks and settings.
+// unset settings and limits, and the others tasks. Undo concerns tasks and settings.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -83,8 +83,8 @@ const (
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate
 	ActionResume  Action = "resume" // opens a gate
-	ActionSet     Action = "set"    // changes a setting
-	ActionUnset   Action = "unset"  // removes a setting
+	ActionSet     Action = "set"    // changes a setting or a limit
+	ActionUnset   Action = "unset"  // removes a setting or a limit
 )
 
 // Actions returns every action, in the order in which lists show them.

@@ -29,15 +29,23 @@ type Gates interface {
 	// Resume opens the gate that Pause has closed, and adds an entry to the audit log. Returns ErrNotFound if the subject
 	// is not paused.
 	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
-	// Gates returns the closed gates, in the order in which they were first closed.
+	// Gates returns the closed gates except limits, in the order in which they were first closed.
 	Gates(ctx context.Context) ([]Gate, error)
 	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
-	// its blocked tasks. Other tasks are not in the result.
+	// its blocked tasks. Limits come after all other gates. Other tasks are not in the result.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
-	// ReleaseBlocked makes at most limit blocked tasks of gates that have opened due, and returns their number. Before
-	// that it opens the gates whose time has passed, and records that in the audit log. Janitors call it often. If no
-	// gate has opened, it reads one small table only.
-	ReleaseBlocked(ctx context.Context, limit int) (int, error)
+	// ReleaseBlocked makes blocked tasks due: first those of gates that have opened, then those that get permits of
+	// limits, at most limit tasks of each. Before that it opens the gates whose time has passed, and records that in the
+	// audit log. Janitors call it often. If no gate has opened and no limit is in use, it only reads small tables.
+	ReleaseBlocked(ctx context.Context, limit int) (Released, error)
+}
+
+// Released is what a call of ReleaseBlocked has done.
+type Released struct {
+	Tasks int // number of tasks that are due now
+	// Next is the time after which another call may make tasks due. 0 means at once. A negative value means that no task
+	// is blocked at a limit. Tasks can become blocked and gates can open before that time.
+	Next time.Duration
 }
 
 // Subject selects tasks: those that match each field that is not empty.
@@ -107,13 +115,17 @@ func (s Subject) Selects(t *holdfast.Task) bool {
 type GateKind string
 
 // The kinds of gates.
-const GatePause GateKind = "pause" // a person has paused the subject
+const (
+	GatePause GateKind = "pause" // a person has paused the subject
+	GateLimit GateKind = "limit" // closed for tasks without a permit; see Limits
+)
 
 // Gate is a closed gate.
 type Gate struct {
 	ID       ID        `json:"id"`
 	Kind     GateKind  `json:"kind"`
 	Subject            // the tasks that it concerns
+	Per      Per       `json:"per,omitempty"` // of a limit
 	Actor              // who closed it, or last changed its reason or end
 	ClosedAt time.Time `json:"closed_at"`
 	Until    time.Time `json:"until,omitzero"` // zero: until a person resumes

@@ -51,6 +51,7 @@ type Store interface {
 	Counters
 	Operations
 	Gates
+	Limits
 	Settings
 	Migrations
 

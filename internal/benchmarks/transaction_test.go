@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -59,6 +58,7 @@ func BenchmarkEnqueueTx(b *testing.B) {
 
 // txFixture is a process that serves tasks and stores them in transactions of its own.
 type txFixture struct {
+	backend  *app.Backend
 	producer *producer.Producer
 	db       *sql.DB
 
@@ -72,12 +72,14 @@ func newTxFixture(b *testing.B, env []string) *txFixture {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &txFixture{started: make(map[holdfast.TaskID]time.Time)}
+	s := &txFixture{backend: backend, started: make(map[holdfast.TaskID]time.Time)}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- daemon.Serve(ctx, daemon.Options{Backend: backend, Handlers: func(r *consumer.Registry) {
-			r.Add("timed", consumer.HandlerFunc(s.handle))
+			for _, timed := range []string{"timed", "free", "one", "four"} {
+				r.Add(timed, consumer.HandlerFunc(s.handle))
+			}
 			r.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
 		}})
 	}()
@@ -183,7 +185,7 @@ func (s *txFixture) enqueue(b *testing.B) (*sql.Tx, holdfast.TaskID) {
 }
 
 // measure commits transactions one by one, and returns the seconds from each commit to the start of its task.
-func (s *txFixture) measure(b *testing.B) (waits []float64) {
+func (s *txFixture) measure(b *testing.B) []float64 {
 	b.Helper()
 	committed := make(map[holdfast.TaskID]time.Time)
 	for range *txCount {
@@ -195,15 +197,21 @@ func (s *txFixture) measure(b *testing.B) (waits []float64) {
 		// The pause is random, so that the calls are not in step with the janitor.
 		time.Sleep(*txPause/2 + rand.N(*txPause))
 	}
-	for deadline := time.Now().Add(time.Minute); len(waits) < len(committed); time.Sleep(10 * time.Millisecond) {
+	return s.waits(b, committed)
+}
+
+// waits returns how many seconds after the given times the tasks have started.
+func (s *txFixture) waits(b *testing.B, from map[holdfast.TaskID]time.Time) (waits []float64) {
+	b.Helper()
+	for deadline := time.Now().Add(time.Minute); len(waits) < len(from); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatal(fmt.Errorf("%d of %d tasks have started", len(waits), len(committed)))
+			b.Fatalf("%d of %d tasks have started", len(waits), len(from))
 		}
-		waits = waits[:0]
 		s.mu.Lock()
-		for id, at := range committed {
+		for id, at := range from {
 			if started, ok := s.started[id]; ok {
 				waits = append(waits, max(0, started.Sub(at).Seconds()))
+				delete(s.started, id)
 			}
 		}
 		s.mu.Unlock()

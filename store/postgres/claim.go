@@ -111,9 +111,9 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 	return rows.Err()
 }
 
-// claimedRow is the columns of {{claimed}} in sql/parts.sql, and the store's time. All rows of a page are scanned into
-// one claimedRow, by position: a new value for each row, or a look-up of columns by name, would take longer than
-// everything else.
+// claimedRow is the columns of {{claimed}} in sql/parts.sql, the store's time, and where an earlier claim has put the
+// task. All rows of a page are scanned into one claimedRow, by position: a new value for each row, or a look-up of
+// columns by name, would take longer than everything else.
 type claimedRow struct {
 	id, attempt, mostAttempts    int64
 	kind, queue                  string
@@ -121,6 +121,7 @@ type claimedRow struct {
 	failures, crashes, deferrals sql.NullInt64
 	created, next, started       sql.RawBytes // see timeOf
 	now                          sql.NullTime
+	buffered                     sql.NullBool
 	lastError                    sql.NullString
 	tags                         scan.Tags
 	payload                      []byte // a new slice for every row
@@ -129,7 +130,7 @@ type claimedRow struct {
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.payload, &r.now}
+		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.payload, &r.now, &r.buffered}
 }
 
 // claim returns the claimed task.
@@ -148,6 +149,9 @@ func (r *claimedRow) claim(c *claiming) store.Claim {
 	claim := store.Claim{Verdict: store.Claimed, Task: t, Now: t.StartedAt}
 	if r.now.Valid {
 		claim.Now = r.now.Time.UTC()
+	}
+	if r.buffered.Valid {
+		claim.Task.Buffered = r.buffered.Bool
 	}
 	return claim
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // gatekeeper is the role store.Gates.
@@ -25,19 +26,39 @@ type gatekeeper struct {
 }
 
 func newGatekeeper(d *database) gatekeeper {
-	return gatekeeper{d, roles.NewGates(named{d}, func(ctx context.Context, tx roles.Transaction, f func() error) error {
-		if _, err := tx.Change(ctx, "gates_settings"); err != nil {
+	hooks := roles.GateHooks{
+		Change: func(ctx context.Context, tx roles.Transaction, f func() error) error {
+			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
+				return err
+			}
+			if _, err := tx.Change(ctx, "gates_change"); err != nil {
+				return err
+			}
+			if err := f(); err != nil {
+				return err
+			}
+			_, err := tx.Change(ctx, "gates_changed")
 			return err
-		}
-		if _, err := tx.Change(ctx, "gates_change"); err != nil {
-			return err
-		}
-		if err := f(); err != nil {
-			return err
-		}
-		_, err := tx.Change(ctx, "gates_changed")
-		return err
-	})}
+		},
+		Lock: func(ctx context.Context, tx roles.Transaction) (now time.Time, err error) {
+			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
+				return now, err
+			}
+			var locked []struct{ Now scan.Time }
+			if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
+				return now, err
+			}
+			return locked[0].Now.Time, nil
+		},
+		Release: func(ctx context.Context, limit int) (n int, err error) {
+			err = d.do(ctx, "release blocked tasks", func() error {
+				n, err = d.exec(ctx, d.db, "release", limit)
+				return err
+			})
+			return n, err
+		},
+	}
+	return gatekeeper{d, roles.NewGates(named{d}, hooks)}
 }
 
 // gateState is what the store knows about the gates.
@@ -64,6 +85,15 @@ func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, subject store.Su
 		return gate, err
 	}
 	return gate, s.awaitClaims(ctx)
+}
+
+// SetLimit implements store.Limits.
+func (s *gatekeeper) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (store.Limit, error) {
+	set, err := s.gates.SetLimit(ctx, by, l)
+	if err != nil {
+		return set, err
+	}
+	return set, s.awaitClaims(ctx)
 }
 
 // The first and the longest pause between two looks for claims in progress.
@@ -94,21 +124,4 @@ func (s *gatekeeper) awaitClaims(ctx context.Context) error {
 			return fmt.Errorf("wait for %d claims in progress: %w: %w", len(before), holdfast.ErrUnavailable, err)
 		}
 	}
-}
-
-// ReleaseBlocked implements store.Gates.
-func (s *gatekeeper) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
-	open, err := s.OpenExpired(ctx)
-	if err != nil || !open {
-		return 0, err
-	}
-	var n int
-	err = s.do(ctx, "release blocked tasks", func() error {
-		n, err = s.exec(ctx, s.db, "release", limit)
-		return err
-	})
-	if err != nil || n > 0 {
-		return n, err
-	}
-	return 0, s.Clean(ctx)
 }

@@ -158,11 +158,11 @@ func TestAReleaseKeepsTheEpoch(t *testing.T) {
 		return n
 	}
 	for before, released := epoch(), 0; released < len(tickets); {
-		n, err := s.ReleaseBlocked(t.Context(), 1)
-		if err != nil || n == 0 {
-			t.Fatalf("released %d tasks, %v", n, err)
+		step, err := s.ReleaseBlocked(t.Context(), 1)
+		if err != nil || step.Tasks == 0 {
+			t.Fatalf("released %d tasks, %v", step.Tasks, err)
 		}
-		released += n
+		released += step.Tasks
 		if now := epoch(); now != before {
 			t.Fatalf("the epoch has changed from %d to %d", before, now)
 		}

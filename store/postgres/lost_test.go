@@ -215,6 +215,24 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
+// If the clock is set back while a rate makes tasks wait, they do not wait until the clock has the old time again.
+func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	if _, err := s.CorrectTimes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.BlockAtRate(t, s, registerWorker(t, s), insert(t, s, 3))
+	change(t, s, "update buckets set next_at = next_at + interval '2 hours', allowed_at = allowed_at + interval '2 hours'")
+	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
+	if _, err := s.CorrectTimes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next > time.Hour {
+		t.Errorf("released %+v, %v; want another look within an hour", released, err)
+	}
+}
+
 // After the clock was set back, a live worker has time to renew. A dead worker is fenced after one lease, not after two
 // hours.
 func TestLeasesFromTheFutureAreCutShort(t *testing.T) {

@@ -28,14 +28,16 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	}
 	if noted.Ahead {
 		// The outbox is corrected first, because a task must not look older than its outbox entry.
-		err := s.do(ctx, operation, func() error {
-			_, err := s.exec(ctx, s.db, "correct_outbox")
-			return err
-		})
-		if err != nil {
-			return false, err
+		for _, name := range []string{"correct_outbox", "correct_buckets"} {
+			err := s.do(ctx, operation, func() error {
+				_, err := s.exec(ctx, s.db, name)
+				return err
+			})
+			if err != nil {
+				return false, err
+			}
 		}
-		_, err = s.inSteps(ctx, operation, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
+		_, err := s.inSteps(ctx, operation, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
 			return one[step](ctx, s, tx, "correct_tasks", r.after, r.through, r.size)
 		})
 		if err != nil {

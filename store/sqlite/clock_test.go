@@ -305,3 +305,21 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		t.Errorf("due are %v, %v; want both interrupted, the parked and the unticketed task", due, err)
 	}
 }
+
+// If the clock is set back while a rate makes tasks wait, they do not wait until the clock has the old time again.
+func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s, m := openClocked(t)
+	m.shift(2*time.Hour, 0)
+	if _, err := s.CorrectTimes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.BlockAtRate(t, s, registerLeased(t, s, time.Hour), insert(t, s, 3))
+	m.shift(-2*time.Hour, 0)
+	if _, err := s.CorrectTimes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next > time.Hour {
+		t.Errorf("released %+v, %v; want another look within an hour", released, err)
+	}
+}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"time"
 
 	"modernc.org/sqlite"
 
@@ -19,31 +20,32 @@ type gatekeeper struct {
 }
 
 func newGatekeeper(d *database) gatekeeper {
-	return gatekeeper{d, roles.NewGates(named{d}, func(_ context.Context, _ roles.Transaction, f func() error) error { return f() })}
+	s := gatekeeper{database: d}
+	s.gates = roles.NewGates(named{d}, roles.GateHooks{
+		Change: func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
+		Lock: func(_ context.Context, tx roles.Transaction) (time.Time, error) { // the transaction is the only one
+			return timeOf(tx.(inTransaction).tx.now), nil
+		},
+		Release: s.release,
+	})
+	return s
 }
 
-// ReleaseBlocked implements store.Gates.
-func (s *gatekeeper) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
-	open, err := s.OpenExpired(ctx)
-	if err != nil || !open {
-		return 0, err
-	}
-	var picked []scan.ID
+// release makes at most limit tasks due that gates have blocked which have opened.
+func (s *gatekeeper) release(ctx context.Context, limit int) (n int, err error) {
 	err = s.write(ctx, "release blocked tasks", func(ctx context.Context, tx *transaction) error {
-		if picked, err = all[scan.ID](ctx, tx, "release_pick", limit); err != nil || len(picked) == 0 {
+		picked, err := all[scan.ID](ctx, tx, "release_pick", limit)
+		if n = len(picked); err != nil || n == 0 {
 			return err
 		}
-		ids := make([]holdfast.TaskID, len(picked))
+		ids := make([]holdfast.TaskID, n)
 		for i, row := range picked {
 			ids[i] = holdfast.TaskID(row.ID)
 		}
-		_, err := tx.exec(ctx, "release", numbers(ids), tx.now)
+		_, err = tx.exec(ctx, "release", numbers(ids), tx.now)
 		return err
 	})
-	if err != nil || len(picked) > 0 {
-		return len(picked), err
-	}
-	return 0, s.Clean(ctx)
+	return n, err
 }
 
 // targetOf is the SQL function target_of(type, payload); see holdfast.TargetOf.

@@ -41,7 +41,10 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 func (s *keeper) correct(ctx context.Context, operation string) error {
 	// The outbox is corrected first, because a task must not look older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "correct_outbox", tx.now)
+		if _, err := tx.exec(ctx, "correct_outbox", tx.now); err != nil {
+			return err
+		}
+		_, err := tx.exec(ctx, "correct_buckets", tx.now)
 		return err
 	})
 	for after := int64(0); err == nil; {

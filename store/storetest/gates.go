@@ -76,9 +76,9 @@ func (s *suite) claimOf(worker holdfast.WorkerID, tickets ...message.Ticket) []s
 
 func (s *suite) release(limit int) int {
 	s.Helper()
-	n, err := s.ReleaseBlocked(s.ctx, limit)
+	released, err := s.ReleaseBlocked(s.ctx, limit)
 	s.must(err)
-	return n
+	return released.Tasks
 }
 
 // due returns the tasks that get a ticket now.
@@ -125,7 +125,11 @@ func testGateBlocks(s *suite) {
 			s.Fatalf("%s: the verdicts are %s, %s and %s", subject.Subject, verdictName(claims[0].Verdict), verdictName(claims[1].Verdict), verdictName(claims[2].Verdict))
 		}
 		s.block(worker, gate.ID, tickets[:2]...)
-		s.block(worker, gate.ID, tickets[0]) // another copy of a ticket
+		// Another copy of a ticket does not change the block.
+		if claim := s.claimOf(worker, tickets[0])[0]; claim.Verdict != store.Stale {
+			s.Errorf("%s: the claim of a blocked task is %s", subject.Subject, verdictName(claim.Verdict))
+		}
+		s.must(s.Block(s.ctx, gate.ID, tickets[:1]))
 		if gates := s.gates(); len(gates) != 1 || gates[0].Blocked != 2 {
 			s.Errorf("%s: the gates are %+v, want one with two blocked tasks", subject.Subject, gates)
 		}

@@ -67,6 +67,26 @@ func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets
 	return []time.Duration{moves[0].Wait, 0, 0, 0}
 }
 
+// BlockAtRate blocks tasks at a rate of one start in an hour, and makes the store give one permit.
+func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
+	t.Helper()
+	by := store.Actor{Name: "anna", Surface: store.API}
+	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Rate: store.Rate{Count: 1, Per: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
+	if err != nil || claims[0].Verdict != store.Blocked || claims[0].Gate != limit.ID {
+		t.Fatalf("the claims are %+v, %v; want the tasks to be blocked at the limit", claims, err)
+	}
+	if err := s.Block(t.Context(), limit.ID, tickets); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := s.ReleaseBlocked(t.Context(), len(tickets)); err != nil || released.Tasks != 1 {
+		t.Fatalf("released %+v, %v; want one task", released, err)
+	}
+}
+
 // Wait returns the time until the task is due, by the clock of the store.
 func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
 	t.Helper()

@@ -11,18 +11,25 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Gates implements store.Gates, except that Pause does not wait for claims in progress.
+// Gates implements store.Gates and store.Limits, except that Pause and SetLimit do not wait for claims in progress.
 type Gates struct {
 	transactions Transactions
-	change       func(ctx context.Context, tx Transaction, f func() error) error
+	GateHooks
 }
 
-// NewGates returns the role, which uses the statements gates, gates_of, gate_get, gate_close, gate_lift, gates_expired,
-// gates_open, gates_delete and audit_record. change calls a function that closes and opens gates; the adapter does there what makes
-// claims see the change.
-func NewGates(t Transactions, change func(ctx context.Context, tx Transaction, f func() error) error) Gates {
-	return Gates{t, change}
+// GateHooks is what differs between the adapters.
+type GateHooks struct {
+	// Change calls a function that closes and opens gates. The adapter does there what makes claims see the change.
+	Change func(ctx context.Context, tx Transaction, f func() error) error
+	// Lock locks the giving of permits for the transaction, and returns the time. It returns the zero time, and does not
+	// wait, if another transaction has the lock.
+	Lock func(ctx context.Context, tx Transaction) (now time.Time, err error)
+	// Release makes at most limit tasks due that gates have blocked which have opened, and returns their number.
+	Release func(ctx context.Context, limit int) (int, error)
 }
+
+// NewGates returns the role, which uses the statements of gates.sql and limits.sql, and audit_record.
+func NewGates(t Transactions, hooks GateHooks) Gates { return Gates{t, hooks} }
 
 // Pause implements store.Gates.
 func (g *Gates) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (gate store.Gate, err error) {
@@ -85,7 +92,7 @@ func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) 
 // changing calls f in a transaction that changes gates.
 func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, Transaction) error) error {
 	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
-		return g.change(ctx, tx, func() error { return f(ctx, tx) })
+		return g.Change(ctx, tx, func() error { return f(ctx, tx) })
 	})
 }
 
@@ -120,14 +127,45 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 	return of, nil
 }
 
-// OpenExpired opens the gates whose time has passed. It reports whether there may be blocked tasks to release.
-func (g *Gates) OpenExpired(ctx context.Context) (bool, error) {
-	const operation = "open gates"
-	var open []struct{ Expired, Lifted bool }
-	if err := g.transactions.Read(ctx, operation, "gates_open", &open); err != nil || !open[0].Expired {
-		return err == nil && open[0].Lifted, err
+// ReleaseBlocked implements store.Gates.
+func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
+	released := store.Released{Next: noNext}
+	var state []struct{ Expired, Lifted, Limited bool }
+	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state); err != nil {
+		return released, err
 	}
-	return true, g.changing(ctx, operation, func(ctx context.Context, tx Transaction) error {
+	if state[0].Expired {
+		if err := g.openExpired(ctx); err != nil {
+			return released, err
+		}
+	}
+	opened := 0
+	if state[0].Expired || state[0].Lifted {
+		n, err := g.Release(ctx, limit)
+		if err != nil {
+			return released, err
+		}
+		if opened = n; n == 0 {
+			if err := g.transactions.Change(ctx, "delete open gates", "gates_delete"); err != nil {
+				return released, err
+			}
+		}
+	}
+	if state[0].Limited { // also while a release goes on, which can take long
+		var err error
+		if released, err = g.givePermits(ctx, limit); err != nil {
+			return store.Released{Tasks: opened}, err
+		}
+	}
+	if opened > 0 {
+		released.Tasks, released.Next = released.Tasks+opened, 0
+	}
+	return released, nil
+}
+
+// openExpired opens the gates whose time has passed.
+func (g *Gates) openExpired(ctx context.Context) error {
+	return g.changing(ctx, "open gates", func(ctx context.Context, tx Transaction) error {
 		var expired []scan.Gate
 		if err := tx.Read(ctx, "gates_expired", &expired); err != nil {
 			return err
@@ -140,9 +178,4 @@ func (g *Gates) OpenExpired(ctx context.Context) (bool, error) {
 		}
 		return nil
 	})
-}
-
-// Clean deletes the gates that are not closed and block no task.
-func (g *Gates) Clean(ctx context.Context) error {
-	return g.transactions.Change(ctx, "delete open gates", "gates_delete")
 }

@@ -29,8 +29,9 @@ type TaskGate struct {
 
 // Value returns the gate.
 func (r *Gate) Value() store.Gate {
+	kind, per := fromKind(r.Kind)
 	return store.Gate{
-		ID: store.ID(r.ID), Kind: r.Kind, Subject: store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key, Target: r.Target},
+		ID: store.ID(r.ID), Kind: kind, Subject: store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key, Target: r.Target}, Per: per,
 		Actor:    store.Actor{Name: r.Actor, Surface: r.Surface, Reason: r.Reason},
 		ClosedAt: r.ClosedAt.Time, Until: r.Until.Time, Blocked: r.Blocked,
 	}

@@ -10,7 +10,7 @@ set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticket
 from unnest($9::bigint[], $10::bigint[], $11::int[]) as id_range (first, last, start)
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = $3 and {{claimable}}
-returning {{claimed}}, null
+returning {{claimed}}, null, null
 
 -- name: claim
 -- The general statement, for tickets of several attempt numbers. The lock on the worker's row blocks fencing and
@@ -33,7 +33,7 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from picked
 where t.id = picked.id
-returning {{claimed}}, null -- null means started_at
+returning {{claimed}}, null, null -- null means started_at, and the place that the call names
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets. The statement compares due times with
@@ -41,9 +41,9 @@ returning {{claimed}}, null -- null means started_at
 -- waiting. gate is a closed gate that concerns the task, or 0.
 select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, '') as queue,
   coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt, coalesce(t.worker_id, 0) as worker_id,
-  coalesce(t.due_at > clock_timestamp() and t.next_run_at > clock_timestamp(), false) as waits,
+  coalesce(t.due_at > clock_timestamp() and (t.next_run_at > clock_timestamp() or t.due_at = {{blocked}}), false) as waits,
   coalesce(t.crashes, 0) as crashes,
-  coalesce((select min(g.id) from {{closed_gates}}), 0) as gate,
+  coalesce((select g.id from {{closed_gates}} order by {{gate_order}} limit 1), 0) as gate,
   exists (select from holdfast.workers where id = $1 and state = 'live') as live,
   coalesce((select gate_epoch from holdfast.workers where id = $1), 0) as epoch,
   exists (select from holdfast.gates where lifted_at is null) as gated,
@@ -54,7 +54,7 @@ order by n
 
 -- name: claim_held
 -- The tasks that this worker has already claimed.
-select {{claimed}}, now()
+select {{claimed}}, now(), coalesce(t.buffered, false)
 from unnest($2::bigint[], $3::int[]) as tickets (task, attempt)
 join holdfast.tasks t on t.id = tickets.task and t.attempt = tickets.attempt
 where t.worker_id = $1 and t.state = 'running'

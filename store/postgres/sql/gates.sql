@@ -15,16 +15,16 @@ update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
 where state = 'live' and gate_epoch is not null
 
 -- name: gates
--- The closed gates. $1 is the highest number of blocked tasks to count for each.
+-- The closed gates except limits. $1 is the highest number of blocked tasks to count for each.
 select {{gate}}, (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
 from holdfast.gates g
-where g.lifted_at is null and (g.until is null or g.until > now())
+where g.lifted_at is null and (g.until is null or g.until > now()) and g.kind not like 'limit%'
 order by g.id
 
 -- name: gates_of
 -- The first closed gate of each ready task of $1 that has one.
 select t.id as task, {{gate}}, 0 as blocked
-from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by g.id limit 1) g
+from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate_order}} limit 1) g
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: gate_get
@@ -55,23 +55,26 @@ where g.lifted_at is null and g.until <= now()
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, and whether there may be tasks to release.
-select coalesce(bool_or(lifted_at is null and until <= now()), false) as expired, coalesce(bool_or(lifted_at is not null), false) as lifted
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, and whether
+-- limits are in use.
+select coalesce(bool_or(lifted_at is null and until <= now()), false) as expired, coalesce(bool_or(lifted_at is not null), false) as lifted,
+  exists (select from holdfast.buckets) or exists (select from holdfast.permits) as limited
 from holdfast.gates
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate
 -- makes a change of the gate wait, so that the release after it finds the tasks.
 with closed as materialized (
-  select id from holdfast.gates
+  select id, kind from holdfast.gates
   where id = $3 and lifted_at is null and (until is null or until > now())
   for share
 ), picked as materialized (
-  select t.id, t.attempt
-  from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
+  select t.id, t.attempt, t.type, t.key, t.payload
+  from (select distinct * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
   lateral ( -- see claim
-    select id, attempt from holdfast.tasks
-    where id = tickets.task and attempt = tickets.attempt and state = 'ready' and (due_at is null or due_at <= now() or next_run_at <= now())
+    select id, attempt, type, key, payload from holdfast.tasks
+    where id = tickets.task and attempt = tickets.attempt and state = 'ready'
+      and (due_at is null or due_at <= now() or next_run_at <= now() and due_at < {{blocked}})
     for update
   ) t
 ), changed as (
@@ -79,40 +82,52 @@ with closed as materialized (
   set due_at = case when exists (select from closed) then {{blocked}} else now() end, ticketed_at = null, parked = null
   from picked
   where t.id = picked.id
+), counted as materialized (
+  select t.id, t.attempt, g.id as gate_id, g.kind, coalesce({{bucket}}, '') as bucket
+  from picked t, closed g, lateral (
+    select case when g.kind = 'limit per target' then holdfast.target_of(t.type, t.payload) else '' end as target
+  ) own
+), woken as (
+  insert into holdfast.buckets as b (gate_id, bucket, next_at)
+  select distinct gate_id, bucket, now() from counted where kind like 'limit%' order by gate_id, bucket
+  on conflict (gate_id, bucket) do update set next_at = b.next_at -- waits for decisions about the bucket
 )
-insert into holdfast.blocked (task_id, attempt, gate_id)
-select picked.id, picked.attempt, closed.id from picked, closed
-on conflict (task_id) do update set attempt = excluded.attempt, gate_id = excluded.gate_id, blocked_at = excluded.blocked_at
+insert into holdfast.blocked (task_id, attempt, gate_id, bucket)
+select id, attempt, gate_id, bucket from counted
+on conflict (task_id) do update
+set attempt = excluded.attempt, gate_id = excluded.gate_id, bucket = excluded.bucket, blocked_at = excluded.blocked_at
 
 -- name: release
 -- Releases at most $1 tasks of gates that are not closed. It locks the tasks first, as block does, and leaves tasks that
 -- another transaction has locked to a later call.
-with over as materialized (
-  select b.task_id, b.attempt, b.gate_id
-  from holdfast.gates g, lateral (
-    select task_id, attempt, gate_id from holdfast.blocked where gate_id = g.id order by task_id limit $1
-  ) b
-  where g.lifted_at is not null
-  limit $1
-), locked as materialized (
-  select t.id
-  from (select * from over order by task_id) o, lateral (
-    select id from holdfast.tasks where id = o.task_id for update skip locked
-  ) t
+with locked as materialized ( -- one list, because a join of two would compare each row with each
+  select o.*, t.id, t.attempt = o.attempt and t.state = 'ready' and t.due_at = {{blocked}} as here
+  from (
+    select b.task_id, b.attempt, b.gate_id
+    from holdfast.gates g, lateral (
+      select task_id, attempt, gate_id from holdfast.blocked where gate_id = g.id order by task_id limit $1
+    ) b
+    where g.lifted_at is not null
+    limit $1
+  ) o
+  left join lateral (
+    select id, attempt, state, due_at from holdfast.tasks where id = o.task_id for update skip locked
+  ) t on true
 ), due as (
-  update holdfast.tasks t set due_at = now()
-  from over
-  where t.id = over.task_id and t.id in (select id from locked)
-    and t.attempt = over.attempt and t.state = 'ready' and t.due_at = {{blocked}}
+  update holdfast.tasks t set due_at = now() from locked where t.id = locked.id and locked.here
 )
-delete from holdfast.blocked b using over
-where b.task_id = over.task_id and b.attempt = over.attempt and b.gate_id = over.gate_id
-  and (b.task_id in (select id from locked) or not exists (select from holdfast.tasks t where t.id = over.task_id))
+delete from holdfast.blocked b using locked
+where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = locked.gate_id
+  and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true)) -- exists would read all tasks
 
 -- name: gates_delete
--- Deletes the gates that are not closed and block no task.
-delete from holdfast.gates g
-where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+-- Deletes the gates that have opened and block no task, and the buckets of limits among them.
+with gone as (
+  delete from holdfast.gates g
+  where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+  returning id
+)
+delete from holdfast.buckets b where b.gate_id in (select id from gone)
 
 -- name: claims_in_progress
 -- The transactions that hold the lock of a claim on the table of the workers.

@@ -12,23 +12,55 @@ coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key,
 t.state = 'ready' and t.type = any($4::text[])
   and (t.crashes = 0 or t.crashes <= ($5::bigint[])[array_position($4::text[], t.type)])
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
-  and (t.due_at is null or t.due_at <= now() or t.next_run_at <= now())
+  and (t.due_at is null or t.due_at <= now() or t.next_run_at <= now() and t.due_at < {{blocked}})
   and (not $7::bool or not exists (select from {{closed_gates}}))
   and exists (select from live)
 
--- {{closed_gates}}: the closed gates g that concern the task t. Its target is computed once, and only if there are gates
--- of targets.
+-- {{closed_gates}}: the closed gates g that concern the task t. A limit is closed for tasks without a permit. The target
+-- of the task is computed once, and only if there are gates of targets.
 (
-  select case when exists (select from holdfast.gates where target <> '' and lifted_at is null)
+  select case when exists (select from holdfast.gates where (target <> '' or kind = 'limit per target') and lifted_at is null)
     then holdfast.target_of(t.type, t.payload) else '' end as target
   offset 0
 ) own, holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
   and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
   and g.target in ('', own.target)
+  and case g.kind
+    when 'limit per key' then t.key is not null
+    when 'limit per target' then own.target <> ''
+    else true
+  end
+  and (g.kind not like 'limit%' or not exists (
+    select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
+  ))
+
+-- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is closed.
+g.kind like 'limit%', g.id
+
+-- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
+case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
+
+-- {{permit_used}}: whether a permit is not free. Its task is at the same attempt, and running or about to start. The
+-- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then.
+coalesce((
+  select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
+    and (t.due_at is null or least(t.due_at, t.next_run_at) < now() + interval '10 seconds' and t.due_at < {{blocked}}))
+  from holdfast.tasks t where t.id = permit.task_id
+), false)
+
+-- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
+case when g.concurrency is null then 0 else (select count(*) from holdfast.permits p where p.gate_id = b.gate_id and p.bucket = b.bucket) end
+
+-- {{counted}}: store.MaxCountedBlocked.
+100000
+
+-- {{limit}}: the columns of a gate g that only limits use.
+coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
-g.lifted_at is null and (g.until is null or g.until > now()) and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
+g.lifted_at is null and (g.until is null or g.until > now()) and g.kind not like 'limit%'
+  and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
 
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'

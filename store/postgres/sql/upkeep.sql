@@ -10,6 +10,10 @@ update holdfast.outbox set
   created_at = least(created_at, now() - interval '1 minute')
 where publish_after > now() + interval '1 minute' or created_at > now() + interval '2 seconds'
 
+-- name: correct_buckets
+-- The next look at a bucket of a limit comes at once.
+update holdfast.buckets set next_at = now() where next_at > now() + interval '2 seconds' and next_at < {{blocked}}
+
 -- name: correct_tasks
 -- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was
 -- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A park lasts at

@@ -12,7 +12,7 @@ where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and
   and tasks.type in (select value from json_each(?4))
   and (tasks.crashes = 0 or tasks.crashes <= (select k.value from json_each(?5) as k where k.key = tasks.type))
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
-  and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2)
+  and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2 and +tasks.due_at < {{blocked}})
   and (not ?7 or not exists (select 1 from {{closed_gates}}))
 returning {{columns}}, {{payload}}
 
@@ -21,9 +21,9 @@ returning {{columns}}, {{payload}}
 -- concerns the task, or 0.
 select coalesce(tasks.id, 0) as id, coalesce(tasks.type, '') as type, coalesce(tasks.queue, '') as queue,
   coalesce(tasks.state, '') as state, coalesce(tasks.attempt, 0) as attempt, coalesce(tasks.worker_id, 0) as worker_id,
-  coalesce(tasks.due_at > ?2 and tasks.next_run_at > ?2, 0) as waits,
+  coalesce(tasks.due_at > ?2 and (tasks.next_run_at > ?2 or tasks.due_at = {{blocked}}), 0) as waits,
   coalesce(tasks.crashes, 0) as crashes,
-  coalesce((select min(g.id) from {{closed_gates}}), 0) as gate
+  coalesce((select g.id from {{closed_gates}} order by {{gate_order}} limit 1), 0) as gate
 from json_each(?1) as tickets left join tasks on tasks.id = tickets.value ->> 0
 order by tickets.key
 

@@ -1,21 +1,22 @@
 -- The last parameter of each statement is now.
 
 -- name: gates
--- The closed gates. ?1 is the highest number of blocked tasks to count for each.
+-- The closed gates except limits. ?1 is the highest number of blocked tasks to count for each.
 select {{gate}}, (select count(*) from (select 1 from blocked b where b.gate_id = g.id limit ?1)) as blocked
 from gates g
-where g.lifted_at is null and (g.until is null or g.until > ?2)
+where g.lifted_at is null and (g.until is null or g.until > ?2) and g.kind not like 'limit%'
 order by g.id
 
 -- name: paused_queues
 select queue from gates
-where lifted_at is null and (until is null or until > ?1) and queue <> '' and type = '' and key = '' and target = ''
+where lifted_at is null and (until is null or until > ?1) and kind not like 'limit%'
+  and queue <> '' and type = '' and key = '' and target = ''
 
 -- name: gates_of
 -- The first closed gate of each ready task of ?1 that has one.
 select tasks.id as task, {{gate}}, 0 as blocked
 from json_each(?1) as listed cross join tasks on tasks.id = listed.value
-  join gates g on g.id = (select min(g.id) from {{closed_gates}})
+  join gates g on g.id = (select g.id from {{closed_gates}} order by {{gate_order}} limit 1)
 where tasks.state = 'ready'
 
 -- name: gate_get
@@ -46,27 +47,36 @@ where g.lifted_at is null and g.until <= ?1
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, and whether there may be tasks to release.
-select coalesce(max(lifted_at is null and until <= ?1), 0) as expired, coalesce(max(lifted_at is not null), 0) as lifted
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, and whether
+-- limits are in use.
+select coalesce(max(lifted_at is null and until <= ?1), 0) as expired, coalesce(max(lifted_at is not null), 0) as lifted,
+  exists (select 1 from buckets) or exists (select 1 from permits) as limited
 from gates
 
 -- name: block
 -- Blocks tasks at the gate ?2. If the gate has opened, the tasks become due instead.
-insert into blocked (task_id, attempt, gate_id, blocked_at)
-select tasks.id, tasks.attempt, g.id, ?3
+insert into buckets (gate_id, bucket, next_at)
+select distinct g.id, coalesce({{bucket}}, ''), ?3
 from json_each(?1) as tickets
-  join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
-    and (tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3)
+  join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready' and {{blockable}}
+  join gates g on g.id = ?2 and g.lifted_at is null and g.kind like 'limit%'
+where true
+on conflict do nothing;
+
+insert into blocked (task_id, attempt, gate_id, blocked_at, bucket)
+select tasks.id, tasks.attempt, g.id, ?3, coalesce({{bucket}}, '')
+from json_each(?1) as tickets
+  join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready' and {{blockable}}
   join gates g on g.id = ?2 and g.lifted_at is null and (g.until is null or g.until > ?3)
 where true
-on conflict (task_id) do update set attempt = excluded.attempt, gate_id = excluded.gate_id, blocked_at = excluded.blocked_at;
+on conflict (task_id) do update set attempt = excluded.attempt, gate_id = excluded.gate_id, blocked_at = excluded.blocked_at, bucket = excluded.bucket;
 
 update tasks
 set due_at = iif(exists (select 1 from gates g where g.id = ?2 and g.lifted_at is null and (g.until is null or g.until > ?3)), {{blocked}}, ?3),
   ticketed_at = null, parked = null
 from json_each(?1) as tickets
 where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
-  and (tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3)
+  and {{blockable}}
 
 -- name: release_pick
 -- At most ?1 blocked tasks of gates that are not closed.
@@ -85,5 +95,8 @@ where tasks.id = picked.value and tasks.state = 'ready' and +tasks.due_at = {{bl
 delete from blocked where task_id in (select value from json_each(?1))
 
 -- name: gates_delete
--- Deletes the gates that are not closed and block no task.
+-- Deletes the gates that have opened and block no task, and the buckets of limits among them.
+delete from buckets
+where gate_id in (select id from gates where lifted_at is not null and not exists (select 1 from blocked b where b.gate_id = gates.id));
+
 delete from gates where lifted_at is not null and not exists (select 1 from blocked b where b.gate_id = gates.id)

@@ -11,17 +11,52 @@ coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(ta
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 {{payload_text}} as payload
 
--- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2.
+-- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. A limit is closed for tasks without a
+-- permit.
 gates g
 where g.lifted_at is null and (g.until is null or g.until > ?2)
   and g.queue in ('', tasks.queue) and g.type in ('', tasks.type) and (g.key = '' or g.key = tasks.key)
   and (g.target = '' or g.target = target_of(tasks.type, {{payload_text}}))
+  and case g.kind
+    when 'limit per key' then tasks.key is not null
+    when 'limit per target' then target_of(tasks.type, {{payload_text}}) <> ''
+    else true
+  end
+  and (g.kind not like 'limit%' or not exists (
+    select 1 from permits p where p.task_id = tasks.id and p.gate_id = g.id and p.attempt = tasks.attempt
+  ))
+
+-- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is closed.
+g.kind like 'limit%', g.id
+
+-- {{bucket}}: the name of the bucket in which the gate g counts a task.
+case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
+
+-- {{permit_used}}: whether a permit is not free at the time ?2. Its task is at the same attempt, and running or about
+-- to start. The permit of a task that is due later is free, but not in the last seconds before, as in the other adapter.
+coalesce((
+  select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
+    and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}}))
+  from tasks t where t.id = permit.task_id
+), 0)
+
+-- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
+iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = g.id and p.bucket = b.bucket))
+
+-- {{counted}}: store.MaxCountedBlocked.
+100000
+
+-- {{limit}}: the columns of a gate g that only limits use.
+coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{payload_text}}: the same as {{payload}}, as an expression.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
 
 -- {{blocked}}: the due time of a blocked task, the beginning of the year 9999. Builds without gates compute with it.
 253370764800000000
+
+-- {{blockable}}: whether a ready task may start at the time ?3, so that it can be blocked.
+(tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3 and +tasks.due_at < {{blocked}})
 
 -- {{gateless}}: whether no gate will release the blocked task t.
 t.next_run_at < {{blocked}} and not exists (

@@ -12,6 +12,10 @@ on conflict (duty) do update set taken_at = excluded.taken_at
 update outbox set publish_after = iif(publish_after > ?1 + 60000000, ?1, publish_after), created_at = min(created_at, ?1 - 60000000)
 where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
 
+-- name: correct_buckets
+-- The next look at a bucket of a limit comes at once. ?1 is now.
+update buckets set next_at = ?1 where next_at > ?1 + 2000000 and next_at < {{blocked}}
+
 -- name: correct_range
 -- The first id above ?1, and the largest id of all.
 select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce((select max(id) from tasks), 0) as last

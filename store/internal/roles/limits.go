@@ -1,0 +1,365 @@
+package roles
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/permit"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// SetLimit implements store.Limits, except that it does not wait for claims in progress.
+func (g *Gates) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (set store.Limit, err error) {
+	if err := l.Validate(); err != nil {
+		return set, err
+	}
+	err = g.changing(ctx, "set "+l.String(), func(ctx context.Context, tx Transaction) error {
+		before, err := limitIn(ctx, tx, l.Scope)
+		if err != nil {
+			return err
+		}
+		var rows []scan.Limit
+		err = tx.Read(ctx, "limit_set", &rows, string(scan.KindOf(l.Per)), l.Queue, l.Type, l.Key, l.Target,
+			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)
+		if err != nil {
+			return err
+		}
+		set = rows[0].Value()
+		if _, err := tx.Change(ctx, "limit_changed", int64(set.ID)); err != nil {
+			return err
+		}
+		entry := limitEntry(by, store.ActionSet, l.Scope)
+		if len(before) > 0 {
+			entry.Before = text(before[0].Version())
+		}
+		entry.After = text(set.Version())
+		return record(ctx, tx, []auditRow{entry})
+	})
+	return set, err
+}
+
+// UnsetLimit implements store.Limits.
+func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (unset store.Limit, err error) {
+	if err := s.Validate(); err != nil {
+		return unset, err
+	}
+	err = g.changing(ctx, "unset "+s.String(), func(ctx context.Context, tx Transaction) error {
+		found, err := limitIn(ctx, tx, s)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, s)
+		}
+		unset = found[0]
+		if _, err := tx.Change(ctx, "gate_lift", int64(unset.ID)); err != nil {
+			return err
+		}
+		entry := limitEntry(by, store.ActionUnset, s)
+		entry.Before = text(unset.Version())
+		return record(ctx, tx, []auditRow{entry})
+	})
+	return unset, err
+}
+
+// limitIn returns the limit with a scope, or nothing.
+func limitIn(ctx context.Context, tx Transaction, s store.Scope) ([]store.Limit, error) {
+	var rows []scan.Limit
+	err := tx.Read(ctx, "limit_get", &rows, string(scan.KindOf(s.Per)), s.Queue, s.Type, s.Key, s.Target)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return []store.Limit{rows[0].Value()}, nil
+}
+
+func limitEntry(by store.Actor, action store.Action, s store.Scope) auditRow {
+	return auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text(s.String()),
+	}
+}
+
+// Limits implements store.Limits.
+func (g *Gates) Limits(ctx context.Context) ([]store.LimitUse, error) {
+	var rows []scan.Limit
+	if err := g.transactions.Read(ctx, "list limits", "limits", &rows, store.MaxCountedBlocked); err != nil {
+		return nil, err
+	}
+	limits := make([]store.LimitUse, len(rows))
+	for i := range rows {
+		limits[i] = rows[i].Use()
+	}
+	return limits, nil
+}
+
+// LimitsOf implements store.Limits.
+func (g *Gates) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error) {
+	var rows []scan.TaskLimit
+	if err := g.transactions.Read(ctx, "read limits of a task", "limits_of", &rows, task); err != nil {
+		return nil, err
+	}
+	limits := make([]store.TaskLimit, len(rows))
+	for i := range rows {
+		limits[i] = rows[i].Value()
+	}
+	return limits, nil
+}
+
+// How much one transaction decides about.
+const (
+	maxBuckets = 100
+	maxFreed   = 10_000 // permits
+	// moreCandidates is how many tasks are read for all buckets beside those that they allow to start. Those that another
+	// limit blocks are moved there, so that they do not stop the tasks behind them.
+	moreCandidates = 1000
+)
+
+// noNext says that no task waits for a permit.
+const noNext = time.Duration(-1)
+
+// givePermits gives permits to blocked tasks and makes them due, at most limit. It does nothing if another process is
+// just doing it.
+func (g *Gates) givePermits(ctx context.Context, limit int) (released store.Released, err error) {
+	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
+		released = store.Released{Next: noNext}
+		now, err := g.Lock(ctx, tx)
+		if err != nil || now.IsZero() {
+			return err
+		}
+		if _, err := tx.Change(ctx, "permits_free", maxFreed); err != nil {
+			return err
+		}
+		d := &decision{limit: limit, now: now, buckets: make(map[permit.Ref]*permit.Bucket), unread: make(map[permit.Ref]int), blocked: make(map[permit.Ref]int)}
+		if err := d.decide(ctx, tx); err != nil {
+			return err
+		}
+		released.Tasks = len(d.admitted)
+		var next []struct{ After *float64 }
+		if err := tx.Read(ctx, "buckets_next", &next); err != nil {
+			return err
+		}
+		if next[0].After != nil {
+			released.Next = max(0, time.Duration(*next[0].After)*time.Microsecond)
+		}
+		return nil
+	})
+	return released, err
+}
+
+// bucketRow is a bucket in the document of a statement. Times are in microseconds since 1970.
+type bucketRow struct {
+	GateID    store.ID `json:"gate_id"`
+	Bucket    string   `json:"bucket"`
+	N         int      `json:"n,omitempty"`
+	NextAt    int64    `json:"next_at,omitempty"`
+	AllowedAt *int64   `json:"allowed_at,omitempty"`
+	Behind    bool     `json:"behind"`
+}
+
+// taskRow is a task in the document of a statement.
+type taskRow struct {
+	TaskID  holdfast.TaskID `json:"task_id"`
+	Attempt int             `json:"attempt"`
+	GateID  store.ID        `json:"gate_id,omitempty"`
+	Bucket  string          `json:"bucket"`
+	Permits []bucketRow     `json:"permits,omitempty"`
+}
+
+// decision is one transaction that gives permits.
+type decision struct {
+	limit                 int
+	now                   time.Time
+	due                   []permit.Ref                  // the buckets to look at
+	buckets               map[permit.Ref]*permit.Bucket // those and the others that the candidates need
+	unread                map[permit.Ref]int            // how many more candidates a due bucket could have had; 0 or less: it may have more
+	blocked               map[permit.Ref]int            // how many candidates are blocked in a bucket after the decision
+	admitted, moved, gone []taskRow
+}
+
+func (d *decision) decide(ctx context.Context, tx Transaction) error {
+	var rows []scan.Bucket
+	if err := tx.Read(ctx, "buckets_due", &rows, maxBuckets, d.limit); err != nil || len(rows) == 0 {
+		return err
+	}
+	var wanted []bucketRow
+	for i, left := 0, d.limit; i < len(rows) && left > 0; i++ { // a later call looks at the other buckets
+		ref, b := rows[i].Ref(), rows[i].Value()
+		free := min(b.Free(d.now, left), rows[i].Blocked)
+		left -= free
+		n := free + max(moreCandidates/len(rows), 1)
+		d.due, d.buckets[ref], d.unread[ref] = append(d.due, ref), b, n
+		wanted = append(wanted, bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, N: n})
+	}
+	var found []scan.Candidate
+	if err := d.read(ctx, tx, "candidates", &found, wanted); err != nil {
+		return err
+	}
+	tasks, candidates := d.candidates(found)
+	if err := d.readNeeded(ctx, tx, candidates); err != nil {
+		return err
+	}
+	touched := d.apply(tasks, candidates)
+	return d.write(ctx, tx, touched)
+}
+
+// read executes a query with a document as its only argument.
+func (d *decision) read(ctx context.Context, tx Transaction, name string, rows, document any) error {
+	text, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	return tx.Read(ctx, name, rows, string(text))
+}
+
+// candidates returns the tasks of the rows, and what is to be decided about each.
+func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidates []permit.Candidate) {
+	for i := range rows {
+		row := &rows[i]
+		at := permit.Ref{Gate: store.ID(row.GateID), Bucket: row.Bucket}
+		if i == 0 || rows[i-1].TaskID != row.TaskID {
+			d.unread[at]--
+			if row.Busy && !row.Gone {
+				d.blocked[at]++ // it stays until a later call
+				continue
+			}
+			task := taskRow{TaskID: row.TaskID, Attempt: row.Attempt}
+			if row.Gone {
+				d.gone = append(d.gone, task)
+				continue
+			}
+			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{At: at})
+		}
+		if row.Gone || row.Busy || row.Needs == 0 {
+			continue
+		}
+		c := &candidates[len(candidates)-1]
+		if row.IsLimit {
+			c.Needs = append(c.Needs, permit.Ref{Gate: store.ID(row.Needs), Bucket: row.NeedsBucket})
+		} else if c.Closed == 0 {
+			c.Closed = store.ID(row.Needs)
+		}
+	}
+	return tasks, candidates
+}
+
+// readNeeded reads the buckets that candidates need and that are not due.
+func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []permit.Candidate) error {
+	var missing []bucketRow
+	for _, c := range candidates {
+		for _, ref := range c.Needs {
+			row := bucketRow{GateID: ref.Gate, Bucket: ref.Bucket}
+			if d.buckets[ref] == nil && !slices.ContainsFunc(missing, func(m bucketRow) bool { return m.GateID == row.GateID && m.Bucket == row.Bucket }) {
+				missing = append(missing, row)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var rows []scan.Bucket
+	if err := d.read(ctx, tx, "buckets_named", &rows, missing); err != nil {
+		return err
+	}
+	for i := range rows {
+		d.buckets[rows[i].Ref()] = rows[i].Value()
+	}
+	return nil
+}
+
+// apply decides about the candidates. It returns the buckets that are not due and whose state has changed.
+func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touched map[permit.Ref]bool) {
+	touched = make(map[permit.Ref]bool)
+	for i, outcome := range permit.Decide(d.now, d.buckets, candidates, d.limit) {
+		task, c := tasks[i], candidates[i]
+		switch {
+		case outcome.Admitted:
+			for _, ref := range c.Needs {
+				task.Permits = append(task.Permits, bucketRow{GateID: ref.Gate, Bucket: ref.Bucket})
+				touched[ref] = touched[ref] || d.buckets[ref].Rate.Count > 0
+			}
+			d.admitted = append(d.admitted, task)
+		case outcome.To != c.At:
+			task.GateID, task.Bucket = outcome.To.Gate, outcome.To.Bucket
+			touched[outcome.To] = d.buckets[outcome.To] != nil // otherwise the gate is no limit
+			d.moved = append(d.moved, task)
+			d.blocked[outcome.To]++
+		default:
+			d.blocked[c.At]++
+		}
+	}
+	for _, ref := range d.due {
+		delete(touched, ref)
+	}
+	return touched
+}
+
+// write stores what was decided.
+func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit.Ref]bool) error {
+	var decided, done, others []bucketRow
+	for _, ref := range d.due {
+		row, stays := d.next(ref)
+		if stays {
+			decided = append(decided, row)
+		} else {
+			done = append(done, row)
+		}
+	}
+	for ref, changed := range touched {
+		if changed {
+			b := d.buckets[ref]
+			others = append(others, bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, NextAt: d.now.UnixMicro(), AllowedAt: microsOf(b.Allowed)})
+		}
+	}
+	for _, step := range []struct {
+		name string
+		rows any
+		n    int
+	}{
+		{"blocked_move", d.moved, len(d.moved)}, {"blocked_drop", d.gone, len(d.gone)}, {"buckets_decided", decided, len(decided)},
+		{"buckets_touched", others, len(others)}, {"buckets_delete", done, len(done)}, {"admit", d.admitted, len(d.admitted)},
+	} {
+		if step.n == 0 {
+			continue
+		}
+		document, err := json.Marshal(step.rows)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Change(ctx, step.name, string(document)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next returns the row of a due bucket after the decision. The bucket needs no row if it blocks no task and its rate
+// allows as much as that of a new bucket.
+func (d *decision) next(ref permit.Ref) (row bucketRow, stays bool) {
+	b := d.buckets[ref]
+	row = bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, AllowedAt: microsOf(b.Allowed)}
+	waiting := d.blocked[ref] > 0 || d.unread[ref] <= 0
+	switch next := b.Next(d.now); {
+	case waiting && next.IsZero():
+		row.NextAt = store.BlockedUntil.UnixMicro()
+	case waiting:
+		row.NextAt, row.Behind = next.UnixMicro(), next.After(d.now)
+	case b.Rate.Count > 0 && b.IdleAt().After(d.now):
+		row.NextAt = b.IdleAt().UnixMicro()
+	default:
+		return row, false
+	}
+	return row, true
+}
+
+func microsOf(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	micros := t.UnixMicro()
+	return &micros
+}

@@ -1,0 +1,109 @@
+package scan
+
+import (
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/permit"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Limit is a limit, as {{gate}} and {{limit}} in sql/parts.sql of each adapter select it, and its use.
+type Limit struct {
+	Gate
+	RateCount   int   `db:"rate_count"`
+	RatePer     int64 `db:"rate_per"` // microseconds
+	Concurrency int
+	InUse       int `db:"in_use"`
+}
+
+// Value returns the limit.
+func (r *Limit) Value() store.Limit {
+	gate := r.Gate.Value()
+	return store.Limit{
+		ID: gate.ID, Scope: store.Scope{Subject: gate.Subject, Per: gate.Per},
+		Rate: rateOf(r.RateCount, r.RatePer), Concurrency: r.Concurrency, Actor: gate.Actor, SetAt: gate.ClosedAt,
+	}
+}
+
+// Use returns the limit and its use.
+func (r *Limit) Use() store.LimitUse {
+	return store.LimitUse{Limit: r.Value(), InUse: r.InUse, Blocked: r.Blocked}
+}
+
+// TaskLimit is a limit that a task waits for.
+type TaskLimit struct {
+	Limit
+	Bucket string
+	Ahead  int
+}
+
+// Value returns the limit.
+func (r *TaskLimit) Value() store.TaskLimit {
+	return store.TaskLimit{Limit: r.Limit.Value(), Bucket: r.Bucket, InUse: r.InUse, Blocked: r.Blocked, Ahead: r.Ahead}
+}
+
+// perKind separates store.GateLimit and the value of store.Per in the column kind.
+const perKind = store.GateLimit + " per "
+
+// KindOf returns the value of the column kind for a limit.
+func KindOf(per store.Per) store.GateKind {
+	if per == store.PerScope {
+		return store.GateLimit
+	}
+	return perKind + store.GateKind(per)
+}
+
+// fromKind returns what the value of the column kind means.
+func fromKind(kind store.GateKind) (store.GateKind, store.Per) {
+	if per, isLimit := strings.CutPrefix(string(kind), string(perKind)); isLimit {
+		return store.GateLimit, store.Per(per)
+	}
+	return kind, store.PerScope
+}
+
+func rateOf(count int, per int64) store.Rate {
+	return store.Rate{Count: count, Per: time.Duration(per) * time.Microsecond}
+}
+
+// Bucket is a bucket of a limit.
+type Bucket struct {
+	GateID      int64 `db:"gate_id"`
+	Bucket      string
+	AllowedAt   Time `db:"allowed_at"`
+	Behind      bool
+	RateCount   *int   `db:"rate_count"`
+	RatePer     *int64 `db:"rate_per"`
+	Concurrency *int
+	InUse       int `db:"in_use"`
+	Blocked     int // number of blocked tasks, at most as many as were counted
+}
+
+// Ref returns the name of the bucket.
+func (r *Bucket) Ref() permit.Ref { return permit.Ref{Gate: store.ID(r.GateID), Bucket: r.Bucket} }
+
+// Value returns the state of the bucket.
+func (r *Bucket) Value() *permit.Bucket {
+	b := &permit.Bucket{InUse: r.InUse, Allowed: r.AllowedAt.Time, Behind: r.Behind}
+	if r.RateCount != nil && r.RatePer != nil {
+		b.Rate = rateOf(*r.RateCount, *r.RatePer)
+	}
+	if r.Concurrency != nil {
+		b.Concurrency = *r.Concurrency
+	}
+	return b
+}
+
+// Candidate is a blocked task and one of the closed gates that concern it. Needs is 0 if there is none.
+type Candidate struct {
+	TaskID      holdfast.TaskID `db:"task_id"`
+	Attempt     int
+	GateID      int64 `db:"gate_id"`
+	Bucket      string
+	Gone        bool // the task has left the gate
+	Busy        bool // another transaction has locked the task
+	Needs       int64
+	IsLimit     bool   `db:"is_limit"`
+	NeedsBucket string `db:"needs_bucket"`
+}

@@ -1,0 +1,188 @@
+-- name: limits_lock
+-- Only one transaction at a time gives permits. The lock also makes changes of gates and workers that register wait. The
+-- time is read after the lock, so that it never decreases from one decision to the next.
+with locked as materialized (select epoch from holdfast.gate_epoch for no key update skip locked)
+select clock_timestamp() as now from locked
+
+-- name: limit_set
+-- Sets the limit of the kind $1 for the subject $2 to $5.
+insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, rate_count, rate_per, concurrency)
+values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9::int, 0), nullif($10::bigint, 0), nullif($11::int, 0))
+on conflict (kind, queue, type, key, target) where lifted_at is null
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, closed_at = now(),
+  rate_count = excluded.rate_count, rate_per = excluded.rate_per, concurrency = excluded.concurrency
+returning {{gate}}, {{limit}}
+
+-- name: limit_changed
+-- Lets the buckets of the limit $1 be looked at.
+update holdfast.buckets set next_at = now() where gate_id = $1
+
+-- name: limits
+-- The limits and their use. $1 is the highest number of blocked tasks to count for each.
+select {{gate}}, {{limit}},
+  (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked,
+  (select count(*) from holdfast.permits permit where permit.gate_id = g.id and {{permit_used}}) as in_use
+from holdfast.gates g
+where g.lifted_at is null and g.kind like 'limit%'
+order by g.id
+
+-- name: limit_get
+-- The limit of the kind $1 for the subject $2 to $5.
+select {{gate}}, {{limit}}
+from holdfast.gates g
+where g.lifted_at is null and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
+
+-- name: limits_of
+-- The limits that the task $1 waits for.
+select {{gate}}, {{limit}}, own_bucket.name as bucket,
+  (select count(*) from holdfast.permits permit where permit.gate_id = g.id and permit.bucket = own_bucket.name and {{permit_used}}) as in_use,
+  (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id and b.bucket = own_bucket.name limit {{counted}}) counted) as blocked,
+  (
+    select count(*) from (
+      select from holdfast.blocked b
+      where b.gate_id = g.id and b.bucket = own_bucket.name
+        and (self.task_id is null or (b.blocked_at, b.task_id) < (self.blocked_at, self.task_id))
+      limit {{counted}}
+    ) counted
+  ) as ahead
+from holdfast.tasks t
+cross join lateral (select g.*, {{bucket}} as own_bucket from {{closed_gates}}) g
+cross join lateral (select g.own_bucket as name) own_bucket
+left join holdfast.blocked self on self.task_id = t.id and self.attempt = t.attempt and self.gate_id = g.id and self.bucket = own_bucket.name
+where t.id = $1 and t.state = 'ready' and g.kind like 'limit%'
+order by g.id
+
+-- name: permits_free
+-- Deletes at most $1 permits that are free, and lets their buckets be looked at. Attempt numbers only grow, so no claim
+-- takes a task with the permit of an earlier attempt. If the task may start later at the same attempt, the lock excludes
+-- the release of the task, and so a claim that still finds the permit. Without a concurrency, only some calls look,
+-- because such permits can be many.
+with free as materialized (
+  select permit.task_id, permit.gate_id, permit.attempt
+  from holdfast.gates g, lateral (
+    select * from holdfast.permits permit where permit.gate_id = g.id and (not {{permit_used}} or g.lifted_at is not null) limit $1
+  ) permit
+  where g.kind like 'limit%' and (g.concurrency is not null or (select random() < 0.05))
+  union all
+  select permit.task_id, permit.gate_id, permit.attempt
+  from (select * from holdfast.permits where (select random() < 0.05)) permit
+  where not exists (select from holdfast.gates g where g.id = permit.gate_id)
+), locked as materialized (
+  select free.*, t.id
+  from (select * from free order by task_id limit $1) free
+  left join lateral (
+    select id from holdfast.tasks
+    where id = free.task_id and attempt = free.attempt and state = 'ready'
+      and (due_at = {{blocked}} or least(due_at, next_run_at) >= now() + interval '10 seconds')
+    for update skip locked
+  ) t on true
+), freed as (
+  delete from holdfast.permits p using locked l
+  where p.task_id = l.task_id and p.gate_id = l.gate_id and p.attempt = l.attempt and (
+    l.id is not null
+    or coalesce((select t.attempt <> l.attempt or t.state not in ('ready', 'running') from holdfast.tasks t where t.id = l.task_id), true)
+    or not exists (select from holdfast.gates g where g.id = l.gate_id and g.lifted_at is null)
+  )
+  returning p.gate_id, p.bucket
+)
+update holdfast.buckets b set next_at = now()
+from (select distinct gate_id, bucket from freed) f
+where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
+
+-- name: buckets_due
+-- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each. Tickets.Block waits for the locks, so no task of it is overlooked.
+select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use,
+  (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit $2) counted) as blocked
+from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null
+where b.next_at <= now()
+order by b.next_at, b.gate_id, b.bucket
+limit $1
+for update of b
+
+-- name: buckets_named
+-- The buckets that the JSON document $1 names.
+select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use, 0 as blocked
+from json_to_recordset($1) as b (gate_id bigint, bucket text)
+join holdfast.gates g on g.id = b.gate_id
+left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
+
+-- name: candidates
+-- The first n blocked tasks of each bucket that the JSON document $1 names, in the order in which they get permits. A
+-- task has a row for each closed gate that concerns it. A task is busy if another transaction has locked it.
+with t as materialized ( -- one list, because a join of two would compare each row with each
+  select p.task_id, p.attempt as blocked_attempt, p.gate_id, p.bucket as blocked_bucket, p.blocked_at, own.*
+  from (
+    select b.*
+    from json_to_recordset($1) as r (gate_id bigint, bucket text, n int), lateral (
+      select * from holdfast.blocked where gate_id = r.gate_id and bucket = r.bucket order by blocked_at, task_id limit r.n
+    ) b
+    order by b.task_id
+  ) p
+  left join lateral (
+    select id, type, queue, key, payload, state, attempt, due_at from holdfast.tasks where id = p.task_id for update skip locked
+  ) own on true
+)
+select t.task_id, t.blocked_attempt as attempt, t.gate_id, t.blocked_bucket as bucket,
+  case when t.id is null then coalesce((select false from holdfast.tasks e where e.id = t.task_id), true)
+    else t.state <> 'ready' or t.attempt <> t.blocked_attempt or t.due_at is distinct from {{blocked}} end as gone,
+  t.id is null as busy,
+  coalesce(c.gate_id, 0) as needs, coalesce(c.kind like 'limit%', false) as is_limit, coalesce(c.bucket, '') as needs_bucket
+from t
+left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{closed_gates}}) c on t.id is not null
+order by t.blocked_at, t.task_id, c.gate_id
+
+-- name: admit
+-- Makes the tasks due that the JSON document $1 lists, and gives them their permits. These can replace permits of earlier
+-- attempts, whose buckets are looked at again.
+with listed as materialized (
+  select * from json_to_recordset($1) as r (task_id bigint, attempt int, permits json)
+), due as (
+  update holdfast.tasks t set due_at = now() from listed where t.id = listed.task_id
+), replaced as (
+  update holdfast.buckets b set next_at = now()
+  from listed l, holdfast.permits p
+  where p.task_id = l.task_id and b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
+), unblocked as (
+  delete from holdfast.blocked b using listed where b.task_id = listed.task_id and b.attempt = listed.attempt
+)
+insert into holdfast.permits (task_id, attempt, gate_id, bucket)
+select l.task_id, l.attempt, p.gate_id, p.bucket from listed l, json_to_recordset(l.permits) as p (gate_id bigint, bucket text)
+on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
+
+-- name: blocked_move
+-- Blocks the tasks that the JSON document $1 lists at other gates or in other buckets.
+update holdfast.blocked b set gate_id = r.gate_id, bucket = r.bucket
+from json_to_recordset($1) as r (task_id bigint, attempt int, gate_id bigint, bucket text)
+where b.task_id = r.task_id and b.attempt = r.attempt
+
+-- name: blocked_drop
+-- Deletes the outdated rows that the JSON document $1 lists.
+delete from holdfast.blocked b using json_to_recordset($1) as r (task_id bigint, attempt int)
+where b.task_id = r.task_id and b.attempt = r.attempt
+
+-- name: buckets_decided
+-- Stores the state of the buckets that the JSON document $1 lists. Times are in microseconds since 1970.
+update holdfast.buckets b
+set next_at = timestamptz 'epoch' + r.next_at * interval '1 microsecond', allowed_at = timestamptz 'epoch' + r.allowed_at * interval '1 microsecond',
+  behind = r.behind
+from json_to_recordset($1) as r (gate_id bigint, bucket text, next_at bigint, allowed_at bigint, behind boolean)
+where b.gate_id = r.gate_id and b.bucket = r.bucket
+
+-- name: buckets_touched
+-- The same for buckets that may have no row, without a change of the time of their next look.
+insert into holdfast.buckets as b (gate_id, bucket, next_at, allowed_at)
+select r.gate_id, r.bucket, timestamptz 'epoch' + r.next_at * interval '1 microsecond', timestamptz 'epoch' + r.allowed_at * interval '1 microsecond'
+from json_to_recordset($1) as r (gate_id bigint, bucket text, next_at bigint, allowed_at bigint)
+order by r.gate_id, r.bucket
+on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
+
+-- name: buckets_delete
+-- Deletes the buckets that the JSON document $1 lists: they have no state.
+delete from holdfast.buckets b using json_to_recordset($1) as r (gate_id bigint, bucket text)
+where b.gate_id = r.gate_id and b.bucket = r.bucket
+
+-- name: buckets_next
+-- How long it is until the next look at a bucket, in microseconds, at most a day.
+select least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 as after
+from holdfast.buckets b
+where exists (select from holdfast.gates g where g.id = b.gate_id and g.lifted_at is null)

@@ -1,0 +1,154 @@
+-- The last parameter of each statement is now.
+
+-- name: limit_set
+-- Sets the limit of the kind ?1 for the subject ?2 to ?5.
+insert into gates as g (kind, queue, type, key, target, actor, surface, reason, rate_count, rate_per, concurrency, closed_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, nullif(?9, 0), nullif(?10, 0), nullif(?11, 0), ?12)
+on conflict (kind, queue, type, key, target) where lifted_at is null
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, closed_at = excluded.closed_at,
+  rate_count = excluded.rate_count, rate_per = excluded.rate_per, concurrency = excluded.concurrency
+returning {{gate_columns}}, coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coalesce(concurrency, 0) as concurrency
+
+-- name: limit_changed
+-- Lets the buckets of the limit ?1 be looked at.
+update buckets set next_at = ?2 where gate_id = ?1
+
+-- name: limits
+-- The limits and their use. ?1 is the highest number of blocked tasks to count for each. ?2 is now.
+select {{gate}}, {{limit}},
+  (select count(*) from (select 1 from blocked b where b.gate_id = g.id limit ?1)) as blocked,
+  (select count(*) from permits permit where permit.gate_id = g.id and {{permit_used}}) as in_use
+from gates g
+where g.lifted_at is null and g.kind like 'limit%'
+order by g.id
+
+-- name: limit_get
+-- The limit of the kind ?1 for the subject ?2 to ?5.
+select {{gate}}, {{limit}}
+from gates g
+where g.lifted_at is null and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.key = ?4 and g.target = ?5
+
+-- name: limits_of
+-- The limits that the task ?1 waits for. ?2 is now.
+with waiting as materialized (
+  select g.id as gate_id, {{bucket}} as bucket
+  from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind like 'limit%'
+)
+select {{gate}}, {{limit}}, w.bucket,
+  (select count(*) from permits permit where permit.gate_id = g.id and permit.bucket = w.bucket and {{permit_used}}) as in_use,
+  (select count(*) from (select 1 from blocked b where b.gate_id = g.id and b.bucket = w.bucket limit {{counted}})) as blocked,
+  (
+    select count(*) from (
+      select 1 from blocked b
+      where b.gate_id = g.id and b.bucket = w.bucket
+        and (own.task_id is null or (b.blocked_at, b.task_id) < (own.blocked_at, own.task_id))
+      limit {{counted}}
+    )
+  ) as ahead
+from waiting w join gates g on g.id = w.gate_id
+left join blocked own on own.task_id = ?1 and own.gate_id = g.id and own.bucket = w.bucket
+  and own.attempt = (select attempt from tasks where id = ?1)
+order by g.id
+
+-- name: permits_free
+-- Deletes at most ?1 permits that are free at the time ?2, and lets their buckets be looked at. Attempt numbers only grow,
+-- so no claim can take a task with such a permit.
+update buckets set next_at = ?2
+where next_at = {{blocked}} and exists (
+  select 1 from permits permit where permit.gate_id = buckets.gate_id and permit.bucket = buckets.bucket and not {{permit_used}}
+);
+
+delete from permits
+where (task_id, gate_id) in (
+  select permit.task_id, permit.gate_id from permits permit
+  where not {{permit_used}} or not exists (select 1 from gates g where g.id = permit.gate_id and g.lifted_at is null)
+  limit ?1
+)
+
+-- name: buckets_due
+-- At most ?1 buckets whose tasks may get permits now. ?2 is the highest number of blocked tasks to count for each.
+select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use,
+  (select count(*) from (select 1 from blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit ?2)) as blocked
+from buckets b join gates g on g.id = b.gate_id and g.lifted_at is null
+where b.next_at <= ?3
+order by b.next_at, b.gate_id, b.bucket
+limit ?1
+
+-- name: buckets_named
+-- The buckets that the JSON document ?1 names.
+select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use, 0 as blocked
+from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from json_each(?1)) b
+join gates g on g.id = b.gate_id
+left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
+
+-- name: candidates
+-- The first blocked tasks of each bucket that the JSON document ?1 names, at most the largest n, in the order in which they get permits. A
+-- task has a row for each closed gate that concerns it.
+with picked as materialized (
+  select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
+  from json_each(?1) as r cross join blocked b on b.rowid in (
+    select rowid from blocked
+    where gate_id = r.value ->> 'gate_id' and bucket = r.value ->> 'bucket'
+    order by blocked_at, task_id limit (select max(value ->> 'n') from json_each(?1))
+  )
+)
+select picked.task_id, picked.attempt, picked.gate_id, picked.bucket,
+  coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy,
+  coalesce(g.id, 0) as needs, coalesce(g.kind like 'limit%', 0) as is_limit, coalesce({{bucket}}, '') as needs_bucket
+from picked
+left join tasks on tasks.id = picked.task_id
+left join gates g on g.id in (select g.id from {{closed_gates}})
+order by picked.blocked_at, picked.task_id, g.id
+
+-- name: admit
+-- Makes the tasks due that the JSON document ?1 lists, and gives them their permits. These can replace permits of earlier
+-- attempts, whose buckets are looked at again.
+update tasks set due_at = ?2 where id in (select value ->> 'task_id' from json_each(?1));
+
+delete from blocked where task_id in (select value ->> 'task_id' from json_each(?1));
+
+update buckets set next_at = ?2
+where next_at = {{blocked}} and (gate_id, bucket) in (
+  select p.gate_id, p.bucket from json_each(?1) as l join permits p on p.task_id = l.value ->> 'task_id'
+);
+
+insert into permits (task_id, attempt, gate_id, bucket)
+select l.value ->> 'task_id', l.value ->> 'attempt', needed.value ->> 'gate_id', needed.value ->> 'bucket'
+from json_each(?1) as l, json_each(l.value, '$.permits') as needed
+where true
+on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
+
+-- name: blocked_move
+-- Blocks the tasks that the JSON document ?1 lists at other gates or in other buckets.
+update blocked set gate_id = r.value ->> 'gate_id', bucket = r.value ->> 'bucket'
+from json_each(?1) as r
+where blocked.task_id = r.value ->> 'task_id' and blocked.attempt = r.value ->> 'attempt'
+
+-- name: blocked_drop
+-- Deletes the outdated rows that the JSON document ?1 lists.
+delete from blocked
+where (task_id, attempt) in (select value ->> 'task_id', value ->> 'attempt' from json_each(?1))
+
+-- name: buckets_decided
+-- Stores the state of the buckets that the JSON document ?1 lists.
+update buckets set next_at = r.value ->> 'next_at', allowed_at = r.value ->> 'allowed_at', behind = r.value ->> 'behind'
+from json_each(?1) as r
+where buckets.gate_id = r.value ->> 'gate_id' and buckets.bucket = r.value ->> 'bucket'
+
+-- name: buckets_touched
+-- The same for buckets that may have no row, without a change of the time of their next look.
+insert into buckets (gate_id, bucket, next_at, allowed_at)
+select value ->> 'gate_id', value ->> 'bucket', value ->> 'next_at', value ->> 'allowed_at' from json_each(?1)
+where true
+on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
+
+-- name: buckets_delete
+-- Deletes the buckets that the JSON document ?1 lists: they have no state.
+delete from buckets
+where (gate_id, bucket) in (select value ->> 'gate_id', value ->> 'bucket' from json_each(?1))
+
+-- name: buckets_next
+-- How long it is until the next look at a bucket, in microseconds, at most a day.
+select cast(min(min(next_at) - ?1, 86400000000) as real) as after
+from buckets b
+where exists (select 1 from gates g where g.id = b.gate_id and g.lifted_at is null)
