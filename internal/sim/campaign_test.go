@@ -43,11 +43,12 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	o := build(t)
 	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
-	pauses, blocked, released, expired := 0, 0, 0, 0
+	pauses, blocked, released, expired, limits, permitted := 0, 0, 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
 		pauses, blocked, released, expired = pauses+s.Pauses, blocked+s.Blocked, released+s.Released, expired+s.Expired
+		limits, permitted = limits+s.Limited, permitted+s.Permitted
 		if s.Operated > 0 {
 			operating++
 			interrupted += s.Interrupted
@@ -67,6 +68,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		t.Errorf("%d pauses blocked %d tasks, %d were released, and %d are dead by their deadline; want many more", pauses, blocked, released, expired)
 	}
 	t.Logf("%d pauses blocked %d tasks, %d were released, and %d are dead by their deadline", pauses, blocked, released, expired)
+	if limits < o.Seeds/2 || permitted < 3*o.Seeds {
+		t.Errorf("%d limits gave permits to %d tasks; want many more", limits, permitted)
+	}
+	t.Logf("%d limits gave permits to %d tasks", limits, permitted)
 	t.Logf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile", operating, interrupted)
 }
 

@@ -39,6 +39,7 @@ type checker struct {
 	explanations *explanations
 	operations   *operations
 	gates        *gates
+	limits       *limits
 
 	early   int // workers fenced before their leases expired
 	excused int // the part of early that is workers of live processes that could not report in time
@@ -92,6 +93,7 @@ func newChecker(w *world) *checker {
 	c.explanations = newExplanations(c)
 	c.operations = newOperations(c)
 	c.gates = newGates(c)
+	c.limits = newLimits(c)
 	return c
 }
 
@@ -172,7 +174,7 @@ func (c *checker) checkExecutors(e *execution) {
 func (c *checker) checkStart(task holdfast.Task) {
 	plan, planned := c.wanted[task.ID]
 	silent, only := c.world.plan.onlySilence()
-	if !planned || !only || task.Attempt > 1 || slices.Contains(silent, plan.Queue) || c.world.plan.pauses(task) {
+	if !planned || !only || task.Attempt > 1 || slices.Contains(silent, plan.Queue) || c.world.plan.pauses(task) || c.world.plan.limits(&task) {
 		return
 	}
 	if late := time.Since(c.world.began) - plan.At - plan.Delay; late > maxLate {
@@ -198,6 +200,7 @@ func (c *checker) changed(change simstore.Change) {
 	c.explanations.observe(change)
 	c.operations.observe(change)
 	c.gates.observe(change)
+	c.limits.observe(change)
 	switch {
 	case change.Operation != 0:
 		c.operated(before, after)
@@ -353,6 +356,7 @@ func (c *checker) fellBack() {
 	}
 	c.operations.fellBack()
 	c.gates.fellBack()
+	c.limits.fellBack()
 }
 
 // readoptClaim moves a claim that the store still knows to the new era, together with its execution.
@@ -401,6 +405,7 @@ func (c *checker) afterStep() {
 	c.explanations.afterStep()
 	c.operations.afterStep()
 	c.gates.afterStep()
+	c.limits.afterStep()
 	if c.steps++; c.steps%countersEvery == 0 {
 		c.checkCounters()
 	}

@@ -95,9 +95,12 @@ func (e *explanations) afterStep() {
 	if found, ok := e.explain(task.ID); ok {
 		e.checkCauses(task, found)
 		e.check.gates.checkExplained(task, found)
+		if w.plan.limits(&task.Task) {
+			return // a prediction does not say when it gets a permit
+		}
 		p := &prediction{found, e.nextWith(task.ID), task.Attempt, w.clock.leap, w.state.fellBack, time.Now()}
 		e.open[task.ID] = p
-		if p.Backlog != nil && e.steady() && len(w.plan.Pauses) == 0 {
+		if p.Backlog != nil && e.steady() && len(w.plan.Pauses)+len(w.plan.Limits) == 0 {
 			e.backlogs[task.ID] = append(e.backlogs[task.ID], p)
 		}
 	}

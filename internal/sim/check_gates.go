@@ -64,6 +64,16 @@ func (g *gates) answered(gate store.Gate) {
 // resuming notes that a person is about to resume a subject.
 func (g *gates) resuming(s store.Subject) { g.resumed[s] = true }
 
+// confirmed notes that a manifest has the tickets. A message with only the ticket proves less: the worker that has
+// blocked the task acks it, although a limit may have let another worker claim the task meanwhile.
+func (g *gates) confirmed(tickets []message.Ticket) {
+	for _, ticket := range tickets {
+		if task := g.check.world.store.Task(ticket.Task); g.late[ticket] && task != nil && task.State == holdfast.Running {
+			delete(g.late, ticket)
+		}
+	}
+}
+
 // fellBack forgets the gates, because the store has lost commits.
 func (g *gates) fellBack() {
 	clear(g.closed)
@@ -97,6 +107,9 @@ func (g *gates) observe(change simstore.Change) {
 		}
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
+		if after.Blocked() || g.check.limits.known[before.Gate] != nil {
+			break // a limit has moved it to another gate, or has given it a permit
+		}
 		g.released++
 		if g.isClosed(before.Gate) {
 			g.check.fail("task %s was released from gate %s, which is closed", after.ID, before.Gate)
@@ -110,6 +123,9 @@ func (g *gates) observe(change simstore.Change) {
 
 // isClosed reports whether the store has closed the gate now.
 func (g *gates) isClosed(id store.ID) bool {
+	if slices.ContainsFunc(g.check.world.store.Limits(), func(l store.Limit) bool { return l.ID == id }) {
+		return true
+	}
 	return slices.ContainsFunc(g.check.world.store.ClosedGates(), func(gate store.Gate) bool { return gate.ID == id })
 }
 
@@ -164,7 +180,7 @@ func (g *gates) checkDeadline(task holdfast.Task) {
 // afterStep finds the gates that have closed and opened, and tasks that stay blocked at open gates.
 func (g *gates) afterStep() {
 	w := g.check.world
-	if len(w.plan.Pauses) == 0 {
+	if len(w.plan.Pauses)+len(w.plan.Limits) == 0 {
 		return
 	}
 	stored := w.store.ClosedGates()
@@ -190,11 +206,11 @@ func (g *gates) afterStep() {
 		delete(g.closed, id)
 		g.changed = time.Now()
 	}
-	g.checkOpen(stored)
+	g.checkOpen()
 }
 
 // checkOpen checks that no task stays blocked at a gate that is open.
-func (g *gates) checkOpen(closed []store.Gate) {
+func (g *gates) checkOpen() {
 	w := g.check.world
 	if w.faults > 0 || !slices.ContainsFunc(w.processes, (*process).canRelease) {
 		g.quiet = time.Now()
@@ -202,7 +218,7 @@ func (g *gates) checkOpen(closed []store.Gate) {
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
-		if !t.Blocked() || slices.ContainsFunc(closed, func(gate store.Gate) bool { return gate.ID == t.Gate }) {
+		if !t.Blocked() || g.isClosed(t.Gate) {
 			delete(g.open, t.ID)
 			continue
 		}
@@ -247,7 +263,7 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	switch {
 	case named == 0 && has(found, explain.Paused):
 		g.check.fail("the explanation of task %s names a pause, but its subjects are open: %+v", task.ID, found.Causes)
-	case named == 0:
+	case named == 0, g.check.world.plan.limits(&task.Task):
 	case endless != found.NextStart.IsZero(), !endless && found.NextStart.Sub(last).Abs() > time.Millisecond:
 		g.check.fail("task %s can start at %v, and its explanation says %v", task.ID, last, found.NextStart)
 	}

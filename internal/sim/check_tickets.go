@@ -98,15 +98,13 @@ func (c *checker) checkTickets() {
 		c.addNamed(m.Content.Tickets)
 		if m.Content.Manifest != nil {
 			c.addNamed(m.Content.Manifest.Tickets)
+			c.gates.confirmed(m.Content.Manifest.Tickets)
 		}
 	}
 	tasks := c.world.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
 		ticket := message.Ticket{Task: t.ID, Attempt: t.Attempt}
-		if c.named[ticket] && t.State == holdfast.Running {
-			delete(c.gates.late, ticket)
-		}
 		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.named[ticket] || t.State == holdfast.Running && c.gates.late[ticket] {
 			continue
 		}

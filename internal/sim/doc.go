@@ -26,6 +26,7 @@
 //	faults.go        the faults
 //	operations.go    the person who starts operations
 //	pauses.go        the person who pauses queues, types and keys
+//	limits.go        the person who sets limits
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
 //
@@ -37,4 +38,5 @@
 //	check_explain.go     what package explain predicts
 //	check_operations.go  operations
 //	check_gates.go       gates, and deadlines that pass while a task waits
+//	check_limits.go      limits and permits
 package sim

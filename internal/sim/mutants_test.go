@@ -23,10 +23,11 @@ type mutant struct {
 var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
 // mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, fence workers of live
-// processes, make operations change or count the wrong tasks, use settings that were changed, or make gates stop too
-// little, too much or for too long. Several guards prevent a wrong early fence, and each still prevents it if another one
-// fails. So some mutants weaken two guards together. The guard against crowds is not here: it protects against a network
-// fault between many machines, which the simulator does not have. TestACrowdIsLeftToItsLeases of package janitor tests it.
+// processes, make operations change or count the wrong tasks, use settings that were changed, or make gates and limits
+// stop too little, too much or for too long. Several guards prevent a wrong early fence, and each still prevents it if
+// another one fails. So some mutants weaken two guards together. The guard against crowds is not here: it protects against
+// a network fault between many machines, which the simulator does not have. TestACrowdIsLeftToItsLeases of package janitor
+// tests it.
 var mutants = []mutant{
 	{"consumer acks a page before its manifest is confirmed", "consumer/page.go",
 		"\terr := p.take(ctx)\n", "\tgo func() { _ = acks.finish(p.tags) }()\n\terr := p.take(ctx)\n", nil},
@@ -145,21 +146,45 @@ var mutants = []mutant{
 	{"a step of an operation overrides a pause or a cancellation", "internal/sim/simstore/operations.go",
 		"o == nil || o.Version != own.From.Version {", "o == nil {", nil},
 	{"gate does not stop claims", "internal/sim/simstore/claim.go",
-		" || gateOf(gates, task, now) != 0 ||", " ||", nil},
+		" || gates.gateOf(task, now) != 0 ||", " ||", nil},
 	{"gate closes before the claims in progress have ended", "internal/sim/simstore/gates.go",
 		"c.awaitClaims(ctx, before)", "c.awaitClaims(ctx, before[:0])", nil},
 	{"gate blocks tasks although it has opened", "internal/sim/simstore/work.go",
-		"\t\t\tif closed {\n", "\t\t\tif closed || true {\n", nil},
+		"at != nil && at.closed(now)", "at != nil", nil},
 	{"gate keeps the mark of the ticket of a blocked task", "internal/sim/simstore/work.go",
 		"\t\t\ttask.TicketedAt, task.Parked = time.Time{}, \"\"\n\t\t\tc.store.changed(\"Block\"", "\t\t\ttask.Parked = \"\"\n\t\t\tc.store.changed(\"Block\"", nil},
 	{"gate counts a deferral for a blocked task", "internal/sim/simstore/work.go",
 		"task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n", "task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n\t\t\t\ttask.Deferrals++\n", nil},
 	{"gate that has opened forgets tasks after the first step of the release", "internal/sim/simstore/gates.go",
-		"if released == 0 {", "if released >= 0 {", []patch.Edit{
-			{File: "internal/sim/simstore/gates.go", Old: "return g.lifted && db.blockedAt(g.ID) == 0", New: "return g.lifted"},
+		"if released.Tasks > 0 {", "if released.Tasks < 0 {", []patch.Edit{
+			{File: "internal/sim/simstore/gates.go", Old: "return g.lifted && d.blockedAt(g.ID) == 0", New: "return g.lifted"},
 		}},
 	{"gate that is closed releases its tasks", "internal/sim/simstore/gates.go",
 		"\t\t\tif db.gates[i].lifted {\n", "\t\t\tif db.gates[i].ID > 0 {\n", nil},
+	{"limit does not stop claims", "internal/sim/simstore/gates.go",
+		"if needs := k.needs(task); len(needs) > 0 {", "if needs := k.needs(task); len(needs) < 0 {", nil},
+	{"limit is set before the claims in progress have ended", "internal/sim/simstore/limits.go",
+		"c.awaitClaims(ctx, before)", "c.awaitClaims(ctx, before[:0])", nil},
+	{"limit keeps the permits of attempts that have ended", "internal/sim/simstore/limits.go",
+		"&& !g.lifted && d.used(&p, now) {", "&& !g.lifted {", nil},
+	{"limit frees the permits of running attempts", "internal/sim/simstore/limits.go",
+		"\treturn t.State == holdfast.Running\n", "\treturn false\n", nil},
+	{"limit gives a permit too much", "internal/permit/permit.go",
+		"min(limit, b.Concurrency-b.InUse)", "min(limit, b.Concurrency-b.InUse+1)", nil},
+	{"limit ignores its rate after the first start", "internal/permit/permit.go",
+		"\t\tb.Allowed = b.first(now).Add(b.Rate.Interval())\n", "\t\tb.Allowed = time.Time{}\n", nil},
+	{"limit stops while the clock is behind the time of its next start", "internal/permit/permit.go",
+		"\t\tb.Allowed = latest\n", "_ = latest\n", nil},
+	{"limit is not looked at while the clock is behind the time of its next look", "internal/sim/simstore/repair.go",
+		"\t\t\td.correctBuckets(now)\n", "", nil},
+	{"several limits give the permit of one", "internal/sim/simstore/limits.go",
+		"for _, ref := range c.Needs {\n\t\t\t\tpermits", "for _, ref := range c.Needs[:min(1, len(c.Needs))] {\n\t\t\t\tpermits", nil},
+	{"several limits look only at the one where the task is blocked", "internal/permit/permit.go",
+		"== 0 && (!blocked || ref == c.At) {", "== 0 && ref == c.At {", nil},
+	{"limit that blocks a task does not wake its bucket", "internal/sim/simstore/work.go",
+		"\t\t\t\tc.store.db.wake(at, task.Bucket, now)\n", "", nil},
+	{"limit that has got a permit back does not wake its bucket", "internal/sim/simstore/limits.go",
+		"b.Ref == p.Ref && b.nextAt.Equal(store.BlockedUntil) {", "false {", nil},
 	{"gate stays closed for a worker whose queue was resumed", "consumer/intake.go",
 		"s.paused.awaitOpen(worker, queue)", "<-worker.Done()", nil},
 	{"gate blocks no task, and the worker acks its ticket", "consumer/page.go",

@@ -120,7 +120,7 @@ func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	if before {
 		return
 	}
-	if len(w.plan.Pauses) > 0 && w.rng.IntN(4) == 0 && s.Begin() {
+	if len(w.plan.Pauses)+len(w.plan.Limits) > 0 && w.rng.IntN(4) == 0 && s.Begin() {
 		began := time.Now()
 		w.after(time.Duration(w.rng.Int64N(int64(lockWait))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
 			if w.state.storeDown {

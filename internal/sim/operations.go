@@ -171,7 +171,7 @@ func (p *process) follow(o OperationPlan) {
 	}
 }
 
-// undertake notes that the person begins with an operation or a pause of the plan. It returns false if the process has
+// undertake notes that the person begins with an operation, a pause or a limit of the plan. It returns false if the process has
 // ended. The caller must call finish.
 func (p *process) undertake(name string) bool {
 	w := p.world
@@ -185,14 +185,14 @@ func (p *process) undertake(name string) bool {
 	return true
 }
 
-// finish notes that the person has finished with an operation or a pause.
+// finish notes that the person has finished with an operation, a pause or a limit.
 func (p *process) finish() {
 	p.world.mu.Lock()
 	p.world.following--
 	p.world.mu.Unlock()
 }
 
-// person is who starts the operations, and pauses queues, types and keys.
+// person is who starts the operations, pauses queues, types and keys, and sets limits.
 var person = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 // createOperation counts the tasks and stores the operation.

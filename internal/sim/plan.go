@@ -23,6 +23,7 @@ type Plan struct {
 	Operations []OperationPlan
 	Settings   []SettingPlan
 	Pauses     []PausePlan
+	Limits     []LimitPlan
 	Faults     []Fault
 	Net        NetPlan
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
@@ -41,7 +42,7 @@ const (
 	Worker              // a worker
 	Janitor             // a janitor
 	Produce             // a producer
-	Person              // a person who starts operations, and pauses queues, types and keys
+	Person              // a person who starts operations, pauses queues, types and keys, and sets limits
 )
 
 // TaskPlan is one task and the behavior of its handler.
@@ -181,6 +182,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	if r := rand.New(rand.NewPCG(seed, 0x1f83d9abfb41bd6b)); r.IntN(3) == 0 {
 		p.pause(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0x5be0cd19137e2179)); r.IntN(3) == 0 {
+		p.limit(r)
 	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
@@ -410,8 +414,8 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks, faults, operations, settings and pauses (such as "t3", "f0", "o1", "b0"
-// and "g2"). The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults, operations, settings, pauses and limits (such as "t3", "f0",
+// "o1", "b0", "g2" and "m0"). The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
@@ -420,6 +424,7 @@ func (p Plan) Without(names ...string) Plan {
 	p.Operations = slices.DeleteFunc(slices.Clone(p.Operations), func(o OperationPlan) bool { return gone(o.Name) })
 	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return gone(s.Name) })
 	p.Pauses = slices.DeleteFunc(slices.Clone(p.Pauses), func(g PausePlan) bool { return gone(g.Name) })
+	p.Limits = slices.DeleteFunc(slices.Clone(p.Limits), func(l LimitPlan) bool { return gone(l.Name) })
 	if gone("slow") {
 		p.Net.PerMilleSlow = 0
 	}
@@ -453,6 +458,9 @@ func (p Plan) Parts() []string {
 	for _, g := range p.Pauses {
 		names = append(names, g.Name)
 	}
+	for _, l := range p.Limits {
+		names = append(names, l.Name)
+	}
 	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
@@ -481,6 +489,9 @@ func (p Plan) String() string {
 	}
 	for _, g := range p.Pauses {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", g.Name, g.At, g)
+	}
+	for _, l := range p.Limits {
+		fmt.Fprintf(&b, "%-4s at %v %s\n", l.Name, l.At, l)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)

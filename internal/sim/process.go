@@ -69,7 +69,8 @@ type process struct {
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
 	unawareUntil   time.Time // until when it may not know that its presence was lost
 
-	pausing map[store.Subject]int // of a person: the number of pauses of the subject that are to go on
+	pausing  map[store.Subject]int // of a person: the number of pauses of the subject that are to go on
+	limiting map[store.Scope]int   // of a person: the number of plans of the limit that are to go on
 }
 
 // start starts a process of the plan, with the given number of the start. The caller holds w.mu.
@@ -100,7 +101,7 @@ func (p *process) runServices() {
 	log := p.logger()
 	var stopSettings func()
 	p.settings, stopSettings = p.watchSettings(log)
-	services := make(chan struct{}, 2)
+	services := make(chan struct{}, 3)
 	running := 0
 	run := func(f func()) {
 		running++
@@ -112,6 +113,7 @@ func (p *process) runServices() {
 	case Person:
 		run(p.operate)
 		run(p.pauseAndResume)
+		run(p.setLimits)
 	}
 	var j *janitor.Janitor
 	if p.role == Serve || p.role == Janitor {
@@ -147,7 +149,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
-		o.OnReady = j.Nudge
+		o.OnReady, o.OnBlocked = j.Nudge, j.Blocked
 	}
 	c, err := consumer.New(o)
 	p.must(err)

@@ -37,6 +37,8 @@ type Result struct {
 	Pauses      int           // gates that were closed
 	Blocked     int           // tasks that were blocked at a gate
 	Released    int           // tasks that were released from a gate
+	Limited     int           // limits that were set
+	Permitted   int           // tasks that got permits
 	Expired     int           // tasks that are dead because their deadline passed while they waited
 	Exact       bool          // the edited runtime of package patch was active
 	Journal     []string      // the printed journal, if it was kept
@@ -86,6 +88,9 @@ func newWorld(plan Plan, keep bool) *world {
 	for _, g := range plan.Pauses {
 		w.todo[g.Name] = true
 	}
+	for _, l := range plan.Limits {
+		w.todo[l.Name] = true
+	}
 	return w
 }
 
@@ -109,6 +114,7 @@ func (w *world) run() Result {
 		Ranges: w.check.explanations.ranges, InRange: w.check.explanations.inRange,
 		Operated: w.check.operations.changes, Interrupted: w.check.operations.interrupted,
 		Pauses: w.check.gates.pauses, Blocked: w.check.gates.blocked, Released: w.check.gates.released, Expired: w.check.gates.expired,
+		Limited: w.check.limits.set, Permitted: w.check.limits.admitted,
 	}
 	w.end()
 	result.Journal = w.log.lines

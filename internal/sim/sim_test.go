@@ -45,6 +45,8 @@ type reportLine struct {
 	Pauses      int
 	Blocked     int
 	Released    int
+	Limited     int
+	Permitted   int
 	Expired     int
 	Exact       bool
 }
@@ -80,7 +82,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Expired, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Expired, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -33,7 +33,7 @@ func (h *handle) gateName(id store.ID) string {
 }
 
 func (h *handle) formatGate(g store.Gate) string {
-	return fmt.Sprintf("{%s %s %s %q %s closed=%s until=%s}", h.gateName(g.ID), g.Kind, g.Subject, g.Name, g.Reason, h.formatTime(g.ClosedAt), h.formatTime(g.Until))
+	return fmt.Sprintf("{%s %s %s %q %q %s closed=%s until=%s}", h.gateName(g.ID), g.Kind, g.Subject, g.Per, g.Name, g.Reason, h.formatTime(g.ClosedAt), h.formatTime(g.Until))
 }
 
 func (p *pair) pause(t *rapid.T) {
@@ -74,11 +74,101 @@ func (p *pair) releaseBlocked(t *rapid.T) {
 		limit = rapid.SampledFrom([]int{0, 1, 2, 1000}).Draw(t, "limit")
 	}
 	p.check(fmt.Sprint("release ", limit), func(h *handle, _ int) (string, error) {
-		n, err := h.ReleaseBlocked(p.ctx, limit)
-		if p.pruned {
-			n = 0
+		released, err := h.ReleaseBlocked(p.ctx, limit)
+		for p.pruned && err == nil && released.Tasks > 0 {
+			released, err = h.ReleaseBlocked(p.ctx, limit)
 		}
-		return fmt.Sprint(n), err
+		return fmt.Sprint(released.Tasks, released.Next < 0, h.formatDuration(released.Next)), err
+	})
+}
+
+// scopes are the scopes of the limits.
+var scopes = rapid.SampledFrom([]store.Scope{
+	{Subject: store.Subject{Type: "one"}}, {Subject: store.Subject{Type: "two"}}, {Subject: store.Subject{Key: "t"}}, {Per: store.PerKey},
+	{Subject: store.Subject{Queue: "a"}}, {Subject: store.Subject{Type: "one"}, Per: store.PerKey}, {Subject: store.Subject{Queue: "default", Key: "t"}},
+	{Per: store.PerTarget}, {},
+})
+
+// drawRate draws a rate that allows one start in a sequence, or as many as are blocked. If the clocks of the stores are
+// the same, it also draws others.
+func (p *pair) drawRate(t *rapid.T) store.Rate {
+	rates := []store.Rate{{}, {}, {Count: 1, Per: 24 * time.Hour}, {Count: 100_000, Per: time.Second}}
+	if p.exact {
+		rates = append(rates, store.Rate{Count: 1, Per: time.Second}, store.Rate{Count: 3, Per: time.Second}, store.Rate{Count: 2, Per: time.Minute}, store.Rate{Count: 30, Per: time.Second})
+	}
+	return rapid.SampledFrom(rates).Draw(t, "rate")
+}
+
+func (p *pair) setLimit(t *rapid.T) {
+	by := store.Actor{Name: rapid.SampledFrom([]string{"anna", "ben"}).Draw(t, "actor"), Surface: store.API, Reason: "test"}
+	l := store.Limit{Scope: scopes.Draw(t, "scope"), Rate: p.drawRate(t), Concurrency: rapid.SampledFrom([]int{0, 1, 2, 1000, -1}).Draw(t, "concurrency")}
+	p.check(fmt.Sprint("set ", l, l.Rate, l.Concurrency), func(h *handle, _ int) (string, error) {
+		set, err := h.SetLimit(p.ctx, by, l)
+		if err == nil && !slices.Contains(h.gates, set.ID) {
+			h.gates = append(h.gates, set.ID)
+		}
+		return h.formatLimit(set), err
+	})
+}
+
+func (p *pair) unsetLimit(t *rapid.T) {
+	scope := scopes.Draw(t, "scope")
+	p.check(fmt.Sprint("unset ", scope), func(h *handle, _ int) (string, error) {
+		unset, err := h.UnsetLimit(p.ctx, store.Actor{Name: "ben", Surface: store.CommandLine}, scope)
+		return h.formatLimit(unset), err
+	})
+}
+
+func (h *handle) formatLimit(l store.Limit) string {
+	return fmt.Sprintf("{%s %s %s %d %q %s set=%s}", h.gateName(l.ID), l.Scope, l.Rate, l.Concurrency, l.Name, l.Reason, h.formatTime(l.SetAt))
+}
+
+// blockRefused claims tasks as a worker does that blocks those which a gate concerns.
+func (p *pair) blockRefused(t *rapid.T) {
+	worker, tickets := p.drawWorker(t), p.drawTickets(t)
+	p.check(fmt.Sprint("claim and block ", worker, tickets), func(h *handle, _ int) (string, error) {
+		own := h.tickets(tickets)
+		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf("one", "two", "x.y/z"), own, store.IntoExecutors)
+		text := ""
+		for i, c := range claims {
+			text += fmt.Sprint(c.Verdict, h.gateName(c.Gate), " ")
+			if c.Verdict == store.Blocked && err == nil {
+				err = h.Block(p.ctx, c.Gate, own[i:i+1])
+			}
+		}
+		return text, err
+	})
+}
+
+// compareLimits compares the limits with their use, and those that the tasks wait for.
+func (p *pair) compareLimits() {
+	p.check("limits", func(h *handle, _ int) (string, error) {
+		limits, err := h.Limits(p.ctx)
+		text := ""
+		for _, l := range limits {
+			text += h.formatLimit(l.Limit) + fmt.Sprint(l.InUse)
+			if !p.pruned {
+				text += fmt.Sprint(" ", l.Blocked)
+			}
+		}
+		return text, err
+	})
+	p.check("limits of tasks", func(h *handle, _ int) (string, error) {
+		text := ""
+		for _, id := range h.tasks {
+			limits, err := h.LimitsOf(p.ctx, id)
+			if err != nil {
+				return "", err
+			}
+			text += "\n   " + h.taskName(id)
+			for _, l := range limits {
+				text += h.formatLimit(l.Limit) + fmt.Sprintf("%q %d", l.Bucket, l.InUse)
+				if !p.pruned {
+					text += fmt.Sprint(" ", l.Blocked, l.Ahead)
+				}
+			}
+		}
+		return text, nil
 	})
 }
 

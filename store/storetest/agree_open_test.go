@@ -47,7 +47,7 @@ func postgresBackend(t *testing.T) backend {
 const deleteAll = `
 delete from {{schema}}.attempts; delete from {{schema}}.tasks; delete from {{schema}}.outbox; delete from {{schema}}.workers;
 delete from {{schema}}.cancellations; delete from {{schema}}.turns; delete from {{schema}}.queues;
-delete from {{schema}}.blocked; delete from {{schema}}.gates; delete from {{schema}}.deaths; delete from {{schema}}.counts; delete from {{schema}}.count_deltas;
+delete from {{schema}}.blocked; delete from {{schema}}.gates; delete from {{schema}}.permits; delete from {{schema}}.buckets; delete from {{schema}}.deaths; delete from {{schema}}.counts; delete from {{schema}}.count_deltas;
 insert into {{schema}}.queues (name) values ('default')`
 
 func sqliteBackend(t *testing.T) backend {

@@ -71,6 +71,7 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
 		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
 		"pause": p.pause, "resume": p.resume, "block": p.block, "release": p.releaseBlocked,
+		"set limit": p.setLimit, "unset limit": p.unsetLimit, "block refused": p.blockRefused,
 		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
 		"list": p.list, "count": p.count,
 		// These actions appear several times, so that sequences reach more states.
@@ -296,6 +297,7 @@ func (p *pair) compare(*rapid.T) {
 		return fmt.Sprint(len(states), text), err
 	})
 	p.compareGates()
+	p.compareLimits()
 	if p.steps%4 != 0 {
 		return
 	}

@@ -66,6 +66,10 @@ var actionSets = [][]string{
 		"release", "park", "interrupt",
 	},
 	{
+		"", "wait", "insert", "register worker", "claim", "block refused", "apply", "apply more", "apply another", "dispatch due", "pause", "resume",
+		"release", "set limit", "unset limit", "interrupt",
+	},
+	{
 		"", "wait", "wait more", "insert", "register worker", "claim", "apply", "apply more", "apply another", "dispatch due",
 		"dispatch outbox", "delete outbox", "deliver sentinels", "deliver sentinels again", "lose", "interrupt",
 		"unticket lost", "unticket lost again",

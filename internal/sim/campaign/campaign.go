@@ -56,6 +56,8 @@ type Seed struct {
 	Pauses      int // gates that were closed
 	Blocked     int // tasks that were blocked at a gate
 	Released    int // tasks that were released from a gate
+	Limited     int // limits that were set
+	Permitted   int // tasks that got permits
 	Expired     int // tasks that are dead because their deadline passed while they waited
 	Exact       bool
 }

@@ -84,7 +84,7 @@ func (g *claiming) try(ctx context.Context) error {
 		if err := statement.end(); err != nil {
 			return err
 		}
-		return g.take(now, statement.gates)
+		return g.take(now, statement.seen)
 	})
 	if err != nil || len(g.open) == 0 {
 		return err
@@ -101,14 +101,14 @@ func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
 }
 
 // take claims the tasks that can be claimed and that none of the gates concerns.
-func (g *claiming) take(now time.Time, gates []gate) error {
+func (g *claiming) take(now time.Time, gates gateKeeping) error {
 	s := g.store
 	if !s.db.live(g.worker) {
 		return nil
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || gateOf(gates, task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || gates.gateOf(task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)
@@ -155,7 +155,7 @@ func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (cl
 	case task.State == holdfast.Running:
 		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
 	case task.runnable(now):
-		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, gateOf(g.store.db.gates, task, now)
+		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, g.store.db.gateKeeping().gateOf(task, now)
 		switch {
 		case gate != 0:
 			return store.Claim{Verdict: store.Blocked, Task: named, Gate: gate}, true

@@ -29,6 +29,8 @@ type database struct {
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
 	gates         []gate                // by id; the slice is replaced, never changed
+	permits       []Permit              // by task; the slice is replaced, never changed
+	buckets       []bucket              // by limit and name
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	settings      map[string]string     // by key; the map is replaced, never changed
 	last          sequences
@@ -61,7 +63,9 @@ type Task struct {
 	// Gate is the gate at which the task was blocked last, until that gate releases it. The task may have left the gate
 	// since then; see Blocked.
 	Gate        store.ID
-	GateAttempt int // the attempt at which it was blocked
+	GateAttempt int    // the attempt at which it was blocked
+	Bucket      string // where the limit counts it, if the gate is a limit
+	BlockedAt   time.Time
 
 	lock *transaction
 }
@@ -74,10 +78,11 @@ func (t *Task) Blocked() bool {
 // Ticketed reports whether the task has a published ticket or an outbox entry.
 func (t *Task) Ticketed() bool { return !t.TicketedAt.IsZero() }
 
-// runnable reports whether the task is ready and its time has come. A later DueAt only postpones the next attempt to
-// publish its ticket.
+// runnable reports whether the task is ready, its time has come, and it is not blocked. A later DueAt only postpones
+// the next attempt to publish its ticket.
 func (t *Task) runnable(now time.Time) bool {
-	return t.State == holdfast.Ready && (t.DueAt.IsZero() || !t.DueAt.After(now) || !t.NextRunAt.After(now))
+	return t.State == holdfast.Ready &&
+		(t.DueAt.IsZero() || !t.DueAt.After(now) || !t.NextRunAt.After(now) && t.DueAt.Before(store.BlockedUntil))
 }
 
 // unticket makes a ticketed task due at once.
@@ -154,10 +159,10 @@ func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
-	operations := append(to.operations[:0], d.operations...)
+	operations, buckets := append(to.operations[:0], d.operations...), append(to.buckets[:0], d.buckets...)
 	*to = *d
 	to.verified = slices.Clone(d.verified)
-	to.counts, to.deltas = counts, deltas
+	to.counts, to.deltas, to.buckets = counts, deltas, buckets
 	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations = tasks, entries, workers, cancellations, queues, turns, operations
 }
 

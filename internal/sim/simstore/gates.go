@@ -11,21 +11,23 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gate is a stored gate. It remains until its blocked tasks are released.
+// gate is a stored gate. It remains until its blocked tasks are released. Only limits use rate and concurrency.
 type gate struct {
 	store.Gate
-	lifted bool
+	lifted      bool
+	rate        store.Rate
+	concurrency int
 }
 
 func (g *gate) closed(now time.Time) bool {
 	return !g.lifted && (g.Until.IsZero() || g.Until.After(now))
 }
 
-// closedGates returns the gates that are closed.
+// closedGates returns the gates that are closed, except limits.
 func closedGates(gates []gate, now time.Time) []store.Gate {
 	var closed []store.Gate
 	for i := range gates {
-		if gates[i].closed(now) {
+		if gates[i].Kind != store.GateLimit && gates[i].closed(now) {
 			closed = append(closed, gates[i].Gate)
 		}
 	}
@@ -37,27 +39,38 @@ func (d *database) pausedQueue(queue string, now time.Time) bool {
 	return slices.ContainsFunc(closedGates(d.gates, now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
 }
 
-// gateOf returns the oldest closed gate that concerns the task, or 0.
-func gateOf(gates []gate, task *Task, now time.Time) store.ID {
-	for i := range gates {
-		if gates[i].closed(now) && gates[i].Selects(&task.Task) {
-			return gates[i].ID
+// gateKeeping is what a claim reads to find the gates that concern its tasks.
+type gateKeeping struct {
+	gates   []gate
+	permits []Permit
+}
+
+func (d *database) gateKeeping() gateKeeping { return gateKeeping{d.gates, d.permits} }
+
+// gateOf returns the oldest closed gate that concerns the task, or 0. Limits come last.
+func (k gateKeeping) gateOf(task *Task, now time.Time) store.ID {
+	for i := range k.gates {
+		if g := &k.gates[i]; g.Kind != store.GateLimit && g.closed(now) && g.Selects(&task.Task) {
+			return g.ID
 		}
+	}
+	if needs := k.needs(task); len(needs) > 0 {
+		return needs[0].Gate
 	}
 	return 0
 }
 
-// claimStatement is a claim in progress at the server. It sees the gates as they were at its begin.
+// claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin.
 type claimStatement struct {
 	store *Store
 	begun bool
-	gates []gate
+	seen  gateKeeping
 }
 
 // begin begins the statement, unless the caller of Step.Begin has already begun it.
 func (c *claimStatement) begin() {
 	if !c.begun {
-		c.begun, c.gates = true, c.store.db.gates
+		c.begun, c.seen = true, c.store.db.gateKeeping()
 		c.store.claims = append(c.store.claims, c)
 	}
 }
@@ -104,7 +117,7 @@ func (c *Client) Pause(ctx context.Context, by store.Actor, s store.Subject, d t
 func (s *Store) close(closed *store.Gate, now time.Time) {
 	entry := store.AuditEntry{At: now, Actor: closed.Actor, Action: store.ActionPause, Subject: closed.String(), After: closed.Version()}
 	gates := slices.Clone(s.db.gates)
-	i := slices.IndexFunc(gates, func(g gate) bool { return !g.lifted && g.Subject == closed.Subject })
+	i := slices.IndexFunc(gates, func(g gate) bool { return !g.lifted && g.Kind == closed.Kind && g.Subject == closed.Subject })
 	if i >= 0 {
 		if old := &gates[i]; old.closed(now) {
 			entry.Before, closed.ClosedAt = old.Version(), old.ClosedAt
@@ -130,7 +143,7 @@ const (
 func (c *Client) awaitClaims(ctx context.Context, before []*claimStatement) error {
 	for pause := backoff.New(firstLook, longLook); len(before) > 0; {
 		if err := pause.Wait(ctx); err != nil {
-			return contextError("Pause", err)
+			return contextError("Claims in progress", err)
 		}
 		var inProgress []*claimStatement
 		err := c.do(ctx, Step{Op: "Claims in progress"}, func(time.Time) error {
@@ -200,15 +213,14 @@ func (c *Client) Gates(ctx context.Context) ([]store.Gate, error) {
 func (c *Client) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
 	of := make(map[holdfast.TaskID]store.Gate)
 	err := c.do(ctx, Step{Op: "GatesOf"}, func(now time.Time) error {
-		gates := c.store.db.gates
+		gates := c.store.db.gateKeeping()
 		for _, id := range tasks {
 			task := c.store.db.task(id)
 			if task == nil || task.State != holdfast.Ready {
 				continue
 			}
-			first := gateOf(gates, task, now)
-			if i := slices.IndexFunc(gates, func(g gate) bool { return g.ID == first }); i >= 0 {
-				of[id] = gates[i].Gate
+			if gate := c.store.db.gate(gates.gateOf(task, now)); gate != nil {
+				of[id] = gate.Gate
 			}
 		}
 		return nil
@@ -217,6 +229,14 @@ func (c *Client) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[hold
 		return nil, err
 	}
 	return of, nil
+}
+
+// gate returns a row, or nil if there is none.
+func (d *database) gate(id store.ID) *gate {
+	if i := slices.IndexFunc(d.gates, func(g gate) bool { return g.ID == id }); i >= 0 {
+		return &d.gates[i]
+	}
+	return nil
 }
 
 // blockedAt returns the number of tasks that the gate has blocked and not released.
@@ -230,10 +250,11 @@ func (d *database) blockedAt(id store.ID) (n int) {
 }
 
 // ReleaseBlocked implements store.Gates.
-func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
-	released := 0
+func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
+	var released store.Released
 	err := c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
 		db := &c.store.db
+		limited := len(db.buckets) > 0 || len(db.permits) > 0
 		for i := range db.gates {
 			if g := &db.gates[i]; !g.lifted && !g.closed(now) {
 				by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
@@ -242,18 +263,32 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (int, error) {
 		}
 		for i := range db.gates {
 			if db.gates[i].lifted {
-				released += c.store.release(db.gates[i].ID, limit-released, now)
+				released.Tasks += c.store.release(db.gates[i].ID, limit-released.Tasks, now)
 			}
 		}
-		if released == 0 {
-			db.gates = slices.DeleteFunc(slices.Clone(db.gates), func(g gate) bool { return g.lifted && db.blockedAt(g.ID) == 0 })
+		opened := released.Tasks
+		if opened == 0 {
+			db.deleteOpenGates()
+		}
+		released.Next = noNext
+		if limited {
+			released = c.store.givePermits(limit, now)
+		}
+		if opened > 0 {
+			released.Tasks, released.Next = released.Tasks+opened, 0
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return store.Released{}, err
 	}
 	return released, nil
+}
+
+// deleteOpenGates deletes the gates that have opened and block no task.
+func (d *database) deleteOpenGates() {
+	d.gates = slices.DeleteFunc(slices.Clone(d.gates), func(g gate) bool { return g.lifted && d.blockedAt(g.ID) == 0 })
+	d.buckets = slices.DeleteFunc(d.buckets, func(b bucket) bool { return d.gate(b.Gate) == nil })
 }
 
 // release releases at most limit tasks that the gate has blocked. It makes those due that have not left the gate.

@@ -223,6 +223,7 @@ func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 		d := &c.store.db
 		if setBack = ahead(now, d.noted); setBack {
 			c.store.correctOutbox(now)
+			d.correctBuckets(now)
 			for i := range d.tasks {
 				c.store.correctTask(&d.tasks[i], now)
 			}

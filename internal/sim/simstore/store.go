@@ -104,8 +104,22 @@ func (s *Store) Selects(f store.Filter, t *Task) bool {
 	return matches(&f, t)
 }
 
-// ClosedGates returns every gate that is closed.
+// ClosedGates returns every gate that is closed, except limits.
 func (s *Store) ClosedGates() []store.Gate { return closedGates(s.db.gates, s.now()) }
+
+// Limits returns every limit.
+func (s *Store) Limits() []store.Limit {
+	var limits []store.Limit
+	for i := range s.db.gates {
+		if g := &s.db.gates[i]; g.Kind == store.GateLimit && !g.lifted {
+			limits = append(limits, g.limit())
+		}
+	}
+	return limits
+}
+
+// Permits returns every permit.
+func (s *Store) Permits() []Permit { return s.db.permits }
 
 // Operations returns every operation.
 func (s *Store) Operations() []Operation { return s.db.operations }

@@ -53,7 +53,8 @@ func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Tic
 	}
 	own := slices.Clone(tickets)
 	return c.do(ctx, Step{Op: "Block", tickets: own}, func(now time.Time) error {
-		closed := slices.ContainsFunc(closedGates(c.store.db.gates, now), func(g store.Gate) bool { return g.ID == gate })
+		at := c.store.db.gate(gate)
+		closed := at != nil && at.closed(now)
 		for _, ticket := range own {
 			task := c.store.db.task(ticket.Task)
 			if task == nil || task.Attempt != ticket.Attempt || !task.runnable(now) {
@@ -63,6 +64,8 @@ func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Tic
 			task.DueAt = now
 			if closed {
 				task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt
+				task.BlockedAt, task.Bucket = now, at.bucket(task)
+				c.store.db.wake(at, task.Bucket, now)
 			}
 			task.TicketedAt, task.Parked = time.Time{}, ""
 			c.store.changed("Block", task, nil)

@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// LimitPlan is one limit by the person. The person changes it, and then unsets it, unless Unset is 0.
+type LimitPlan struct {
+	Name    string
+	At      time.Duration // from the start of the simulation
+	Limit   store.Limit
+	Changes []LimitChange
+	Unset   time.Duration // from the last change
+}
+
+// LimitChange is a change of a limit by the person.
+type LimitChange struct {
+	After       time.Duration // from the answer to the change before it
+	Rate        store.Rate
+	Concurrency int
+}
+
+// String describes the limit for people.
+func (l LimitPlan) String() string {
+	text := fmt.Sprintf("%s: rate %v, concurrency %d", l.Limit.Scope, l.Limit.Rate, l.Limit.Concurrency)
+	for _, c := range l.Changes {
+		text += fmt.Sprintf(", after %v rate %v, concurrency %d", c.After, c.Rate, c.Concurrency)
+	}
+	if l.Unset > 0 {
+		text += fmt.Sprintf(", unset after %v", l.Unset)
+	}
+	return text
+}
+
+// limit adds a person who sets one to four limits, and tasks that have a key. In half of the plans, processes are killed
+// around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task ends.
+func (p *Plan) limit(r *rand.Rand) {
+	by := p.lastProducer()
+	if !slices.Contains(p.Roles, Person) {
+		p.Roles = append(p.Roles, Person)
+	}
+	for i := range 6 + r.IntN(15) {
+		p.Tasks = append(p.Tasks, TaskPlan{
+			Name: fmt.Sprint("u", i), At: between(r, 0, loadTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 600*time.Millisecond),
+			Key: append(keys, "")[r.IntN(len(keys)+1)], Brief: r.IntN(6) == 0,
+		})
+	}
+	for i := range 1 + r.IntN(4) {
+		l := LimitPlan{Name: fmt.Sprint("m", i), At: between(r, 0, loadTime), Limit: store.Limit{Scope: newScope(r)}}
+		if r.IntN(2) == 0 {
+			l.Unset = between(r, 10*time.Millisecond, longestFault)
+		}
+		for range r.IntN(3) {
+			l.Changes = append(l.Changes, newLimitChange(r, l.Unset > 0))
+		}
+		first := newLimitChange(r, l.Unset > 0)
+		l.Limit.Rate, l.Limit.Concurrency = first.Rate, first.Concurrency
+		p.Limits = append(p.Limits, l)
+	}
+	if !p.faulty() {
+		return
+	}
+	if r.IntN(6) == 0 && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Name == "l0" }) {
+		p.setBack(r)
+	}
+	if r.IntN(2) == 0 {
+		return
+	}
+	for i, l := range p.Limits {
+		kill := newFault(r, i, len(p.Roles))
+		kill.Name, kill.Kind, kill.At = fmt.Sprint("w", i), Kill, l.At+between(r, 0, longestFault)
+		p.Faults = append(p.Faults, kill)
+	}
+}
+
+// newScope draws the tasks of a limit.
+func newScope(r *rand.Rand) (s store.Scope) {
+	types, key := []string{"work", "work", "brief", "poison"}, keys[r.IntN(len(keys))]
+	switch r.IntN(6) {
+	case 0, 1:
+		s.Type = types[r.IntN(len(types))]
+	case 2:
+		s.Key = key
+	case 3:
+		s.Per = store.PerKey
+	case 4:
+		s.Type, s.Key = "work", key
+	default:
+		s.Queue = queues[r.IntN(len(queues))]
+	}
+	return s
+}
+
+// newLimitChange draws a rate, a concurrency, or both. Tight ones are for limits that the person soon unsets.
+func newLimitChange(r *rand.Rand, tight bool) LimitChange {
+	c := LimitChange{After: between(r, 10*time.Millisecond, 3*time.Second)}
+	kind := r.IntN(3)
+	if kind != 0 {
+		c.Rate = store.Rate{Count: 4 + r.IntN(20), Per: time.Second}
+	}
+	if kind != 1 {
+		c.Concurrency = 3 + r.IntN(3)
+	}
+	if tight && kind != 0 {
+		c.Rate.Count = 1 + r.IntN(8)
+	}
+	if tight && kind != 1 {
+		c.Concurrency = 1 + r.IntN(3)
+	}
+	return c
+}
+
+// limits reports whether the plan limits the task.
+func (p *Plan) limits(task *holdfast.Task) bool {
+	return slices.ContainsFunc(p.Limits, func(l LimitPlan) bool {
+		_, concerned := l.Limit.Bucket(task)
+		return concerned
+	})
+}
+
+// setLimits plays the person. The person sets the limits that no earlier start of this process has begun to set. The
+// person also unsets what an earlier start of the process has left, and what is set again because the store has lost
+// commits.
+func (p *process) setLimits() {
+	w := p.world
+	if len(w.plan.Limits) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	n := 0
+	w.mu.Lock()
+	for _, l := range w.plan.Limits {
+		if w.todo[l.Name] {
+			n++
+			go func() { p.keepLimited(l); done <- struct{}{} }()
+		}
+	}
+	w.mu.Unlock()
+	for p.sleep(lookAgain) {
+		p.unsetForgotten()
+	}
+	for range n {
+		<-done
+	}
+}
+
+// keepLimited sets one limit, changes it, and unsets it.
+func (p *process) keepLimited(l LimitPlan) {
+	w := p.world
+	if !p.sleep(l.At-time.Since(w.began)) || !p.undertake(l.Name) {
+		return
+	}
+	defer p.finish()
+	w.mu.Lock()
+	if p.limiting == nil {
+		p.limiting = make(map[store.Scope]int)
+	}
+	p.limiting[l.Limit.Scope]++
+	w.mu.Unlock()
+	limit := l.Limit
+	ok := p.insist(func() error { return p.setLimit(limit) })
+	for _, change := range l.Changes {
+		if !ok || !p.sleep(change.After) {
+			return
+		}
+		limit.Rate, limit.Concurrency = change.Rate, change.Concurrency
+		ok = p.insist(func() error { return p.setLimit(limit) })
+	}
+	if !ok || l.Unset == 0 || !p.sleep(l.Unset) {
+		return
+	}
+	p.insist(func() error { return p.unsetLimit(limit.Scope) })
+	w.mu.Lock()
+	p.limiting[l.Limit.Scope]--
+	w.mu.Unlock()
+}
+
+// setLimit sets a limit, and reports the answer to the checker.
+func (p *process) setLimit(l store.Limit) error {
+	set, err := p.store.SetLimit(p.ctx, person, l)
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if err == nil && !p.dead {
+		p.world.check.limits.answered(set)
+	}
+	return err
+}
+
+func (p *process) unsetLimit(s store.Scope) error {
+	p.world.mu.Lock()
+	p.world.check.limits.unsetting(s)
+	p.world.mu.Unlock()
+	_, err := p.store.UnsetLimit(p.ctx, person, s)
+	return err
+}
+
+// unsetForgotten unsets what is limited without the will of the person.
+func (p *process) unsetForgotten() {
+	limits, err := p.store.Limits(p.ctx)
+	if err != nil {
+		return // the person looks again
+	}
+	for i := range limits {
+		p.world.mu.Lock()
+		wanted := p.limiting[limits[i].Scope] > 0
+		p.world.mu.Unlock()
+		if !wanted {
+			p.insist(func() error { return p.unsetLimit(limits[i].Scope) })
+		}
+	}
+}

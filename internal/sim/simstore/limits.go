@@ -1,0 +1,411 @@
+package simstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/permit"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Permit is a stored permit.
+type Permit struct {
+	permit.Ref
+	Task    holdfast.TaskID
+	Attempt int
+}
+
+// bucket is a stored bucket: one that blocks tasks, or whose rate does not allow a start at any time.
+type bucket struct {
+	permit.Ref
+	nextAt    time.Time // the time of the next look at it
+	allowedAt time.Time
+	behind    bool
+}
+
+// scope returns the scope of a limit.
+func (g *gate) scope() store.Scope { return store.Scope{Subject: g.Subject, Per: g.Per} }
+
+// limit returns a gate as a limit.
+func (g *gate) limit() store.Limit {
+	return store.Limit{ID: g.ID, Scope: g.scope(), Rate: g.rate, Concurrency: g.concurrency, Actor: g.Actor, SetAt: g.ClosedAt}
+}
+
+// bucket returns the name of the bucket in which the gate counts a task.
+func (g *gate) bucket(task *Task) string {
+	if g.Kind != store.GateLimit {
+		return ""
+	}
+	name, _ := g.scope().Bucket(&task.Task)
+	return name
+}
+
+// needs returns the limits that concern the task and of which it has no permit.
+func (k gateKeeping) needs(task *Task) (needs []permit.Ref) {
+	for i := range k.gates {
+		g := &k.gates[i]
+		if g.Kind != store.GateLimit || g.lifted {
+			continue
+		}
+		name, concerned := g.scope().Bucket(&task.Task)
+		if concerned && !slices.ContainsFunc(k.permits, func(p Permit) bool { return p.Task == task.ID && p.Attempt == task.Attempt && p.Gate == g.ID }) {
+			needs = append(needs, permit.Ref{Gate: g.ID, Bucket: name})
+		}
+	}
+	return needs
+}
+
+// SetLimit implements store.Limits. After its commit it waits for the claims in progress, as store/postgres does.
+func (c *Client) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (store.Limit, error) {
+	if err := l.Validate(); err != nil {
+		return store.Limit{}, err
+	}
+	var set store.Limit
+	var before []*claimStatement
+	err := c.do(ctx, Step{Op: "SetLimit", text: l.String()}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
+		set = c.store.setLimit(by, l, now)
+		before = c.store.claims
+		return nil
+	})
+	if err != nil {
+		return store.Limit{}, err
+	}
+	return set, c.awaitClaims(ctx, before)
+}
+
+// setLimit stores a limit, or replaces the one with the same scope.
+func (s *Store) setLimit(by store.Actor, l store.Limit, now time.Time) store.Limit {
+	entry := store.AuditEntry{At: now, Actor: by, Action: store.ActionSet, Subject: l.String()}
+	gates := slices.Clone(s.db.gates)
+	i := findLimit(gates, l.Scope)
+	if i >= 0 {
+		entry.Before = gates[i].limit().Version()
+	} else {
+		s.db.last.gate++
+		i, gates = len(gates), append(gates, gate{Gate: store.Gate{ID: store.ID(s.db.last.gate), Kind: store.GateLimit, Subject: l.Subject, Per: l.Per}})
+	}
+	g := &gates[i]
+	g.Actor, g.ClosedAt, g.rate, g.concurrency = by, now, l.Rate, l.Concurrency
+	g.rate.Per = g.rate.Per.Truncate(time.Microsecond)
+	s.db.gates = gates
+	for i := range s.db.buckets {
+		if b := &s.db.buckets[i]; b.Gate == g.ID {
+			b.nextAt = now
+		}
+	}
+	entry.After = g.limit().Version()
+	s.recordAudit(entry)
+	return g.limit()
+}
+
+// findLimit returns the index of the limit with a scope, or -1.
+func findLimit(gates []gate, scope store.Scope) int {
+	return slices.IndexFunc(gates, func(g gate) bool { return g.Kind == store.GateLimit && !g.lifted && g.scope() == scope })
+}
+
+// UnsetLimit implements store.Limits.
+func (c *Client) UnsetLimit(ctx context.Context, by store.Actor, scope store.Scope) (store.Limit, error) {
+	if err := scope.Validate(); err != nil {
+		return store.Limit{}, err
+	}
+	var unset store.Limit
+	err := c.do(ctx, Step{Op: "UnsetLimit", text: scope.String()}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
+		gates := slices.Clone(c.store.db.gates)
+		i := findLimit(gates, scope)
+		if i < 0 {
+			return fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, scope)
+		}
+		unset, gates[i].lifted = gates[i].limit(), true
+		c.store.db.gates = gates
+		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionUnset, Subject: scope.String(), Before: unset.Version()})
+		return nil
+	})
+	if err != nil {
+		return store.Limit{}, err
+	}
+	return unset, nil
+}
+
+// Limits implements store.Limits.
+func (c *Client) Limits(ctx context.Context) ([]store.LimitUse, error) {
+	var limits []store.LimitUse
+	err := c.do(ctx, Step{Op: "Limits"}, func(now time.Time) error {
+		d := &c.store.db
+		for _, l := range c.store.Limits() {
+			use := store.LimitUse{Limit: l, Blocked: min(d.blockedAt(l.ID), store.MaxCountedBlocked)}
+			use.InUse = d.inUse(now, func(p *Permit) bool { return p.Gate == l.ID })
+			limits = append(limits, use)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return limits, nil
+}
+
+// LimitsOf implements store.Limits.
+func (c *Client) LimitsOf(ctx context.Context, id holdfast.TaskID) ([]store.TaskLimit, error) {
+	var limits []store.TaskLimit
+	err := c.do(ctx, Step{Op: "LimitsOf"}, func(now time.Time) error {
+		d := &c.store.db
+		task := d.task(id)
+		if task == nil || task.State != holdfast.Ready {
+			return nil
+		}
+		for _, ref := range d.gateKeeping().needs(task) {
+			l := store.TaskLimit{Limit: d.gate(ref.Gate).limit(), Bucket: ref.Bucket}
+			l.InUse = d.inUse(now, func(p *Permit) bool { return p.Ref == ref })
+			blocked := d.blockedIn(ref)
+			l.Blocked, l.Ahead = len(blocked), len(blocked)
+			if i := slices.Index(blocked, task); i >= 0 && task.GateAttempt == task.Attempt {
+				l.Ahead = i
+			}
+			limits = append(limits, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return limits, nil
+}
+
+// blockedIn returns the tasks that are blocked in the bucket and have not been released, in the order in which they get
+// permits.
+func (d *database) blockedIn(ref permit.Ref) []*Task {
+	var tasks []*Task
+	for i := range d.tasks {
+		if t := &d.tasks[i]; t.Gate == ref.Gate && t.Bucket == ref.Bucket {
+			tasks = append(tasks, t)
+		}
+	}
+	slices.SortStableFunc(tasks, func(a, b *Task) int { return a.BlockedAt.Compare(b.BlockedAt) })
+	return tasks
+}
+
+// soon is how long before the time of a task its permit is in use: a claim may begin then.
+const soon = 10 * time.Second
+
+// used reports whether a permit is not free: its task is at the same attempt, and running or about to start.
+func (d *database) used(p *Permit, now time.Time) bool {
+	t := d.task(p.Task)
+	switch {
+	case t == nil || t.Attempt != p.Attempt:
+		return false
+	case t.State == holdfast.Ready:
+		return t.DueAt.IsZero() || earlier(t.DueAt, t.NextRunAt).Before(now.Add(soon)) && t.DueAt.Before(store.BlockedUntil)
+	}
+	return t.State == holdfast.Running
+}
+
+// inUse returns the number of the permits that are not free.
+func (d *database) inUse(now time.Time, counted func(*Permit) bool) (n int) {
+	for i := range d.permits {
+		if p := &d.permits[i]; counted(p) && d.used(p, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// wake stores the bucket in which a task was blocked, unless it is stored already.
+func (d *database) wake(at *gate, name string, now time.Time) {
+	if ref := (permit.Ref{Gate: at.ID, Bucket: name}); at.Kind == store.GateLimit {
+		d.bucket(ref, now)
+	}
+}
+
+// bucket returns a row. If there is none, it stores one that is to be looked at now.
+func (d *database) bucket(ref permit.Ref, now time.Time) *bucket {
+	i, found := slices.BinarySearchFunc(d.buckets, ref, func(b bucket, ref permit.Ref) int { return compareRefs(b.Ref, ref) })
+	if !found {
+		d.buckets = slices.Insert(d.buckets, i, bucket{Ref: ref, nextAt: now})
+	}
+	return &d.buckets[i]
+}
+
+func compareRefs(a, b permit.Ref) int {
+	return cmp.Or(cmp.Compare(a.Gate, b.Gate), cmp.Compare(a.Bucket, b.Bucket))
+}
+
+// freePermits deletes the permits that are free, and lets their buckets be looked at.
+func (d *database) freePermits(now time.Time) {
+	var kept []Permit
+	for i := range d.permits {
+		p := d.permits[i]
+		if g := d.gate(p.Gate); g != nil && !g.lifted && d.used(&p, now) {
+			kept = append(kept, p)
+			continue
+		}
+		for i := range d.buckets {
+			if b := &d.buckets[i]; b.Ref == p.Ref && b.nextAt.Equal(store.BlockedUntil) {
+				b.nextAt = now
+			}
+		}
+	}
+	d.permits = kept
+}
+
+// correctBuckets lets the buckets be looked at whose next look lies ahead, because the clock was set back.
+func (d *database) correctBuckets(now time.Time) {
+	for i := range d.buckets {
+		if b := &d.buckets[i]; ahead(now, b.nextAt) && b.nextAt.Before(store.BlockedUntil) {
+			b.nextAt = now
+		}
+	}
+}
+
+// noNext says that no task waits for a permit.
+const noNext = time.Duration(-1)
+
+// longestNext is the longest time that givePermits returns.
+const longestNext = 24 * time.Hour
+
+// givePermits gives permits to blocked tasks and makes them due, at most limit.
+func (s *Store) givePermits(limit int, now time.Time) store.Released {
+	s.db.freePermits(now)
+	g := &giving{Store: s, now: now, limit: limit, buckets: make(map[permit.Ref]*permit.Bucket)}
+	g.choose()
+	g.decide()
+	g.put()
+	released := store.Released{Tasks: g.admitted, Next: noNext}
+	for i := range s.db.buckets {
+		if next := min(max(0, s.db.buckets[i].nextAt.Sub(now)), longestNext); released.Next == noNext || next < released.Next {
+			released.Next = next
+		}
+	}
+	return released
+}
+
+// giving is one decision about permits.
+type giving struct {
+	*Store
+	now        time.Time
+	limit      int
+	due        []permit.Ref // the buckets to look at
+	buckets    map[permit.Ref]*permit.Bucket
+	tasks      []*Task
+	candidates []permit.Candidate
+	admitted   int
+}
+
+// choose reads the due buckets and their blocked tasks.
+func (g *giving) choose() {
+	due := slices.DeleteFunc(slices.Clone(g.db.buckets), func(b bucket) bool { return b.nextAt.After(g.now) || g.db.gate(b.Gate).lifted })
+	slices.SortStableFunc(due, func(a, b bucket) int { return a.nextAt.Compare(b.nextAt) })
+	left := g.limit
+	for i := 0; i < len(due) && left > 0; i++ {
+		g.due = append(g.due, due[i].Ref)
+		left -= min(g.read(due[i].Ref).Free(g.now, left), len(g.db.blockedIn(due[i].Ref)))
+	}
+	for _, ref := range g.due {
+		for _, task := range g.db.blockedIn(ref) {
+			if task.Blocked() {
+				g.tasks = append(g.tasks, task)
+			} else {
+				task.Gate = 0
+			}
+		}
+	}
+	slices.SortFunc(g.tasks, func(a, b *Task) int { return cmp.Or(a.BlockedAt.Compare(b.BlockedAt), cmp.Compare(a.ID, b.ID)) })
+	for _, task := range g.tasks {
+		c := permit.Candidate{At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
+		for _, closed := range closedGates(g.db.gates, g.now) {
+			if c.Closed == 0 && closed.Selects(&task.Task) {
+				c.Closed = closed.ID
+			}
+		}
+		for _, ref := range c.Needs {
+			g.read(ref)
+		}
+		g.candidates = append(g.candidates, c)
+	}
+}
+
+// read returns the state of a bucket.
+func (g *giving) read(ref permit.Ref) *permit.Bucket {
+	if b := g.buckets[ref]; b != nil {
+		return b
+	}
+	limit := g.db.gate(ref.Gate)
+	b := &permit.Bucket{Rate: limit.rate, Concurrency: limit.concurrency}
+	for i := range g.db.permits {
+		if g.db.permits[i].Ref == ref {
+			b.InUse++
+		}
+	}
+	if i := slices.IndexFunc(g.db.buckets, func(b bucket) bool { return b.Ref == ref }); i >= 0 {
+		b.Allowed, b.Behind = g.db.buckets[i].allowedAt, g.db.buckets[i].behind
+	}
+	g.buckets[ref] = b
+	return b
+}
+
+// decide gives permits to the tasks that get them, and moves the others to the gates that block them now.
+func (g *giving) decide() {
+	permits := slices.Clone(g.db.permits)
+	for i, outcome := range permit.Decide(g.now, g.buckets, g.candidates, g.limit) {
+		task, c := g.tasks[i], g.candidates[i]
+		switch {
+		case outcome.Admitted:
+			for _, ref := range c.Needs {
+				permits = append(permits, Permit{Ref: ref, Task: task.ID, Attempt: task.Attempt})
+				if g.buckets[ref].Rate.Count > 0 {
+					g.touch(ref)
+				}
+			}
+			g.changing(task)
+			task.DueAt, task.Gate = g.now, 0
+			g.admitted++
+		case outcome.To != c.At:
+			if g.buckets[outcome.To] != nil { // otherwise the gate is no limit
+				g.touch(outcome.To)
+			}
+			g.changing(task)
+			task.Gate, task.Bucket = outcome.To.Gate, outcome.To.Bucket
+		default:
+			continue
+		}
+		g.db.permits = permits
+		g.changed("ReleaseBlocked", task, nil)
+	}
+}
+
+// touch stores the state of a bucket, without a change of the time of the next look.
+func (g *giving) touch(ref permit.Ref) {
+	g.db.bucket(ref, g.now).allowedAt = inMicros(g.buckets[ref].Allowed)
+}
+
+// put stores the state of the due buckets. A bucket needs no row if it blocks no task and its rate allows as much
+// as that of a new bucket.
+func (g *giving) put() {
+	for _, ref := range g.due {
+		state, row := g.buckets[ref], g.db.bucket(ref, g.now)
+		row.allowedAt, row.behind = inMicros(state.Allowed), false
+		waiting := slices.ContainsFunc(g.db.blockedIn(ref), (*Task).Blocked)
+		switch next := state.Next(g.now); {
+		case waiting && next.IsZero():
+			row.nextAt = store.BlockedUntil
+		case waiting:
+			row.nextAt, row.behind = inMicros(next), next.After(g.now)
+		case state.Rate.Count > 0 && state.IdleAt().After(g.now):
+			row.nextAt = inMicros(state.IdleAt())
+		default:
+			g.db.buckets = slices.DeleteFunc(g.db.buckets, func(b bucket) bool { return b.Ref == ref })
+		}
+	}
+}
+
+// inMicros returns a time as a column stores it.
+func inMicros(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
