@@ -64,6 +64,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"POST /api/v1/operations/{id}/cancel": "operator", "GET /api/v1/audit": "viewer",
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/dead-groups/{fingerprint}": "viewer", "PATCH /api/v1/dead-groups/{fingerprint}": "operator",
 		"GET /api/v1/gates": "viewer", "POST /api/v1/gates": "operator", "DELETE /api/v1/gates/{id}": "operator",
+		"GET /api/v1/limits": "viewer", "PUT /api/v1/limits": "operator", "DELETE /api/v1/limits/{id}": "operator",
 		"GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/settings": "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
 		"GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
@@ -106,7 +107,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 			path := strings.NewReplacer("{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(route.Path)
 			for _, c := range callers {
 				body := ""
-				if route.Method == "POST" || route.Method == "PATCH" {
+				if route.Method == "POST" || route.Method == "PUT" || route.Method == "PATCH" {
 					body = "{}"
 				}
 				if route.Stream { // a refusal for its parameters ends it at once

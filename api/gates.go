@@ -39,10 +39,7 @@ func (a *API) closeGate(ctx context.Context, in *rawBody) (surface.Paused, error
 	if request.Kind != string(store.GatePause) {
 		return surface.Paused{}, newProblem(http.StatusUnprocessableEntity, "invalid", "kind %q is not pause", request.Kind)
 	}
-	subject := store.Subject{Queue: request.Queue, Type: request.Type, Key: request.Key, Target: request.Target}
-	if target, ok := holdfast.ParseTarget(request.Target); ok {
-		subject.Target = target
-	}
+	subject := store.Subject{Queue: request.Queue, Type: request.Type, Key: request.Key, Target: targetOf(request.Target)}
 	var d time.Duration
 	if request.For != "" {
 		var err error
@@ -61,6 +58,14 @@ func (a *API) closeGate(ctx context.Context, in *rawBody) (surface.Paused, error
 type gatePath struct {
 	ID     int64  `path:"id" minimum:"1" doc:"The id of the gate."`
 	Reason string `query:"reason" doc:"Why, for the audit log."`
+}
+
+// targetOf returns the target of a URL. It returns other texts unchanged, for the store to refuse.
+func targetOf(url string) string {
+	if target, ok := holdfast.ParseTarget(url); ok {
+		return target
+	}
+	return url
 }
 
 func (a *API) openGate(ctx context.Context, in *gatePath) (store.Gate, error) {

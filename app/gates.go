@@ -14,9 +14,14 @@ import (
 // Paused is the result of Backend.Pause.
 type Paused struct {
 	Gate store.Gate
-	// Gateless are the live workers that ignore the pause, because their builds have no gates.
+	Reach
+}
+
+// Reach says why a new gate may not do what its author expects.
+type Reach struct {
+	// Gateless are the live workers that ignore the gate, because their builds have no gates.
 	Gateless []store.Worker
-	// UnknownType means that no task of the paused type is stored, and that no live worker reports a handler for it.
+	// UnknownType means that no task of the type of the gate is stored, and that no live worker reports a handler for it.
 	UnknownType bool
 }
 
@@ -34,26 +39,34 @@ func (b *Backend) Pause(ctx context.Context, by store.Actor, s store.Subject, d 
 		return Paused{}, err
 	}
 	paused := Paused{Gate: gate}
+	if paused.Reach, err = b.reach(ctx, s); err != nil {
+		return paused, fmt.Errorf("%s is paused, but %w", s, err)
+	}
+	return paused, nil
+}
+
+// reach returns the reach of a gate that was closed for s.
+func (b *Backend) reach(ctx context.Context, s store.Subject) (r Reach, err error) {
 	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
-		return paused, fmt.Errorf("%s is paused, but the workers are unknown: %w", s, err)
+		return r, fmt.Errorf("the workers are unknown: %w", err)
 	}
 	for _, w := range workers {
 		if w.Gateless {
-			paused.Gateless = append(paused.Gateless, w)
+			r.Gateless = append(r.Gateless, w)
 		}
 	}
 	if s.Type != "" && !slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
 		counts, err := b.Store.Count(ctx, store.Filter{Type: s.Type})
 		if err != nil {
-			return paused, fmt.Errorf("%s is paused, but its tasks are unknown: %w", s, err)
+			return r, fmt.Errorf("its tasks are unknown: %w", err)
 		}
-		paused.UnknownType = true
+		r.UnknownType = true
 		for _, n := range counts.By {
-			paused.UnknownType = paused.UnknownType && n == 0
+			r.UnknownType = r.UnknownType && n == 0
 		}
 	}
-	return paused, nil
+	return r, nil
 }
 
 // Resume opens the gate that Pause has closed. It returns an ErrNotFound if the subject is not paused.

@@ -73,7 +73,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	observer := newMetrics(registry)
 	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups),
-		newGateCollector(o.Backend.Store.Gates))
+		newGateCollector(o.Backend.Store))
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {

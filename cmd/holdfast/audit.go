@@ -25,8 +25,8 @@ func (t auditCommands) command() *cli.Command {
 		Subcommands: []*cli.Command{{
 			Name:  "list",
 			Usage: "list the changes that people made, newest first",
-			Description: `Each change of a task, a group, a gate, a token or a setting has an entry with the values before and after it;
--o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the last id of
+			Description: `Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before and after
+it; -o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the last id of
 this page.
 
 Example:

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // candidatesName is the hidden command that the scripts of the shells call.
@@ -116,6 +117,7 @@ func values(flag string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},
 		"state":      search.StateNames(),
+		"per":        {string(store.PerKey), string(store.PerTarget)},
 		"log-level":  {"debug", "info", "warn", "error"},
 		"log-format": {"text", "json"},
 	}

@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -26,6 +26,9 @@ func TestCandidates(t *testing.T) {
 		"key ":                     "pause resume",
 		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"gate ":                    "list",
+		"limits ":                  "set list unset",
+		"limit set --type http --": "--output --queue --type --key --target --per --rate --concurrency --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"limit unset --per ":       "key target",
 		"task list --state d":      "done dead",
 		"task list -o ":            "table json jsonl",
 		"task list -o json --lim":  "--limit",

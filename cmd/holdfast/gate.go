@@ -29,7 +29,7 @@ func (t gateCommands) command() *cli.Command {
 			Usage: "list the closed gates, oldest first",
 			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
 "key pause" or "target pause". BLOCKED is the number of tasks that wait at the gate, counted up to 100,000. The tasks of
-a paused queue wait in the broker and are not in it; see "queue list".
+a paused queue wait in the broker and are not in it; see "queue list". Limits are in "limit list".
 
 Example:
   holdfast gate list -o json`,

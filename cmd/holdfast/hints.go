@@ -70,9 +70,12 @@ var hintTexts = map[holdfast.HintKind]string{
 // hintText returns the text of a hint, and "" for the zero Hint.
 func hintText(h holdfast.Hint) string {
 	text := hintTexts[h.Kind]
-	text = strings.ReplaceAll(text, "'ARG'", "'"+strings.ReplaceAll(h.Arg, "'", `'\''`)+"'") // for a shell
+	text = strings.ReplaceAll(text, "'ARG'", quoted(h.Arg))
 	return strings.ReplaceAll(text, "ARG", h.Arg)
 }
+
+// quoted returns a text in quotes for a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // hintHook adds the hint of an error to its log entry, as the field hint.
 type hintHook struct{}

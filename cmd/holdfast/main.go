@@ -110,6 +110,7 @@ func commands(t *tool) []*cli.Command {
 		gateCommands{t}.keyCommand(),
 		gateCommands{t}.targetCommand(),
 		gateCommands{t}.command(),
+		limitCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

@@ -27,6 +27,7 @@ const (
 	LeaseExpired Code = "lease_expired" // its worker is dead or does not renew its lease
 	NotDue       Code = "not_due"       // its time has not come
 	Paused       Code = "paused"        // a person has paused its queue, its type or its target
+	Limited      Code = "limited"       // it needs a permit of a limit
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
 	Unhandled    Code = "unhandled"     // no live worker of the queue has a handler for the type
 	WorkersDrain Code = "workers_drain" // all workers of the queue are draining
@@ -51,7 +52,8 @@ type Facts struct {
 	Attempts []holdfast.Attempt // the recorded ones, oldest first
 	Position store.Position     // of the ticket of the current attempt
 	Queue    store.Queue        // the queue of the task
-	Gates    []store.Gate       // the closed gates that concern the task
+	Gates    []store.Gate       // the closed gates that concern the task, except limits
+	Limited  []store.TaskLimit  // the limits of which the task needs a permit
 	Workers  []store.Worker     // those that are live
 	Settings holdfast.TypeSettings
 }
@@ -68,20 +70,21 @@ type Explanation struct {
 	Next []string `json:"next"`
 	// Limits are what makes the task dead if it is used up.
 	Limits []string `json:"limits"`
-	// NextStart is when the next attempt is due. It is zero unless the task is ready, and for a task behind a gate that has
-	// no end.
+	// NextStart is when the next attempt is due. It is zero unless the task is ready, for a task behind a gate that has no
+	// end, and for a task that waits until a permit is free.
 	NextStart time.Time `json:"next_start,omitzero"`
-	// Backlog estimates when a task starts that waits behind others. It is nil if the task does not wait in a queue, or if
-	// no live worker has run a task of the queue.
+	// Backlog estimates when a task starts that waits behind others, in a queue or at a limit with a rate. It is nil for
+	// other tasks, if no live worker has run a task of the queue, and if a limit has a concurrency.
 	Backlog *Backlog `json:"backlog,omitempty"`
 }
 
-// Backlog is an estimate of when a task starts, from the recent throughput of the workers that take it.
+// Backlog is an estimate of when a task starts, from the recent throughput of the workers that take it, or from the rate
+// of a limit.
 type Backlog struct {
-	Due      int64     `json:"due"`      // tasks of the queue that are due, with this one
-	Rate     float64   `json:"rate"`     // attempts per second that the workers have ended or can end
-	Earliest time.Time `json:"earliest"` // if the tasks that became due before this one start first
-	Latest   time.Time `json:"latest"`   // if all other due tasks start first
+	Due      int64     `json:"due"`      // tasks of the queue that are due, or that wait for the limit, with this one
+	Rate     float64   `json:"rate"`     // attempts per second that the workers have ended or can end, or that the limit allows
+	Earliest time.Time `json:"earliest"` // if the tasks that became due, or were blocked, before this one start first
+	Latest   time.Time `json:"latest"`   // if all other tasks start first
 }
 
 // Of explains a task.
@@ -100,6 +103,7 @@ func Of(f Facts) Explanation {
 			}
 			e.NextStart = latest(e.NextStart, gate.Until)
 		}
+		e.NextStart = f.afterLimits(e.NextStart)
 		e.Next = f.outcomes("the next attempt")
 		if f.Settings.Policy.Expired(f.Task, latest(e.NextStart, f.Now)) {
 			e.Next = []string{"its deadline passes before its next start, so that the task is dead then, without another attempt"}
@@ -127,6 +131,9 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	}
 	for _, gate := range f.Gates {
 		add(Paused, gate.Until, "%s", f.whyPaused(gate))
+	}
+	for _, limit := range f.Limited {
+		add(Limited, time.Time{}, "%s", f.whyLimited(limit))
 	}
 	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
 		return len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
@@ -157,18 +164,25 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	if len(f.Gates) > 0 {
 		return causes, nil // nothing can be said about the time after the pause
 	}
+	able := slices.DeleteFunc(takers, func(w store.Worker) bool { return !handles(w) || draining(w) })
+	backlog = f.estimate(able)
+	if len(f.Limited) > 0 {
+		backlog = f.limitBacklog(backlog)
+	}
+	if slices.ContainsFunc(f.Limited, isBlocked) {
+		return causes, backlog
+	}
 	if !f.Position.Ticketed {
 		add(NotPublished, time.Time{}, "it has no ticket yet; a janitor publishes one as soon as the broker accepts it")
 		return causes, nil
 	}
 	capacity := 0
-	takers = slices.DeleteFunc(takers, func(w store.Worker) bool { return !handles(w) || draining(w) })
-	for _, w := range takers {
+	for _, w := range able {
 		capacity += w.Concurrency
 	}
-	backlog = f.estimate(takers)
 	estimate := ""
 	switch {
+	case len(f.Limited) > 0: // the limit has its own
 	case backlog != nil:
 		estimate = fmt.Sprintf("; by the recent throughput of about %.3g tasks per second it starts in %s to %s",
 			backlog.Rate, rounded(backlog.Earliest.Sub(f.Now)), rounded(backlog.Latest.Sub(f.Now)))
@@ -232,14 +246,16 @@ func (f *Facts) estimate(takers []store.Worker) *Backlog {
 	if oldest := f.Queue.OldestDue; oldest > 0 {
 		earlier = ahead * float64(max(0, oldest-max(0, f.Now.Sub(f.Task.NextRunAt)))) / float64(oldest)
 	}
-	after := func(tasks, rate float64) time.Time {
-		const most = float64(100 * 365 * 24 * time.Hour)
-		return f.Now.Add(time.Duration(min(most, tasks/rate*float64(time.Second))))
-	}
 	return &Backlog{
 		Due: f.Queue.Due, Rate: highest,
-		Earliest: after(earlier, highest*backlogMargin), Latest: after(ahead+1, lowest/backlogMargin).Add(backlogDelay),
+		Earliest: f.after(earlier, highest*backlogMargin), Latest: f.after(ahead+1, lowest/backlogMargin).Add(backlogDelay),
 	}
+}
+
+// after returns the time at which a number of tasks has started, at a rate per second.
+func (f *Facts) after(tasks, rate float64) time.Time {
+	const most = float64(100 * 365 * 24 * time.Hour)
+	return f.Now.Add(time.Duration(min(most, tasks/rate*float64(time.Second))))
 }
 
 // isDue reports whether the time of a ready task has come. A worker claims a task that has a ticket also if its time lies

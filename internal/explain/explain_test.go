@@ -53,6 +53,18 @@ func TestCauses(t *testing.T) {
 		}
 		return gate
 	}
+	rate := func(count, blocked, ahead int) store.TaskLimit {
+		return store.TaskLimit{Limit: store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "mail"}}, Rate: store.Rate{Count: count, Per: time.Second}}, Blocked: blocked, Ahead: ahead}
+	}
+	running10 := func(l store.TaskLimit, inUse int) store.TaskLimit {
+		l.Concurrency, l.InUse = 10, inUse
+		return l
+	}
+	limited := func(limits ...store.TaskLimit) func(*explain.Facts) {
+		return func(f *explain.Facts) { f.Position.Ticketed, f.Limited = false, limits }
+	}
+	perKey := rate(100, 4000, 812)
+	perKey.Per, perKey.Bucket = store.PerKey, "tenant-7"
 	type codes = []explain.Code
 	for name, c := range map[string]struct {
 		change func(*explain.Facts)
@@ -95,6 +107,26 @@ func TestCauses(t *testing.T) {
 		}, codes{explain.Paused, explain.Paused}, "has paused the target https://example.com:443 for 10m0s (upkeep); the pause ends in 1h0m0s; anna has paused the queue"},
 		"delayed and paused": {func(f *explain.Facts) { later(f); f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)} },
 			codes{explain.NotDue, explain.Paused}, "attempt 1 is due in 1m30s"},
+		"limited by a rate": {limited(perKey), codes{explain.Limited}, "limit type mail per key, key tenant-7 (100/s): 812 of 4000 tasks are ahead, about 8s"},
+		"limited by a slow rate": {limited(store.TaskLimit{Limit: store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "default"}},
+			Rate: store.Rate{Count: 1, Per: time.Hour}}, Blocked: 2, Ahead: 1}), codes{explain.Limited},
+			"limit queue default (1/h): 1 of 2 tasks is ahead, about 1h0m0s to 2h0m0s"},
+		"the next at a limit":        {limited(rate(100, 3, 0)), codes{explain.Limited}, "limit type mail (100/s): no task is ahead, less than a second"},
+		"limited by a concurrency":   {limited(running10(rate(0, 5, 3), 10)), codes{explain.Limited}, "limit type mail: 10 of 10 permits in use, 3 of 5 tasks are ahead"},
+		"limited by both":            {limited(running10(rate(100, 4000, 812), 9)), codes{explain.Limited}, "limit type mail (100/s): 9 of 10 permits in use, 812 of 4000 tasks are ahead, at least 8s"},
+		"limited, with many blocked": {limited(rate(100, 100_000, 100_000)), codes{explain.Limited}, "100000 tasks or more are ahead, about 16m40s"},
+		"limited twice": {limited(running10(rate(0, 7, 7), 10), rate(100, 2, 1)), codes{explain.Limited, explain.Limited},
+			"limit type mail: 10 of 10 permits in use, 7 tasks are ahead; limit type mail (100/s): 1 of 2 tasks is ahead, less than a second"},
+		"limited, with a ticket": {func(f *explain.Facts) { f.Limited = []store.TaskLimit{running10(rate(0, 0, 0), 2)} }, codes{explain.Limited, explain.Waiting},
+			"limit type mail: 2 of 10 permits in use, no task is ahead; its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4"},
+		"limited, before its ticket is published": {limited(rate(100, 1, 1)), codes{explain.Limited, explain.NotPublished}, "1 task is ahead, less than a second; it has no ticket yet"},
+		"limited, without a worker":               {func(f *explain.Facts) { limited(rate(100, 2, 1))(f); f.Workers = nil }, codes{explain.Limited, explain.NoWorker}, ""},
+		"delayed and limited": {func(f *explain.Facts) { later(f); f.Limited = []store.TaskLimit{rate(100, 4000, 4000)} }, codes{explain.NotDue, explain.Limited},
+			"attempt 1 is due in 1m30s, as it was enqueued; then it needs a permit of limit type mail (100/s)"},
+		"paused and limited": {func(f *explain.Facts) {
+			limited(rate(100, 2, 2))(f)
+			f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, time.Hour)}
+		}, codes{explain.Paused, explain.Limited}, "; the pause ends in 1h0m0s; limit type mail (100/s): 2 tasks are ahead, less than a second"},
 		"running in a paused queue": {func(f *explain.Facts) { running(f); f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)} },
 			codes{explain.Running}, "has run attempt 1 for 20s"},
 		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
@@ -141,7 +173,8 @@ func TestCauses(t *testing.T) {
 		if !slices.Equal(got, c.want) || !strings.Contains(strings.Join(texts, "; "), c.text) {
 			t.Errorf("%s: %+v; want %v, %s", name, e.Causes, c.want, c.text)
 		}
-		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer" || name == "paused for an hour" || name == "paused twice"
+		timed := e.Causes[0].Code == explain.NotDue || name == "stuck" || name == "parked for longer" || name == "paused for an hour" ||
+			name == "paused twice" || name == "paused and limited"
 		if timed != e.Causes[0].Until.After(now) && c.text != "; its time limit is 1m0s" {
 			t.Errorf("%s: it ends at %s", name, e.Causes[0].Until)
 		}
@@ -179,6 +212,66 @@ func TestNextStartBehindGates(t *testing.T) {
 		if !e.NextStart.Equal(c.want) || e.Backlog != nil && c.gates != nil {
 			t.Errorf("%s: the next start is %s, want %s; backlog %+v", name, e.NextStart, c.want, e.Backlog)
 		}
+	}
+}
+
+// A limit with a rate gives a task a range for its start. A permit that has to become free has no time.
+func TestNextStartBehindLimits(t *testing.T) {
+	t.Parallel()
+	limit := func(rate store.Rate, ahead, concurrency, inUse int) store.TaskLimit {
+		return store.TaskLimit{Limit: store.Limit{Rate: rate, Concurrency: concurrency}, Blocked: ahead + 1, Ahead: ahead, InUse: inUse}
+	}
+	fast, slow := store.Rate{Count: 100, Per: time.Second}, store.Rate{Count: 1, Per: time.Minute}
+	type span struct{ earliest, latest time.Duration }
+	for name, c := range map[string]struct {
+		limits []store.TaskLimit
+		change func(*explain.Facts)
+		next   time.Duration // negative: unknown
+		want   *span
+	}{
+		"a rate":                           {[]store.TaskLimit{limit(fast, 500, 0, 0)}, nil, 4 * time.Second, &span{4 * time.Second, 5010*time.Millisecond + 2*time.Second}},
+		"the first":                        {[]store.TaskLimit{limit(fast, 0, 0, 0)}, nil, 0, &span{0, 10*time.Millisecond + 2*time.Second}},
+		"two rates":                        {[]store.TaskLimit{limit(slow, 1, 0, 0), limit(fast, 500, 0, 0)}, nil, 59 * time.Second, &span{59 * time.Second, 122 * time.Second}},
+		"two rates, another order":         {[]store.TaskLimit{limit(fast, 500, 0, 0), limit(slow, 1, 0, 0)}, nil, 59 * time.Second, &span{59 * time.Second, 122 * time.Second}},
+		"a slow rate without others ahead": {[]store.TaskLimit{limit(slow, 0, 0, 0), limit(fast, 500, 0, 0)}, nil, 4 * time.Second, &span{4 * time.Second, 62 * time.Second}},
+		"a fast rate with others ahead":    {[]store.TaskLimit{limit(fast, 500, 0, 0), limit(slow, 0, 0, 0)}, nil, 4 * time.Second, &span{4 * time.Second, 62 * time.Second}},
+		"no free permit":                   {[]store.TaskLimit{limit(store.Rate{}, 0, 10, 10)}, nil, -1, nil},
+		"one free permit for two":          {[]store.TaskLimit{limit(store.Rate{}, 1, 10, 9)}, nil, -1, nil},
+		"a free permit":                    {[]store.TaskLimit{limit(store.Rate{}, 0, 10, 9)}, nil, 0, nil},
+		"both":                             {[]store.TaskLimit{limit(fast, 500, 1000, 10)}, nil, 4 * time.Second, nil},
+		"a rate and no permit":             {[]store.TaskLimit{limit(fast, 500, 0, 0), limit(store.Rate{}, 0, 10, 10)}, nil, -1, nil},
+		"a pause without end":              {[]store.TaskLimit{limit(fast, 500, 0, 0)}, func(f *explain.Facts) { f.Gates = []store.Gate{{}} }, -1, nil},
+		"a delay":                          {[]store.TaskLimit{limit(fast, 500, 10, 10)}, func(f *explain.Facts) { f.Task.NextRunAt = now.Add(time.Hour) }, time.Hour, nil},
+		"a busy queue": {[]store.TaskLimit{limit(fast, 500, 0, 0)}, func(f *explain.Facts) {
+			f.Workers[0].Report.Throughput = []store.QueueThroughput{{Queue: "default", Ended: 60, Over: 10 * time.Second}}
+		}, 4 * time.Second, &span{4 * time.Second, 5010*time.Millisecond + 4*time.Second + 2*time.Second}}, // 12 tasks at half of 6 a second
+		"the longest": {[]store.TaskLimit{limit(store.Rate{Count: 1, Per: 24 * time.Hour}, store.MaxCountedBlocked, 0, 0)}, nil, 100*365*24*time.Hour - time.Second,
+			&span{100*365*24*time.Hour - time.Second, 100*365*24*time.Hour + 2*time.Second}},
+	} {
+		e := explain.Of(facts(func(f *explain.Facts) {
+			f.Position.Ticketed, f.Limited = false, c.limits
+			if c.change != nil {
+				c.change(f)
+			}
+		}))
+		if want := now.Add(c.next); c.next < 0 != e.NextStart.IsZero() || c.next >= 0 && !e.NextStart.Equal(want) {
+			t.Errorf("%s: the next start is %s, want %s", name, e.NextStart, want)
+		}
+		switch b := e.Backlog; {
+		case b == nil && c.want == nil:
+		case b == nil || c.want == nil || b.Earliest.Sub(now) != c.want.earliest || b.Latest.Sub(now) != c.want.latest:
+			t.Errorf("%s: the estimate is %+v, want %+v", name, b, c.want)
+		}
+	}
+	e := explain.Of(facts(func(f *explain.Facts) {
+		f.Position.Ticketed, f.Limited = false, []store.TaskLimit{limit(fast, 500, 0, 0)}
+		f.Settings.Policy.Deadline = time.Minute + 3*time.Second
+	}))
+	if len(e.Next) != 1 || !strings.Contains(e.Next[0], "its deadline passes") {
+		t.Errorf("a task that gets its permit after its deadline: next: %q", e.Next)
+	}
+	if e.Backlog.Due != 501 || e.Backlog.Rate != 100 {
+		t.Errorf("the estimate is %+v", e.Backlog)
 	}
 }
 

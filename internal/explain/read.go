@@ -18,6 +18,7 @@ type Source interface {
 	Workers(ctx context.Context, all bool) ([]store.Worker, error)
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Gates(ctx context.Context) ([]store.Gate, error)
+	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -52,6 +53,9 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 			return Explanation{}, err
 		}
 		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !g.Selects(&f.Task) })
+		if f.Limited, err = s.LimitsOf(ctx, id); err != nil {
+			return Explanation{}, err
+		}
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err

@@ -17,27 +17,48 @@ type Paused struct {
 
 // PausedOf returns the form of the result of a pause.
 func PausedOf(p app.Paused) Paused {
-	form := Paused{Gate: p.Gate, Warnings: []string{}}
-	for _, w := range p.Gateless {
-		form.Warnings = append(form.Warnings, fmt.Sprintf(
-			"worker %s (%s, version %s) ignores the pause, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version))
+	return Paused{p.Gate, warnings(p.Reach, "pause", p.Gate.Type)}
+}
+
+// Limited is the answer to the setting of a limit.
+type Limited struct {
+	store.Limit
+	Warnings []string `json:"warnings" doc:"Why the limit may not do what the caller expects."`
+}
+
+// LimitedOf returns the form of the result of the setting of a limit.
+func LimitedOf(l app.Limited) Limited {
+	return Limited{l.Limit, warnings(l.Reach, "limit", l.Limit.Type)}
+}
+
+// warnings returns the warnings about a new gate. name says what it is, and taskType is the type that it names.
+func warnings(r app.Reach, name, taskType string) []string {
+	texts := []string{}
+	for _, w := range r.Gateless {
+		texts = append(texts, fmt.Sprintf(
+			"worker %s (%s, version %s) ignores the %s, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version, name))
 	}
-	if p.UnknownType {
-		form.Warnings = append(form.Warnings, fmt.Sprintf(
-			"no task of the type %q is stored, and no live worker has a handler for it; the pause is for tasks that come later", p.Gate.Type))
+	if r.UnknownType {
+		texts = append(texts, fmt.Sprintf(
+			"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", taskType, name))
 	}
-	return form
+	return texts
 }
 
 // TaskGate is the closed gate that keeps a task from starting.
 type TaskGate struct {
 	ID   store.ID       `json:"id"`
 	Kind store.GateKind `json:"kind"`
-	store.Subject
+	store.Scope
 }
 
-// String returns the gate for people, such as "paused: queue mail".
-func (g *TaskGate) String() string { return "paused: " + g.Subject.String() }
+// String returns the gate for people, such as "paused: queue mail" or "limit type http per key".
+func (g *TaskGate) String() string {
+	if g.Kind == store.GateLimit {
+		return g.Scope.String()
+	}
+	return "paused: " + g.Subject.String()
+}
 
 // gatesOf returns a function that returns the gate of a task, and nil if it has none. It reads the gates once.
 func gatesOf(ctx context.Context, b *app.Backend, tasks ...holdfast.Task) (func(holdfast.TaskID) *TaskGate, error) {
@@ -50,7 +71,7 @@ func gatesOf(ctx context.Context, b *app.Backend, tasks ...holdfast.Task) (func(
 	gates, err := b.Store.GatesOf(ctx, ready)
 	return func(id holdfast.TaskID) *TaskGate {
 		if g, found := gates[id]; found {
-			return &TaskGate{g.ID, g.Kind, g.Subject}
+			return &TaskGate{g.ID, g.Kind, store.Scope{Subject: g.Subject, Per: g.Per}}
 		}
 		return nil
 	}, err

@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+func TestLimitsOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator, viewer := w.token("ada", store.Operator, 0), w.token("vera", store.Viewer, 0)
+		ids := w.enqueue(holdfast.NewTask{Type: "mail", Key: "tenant-7"}, holdfast.NewTask{Type: "mail"})
+		put := func(body string) response { return w.call("PUT", "/api/v1/limits", body, operator...) }
+		list := func() response { return w.call("GET", "/api/v1/limits", "", viewer...) }
+		if r := list(); r.status != 200 || r.text != "{\"limits\":[]}\n" {
+			w.Errorf("no limits: %d %s", r.status, r.text)
+		}
+		for body, want := range map[string]int{
+			`{"rate":"1/s"}`: 422, `{"type":"mail"}`: 422, `{"type":"mail","rate":"fast"}`: 422, `{"type":"mail","rate":5}`: 400, `{"type":"mail","rate":"0/s"}`: 422,
+			`{"type":"mail","concurrency":-1}`: 422, `{"type":"mail","concurrency":1000001}`: 422, `{"per":"queue","concurrency":1}`: 422,
+			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
+			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
+		} {
+			if r := put(body); r.status != want || r.at("detail") == nil {
+				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
+			}
+		}
+		if r := put(`{"queue":"nosuch","concurrency":1}`); r.at("hint") != "known_queues" {
+			w.Errorf("an unknown queue has no hint: %s", r.text)
+		}
+		if r := list(); r.at("limits.0") != nil {
+			w.Errorf("after refused limits: %s", r.text)
+		}
+		set := put(`{"type":"mail","per":"key","rate":"100/s","reason":"fair"}`)
+		if set.status != 200 || set.at("type") != "mail" || set.at("per") != "key" || set.at("rate") != "100/s" || set.at("concurrency") != nil ||
+			set.at("actor") != "ada" || set.at("surface") != "api" || set.at("reason") != "fair" || set.at("warnings.0") != nil {
+			w.Fatalf("set: %d %s", set.status, set.text)
+		}
+		changed := put(`{"type":"mail","per":"key","rate":"7/m","concurrency":3}`)
+		if changed.status != 200 || changed.at("id") != set.at("id") || changed.at("rate") != "7/m" || fmt.Sprint(changed.at("concurrency")) != "3" {
+			w.Errorf("change: %d %s", changed.status, changed.text)
+		}
+		target := put(`{"target":"https://API.example.com/hook","concurrency":10}`)
+		if target.at("target") != "https://api.example.com:443" || target.at("rate") != nil {
+			w.Errorf("a target: %d %s", target.status, target.text)
+		}
+		if r := put(`{"type":"invoice","concurrency":1}`); r.at("warnings.0") == nil {
+			w.Errorf("an unknown type: %d %s", r.status, r.text)
+		}
+		if r := list(); r.at("limits.0.id") != set.at("id") || fmt.Sprint(r.at("limits.0.in_use"), " ", r.at("limits.0.blocked")) != "0 0" ||
+			r.at("limits.1.target") != target.at("target") || r.at("limits.2.type") != "invoice" || r.at("limits.3") != nil {
+			w.Errorf("limits: %s", r.text)
+		}
+		if r := w.call("GET", "/api/v1/gates", "", viewer...); r.at("gates.0") != nil {
+			w.Errorf("a limit is in the list of gates: %s", r.text)
+		}
+		task := func(i int) response { return w.call("GET", "/api/v1/tasks/"+ids[i].String(), "", viewer...) }
+		if r := task(0); r.at("gate.id") != set.at("id") || r.at("gate.kind") != "limit" || r.at("gate.type") != "mail" || r.at("gate.per") != "key" {
+			w.Errorf("a task with a key: %s", r.text)
+		}
+		if r := task(1); r.at("gate") != nil {
+			w.Errorf("a task without a key: %s", r.text)
+		}
+		why := w.call("GET", "/api/v1/tasks/"+ids[0].String()+"/explanation", "", viewer...)
+		if want := "limit type mail per key, key tenant-7 (7/m): 0 of 3 permits in use, no task is ahead"; why.at("causes.0.code") != "limited" || why.at("causes.0.text") != want {
+			w.Errorf("explanation: %s", why.text)
+		}
+		if r := w.call("DELETE", fmt.Sprintf("/api/v1/limits/%v", target.at("id")), "", operator...); r.status != 200 || r.at("target") != target.at("target") {
+			w.Errorf("unset of the second limit: %d %s", r.status, r.text)
+		}
+		path := fmt.Sprintf("/api/v1/limits/%v", set.at("id"))
+		if r := w.call("DELETE", path, "", viewer...); r.status != http.StatusForbidden {
+			w.Errorf("unset by a viewer: %d %s", r.status, r.text)
+		}
+		if r := w.call("DELETE", path+"?reason=works", "", operator...); r.status != 200 || r.at("rate") != "7/m" || r.at("per") != "key" {
+			w.Errorf("unset: %d %s", r.status, r.text)
+		}
+		if r := w.call("DELETE", path, "", operator...); r.status != http.StatusNotFound || r.at("detail") == nil {
+			w.Errorf("a second unset: %d %s", r.status, r.text)
+		}
+		if r := task(0); r.at("gate") != nil {
+			w.Errorf("a task after the limit: %s", r.text)
+		}
+		audit := w.call("GET", "/api/v1/audit?actor=ada", "", viewer...)
+		if r := audit; r.at("entries.0.action") != "unset" || r.at("entries.0.subject") != "limit type mail per key" || r.at("entries.0.reason") != "works" ||
+			r.at("entries.4.after.rate") != "7/m" || r.at("entries.4.before.rate") != "100/s" || r.at("entries.5.action") != "set" {
+			w.Errorf("audit: %s", r.text)
+		}
+	})
+}

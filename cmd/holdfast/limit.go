@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// limitCommands implements the command limit and its subcommands.
+type limitCommands struct{ *tool }
+
+func (t limitCommands) command() *cli.Command {
+	return &cli.Command{
+		Name:    "limit",
+		Aliases: []string{"limits"},
+		Usage:   "limit how many tasks start in a time, and how many run at the same time",
+		Subcommands: []*cli.Command{{
+			Name:  "set",
+			Usage: "set a limit, or change it while workers run",
+			Description: `The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
+With --per key or --per target, each key or target has a limit of its own. Without any other of these flags, the limit
+is for all tasks with a key or a target. When the command returns, no worker claims such a task without a permit of
+the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in which
+workers took their tickets; other tasks of the same queues start. If several limits concern a task, it starts when it
+gets permits of all of them. The command replaces the rate and the concurrency of a limit for the same tasks, and the
+audit log has each change.
+
+Example:
+  holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
+  holdfast limit set --target https://api.example.com --concurrency 10`,
+			Flags: append(append([]cli.Flag{outputFlag()}, scopeFlags()...), append([]cli.Flag{
+				&cli.StringFlag{Name: "rate", Usage: "start at most as many tasks as `RATE` says: 100/s, 5000/m, 10/h or 3/90s"},
+				&cli.IntFlag{Name: "concurrency", Usage: "run at most `N` tasks at the same time"},
+			}, actorFlags()...)...),
+			Action: t.do(t.set),
+		}, {
+			Name:  "list",
+			Usage: "list the limits and their use, oldest first",
+			Description: `"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
+ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
+100,000.
+
+Example:
+  holdfast limit list --watch`,
+			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
+			Action: t.do(t.list),
+		}, {
+			Name:  "unset",
+			Usage: "remove a limit",
+			Description: `The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
+exit code is 3 if there is no such limit.
+
+Example:
+  holdfast limit unset --type http --per key`,
+			Flags:  append(append([]cli.Flag{outputFlag()}, scopeFlags()...), actorFlags()...),
+			Action: t.do(t.unset),
+		}},
+	}
+}
+
+// scopeFlags returns the flags that name the tasks of a limit.
+func scopeFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "queue", Usage: "only tasks of the queue `NAME`"},
+		&cli.StringFlag{Name: "type", Usage: "only tasks of the type `NAME`"},
+		&cli.StringFlag{Name: "key", Usage: "only tasks with the key `KEY`"},
+		&cli.StringFlag{Name: "target", Usage: "only tasks of type http that call the target `URL`, of which the scheme, the host and the port count"},
+		&cli.StringFlag{Name: "per", Usage: "a limit of its own for each `FIELD`: key or target"},
+	}
+}
+
+// scope returns the scope that the flags of a command name, and the command's actor.
+func (t limitCommands) scope(c *cli.Context) (s store.Scope, by store.Actor, err error) {
+	for _, name := range []string{"queue", "type", "key", "target", "per"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			return s, by, usageOf(commandName(c), "--%s is empty", name)
+		}
+	}
+	s = store.Scope{Subject: store.Subject{Queue: c.String("queue"), Type: c.String("type"), Key: c.String("key")}, Per: store.Per(c.String("per"))}
+	if url := c.String("target"); url != "" {
+		target, err := ofTarget(url)
+		if err != nil {
+			return s, by, err
+		}
+		s.Target = target.Target
+	}
+	if err := s.Validate(); err != nil {
+		return s, by, err
+	}
+	by, err = t.actor(c)
+	return s, by, err
+}
+
+func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
+	scope, by, err := t.scope(c)
+	if err != nil {
+		return err
+	}
+	limit := store.Limit{Scope: scope, Concurrency: c.Int("concurrency")}
+	if c.IsSet("concurrency") && limit.Concurrency < 1 {
+		return usageOf(commandName(c), "--concurrency %d must be at least 1", limit.Concurrency)
+	}
+	if c.IsSet("rate") {
+		if limit.Rate, err = store.ParseRate(c.String("rate")); err != nil {
+			return err
+		}
+	}
+	if err := limit.Validate(); err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		result, err := b.SetLimit(ctx, by, limit)
+		if err != nil {
+			return err
+		}
+		set := surface.LimitedOf(result)
+		for _, warning := range set.Warnings {
+			t.say("warning: %s", warning)
+		}
+		t.say("%s is set; attempts that run continue", set.Scope)
+		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
+		return t.print(c, set, set.Limit)
+	})
+}
+
+func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
+	scope, by, err := t.scope(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		limit, err := b.UnsetLimit(ctx, by, scope)
+		if err != nil {
+			if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
+				return &failure{err: err, code: exitNotFound, hint: "see: holdfast limit list"}
+			}
+			return err
+		}
+		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
+		return t.print(c, limit, limit)
+	})
+}
+
+// scopeWords returns the flags that name a scope, for a shell.
+func scopeWords(s store.Scope) string {
+	var words []string
+	add := func(flag, value string) {
+		if value != "" {
+			words = append(words, "--"+flag, value)
+		}
+	}
+	add("queue", s.Queue)
+	add("type", s.Type)
+	if s.Key != "" {
+		add("key", quoted(s.Key))
+	}
+	add("target", s.Target)
+	add("per", string(s.Per))
+	return strings.Join(words, " ")
+}
+
+// print writes a value as JSON, or the limit as a table.
+func (t limitCommands) print(c *cli.Context, value any, limit store.Limit) error {
+	return one(t.tool, c, value, func() error { return list(t.tool, c, []store.Limit{limit}, "", t.columns()...) })
+}
+
+func (t limitCommands) list(ctx context.Context, c *cli.Context) error {
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		limits, err := b.Store.Limits(ctx)
+		if err != nil {
+			return err
+		}
+		var columns []column[store.LimitUse]
+		for _, col := range t.columns() {
+			columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
+			if col.head == "concurrency" {
+				columns = append(columns,
+					column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
+					column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
+			}
+		}
+		return list(t.tool, c, limits, "no limit is set", columns...)
+	})
+}
+
+// columns returns the columns of a limit without its use.
+func (t limitCommands) columns() []column[store.Limit] {
+	return []column[store.Limit]{
+		{"limit", func(l store.Limit) string { return strings.TrimPrefix(l.Scope.String(), "limit ") }},
+		{"rate", func(l store.Limit) string {
+			if l.Rate == (store.Rate{}) {
+				return ""
+			}
+			return l.Rate.String()
+		}},
+		{"concurrency", func(l store.Limit) string {
+			if l.Concurrency == 0 {
+				return ""
+			}
+			return fmt.Sprint(l.Concurrency)
+		}},
+		{"set by", func(l store.Limit) string { return clipped(l.Name, 40) }},
+		{"since", func(l store.Limit) string { return t.stamp(l.SetAt) }},
+		{"reason", func(l store.Limit) string { return clipped(l.Reason, 60) }},
+	}
+}

@@ -1,0 +1,117 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// rateCredit is how much earlier than by its rate a limit may let tasks start, because it makes up for starts that it has
+// missed.
+const rateCredit = time.Second
+
+// isBlocked reports whether the task is blocked at a limit. If it is not, no worker has taken its ticket yet, or it is
+// blocked at another limit.
+func isBlocked(l store.TaskLimit) bool {
+	return l.Ahead < l.Blocked || l.Blocked >= store.MaxCountedBlocked
+}
+
+// whyLimited describes a limit of which the task needs a permit.
+func (f *Facts) whyLimited(l store.TaskLimit) string {
+	text := l.Scope.String()
+	if l.Bucket != "" {
+		text += fmt.Sprintf(", %s %s", l.Per, l.Bucket)
+	}
+	if l.Rate.Count > 0 {
+		text += fmt.Sprintf(" (%s)", l.Rate)
+	}
+	if !f.isDue() {
+		return "then it needs a permit of " + text
+	}
+	text += ": "
+	if l.Concurrency > 0 {
+		text += fmt.Sprintf("%d of %s in use, ", l.InUse, count(l.Concurrency, "permit"))
+	}
+	more, are := "", "are"
+	if l.Blocked >= store.MaxCountedBlocked {
+		more = " or more"
+	}
+	if l.Ahead == 1 {
+		are = "is"
+	}
+	switch {
+	case l.Ahead == 0:
+		text += "no task is ahead"
+	case l.Ahead == l.Blocked:
+		text += fmt.Sprintf("%s%s %s ahead", count(l.Ahead, "task"), more, are)
+	default:
+		text += fmt.Sprintf("%d of %s%s %s ahead", l.Ahead, count(l.Blocked, "task"), more, are)
+	}
+	return text + wait(l)
+}
+
+// wait describes how long a task waits for those ahead of it, by the rate of the limit.
+func wait(l store.TaskLimit) string {
+	if l.Rate.Count == 0 {
+		return ""
+	}
+	least, most := time.Duration(l.Ahead)*l.Rate.Interval(), time.Duration(l.Ahead+1)*l.Rate.Interval()
+	from, to := least.Round(time.Second), most.Round(time.Second)
+	switch {
+	case l.Concurrency > 0 && from == 0:
+		return ""
+	case l.Concurrency > 0:
+		return fmt.Sprintf(", at least %s", from)
+	case most < time.Second:
+		return ", less than a second"
+	case from == to:
+		return fmt.Sprintf(", about %s", from)
+	}
+	return fmt.Sprintf(", about %s to %s", from, to)
+}
+
+// afterLimits returns when the task is due, which without limits is at next.
+func (f *Facts) afterLimits(next time.Time) time.Time {
+	if next.IsZero() || !f.isDue() {
+		return next
+	}
+	for _, l := range f.Limited {
+		if l.Concurrency > 0 && l.InUse+l.Ahead >= l.Concurrency {
+			return time.Time{} // nothing says when an attempt ends
+		}
+		if l.Rate.Count > 0 {
+			next = latest(next, f.earliest(l))
+		}
+	}
+	return next
+}
+
+// earliest returns the earliest time at which the rate of a limit lets the task start.
+func (f *Facts) earliest(l store.TaskLimit) time.Time {
+	return latest(f.Now, f.after(float64(l.Ahead), l.Rate.PerSecond()).Add(-rateCredit))
+}
+
+// limitBacklog returns when a task starts that waits for permits, or nil if one of its limits has a concurrency. With its
+// permits, the task still waits in its queue: queue is the estimate for that, or nil.
+func (f *Facts) limitBacklog(queue *Backlog) (b *Backlog) {
+	in := backlogDelay
+	if queue != nil {
+		in = queue.Latest.Sub(f.Now)
+	}
+	for _, l := range f.Limited {
+		if l.Concurrency > 0 {
+			return nil
+		}
+		rate := l.Rate.PerSecond()
+		one := Backlog{Due: int64(l.Ahead) + 1, Rate: rate, Earliest: f.earliest(l), Latest: f.after(float64(l.Ahead+1), rate).Add(in)}
+		if b != nil && b.Latest.After(one.Latest) {
+			one, *b = *b, one
+		}
+		if b != nil {
+			one.Earliest = latest(one.Earliest, b.Earliest)
+		}
+		b = &one
+	}
+	return b
+}
