@@ -19,16 +19,19 @@ const (
 // releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. One of them gives
 // the permits of limits, and the others look seldom.
 func (j *Janitor) releaseLoop(ctx context.Context) {
-	look := soonestLook
+	look, notified := soonestLook, false
 	for {
 		next, err := j.release(ctx, &look)
+		if notified { // another process may have been giving permits, without those tasks
+			next, notified = min(next, latestLook), false
+		}
 		if err != nil && ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", "release blocked tasks").Warn("duty failed, trying again")
 		}
 		select {
 		case <-time.After(next):
 		case <-j.blocked:
-			look = soonestLook
+			look, notified = soonestLook, true
 		case <-ctx.Done():
 			return
 		}

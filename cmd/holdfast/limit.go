@@ -125,10 +125,22 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
 		for _, warning := range set.Warnings {
 			t.say("warning: %s", warning)
 		}
-		t.say("%s is set; attempts that run continue", set.Scope)
+		t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
 		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
 		return t.print(c, set, set.Limit)
 	})
+}
+
+// allowance says what a limit allows.
+func allowance(l store.Limit) string {
+	var parts []string
+	if l.Rate != (store.Rate{}) {
+		parts = append(parts, l.Rate.String())
+	}
+	if l.Concurrency > 0 {
+		parts = append(parts, fmt.Sprintf("%d at a time", l.Concurrency))
+	}
+	return strings.Join(parts, " and ")
 }
 
 func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {

@@ -168,3 +168,40 @@ func TestAReleaseKeepsTheEpoch(t *testing.T) {
 		}
 	}
 }
+
+// The ticket of a task with a permit can wait in the AMQP queue of a paused queue for as long as the pause lasts. Another
+// task then gets the permit.
+func TestAPausedQueueKeepsNoPermit(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	by := store.Actor{Name: "anna", Surface: store.CommandLine}
+	worker, tickets := registerWorker(t, s), insert(t, s, 2)
+	change(t, s, "update tasks set queue = 'mail' where id = "+tickets[0].Task.String())
+	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1})
+	if err == nil {
+		err = s.Block(t.Context(), limit.ID, tickets)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	give := func(when string, want int) {
+		t.Helper()
+		if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Tasks != want {
+			t.Fatalf("%s: %d tasks get permits, %v; want %d", when, released.Tasks, err, want)
+		}
+	}
+	give("at first", 1)
+	if _, err := s.Pause(t.Context(), by, store.Subject{Queue: "mail"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	give("at the begin of the pause", 0) // a claim may still be in progress
+	change(t, s, "update gates set closed_at = closed_at - interval '1 minute'")
+	give("during the pause", 1)
+	if _, err := s.Resume(t.Context(), by, store.Subject{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
+	if err != nil || claims[0].Verdict != store.Blocked || claims[1].Verdict != store.Claimed {
+		t.Errorf("the claims are %+v, %v; want the first one blocked at the limit", claims, err)
+	}
+}

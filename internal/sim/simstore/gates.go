@@ -270,7 +270,7 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		if opened == 0 {
 			db.deleteOpenGates()
 		}
-		released.Next = noNext
+		released = store.Released{Next: noNext}
 		if limited {
 			released = c.store.givePermits(limit, now)
 		}

@@ -194,7 +194,8 @@ func (d *database) blockedIn(ref permit.Ref) []*Task {
 	return tasks
 }
 
-// soon is how long before the time of a task its permit is in use: a claim may begin then.
+// soon is how long before the time of a task its permit is in use: a claim may begin then. It is also how long after the
+// begin of a pause and before its end a permit is in use.
 const soon = 10 * time.Second
 
 // used reports whether a permit is not free: its task is at the same attempt, and running or about to start.
@@ -204,9 +205,17 @@ func (d *database) used(p *Permit, now time.Time) bool {
 	case t == nil || t.Attempt != p.Attempt:
 		return false
 	case t.State == holdfast.Ready:
-		return t.DueAt.IsZero() || earlier(t.DueAt, t.NextRunAt).Before(now.Add(soon)) && t.DueAt.Before(store.BlockedUntil)
+		return (t.DueAt.IsZero() || earlier(t.DueAt, t.NextRunAt).Before(now.Add(soon)) && t.DueAt.Before(store.BlockedUntil)) &&
+			!d.staysPaused(t.Queue, now)
 	}
 	return t.State == holdfast.Running
+}
+
+// staysPaused reports whether a queue is paused, and no claim of its tasks can begin or be in progress.
+func (d *database) staysPaused(queue string, now time.Time) bool {
+	return slices.ContainsFunc(closedGates(d.gates, now), func(g store.Gate) bool {
+		return g.Subject == store.Subject{Queue: queue} && g.ClosedAt.Before(now.Add(-soon)) && (g.Until.IsZero() || g.Until.After(now.Add(soon)))
+	})
 }
 
 // inUse returns the number of the permits that are not free.

@@ -71,10 +71,10 @@ with free as materialized (
   select free.*, t.id
   from (select * from free order by task_id limit $1) free
   left join lateral (
-    select id from holdfast.tasks
-    where id = free.task_id and attempt = free.attempt and state = 'ready'
-      and (due_at = {{blocked}} or least(due_at, next_run_at) >= now() + interval '10 seconds')
-    for update skip locked
+    select t.id from holdfast.tasks t
+    where t.id = free.task_id and t.attempt = free.attempt and t.state = 'ready'
+      and (t.due_at = {{blocked}} or least(t.due_at, t.next_run_at) >= now() + interval '10 seconds' or {{queue_stays_paused}})
+    for update of t skip locked
   ) t on true
 ), freed as (
   delete from holdfast.permits p using locked l
@@ -183,6 +183,6 @@ where b.gate_id = r.gate_id and b.bucket = r.bucket
 
 -- name: buckets_next
 -- How long it is until the next look at a bucket, in microseconds, at most a day.
-select least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 as after
+select case when count(*) > 0 then least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 end as after
 from holdfast.buckets b
 where exists (select from holdfast.gates g where g.id = b.gate_id and g.lifted_at is null)

@@ -42,12 +42,22 @@ g.kind like 'limit%', g.id
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
 
 -- {{permit_used}}: whether a permit is not free. Its task is at the same attempt, and running or about to start. The
--- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then.
+-- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then. So is that of a
+-- task whose queue is paused.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
-    and (t.due_at is null or least(t.due_at, t.next_run_at) < now() + interval '10 seconds' and t.due_at < {{blocked}}))
+    and (t.due_at is null or least(t.due_at, t.next_run_at) < now() + interval '10 seconds' and t.due_at < {{blocked}})
+    and not {{queue_stays_paused}})
   from holdfast.tasks t where t.id = permit.task_id
 ), false)
+
+-- {{queue_stays_paused}}: whether the queue of a ready task t is paused, and no claim of the task can begin or be in
+-- progress. Its ticket may wait in the queue for the whole pause. Giving permits excludes changes of gates.
+exists (
+  select from holdfast.gates g
+  where {{pauses_queue}} and g.queue = t.queue and g.closed_at < now() - interval '10 seconds'
+    and (g.until is null or g.until > now() + interval '10 seconds')
+)
 
 -- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
 case when g.concurrency is null then 0 else (select count(*) from holdfast.permits p where p.gate_id = b.gate_id and p.bucket = b.bucket) end

@@ -33,10 +33,16 @@ g.kind like 'limit%', g.id
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
 
 -- {{permit_used}}: whether a permit is not free at the time ?2. Its task is at the same attempt, and running or about
--- to start. The permit of a task that is due later is free, but not in the last seconds before, as in the other adapter.
+-- to start. The permit of a task that is due later or whose queue is paused is free, but not in the first and the last
+-- seconds, as in the other adapter.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
-    and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}}))
+    and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}})
+    and not exists (
+      select 1 from gates g
+      where g.lifted_at is null and g.queue = t.queue and g.kind not like 'limit%' and g.type = '' and g.key = '' and g.target = ''
+        and g.closed_at < ?2 - 10000000 and (g.until is null or g.until > ?2 + 10000000)
+    ))
   from tasks t where t.id = permit.task_id
 ), 0)
 
