@@ -156,7 +156,7 @@ var mutants = []mutant{
 	{"gate counts a deferral for a blocked task", "internal/sim/simstore/work.go",
 		"task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n", "task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n\t\t\t\ttask.Deferrals++\n", nil},
 	{"gate that has opened forgets tasks after the first step of the release", "internal/sim/simstore/gates.go",
-		"if released.Tasks > 0 {", "if released.Tasks < 0 {", []patch.Edit{
+		"if opened == 0 {", "if opened >= 0 {", []patch.Edit{
 			{File: "internal/sim/simstore/gates.go", Old: "return g.lifted && d.blockedAt(g.ID) == 0", New: "return g.lifted"},
 		}},
 	{"gate that is closed releases its tasks", "internal/sim/simstore/gates.go",

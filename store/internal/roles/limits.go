@@ -195,6 +195,9 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		d.due, d.buckets[ref], d.unread[ref] = append(d.due, ref), b, n
 		wanted = append(wanted, bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, N: n})
 	}
+	if len(wanted) == 0 { // the limit is 0
+		return nil
+	}
 	var found []scan.Candidate
 	if err := d.read(ctx, tx, "candidates", &found, wanted); err != nil {
 		return err
