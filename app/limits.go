@@ -34,7 +34,7 @@ func (b *Backend) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (
 	return limited, nil
 }
 
-// UnsetLimit removes the limit with a scope. It returns an ErrNotFound if there is no such limit.
+// UnsetLimit removes the limit with a scope. It returns an ErrNotFound if no limit has the scope.
 func (b *Backend) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (store.Limit, error) {
 	if err := s.Validate(); err != nil {
 		return store.Limit{}, err

@@ -16,8 +16,8 @@ const (
 	latestLook  = 100 * time.Millisecond
 )
 
-// releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. One of them gives
-// the permits of limits, and the others look seldom.
+// releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. The store lets one
+// process at a time give permits; a janitor that finds another one at it looks again after releaseEvery.
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
@@ -58,8 +58,8 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next time.D
 	}
 }
 
-// Blocked notifies the janitor that a limit has blocked tasks, so that it looks at once whether they get permits. It
-// never blocks. It is safe for concurrent use.
+// Blocked notifies the janitor that a gate has blocked tasks. The janitor then looks at once whether they get permits. The
+// method returns at once. It is safe for concurrent use.
 func (j *Janitor) Blocked() {
 	select {
 	case j.blocked <- struct{}{}:

@@ -29,7 +29,7 @@ type Limits interface {
 	// a lower limit ends no attempt.
 	SetLimit(ctx context.Context, by Actor, l Limit) (Limit, error)
 	// UnsetLimit removes the limit with a scope, and adds an entry to the audit log. The blocked tasks become due in
-	// small steps. Returns ErrNotFound if there is no such limit.
+	// small steps. Returns ErrNotFound if no limit has the scope.
 	UnsetLimit(ctx context.Context, by Actor, s Scope) (Limit, error)
 	// Limits returns the limits with their present use, in the order in which they were set first.
 	Limits(ctx context.Context) ([]LimitUse, error)

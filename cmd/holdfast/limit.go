@@ -56,7 +56,7 @@ Example:
 			Name:  "unset",
 			Usage: "remove a limit",
 			Description: `The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
-exit code is 3 if there is no such limit.
+exit code is 3 if no limit matches the flags.
 
 Example:
   holdfast limit unset --type http --per key`,

@@ -61,8 +61,8 @@ func (b *Bucket) first(now time.Time) time.Time {
 	return b.Allowed
 }
 
-// setBack is how much later than an interval the next start may be without a correction. Less is no sign that the clock
-// was set back, and a correction gives permits that were given before.
+// setBack is how much later than one interval the next start may be without a correction. Decisions of several processes
+// can differ by less, and a needless correction would exceed the rate.
 const setBack = 2 * time.Second
 
 // correct makes the next start wait for about one interval at most. It waits longer only after a clock was set back, or

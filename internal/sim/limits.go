@@ -128,26 +128,7 @@ func (p *Plan) limits(task *holdfast.Task) bool {
 // person also unsets what an earlier start of the process has left, and what is set again because the store has lost
 // commits.
 func (p *process) setLimits() {
-	w := p.world
-	if len(w.plan.Limits) == 0 {
-		return
-	}
-	done := make(chan struct{})
-	n := 0
-	w.mu.Lock()
-	for _, l := range w.plan.Limits {
-		if w.todo[l.Name] {
-			n++
-			go func() { p.keepLimited(l); done <- struct{}{} }()
-		}
-	}
-	w.mu.Unlock()
-	for p.sleep(lookAgain) {
-		p.unsetForgotten()
-	}
-	for range n {
-		<-done
-	}
+	playAll(p, p.world.plan.Limits, func(l LimitPlan) string { return l.Name }, p.keepLimited, p.unsetForgotten)
 }
 
 // keepLimited sets one limit, changes it, and unsets it.

@@ -97,29 +97,35 @@ func (p *Plan) pauses(task holdfast.Task) bool {
 	return slices.ContainsFunc(p.Pauses, func(g PausePlan) bool { return g.Subject.Selects(&task) })
 }
 
-// lookAgain is how often the person looks for pauses that must not go on.
+// lookAgain is how often the person looks for pauses and limits that must not go on.
 const lookAgain = time.Second
 
 // pauseAndResume plays the person. The person makes the pauses that no earlier start of this process has begun. The
 // person also resumes what an earlier start of the process has left paused, and what is paused again because the store
 // has lost commits.
 func (p *process) pauseAndResume() {
-	w := p.world
-	if len(w.plan.Pauses) == 0 {
+	playAll(p, p.world.plan.Pauses, func(g PausePlan) string { return g.Name }, p.keepPaused, p.resumeForgotten)
+}
+
+// playAll plays those parts of a plan that no earlier start of the process has begun, each in a goroutine of its own.
+// Until the process ends, it calls repair every lookAgain.
+func playAll[Part any](p *process, parts []Part, name func(Part) string, play func(Part), repair func()) {
+	if len(parts) == 0 {
 		return
 	}
+	w := p.world
 	done := make(chan struct{})
 	n := 0
 	w.mu.Lock()
-	for _, g := range w.plan.Pauses {
-		if w.todo[g.Name] {
+	for _, part := range parts {
+		if w.todo[name(part)] {
 			n++
-			go func() { p.keepPaused(g); done <- struct{}{} }()
+			go func() { play(part); done <- struct{}{} }()
 		}
 	}
 	w.mu.Unlock()
 	for p.sleep(lookAgain) {
-		p.resumeForgotten()
+		repair()
 	}
 	for range n {
 		<-done

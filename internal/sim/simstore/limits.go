@@ -378,7 +378,7 @@ func (g *giving) decide() {
 			task.DueAt, task.Gate = g.now, 0
 			g.admitted++
 		case outcome.To != c.At:
-			if g.buckets[outcome.To] != nil { // otherwise the gate is no limit
+			if g.buckets[outcome.To] != nil { // only limits have buckets
 				g.touch(outcome.To)
 			}
 			g.changing(task)

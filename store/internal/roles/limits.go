@@ -176,7 +176,7 @@ type decision struct {
 	now                   time.Time
 	due                   []permit.Ref                  // the buckets to look at
 	buckets               map[permit.Ref]*permit.Bucket // those and the others that the candidates need
-	unread                map[permit.Ref]int            // how many more candidates a due bucket could have had; 0 or less: it may have more
+	unread                map[permit.Ref]int            // of a due bucket: the candidates asked for, minus those read; if not above 0, more may be blocked
 	blocked               map[permit.Ref]int            // how many candidates are blocked in a bucket after the decision
 	admitted, moved, gone []taskRow
 }
@@ -288,7 +288,7 @@ func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touche
 			d.admitted = append(d.admitted, task)
 		case outcome.To != c.At:
 			task.GateID, task.Bucket = outcome.To.Gate, outcome.To.Bucket
-			touched[outcome.To] = d.buckets[outcome.To] != nil // otherwise the gate is no limit
+			touched[outcome.To] = d.buckets[outcome.To] != nil // only limits have buckets
 			d.moved = append(d.moved, task)
 			d.blocked[outcome.To]++
 		default:

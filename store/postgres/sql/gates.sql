@@ -118,7 +118,8 @@ with locked as materialized ( -- one list, because a join of two would compare e
 )
 delete from holdfast.blocked b using locked
 where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = locked.gate_id
-  and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true)) -- exists would read all tasks
+  -- With exists instead of coalesce, the planner could read all tasks.
+  and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true))
 
 -- name: gates_delete
 -- Deletes the gates that have opened and block no task, and the buckets of limits among them.

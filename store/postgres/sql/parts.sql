@@ -35,15 +35,16 @@ where g.lifted_at is null and (g.until is null or g.until > now())
     select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
   ))
 
--- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is closed.
+-- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is
+-- closed.
 g.kind like 'limit%', g.id
 
 -- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
 
 -- {{permit_used}}: whether a permit is not free. Its task is at the same attempt, and running or about to start. The
--- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then. So is that of a
--- task whose queue is paused.
+-- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then. The permit of a
+-- task whose queue stays paused is free, too.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
     and (t.due_at is null or least(t.due_at, t.next_run_at) < now() + interval '10 seconds' and t.due_at < {{blocked}})

@@ -26,7 +26,8 @@ where g.lifted_at is null and (g.until is null or g.until > ?2)
     select 1 from permits p where p.task_id = tasks.id and p.gate_id = g.id and p.attempt = tasks.attempt
   ))
 
--- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is closed.
+-- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is
+-- closed.
 g.kind like 'limit%', g.id
 
 -- {{bucket}}: the name of the bucket in which the gate g counts a task.
