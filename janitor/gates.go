@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 const (
@@ -17,19 +18,23 @@ const (
 )
 
 // releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. The store lets one
-// process at a time give permits; a janitor that finds another one at it looks again after releaseEvery.
+// process at a time give permits; a janitor that finds another one at it looks again after releaseEvery. After a look the
+// janitor pauses for as long as the look took. So even on a slow machine, half of the time is left for claims.
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
-		next, err := j.release(ctx, &look)
+		next, took, err := j.release(ctx, &look)
 		if notified { // another process may have been giving permits, without those tasks
 			next, notified = min(next, latestLook), false
 		}
 		if err != nil && ctx.Err() == nil {
 			j.o.Log.WithError(err).WithField("duty", "release blocked tasks").Warn("duty failed, trying again")
 		}
+		if backoff.Sleep(ctx, took) != nil {
+			return
+		}
 		select {
-		case <-time.After(next):
+		case <-time.After(next - took):
 		case <-j.blocked:
 			look, notified = soonestLook, true
 		case <-ctx.Done():
@@ -38,22 +43,25 @@ func (j *Janitor) releaseLoop(ctx context.Context) {
 	}
 }
 
-// release releases blocked tasks in short transactions. It returns the time until the next look.
-func (j *Janitor) release(ctx context.Context, look *time.Duration) (next time.Duration, err error) {
+// release releases blocked tasks in short transactions. It returns the time until the next look, and how long the last
+// transaction took.
+func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took time.Duration, err error) {
 	for {
+		began := time.Now()
 		released, err := j.o.Store.ReleaseBlocked(ctx, releaseBatch)
+		took = time.Since(began)
 		switch {
 		case err != nil || released.Next < 0 && released.Tasks == 0:
-			return j.beat(releaseEvery), err
+			return j.beat(releaseEvery), 0, err
 		case released.Tasks == 0:
 			*look = min(2**look, latestLook)
-			return max(soonestLook, min(released.Next, *look)), nil
+			return max(soonestLook, min(released.Next, *look)), took, nil
 		}
 		j.observe(holdfast.ObservedReleased, released.Tasks)
 		j.Nudge(0)
 		*look = soonestLook
 		if released.Next > 0 {
-			return max(soonestLook, min(released.Next, *look)), nil
+			return max(soonestLook, min(released.Next, *look)), took, nil
 		}
 	}
 }

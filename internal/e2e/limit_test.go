@@ -40,13 +40,14 @@ func (w *world) serveThree(t *testing.T) (kill func()) {
 	}
 }
 
-// Three workers share the rate of a type, and one of them is killed. The test logs how many tasks start in windows of ten
-// seconds: on a quiet machine at most five percent more or less than the rate.
+// Three workers share the rate of a type, and one of them is killed. At no time have more tasks started than the rate has
+// allowed since the limit was set. The test logs how many tasks start in windows of ten seconds: on a quiet machine with
+// servers at most five percent more or less than the rate.
 func TestWorkersShareARate(t *testing.T) { onBothBackends(t, workersShareARate) }
 
 func workersShareARate(t *testing.T, w *world) {
 	const perSecond, n = 100, 2500
-	const window = 10 * time.Second
+	begin := time.Now()
 	setLimit(t, w, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "http"}}, Rate: store.Rate{Count: perSecond, Per: time.Second}})
 	tg := newTarget(t, func(call) int { return 200 })
 	kill := w.serveThree(t)
@@ -56,28 +57,36 @@ func workersShareARate(t *testing.T, w *world) {
 	w.awaitCount(t, 2*time.Minute, holdfast.Done, n)
 
 	calls, _ := tg.snapshot()
-	begins := make([]time.Time, len(calls))
+	starts := make([]time.Duration, len(calls))
 	for i, c := range calls {
-		begins[i] = c.begin
+		starts[i] = c.begin.Sub(begin)
 	}
-	slices.SortFunc(begins, time.Time.Compare)
-	most, least := 0, n
-	for i, begin := range begins {
-		in := 0
-		for in+i < len(begins) && begins[in+i].Sub(begin) < window {
-			in++
+	slices.Sort(starts)
+	logWindows(t, starts)
+	// A permit is never given early, but on a busy machine its task starts late, and then beside others. So a window may have
+	// any number of starts, but not the time since the limit was set. Workers that did not share the rate would exceed it by
+	// far: together they would start three times as many tasks.
+	const late = time.Second // a decision makes up for so much
+	const unsure = 50        // a killed worker may have started tasks that keep their permits, because it did not say so
+	for i, start := range starts {
+		if allowed := int((start+late).Seconds()*perSecond) + 1 + unsure; i+1 > allowed {
+			t.Fatalf("%d tasks start in the first %s, want at most %d", i+1, start, allowed)
 		}
-		if most = max(most, in); begins[len(begins)-1].Sub(begin) >= window {
+	}
+}
+
+// logWindows logs the least and the most starts in windows of ten seconds.
+func logWindows(t *testing.T, starts []time.Duration) {
+	t.Helper()
+	const window = 10 * time.Second
+	most, least := 0, len(starts)
+	for i, start := range starts {
+		in, _ := slices.BinarySearch(starts[i:], start+window)
+		if most = max(most, in); starts[len(starts)-1]-start >= window {
 			least = min(least, in)
 		}
 	}
-	allowed := perSecond * int(window/time.Second)
-	t.Logf("in windows of %s, %d to %d tasks start; the rate is %d", window, least, most, allowed)
-	// The target sees a start some time after the permit. So a busy machine moves starts from one window to the next, and
-	// attempts of the killed process come again. Three workers that did not share the rate would start three times as many.
-	if most > allowed*3/2 {
-		t.Errorf("%d tasks start in %s, want about %d", most, window, allowed)
-	}
+	t.Logf("in windows of %s, %d to %d tasks start", window, least, most)
 }
 
 // Three workers run tasks of 20 keys with two at a time for each key, and one of the workers is killed. Of each key at

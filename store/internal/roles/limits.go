@@ -116,7 +116,7 @@ const (
 	maxFreed   = 10_000 // permits
 	// moreCandidates is how many tasks are read for all buckets beside those that they allow to start. Those that another
 	// limit blocks are moved there, so that they do not stop the tasks behind them.
-	moreCandidates = 1000
+	moreCandidates = 100
 )
 
 // noNext says that no task waits for a permit.
